@@ -1,0 +1,39 @@
+# Every target is a line or two that a person could type. The environment .venv is made when it is missing.
+PYTHON ?= python3
+VENV   := .venv/bin
+READY  := .venv/.ready
+
+.PHONY: install demo test test-fast lint format clean
+
+install: $(READY)
+
+# Made again when the dependencies change; a second run starts at once.
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here: install Python 3.11 or newer."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: make PYTHON=python3.11 …"; exit 1; }
+	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
+	@echo "Installing into .venv (once; about four minutes) …"
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: under three minutes.
+demo: $(READY)
+	@$(VENV)/python run_grpo.py --config recipes/demo-arithmetic.yaml
+
+test: $(READY) lint
+	$(VENV)/python -m pytest
+
+test-fast: $(READY)
+	$(VENV)/python -m pytest -m "not slow"
+
+lint: $(READY)
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+
+format: $(READY)
+	$(VENV)/ruff format .
+	$(VENV)/ruff check --fix .
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -1,0 +1,75 @@
+"""Batched generation with stop strings: one function for training rollouts and for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+
+def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | list[dict[str, str]]]) -> list[list[int]]:
+    """Token ids of each prompt, never cut: chat messages through the chat template, strings as they are."""
+    if prompts and isinstance(prompts[0], str):
+        return tokenizer(list(prompts))["input_ids"]
+    encoded = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=True)
+    return encoded["input_ids"]
+
+
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt_ids: Sequence[Sequence[int]],
+    config: GenerationConfig,
+    *,
+    stop_strings: Sequence[str] = (),
+) -> list[list[int]]:
+    """Completes a batch of prompts.
+
+    Args:
+        prompt_ids: token ids, one list a prompt; padded on the left here.
+        config: sampling and length; its `eos_token_id` ends a completion.
+        stop_strings: a completion also ends where one of these has appeared. The string is kept: these tokens were
+            sampled by the model, and a policy gradient needs exactly what was sampled.
+
+    Returns:
+        The completion's token ids, without padding; its last token is an end-of-sequence token unless it was cut off
+        by the length or ended by a stop string.
+    """
+    import torch
+
+    width = max(len(ids) for ids in prompt_ids)
+    pad = tokenizer.pad_token_id
+    device = model.device
+    rows = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompt_ids], device=device)
+    mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids], device=device)
+    stopping = {"stop_strings": list(stop_strings), "tokenizer": tokenizer} if stop_strings else {}
+    with torch.no_grad():
+        output = model.generate(input_ids=rows, attention_mask=mask, generation_config=config, **stopping)
+    eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    return [_own_tokens(ids, set(eos), pad, tokenizer, stop_strings) for ids in output[:, width:].tolist()]
+
+
+def ended(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], eos: Sequence[int], stop_strings: Sequence[str]
+) -> bool:
+    """Whether a completion came to its own end, rather than being cut off at its maximal length."""
+    if ids and ids[-1] in eos:
+        return True
+    # Any stop string is complete within this many last tokens, so the whole text needn't be decoded.
+    tail = tokenizer.decode(ids[-64:])
+    return any(stop in tail for stop in stop_strings)
+
+
+def _own_tokens(
+    ids: list[int], eos: set[int], pad: int, tokenizer: PreTrainedTokenizerBase, stop_strings: Sequence[str]
+) -> list[int]:
+    """Up to the first end-of-sequence token, or without the padding that follows a stop string."""
+    for position, token in enumerate(ids):
+        if token in eos:
+            return ids[: position + 1]
+    if stop_strings:
+        while ids and ids[-1] == pad:
+            ids = ids[:-1]
+    return ids

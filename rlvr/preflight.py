@@ -1,0 +1,222 @@
+"""What can be known to be wrong before a weight is loaded: batch arithmetic, columns, prompts, combinations.
+
+All faults are found in one pass. What is checked here is what would otherwise fail after the first generation, or not
+fail at all: TRL finishes "successfully" with 0 steps when the data is smaller than one batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr.errors import InputError
+from rlvr.recipe import Recipe
+from rlvr.rewarding import Reward
+from rlvr.task import Task
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+# A data column of one of these names never reaches a reward, or breaks GRPOTrainer (trl/trainer/grpo_trainer.py).
+RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "image", "images", "environment")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, in numbers.
+
+    Attributes:
+        processes: how many processes train together.
+        prompts: different prompts per generation.
+        generations: completions per prompt (the size of a group).
+        steps: optimizer steps in all.
+        rows: rows of the training split.
+        dropped: rows left over at the end of every epoch because they fill no batch.
+        longest_prompt: tokens of the longest prompt (among the 200 longest by characters).
+    """
+
+    processes: int
+    prompts: int
+    generations: int
+    steps: int
+    rows: int
+    dropped: int
+    longest_prompt: int
+
+    def lines(self) -> list[str]:
+        """The plan in words, a line each."""
+        return [
+            f"{self.prompts} prompts x {self.generations} completions per generation"
+            + (f" over {self.processes} processes" if self.processes > 1 else ""),
+            f"{self.steps} optimizer steps over {self.rows} training rows"
+            + (f" ({self.dropped} of them fill no batch and are left out of each epoch)" if self.dropped else ""),
+            f"longest prompt {self.longest_prompt} tokens; nothing is cut",
+        ]
+
+
+def check(
+    recipe: Recipe,
+    task: Task,
+    rewards: Sequence[Reward],
+    metric: Reward,
+    tokenizer: PreTrainedTokenizerBase,
+    config: PretrainedConfig,
+    processes: int,
+) -> Plan:
+    """Checks a recipe against its data, its rewards and its model's configuration.
+
+    Raises:
+        InputError: with one line for each fault.
+    """
+    faults = [
+        *_combination_faults(recipe, config),
+        *_data_faults(recipe, task, rewards, metric),
+    ]
+    plan = None
+    if not faults:
+        faults += _arithmetic_faults(recipe, len(task.train), processes)
+    if not faults:
+        longest = _longest_prompt(task, tokenizer)
+        faults += _length_faults(recipe, config, longest)
+        plan = _plan(recipe, len(task.train), processes, longest)
+    if faults:
+        raise InputError("\n".join(faults))
+    assert plan is not None  # it is made exactly when there is no fault
+    return plan
+
+
+def _combination_faults(recipe: Recipe, config: PretrainedConfig) -> list[str]:
+    settings = recipe.settings
+    faults = []
+    quantised = settings.get("load_in_4bit") or settings.get("load_in_8bit")
+    if quantised and not settings.get("use_peft"):
+        faults.append("load_in_4bit without use_peft: quantised weights can't be trained; set use_peft: true (QLoRA).")
+    if quantised and settings.get("use_vllm"):
+        faults.append(
+            "load_in_4bit with use_vllm: TRL can't push a QLoRA adapter's merge into vLLM correctly "
+            "(github.com/huggingface/trl issues 4973, 3466, 5975). Set use_vllm: false, or load_in_4bit: false."
+        )
+    if settings.get("use_vllm") and importlib.util.find_spec("vllm") is None:
+        faults.append("use_vllm: vllm is not installed here: pip install -e '.[vllm]' in an environment of its own.")
+    if settings.get("attn_implementation") == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
+        faults.append(
+            "attn_implementation: flash-attn is not installed here: pip install -e '.[flash-attn]', or use auto."
+        )
+    targets = settings.get("lora_target_modules") or []
+    if "lm_head" in ([targets] if isinstance(targets, str) else targets):
+        faults.append(
+            "lora_target_modules: a LoRA on lm_head would never be applied, because TRL's loss reads the head's weight "
+            "directly. Remove lm_head."
+        )
+    copied = {"lm_head", "embed_tokens"} & set(settings.get("lora_modules_to_save") or [])
+    if copied and getattr(config.get_text_config(), "tie_word_embeddings", False):
+        faults.append(
+            f"lora_modules_to_save: {settings['model_name_or_path']} shares its embeddings between input and output; "
+            f"saving {' and '.join(sorted(copied))} trains a separate copy that no longer is shared. Remove it."
+        )
+    return faults
+
+
+def _data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: Reward) -> list[str]:
+    faults = []
+    columns = task.train.column_names
+    if len(task.train) == 0:
+        return [f"task {recipe.task.name}: the training split has no rows."]
+    if "prompt" not in columns:
+        return [f"task {recipe.task.name}: there is no column prompt; the columns are {', '.join(columns)}."]
+    for name in RESERVED_COLUMNS:
+        if name in columns:
+            faults.append(f"task {recipe.task.name}: a column may not be called {name} (GRPOTrainer uses the name).")
+    for reward in [*rewards, *([] if metric in rewards else [metric])]:
+        missing = [column for column in reward.columns if column not in columns]
+        if missing:
+            faults.append(
+                f"reward {reward.name} needs the column {' and '.join(missing)}, which the task {recipe.task.name} "
+                f"doesn't give; it gives {', '.join(column for column in columns if column != 'prompt')}."
+            )
+    for split in ("train", "validation", "test"):
+        prompts = task.split(split)["prompt"] if len(task.split(split)) else []
+        kinds = {type(prompt) for prompt in prompts}
+        if len(kinds) > 1:
+            faults.append(f"task {recipe.task.name}, {split}: some prompts are strings and some are messages; use one.")
+        empty = next((row for row, prompt in enumerate(prompts) if not prompt), None)
+        if empty is not None:
+            faults.append(f"task {recipe.task.name}, {split}, row {empty}: the prompt is empty.")
+    if recipe.evaluation is not None and len(task.split(recipe.evaluation.split)) == 0:
+        faults.append(
+            f"evaluation: the task {recipe.task.name} has no rows in its split {recipe.evaluation.split}; give it some "
+            "or remove the section evaluation."
+        )
+    return faults
+
+
+def _batch(recipe: Recipe, processes: int) -> tuple[int, int, int, int, int]:
+    """Completions per generation, group size, steps per generation, iterations, accumulation; as in GRPOConfig."""
+    settings = recipe.settings
+    per_device = settings.get("per_device_train_batch_size", 8)
+    accumulation = settings.get("gradient_accumulation_steps", 1)
+    group = settings.get("num_generations") or 8
+    if settings.get("generation_batch_size"):
+        batch = settings["generation_batch_size"]
+        per_generation = max(batch // (per_device * processes), 1)
+    else:
+        per_generation = settings.get("steps_per_generation") or accumulation
+        batch = per_device * processes * per_generation
+    return batch, group, per_generation, settings.get("num_iterations", 1), accumulation
+
+
+def _arithmetic_faults(recipe: Recipe, rows: int, processes: int) -> list[str]:
+    batch, group, *_ = _batch(recipe, processes)
+    if group < 2:
+        return [f"num_generations is {group}, but GRPO compares at least 2 completions of a prompt."]
+    if batch % group:
+        return [
+            f"A generation makes {batch} completions (per_device_train_batch_size x {processes} processes x "
+            f"gradient_accumulation_steps), which does not divide into groups of num_generations = {group}. "
+            f"Make it a multiple of {group}: for one, per_device_train_batch_size: {group}."
+        ]
+    if batch // group > rows:
+        return [
+            f"A generation takes {batch // group} prompts, but the training split has {rows} rows: not one step would "
+            "be made. Lower gradient_accumulation_steps or per_device_train_batch_size, or give the task more rows."
+        ]
+    return []
+
+
+def _plan(recipe: Recipe, rows: int, processes: int, longest: int) -> Plan:
+    batch, group, per_generation, iterations, accumulation = _batch(recipe, processes)
+    prompts = batch // group
+    generations = rows // prompts
+    max_steps = recipe.settings.get("max_steps", -1)
+    steps_an_epoch = max(generations * per_generation * iterations // accumulation, 1)
+    epochs = recipe.settings.get("num_train_epochs", 3.0)
+    steps = max_steps if max_steps > 0 else math.ceil(epochs * steps_an_epoch)
+    return Plan(processes, prompts, group, steps, rows, rows - generations * prompts, longest)
+
+
+def _longest_prompt(task: Task, tokenizer: PreTrainedTokenizerBase) -> int:
+    from rlvr.generation import prompt_tokens
+
+    # Characters rank prompts nearly as tokens do, so only the longest ones need to be tokenised.
+    prompts: list[Any] = [prompt for split in (task.train, task.test) for prompt in split["prompt"]]
+    longest = sorted(prompts, key=_characters, reverse=True)[:200]
+    return max(len(ids) for ids in prompt_tokens(tokenizer, longest))
+
+
+def _characters(prompt: str | list[dict[str, str]]) -> int:
+    return len(prompt) if isinstance(prompt, str) else sum(len(message["content"] or "") for message in prompt)
+
+
+def _length_faults(recipe: Recipe, config: PretrainedConfig, longest: int) -> list[str]:
+    room = getattr(config.get_text_config(), "max_position_embeddings", None)
+    completion = recipe.settings.get("max_completion_length", 512)
+    if room is None or longest + completion <= room:
+        return []
+    return [
+        f"The longest prompt has {longest} tokens; with max_completion_length = {completion} that is more than the "
+        f"{room} positions of {recipe.settings['model_name_or_path']}. Prompts are never cut: use fewer shots, filter "
+        "the rows, or lower max_completion_length."
+    ]

@@ -1,0 +1,394 @@
+"""A recipe: one YAML file that says everything about a run, read strictly.
+
+    recipe = load_recipe(Path("recipes/demo-arithmetic.yaml"), ["--learning_rate", "1e-4", "--task.shots", "4"])
+
+Flat keys are the fields of TRL's `GRPOConfig` and `ModelConfig`, under their own names (see rlvr/schema.py). Three
+sections are ours: `task`, `rewards` and `evaluation`. Every fault in the file is found in one pass and reported with
+its line, in words that say how to mend it. Nothing here imports torch.
+
+YAML is read by its 1.2 rules: `1e-6` is a number, and `no` (as in `save_strategy: no`) is a word, not `false`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlvr import schema
+from rlvr.errors import InputError
+
+# Where we depart from the defaults of TRL 1.16, and why.
+DEFAULTS: dict[str, Any] = {
+    # TRL reports to nobody unless told; a run that left no trace can't be compared with the next one.
+    "report_to": "mlflow",
+    # GRPO steps are long (a generation each): one line a step is what people watch.
+    "logging_steps": 1,
+    # Completions are the first thing to look at when a reward misbehaves. TRL's console table would bury the progress.
+    "log_completions": True,
+    "num_completions_to_print": 0,
+    # TRL's 0.05 is active while sampling and while scoring, which makes both noisy for nothing.
+    "lora_dropout": 0.0,
+    # TRL still calls it gradient_checkpointing, the name that transformers 5.23 has deprecated.
+    "activation_checkpointing": True,
+    # transformers looks for unused parameters when checkpointing is off: slower, and a warning every run. All weights
+    # of a dense language model are used; mixtures of experts need true.
+    "ddp_find_unused_parameters": False,
+}
+# TRL's default is float32, which with load_in_4bit also becomes the type that 4-bit weights are computed in.
+PEFT_DTYPE = "bfloat16"
+
+SPLITS = ("train", "validation", "test")
+SECTIONS = ("task", "rewards", "evaluation")
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """The `task:` section: `name` is a file in tasks/, the rest are options of its function."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RewardSpec:
+    """One entry of the `rewards:` list.
+
+    Attributes:
+        name: a file in rewards/, `path/to/file.py[:function]`, or a dotted import path.
+        weight: factor of this reward in the sum that a completion is scored with.
+        options: keyword-only parameters of the function.
+        gate: name of another reward in the list; this one counts only where that one is positive.
+    """
+
+    name: str
+    weight: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    gate: str | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationSpec:
+    """The `evaluation:` section: what run_grpo.py measures before and after training, greedily, on held-out rows.
+
+    Attributes:
+        split: "test", or "validation" while hyperparameters are being chosen. "train" is refused.
+        rows: how many rows, the first ones of the split; None for all.
+        metric: the reward that decides whether an answer is right (its value is at least 1); by default the one with
+            the largest weight in `rewards`.
+        batch_size: prompts generated at a time.
+        max_new_tokens: tokens a completion may have; by default the recipe's `max_completion_length`.
+    """
+
+    split: str = "test"
+    rows: int | None = None
+    metric: str | None = None
+    batch_size: int = 64
+    max_new_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe that has passed every check that needs neither data nor model.
+
+    Attributes:
+        path: the file that it was read from.
+        task, rewards, evaluation: our sections; `evaluation` is None when the recipe asks for no measurement.
+        settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
+    """
+
+    path: Path
+    task: TaskSpec
+    rewards: tuple[RewardSpec, ...]
+    evaluation: EvaluationSpec | None
+    settings: Mapping[str, Any]
+
+    @property
+    def output_dir(self) -> Path:
+        """Where the run writes; `runs/<name of the recipe>` unless the recipe says otherwise."""
+        return Path(self.settings["output_dir"])
+
+    def settings_for(self, belongs_to: str) -> dict[str, Any]:
+        """The flat keys of one of TRL's dataclasses: "training" (GRPOConfig) or "model" (ModelConfig)."""
+        known = schema.fields()
+        return {key: value for key, value in self.settings.items() if known[key].belongs_to == belongs_to}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The recipe as it would stand in YAML, overrides and defaults included; loading it gives the same recipe."""
+        out: dict[str, Any] = dict(self.settings)
+        out["task"] = {"name": self.task.name, **self.task.options}
+        out["rewards"] = [
+            {"name": spec.name, "weight": spec.weight}
+            | ({"options": dict(spec.options)} if spec.options else {})
+            | ({"gate": spec.gate} if spec.gate else {})
+            for spec in self.rewards
+        ]
+        if self.evaluation is not None:
+            out["evaluation"] = {key: value for key, value in vars(self.evaluation).items() if value is not None}
+        return out
+
+
+def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads and checks a recipe.
+
+    Args:
+        path: the YAML file.
+        overrides: command-line words: `--key value`, `--key=value`, or `--key` alone for true. Keys of sections are
+            dotted (`--task.shots 4`, `--evaluation.rows 100`); a reward is reached by its name
+            (`--rewards.answer_format.weight 0.2`). Values are read as YAML.
+
+    Raises:
+        InputError: with one line for each fault.
+    """
+    path = Path(path)
+    content, lines = _read_yaml(path)
+    faults: list[str] = []
+    for key, value in parse_overrides(overrides):
+        fault = _apply_override(content, key, value)
+        if fault:
+            faults.append(f"--{key}: {fault}")
+        else:
+            lines.pop(key.split(".")[0], None)
+
+    def where(key: str) -> str:
+        return f"{path}, line {lines[key]}: {key}" if key in lines else f"--{key}"
+
+    settings: dict[str, Any] = {}
+    for key, value in content.items():
+        if key in SECTIONS:
+            continue
+        if key in schema.RENAMED:
+            faults.append(f"{where(key)} is not a key any more: {schema.RENAMED[key]}.")
+        elif key not in schema.fields():
+            known = [name for name in (*schema.fields(), *SECTIONS) if name not in schema.RENAMED]
+            faults.append(f"{where(key)} is not a recipe key{_did_you_mean(key, known)}.")
+        elif fault := schema.fault_of(key, value):
+            faults.append(f"{where(key)} {fault}.")
+        else:
+            settings[key] = value
+
+    task = _read_task(content.get("task"), where("task"), faults)
+    rewards = _read_rewards(content.get("rewards"), where("rewards"), faults)
+    evaluation = _read_evaluation(content.get("evaluation"), where("evaluation"), rewards, faults)
+    if "model_name_or_path" not in content:
+        faults.append(f"{path}: model_name_or_path is missing: say which model to train (a hub id or a folder).")
+    if faults:
+        raise InputError("\n".join(faults))
+    assert task is not None  # a missing task is among the faults
+
+    defaults = dict(DEFAULTS)
+    if settings.get("use_peft"):
+        defaults["dtype"] = PEFT_DTYPE
+    settings = {"output_dir": f"runs/{path.stem}", **defaults, **settings}
+    return Recipe(path, task, tuple(rewards), evaluation, settings)
+
+
+def write_recipe(recipe: Recipe, path: Path) -> None:
+    """Writes the resolved recipe (overrides and defaults included) so that it can be run again as it is."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.default_flow_style = False
+    buffer = io.StringIO()
+    yaml.dump(recipe.as_dict(), buffer)
+    path.write_text(
+        f"# {recipe.path.name} as it ran: overrides and defaults included.\n{buffer.getvalue()}", encoding="utf-8"
+    )
+
+
+def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
+    """`["--lr", "1e-4", "--flag", "--a=b"]` as `[("lr", 0.0001), ("flag", True), ("a", "b")]`."""
+    found: list[tuple[str, Any]] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if not word.startswith("--") or len(word) == 2:
+            raise InputError(f"{word!r} on the command line belongs to no key: overrides are written --key value.")
+        key, equals, text = word[2:].partition("=")
+        if not equals:
+            if position < len(words) and not words[position].startswith("--"):
+                text = words[position]
+                position += 1
+            else:
+                text = "true"
+        found.append((key, _read_value(key, text)))
+    return found
+
+
+def _read_value(key: str, text: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        raise InputError(f"--{key}: {text!r} can't be read as a YAML value; put it into quotes.") from error
+
+
+def _read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """The file's content as plain Python, and the line of every top-level key."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap
+    from ruamel.yaml.constructor import DuplicateKeyError
+    from ruamel.yaml.error import MarkedYAMLError
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        beside = sorted(file.name for file in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        close = schema.nearest(path.name, beside) or beside[:5]
+        hint = f" In {path.parent}/ there is: {', '.join(close)}." if close else ""
+        raise InputError(f"There is no recipe {path}.{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"The recipe {path} can't be read: {error}.") from error
+    try:
+        content = YAML(typ="rt").load(text)
+    except DuplicateKeyError as error:
+        line = error.problem_mark.line + 1
+        key = text.splitlines()[line - 1].split(":")[0].strip().lstrip("- ")
+        raise InputError(f"{path}, line {line}: {key} is given twice; keep one.") from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        lines = text.splitlines()
+        if 0 < line <= len(lines) and "\t" in lines[line - 1]:
+            raise InputError(f"{path}, line {line}: a tab; YAML is indented with spaces only.") from None
+        raise InputError(f"{path}, line {line}: not valid YAML: {error.problem or error.context}.") from None
+    if content is None:
+        raise InputError(f"The recipe {path} is empty: start from a copy of recipes/demo-arithmetic.yaml.")
+    if not isinstance(content, CommentedMap):
+        raise InputError(f"The recipe {path} is not a mapping: write one `key: value` a line.")
+    lines_of = {str(key): content.lc.key(key)[0] + 1 for key in content}
+    return _plain(content), lines_of
+
+
+def _plain(value: Any) -> Any:
+    """ruamel's round-trip types (which know their lines) as plain Python values."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return str(value)  # dates and the like: no recipe key takes them, so their text is what the user wrote
+
+
+def _apply_override(content: dict[str, Any], dotted: str, value: Any) -> str | None:
+    """Sets a dotted key in place; says what is wrong when it can't."""
+    head, *rest = dotted.split(".")
+    if not rest:
+        content[head] = value
+        return None
+    if head not in SECTIONS:
+        return f"only {', '.join(SECTIONS)} have keys of their own."
+    if head == "rewards":
+        if len(rest) < 2:
+            return "a reward's key is written --rewards.NAME.weight VALUE."
+        # The name may itself hold dots (a dotted import path), so the key is what stands after a known name.
+        for entry in content.get("rewards") or []:
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if name and dotted.startswith(f"rewards.{name}."):
+                return _set(entry, dotted.removeprefix(f"rewards.{name}.").split("."), value)
+        entries = content.get("rewards") or []
+        names = [entry["name"] for entry in entries if isinstance(entry, dict) and "name" in entry]
+        return f"the recipe has no reward {rest[0]!r}; it has {', '.join(names) or 'none'}."
+    if content.get(head) is None:
+        content[head] = {}
+    if not isinstance(content[head], dict):
+        return f"{head} is not a mapping in the recipe."
+    return _set(content[head], rest, value)
+
+
+def _set(section: dict[str, Any], keys: list[str], value: Any) -> str | None:
+    for key in keys[:-1]:
+        section = section.setdefault(key, {})
+        if not isinstance(section, dict):
+            return f"{key} is not a mapping in the recipe."
+    section[keys[-1]] = value
+    return None
+
+
+def _read_task(value: Any, where: str, faults: list[str]) -> TaskSpec | None:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        faults.append(f"{where} must be a mapping with a name, like task: {{name: gsm8k, shots: 8}}.")
+        return None
+    return TaskSpec(value["name"], {key: item for key, item in value.items() if key != "name"})
+
+
+def _read_rewards(value: Any, where: str, faults: list[str]) -> list[RewardSpec]:
+    if not isinstance(value, list) or not value:
+        faults.append(f"{where} must be a list with one entry a reward, like - name: math_correctness.")
+        return []
+    specs = []
+    for number, entry in enumerate(value, start=1):
+        at = f"{where}, entry {number}"
+        if isinstance(entry, str):
+            entry = {"name": entry}
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            faults.append(f"{at} must be a mapping with a name, like - name: math_correctness.")
+            continue
+        known = ("name", "weight", "options", "gate")
+        for key in entry:
+            if key not in known:
+                inside = " (options of the function go under options:)" if not schema.nearest(key, known) else ""
+                faults.append(f"{at} ({entry['name']}): {key} is not a key{_did_you_mean(key, known)}{inside}.")
+        weight, options, gate = entry.get("weight", 1.0), entry.get("options") or {}, entry.get("gate")
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            faults.append(f"{at} ({entry['name']}): weight is {weight!r}, but should be a number.")
+            weight = 1.0
+        if not isinstance(options, dict):
+            faults.append(f"{at} ({entry['name']}): options must be a mapping, like options: {{tolerance: 0}}.")
+            options = {}
+        specs.append(RewardSpec(entry["name"], float(weight), options, gate))
+    names = [spec.name for spec in specs]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        faults.append(f"{where}: {name} is listed twice; TRL would merge their figures under one name. Keep one.")
+    for spec in specs:
+        if spec.gate is not None and (spec.gate == spec.name or spec.gate not in names):
+            others = [name for name in names if name != spec.name]
+            faults.append(
+                f"{where}: the gate of {spec.name} is {spec.gate!r}, which is no other reward of this recipe"
+                f"{_did_you_mean(str(spec.gate), others)}."
+            )
+    return specs
+
+
+def _read_evaluation(value: Any, where: str, rewards: Sequence[RewardSpec], faults: list[str]) -> EvaluationSpec | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        faults.append(f"{where} must be a mapping, like evaluation: {{split: test}}.")
+        return None
+    kinds: dict[str, type] = {"split": str, "rows": int, "metric": str, "batch_size": int, "max_new_tokens": int}
+    given: dict[str, Any] = {}
+    for key, item in value.items():
+        if key not in kinds:
+            faults.append(f"{where}: {key} is not a key{_did_you_mean(key, kinds)}.")
+        elif item is not None and (not isinstance(item, kinds[key]) or isinstance(item, bool)):
+            word = "text" if kinds[key] is str else "a whole number"
+            faults.append(f"{where}: {key} is {item!r}, but should be {word}.")
+        elif isinstance(item, int) and item < 1:
+            faults.append(f"{where}: {key} is {item}, but should be at least 1.")
+        else:
+            given[key] = item
+    spec = EvaluationSpec(**given)
+    if spec.split not in SPLITS[1:]:
+        faults.append(
+            f"{where}: split is {spec.split!r}, but should be test or validation: "
+            "an accuracy on rows that training saw says nothing."
+        )
+    if spec.metric is None and rewards:
+        best = max(rewards, key=lambda reward: reward.weight)
+        spec = EvaluationSpec(**{**vars(spec), "metric": best.name})
+    return spec
+
+
+def _did_you_mean(name: str, known: Any) -> str:
+    close = schema.nearest(name, known)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,152 @@
+"""Runs reward functions: options bound, output checked, gates and row masking applied.
+
+The policy, in one place: `None` means that a row cannot be scored through a fault of ours, so the whole row is left out
+of the update, whatever the other rewards said of it (TRL alone would count the `None` as 0, that is as a wrong answer).
+A gated reward counts only where its gate is positive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class RewardError(Exception):
+    """A reward function raised, or returned what is no list of rewards. The message names it and, if known, the row."""
+
+
+@dataclass
+class Reward:
+    """A reward function with its options bound: callable as TRL calls it, and by name in its metrics.
+
+    Attributes:
+        name: as the recipe writes it.
+        function: the TRL reward function itself.
+        options: keyword arguments added to every call.
+        columns: the columns of the data that the function asks for.
+        weight, gate: see `rlvr.recipe.RewardSpec`.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    weight: float = 1.0
+    gate: str | None = None
+
+    def __post_init__(self) -> None:
+        self.__name__ = self.label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
+
+    @property
+    def label(self) -> str:
+        """Short name for tables and metrics: the function's part of a path or of a dotted name."""
+        path, _, function = self.name.partition(":")
+        return function or (path.removesuffix(".py").rpartition("/")[2] if "/" in path else path.rpartition(".")[2])
+
+    def __call__(self, prompts: list[Any], completions: list[Any], **kwargs: Any) -> list[float | None]:
+        """Scores a batch.
+
+        Args:
+            prompts, completions: one per row; strings, or lists of chat messages.
+            kwargs: the columns of the data (one list each, as long as `completions`) and what GRPOTrainer adds.
+
+        Returns:
+            One finite number per row, or None where the row cannot be scored.
+
+        Raises:
+            RewardError: with the name of the reward and the first row at fault.
+        """
+        try:
+            values = self._call(prompts, completions, kwargs)
+        except Exception as error:
+            row = self._first_failing_row(prompts, completions, kwargs)
+            at = "" if row is None else f" at row {row} of the batch (completion: {_excerpt(completions[row])})"
+            raise RewardError(f"The reward {self.name} raised {type(error).__name__}: {error}{at}") from error
+        return self._checked(values, len(completions))
+
+    def _call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
+        values = self.function(prompts=prompts, completions=completions, **kwargs, **self.options)
+        return asyncio.run(_result_of(values)) if inspect.isawaitable(values) else values
+
+    def _first_failing_row(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> int | None:
+        rows = len(completions)
+        for row in range(rows):
+            one = {
+                key: value[row : row + 1] if isinstance(value, list) and len(value) == rows else value
+                for key, value in kwargs.items()
+            }
+            try:
+                self._call(prompts[row : row + 1], completions[row : row + 1], one)
+            except Exception:
+                return row
+        return None
+
+    def _checked(self, values: Any, rows: int) -> list[float | None]:
+        if isinstance(values, str | Mapping) or not hasattr(values, "__iter__"):
+            raise RewardError(f"The reward {self.name} returned {type(values).__name__}, but should return a list.")
+        values = list(values)
+        if len(values) != rows:
+            raise RewardError(f"The reward {self.name} returned {len(values)} values for {rows} completions.")
+        checked: list[float | None] = []
+        for row, value in enumerate(values):
+            if value is None:
+                checked.append(None)
+                continue
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                number = math.nan
+            if not math.isfinite(number) or isinstance(value, str):
+                raise RewardError(
+                    f"The reward {self.name} returned {value!r} for row {row} of the batch; a reward is a finite "
+                    "number, or None where the row cannot be scored."
+                )
+            checked.append(number)
+        return checked
+
+
+async def _result_of(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _excerpt(completion: Any) -> str:
+    text = repr(completion if isinstance(completion, str) else completion[-1].get("content", ""))
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def settle(values: Sequence[Sequence[float | None]], rewards: Sequence[Reward]) -> list[list[float | None]]:
+    """Applies masking and gates to raw rewards.
+
+    Args:
+        values: one row per completion, one entry per reward in the order of `rewards`; None or NaN for "cannot say".
+
+    Returns:
+        The same shape. A row in which any reward could not say is None throughout; a gated reward is 0 where its
+        gate is not positive.
+    """
+    names = [reward.name for reward in rewards]
+    gates = [names.index(reward.gate) if reward.gate is not None else None for reward in rewards]
+    settled: list[list[float | None]] = []
+    for row in values:
+        numbers = [value for value in row if value is not None and not math.isnan(value)]
+        if len(numbers) < len(row):
+            settled.append([None] * len(row))
+        else:
+            settled.append(
+                [
+                    value if gate is None or numbers[gate] > 0 else 0.0
+                    for value, gate in zip(numbers, gates, strict=True)
+                ]
+            )
+    return settled
+
+
+def total(row: Sequence[float | None], rewards: Sequence[Reward]) -> float | None:
+    """The weighted sum of a settled row, or None if it was masked."""
+    pairs = zip(row, rewards, strict=True)
+    terms = [None if value is None else value * reward.weight for value, reward in pairs]
+    return None if None in terms else sum(term for term in terms if term is not None)

@@ -1,0 +1,63 @@
+"""The folder that a run writes to: made, and an earlier run in it moved aside rather than overwritten."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr import console
+from rlvr.errors import InputError
+from rlvr.recipe import Recipe, write_recipe
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
+
+
+def prepare(recipe: Recipe, state: PartialState) -> None:
+    """Makes the run directory, with the resolved recipe in it, and the place that MLflow writes to."""
+    if state.is_main_process:
+        folder = recipe.output_dir
+        if not recipe.settings.get("resume_from_checkpoint"):
+            _move_earlier_run(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_recipe(recipe, folder / "recipe.yaml")
+        except OSError as error:
+            reason = f"The run directory {folder} can't be written: {error.strerror}. Set output_dir."
+            raise InputError(reason) from error
+    _prepare_tracking(recipe, state.is_main_process)
+    state.wait_for_everyone()
+
+
+def _move_earlier_run(folder: Path) -> None:
+    marker = folder / "recipe.yaml"
+    if not marker.is_file():
+        return
+    stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(marker.stat().st_mtime))
+    aside = folder.with_name(f"{folder.name}.{stamp}")
+    folder.rename(aside)
+    console.say(f"  the earlier run in {folder} is now {aside}")
+
+
+def _prepare_tracking(recipe: Recipe, is_main: bool) -> None:
+    """A local SQLite store beside the runs, unless MLFLOW_TRACKING_URI names another.
+
+    MLflow's own defaults are a file store that it has put into maintenance mode, and an artifact folder in whatever
+    directory the command was started from.
+    """
+    report_to = recipe.settings.get("report_to")
+    if "mlflow" not in ([report_to] if isinstance(report_to, str) else report_to or []):
+        return
+    os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "grpo-recipes")
+    if "MLFLOW_TRACKING_URI" in os.environ or not is_main:
+        return
+    store = recipe.output_dir.parent.resolve()
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{store / 'mlflow.db'}"
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    name = os.environ["MLFLOW_EXPERIMENT_NAME"]
+    if client.get_experiment_by_name(name) is None:
+        client.create_experiment(name, artifact_location=(store / "mlartifacts").as_uri())

@@ -1,0 +1,226 @@
+"""The keys of a recipe, their types and their choices, read from TRL's own source without importing it.
+
+A recipe uses the field names of `trl.GRPOConfig` and `trl.ModelConfig` as they are. Importing them takes five seconds
+and half a gigabyte (they pull in torch), which is too long to be told of a typo. So the class bodies are parsed with
+`ast`: about 10 ms, no second copy of any option, and never out of step with the installed version.
+`tests/rlvr/test_schema.py` holds this reading against `dataclasses.fields` of the imported classes.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr.errors import InputError
+
+# package, file and class of everything that a flat recipe key may name; later classes override earlier ones.
+_SOURCES: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "training": (
+        ("transformers", "training_args.py", "TrainingArguments"),
+        ("trl", "trainer/base_config.py", "_BaseConfig"),
+        ("trl", "trainer/grpo_config.py", "GRPOConfig"),
+    ),
+    "model": (("trl", "trainer/model_config.py", "ModelConfig"),),
+}
+
+# Names from older write-ups and releases that TRL 1.16 / transformers 5.23 no longer have, each with what to do now.
+RENAMED: dict[str, str] = {
+    "torch_dtype": "use dtype",
+    "bnb_4bit_use_double_quant": "use use_bnb_nested_quant",
+    "bnb_4bit_compute_dtype": "remove it: the compute type of the 4-bit weights follows dtype",
+    "evaluation_strategy": "use eval_strategy",
+    "warmup_ratio": "use warmup_steps, which takes a ratio when it is below 1 (warmup_steps: 0.1)",
+    "no_cuda": "use use_cpu",
+    "group_by_length": "use train_sampling_strategy",
+    "vllm_max_model_len": "use vllm_max_model_length",
+    "vllm_guided_decoding_regex": "use vllm_structured_outputs_regex",
+    "wandb_log_unique_prompts": "use log_unique_prompts",
+    "gradient_checkpointing": "use activation_checkpointing",
+    "gradient_checkpointing_kwargs": "use activation_checkpointing_kwargs",
+    "use_liger_loss": "remove it: the loss never materialises the logits any more",
+    "max_prompt_length": "remove it: prompts are never cut; over-long rows are filtered by the task",
+    "max_seq_length": "remove it: GRPO has max_completion_length, and prompts are never cut",
+    "max_length": "remove it: GRPO has max_completion_length, and prompts are never cut",
+    "packing": "remove it: it belongs to supervised fine-tuning",
+    "dataset_num_proc": "remove it: it belongs to supervised fine-tuning",
+    "vllm_device": "remove it: vllm_mode says where vLLM runs (colocate or server)",
+    "vllm_dtype": "remove it: vLLM takes the model's dtype",
+    "vllm_enable_prefix_caching": "remove it: vLLM decides by itself",
+    "logging_dir": "remove it: TensorBoard files go to the run directory",
+    "overwrite_output_dir": "remove it: a run never overwrites another one's checkpoints",
+    "save_safetensors": "remove it: weights are always saved as safetensors",
+    "reward_funcs": "use the rewards: list",
+    "reward_weights": "give each entry of the rewards: list its weight",
+    "dataset_name": "use the task: section (task: {name: jsonl, path: …} reads any dataset)",
+    "dataset_id_or_path": "use the task: section (task: {name: jsonl, path: …} reads any dataset)",
+    "system_prompt": "use the task: section's option system",
+}
+
+# TRL declares these as plain `str` and looks at the value only when it is first used, which for most of them is after
+# the first generation. Each tuple is the set that the code of TRL 1.16 compares with.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "scale_rewards": ("group", "batch", "none", True, False),
+    "importance_sampling_level": ("token", "sequence"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "vllm_mode": ("colocate", "server"),
+    "dtype": ("auto", "bfloat16", "float16", "float32"),
+    "bnb_4bit_quant_type": ("nf4", "fp4"),
+    "save_strategy": ("no", "steps", "epoch", "best"),
+    "eval_strategy": ("no", "steps", "epoch"),
+    "logging_strategy": ("no", "steps", "epoch"),
+    "lr_scheduler_type": (
+        "linear",
+        "cosine",
+        "cosine_with_restarts",
+        "polynomial",
+        "constant",
+        "constant_with_warmup",
+        "inverse_sqrt",
+        "reduce_lr_on_plateau",
+        "cosine_with_min_lr",
+        "cosine_warmup_with_min_lr",
+        "warmup_stable_decay",
+    ),
+}
+
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "list": "a list",
+    "dict": "a mapping",
+    "None": "empty",
+}
+
+# TRL's `ModelConfig` says `list[str]` and accepts a single string; `save_steps`-like keys say float and mean both.
+_ALSO_TEXT = {"lora_target_modules", "lora_modules_to_save", "lora_target_parameters"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One flat recipe key: its name, the dataclass that it belongs to, and its annotation as written."""
+
+    name: str
+    belongs_to: str
+    annotation: str
+
+
+@functools.cache
+def fields() -> dict[str, Field]:
+    """All flat keys that TRL accepts, by name.
+
+    Raises:
+        InputError: trl or transformers is not installed.
+    """
+    found: dict[str, Field] = {}
+    for belongs_to, sources in _SOURCES.items():
+        for package, file, class_name in sources:
+            for name, annotation in _annotations(package, file, class_name):
+                found[name] = Field(name, belongs_to, annotation)
+    return found
+
+
+def _annotations(package: str, file: str, class_name: str) -> list[tuple[str, str]]:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise InputError(f"The package {package} is not installed here: run `make install` or `pip install -e .`.")
+    tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            return [
+                (item.target.id, ast.unparse(item.annotation))
+                for item in node.body
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+            ]
+    raise InputError(
+        f"{package} as installed has no class {class_name} in {file}: it is not a version that this project was "
+        "written for. Install the versions in constraints.txt: pip install -e . -c constraints.txt"
+    )
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:
+    """The known names that a misspelt `name` most likely meant, best first."""
+    return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
+
+
+def fault_of(key: str, value: Any) -> str | None:
+    """What is wrong with a flat `key` that has `value`, as half a sentence, or None."""
+    field = fields()[key]
+    if key in CHOICES and value is not None:
+        if any(value is choice or (value == choice and isinstance(value, str)) for choice in CHOICES[key]):
+            return None
+        choices = ", ".join(str(choice).lower() for choice in CHOICES[key])
+        return f"is {value!r}, which is none of its choices: {choices}"
+    # What is no plain type here is one of transformers' enumerations of strings.
+    kinds = {kind if kind in _WORDS else "str" for kind in _kinds(field.annotation)}
+    return _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set()))
+
+
+def mismatch(value: Any, annotation: str) -> str | None:
+    """How `value` breaks an annotation made of plain types ("is text ('x'), but should be a number"), or None.
+
+    An annotation that names anything else is not judged.
+    """
+    kinds = _kinds(annotation)
+    return _mismatch(value, kinds) if kinds <= set(_WORDS) else None
+
+
+def _mismatch(value: Any, kinds: Iterable[str]) -> str | None:
+    return None if _fits(value, kinds) else f"is {_describe(value)}, but should be {_wanted(kinds)}"
+
+
+@functools.cache
+def _kinds(annotation: str) -> frozenset[str]:
+    """The names of the types that an annotation allows, without what stands in brackets."""
+    kinds: set[str] = set()
+
+    def walk(node: ast.expr) -> None:
+        if isinstance(node, ast.BinOp):
+            walk(node.left)
+            walk(node.right)
+        elif isinstance(node, ast.Subscript):
+            outer = ast.unparse(node.value)
+            if outer in ("Optional", "Union"):
+                inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                kinds.update({"None"} if outer == "Optional" else set())
+                for item in inner:
+                    walk(item)
+            elif outer == "Literal":
+                kinds.add("bool" if ast.unparse(node.slice) in ("True", "False") else "str")
+            else:
+                kinds.add(outer)
+        elif isinstance(node, ast.Constant):
+            kinds.add("None")
+        else:
+            kinds.add(ast.unparse(node))
+
+    walk(ast.parse(annotation, mode="eval").body)
+    return frozenset(kinds)
+
+
+def _fits(value: Any, kinds: Iterable[str]) -> bool:
+    if value is None:
+        return "None" in kinds
+    if isinstance(value, bool):
+        return "bool" in kinds
+    if isinstance(value, int):
+        return "int" in kinds or "float" in kinds
+    return type(value).__name__ in kinds
+
+
+def _describe(value: Any) -> str:
+    words = {"str": "text", "list": "a list", "dict": "a mapping", "bool": "a truth value", "NoneType": "empty"}
+    kind = words.get(type(value).__name__, "a number")
+    return kind if value is None else f"{kind} ({value!r})"
+
+
+def _wanted(kinds: Iterable[str]) -> str:
+    return " or ".join(word for kind, word in _WORDS.items() if kind in set(kinds))

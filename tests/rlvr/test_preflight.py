@@ -1,0 +1,117 @@
+"""What would go wrong later, or silently, is found before a weight is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from rlvr import preflight
+from rlvr.errors import InputError
+from rlvr.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.rewarding import Reward
+from rlvr.task import Task
+
+MODEL = Path(__file__).resolve().parents[2] / "models" / "tiny-arithmetic"
+
+
+def dataset(rows: int, **columns: Any) -> Dataset:
+    return Dataset.from_dict({"prompt": ["What is 1+1?"] * rows, "final_answer": ["2"] * rows, **columns})
+
+
+def run_check(
+    settings: dict[str, Any] | None = None,
+    *,
+    train: Dataset | None = None,
+    test: Dataset | None = None,
+    columns: tuple[str, ...] = ("final_answer",),
+    processes: int = 1,
+) -> preflight.Plan:
+    from transformers import AutoConfig, AutoTokenizer
+
+    recipe = Recipe(
+        path=Path("r.yaml"),
+        task=TaskSpec("t"),
+        rewards=(RewardSpec("r"),),
+        evaluation=EvaluationSpec(),
+        settings={"model_name_or_path": "m", "use_peft": True, **(settings or {})},
+    )
+    train = dataset(64) if train is None else train
+    task = Task(train=train, validation=train.select([]), test=dataset(4) if test is None else test)
+    reward = Reward("r", lambda **kwargs: [], columns=columns)
+    config, tokenizer = AutoConfig.from_pretrained(MODEL), AutoTokenizer.from_pretrained(MODEL)
+    return preflight.check(recipe, task, [reward], reward, tokenizer, config, processes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "processes", "plan", "why"),
+    [
+        ({}, 64, 1, (1, 8, 192), "TRL's defaults: batch 8, 8 generations, 3 epochs"),
+        ({"gradient_accumulation_steps": 4}, 64, 1, (4, 8, 48), "4 prompts a generation, a step each"),
+        ({"gradient_accumulation_steps": 4}, 64, 2, (8, 8, 24), "twice the processes, half the steps"),
+        ({"steps_per_generation": 2}, 64, 1, (2, 8, 192), "one generation serves two steps"),
+        ({"num_iterations": 2}, 64, 1, (1, 8, 384), "each generation is used twice"),
+        ({"max_steps": 5}, 64, 1, (1, 8, 5), "max_steps wins"),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 3}, 64, 1, (3, 8, 21), "64 = 21 x 3 + 1 left over"),
+    ],
+)
+def test_the_plan_says_what_will_run(
+    settings: dict[str, Any], rows: int, processes: int, plan: tuple[int, int, int], why: str
+) -> None:
+    found = run_check(settings, train=dataset(rows), processes=processes)
+    assert (found.prompts, found.generations, found.steps) == plan, why
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "why"),
+    [
+        ({"per_device_train_batch_size": 6}, "does not divide into groups of num_generations = 8", "6 by 8"),
+        ({"gradient_accumulation_steps": 100}, "takes 100 prompts, but the training split has 64", "TRL: 0 steps"),
+        ({"num_generations": 1}, "at least 2 completions", "no group"),
+        ({"load_in_4bit": True, "use_peft": False}, "set use_peft: true", "4 bits can't be trained"),
+        ({"load_in_4bit": True, "use_vllm": True}, "issues 4973", "known broken"),
+        ({"use_vllm": True}, "vllm is not installed", "not here"),
+        ({"attn_implementation": "flash_attention_2"}, "flash-attn is not installed", "not here"),
+        ({"lora_target_modules": ["q_proj", "lm_head"]}, "a LoRA on lm_head", "TRL reads its weight directly"),
+        ({"lora_modules_to_save": ["embed_tokens"]}, "shares its embeddings", "the original's mistake"),
+        ({"max_completion_length": 5000}, "more than the 4096 positions", "too long for the model"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_words(settings: dict[str, Any], said: str, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        run_check(settings)
+    assert said in str(caught.value), why
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "said", "why"),
+    [
+        ({"train": dataset(0)}, "has no rows", "empty data"),
+        ({"train": dataset(64).remove_columns("prompt")}, "no column prompt", "no prompt"),
+        ({"train": dataset(64, images=["x"] * 64)}, "may not be called images", "TRL would go multimodal"),
+        (
+            {"train": dataset(64, completions=["x"] * 64)},
+            "may not be called completions",
+            "two values for one argument",
+        ),
+        ({"columns": ("tests",)}, "needs the column tests", "a column that the reward wants"),
+        ({"test": dataset(0)}, "no rows in its split test", "nothing to evaluate on"),
+        (
+            {"train": Dataset.from_dict({"prompt": ["x"] * 63 + [""], "final_answer": ["1"] * 64})},
+            "train, row 63: the prompt is empty",
+            "an empty prompt",
+        ),
+    ],
+)
+def test_data_that_cannot_work_is_refused_in_words(kwargs: dict[str, Any], said: str, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        run_check(**kwargs)
+    assert said in str(caught.value), why
+
+
+def test_independent_faults_are_found_in_one_pass() -> None:
+    with pytest.raises(InputError) as caught:
+        run_check({"lora_target_modules": ["lm_head"]}, columns=("tests",))
+    assert len(str(caught.value).splitlines()) == 2

@@ -1,0 +1,165 @@
+"""A recipe is read strictly: what is in it is what runs, and what is wrong in it is said with its line and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr.errors import InputError
+from rlvr.recipe import load_recipe, parse_overrides, write_recipe
+
+GOOD = """\
+model_name_or_path: some/model
+learning_rate: 1e-4
+use_peft: true
+save_strategy: no
+task: {name: gsm8k, shots: 8}
+rewards:
+  - name: math_correctness
+  - name: answer_format
+    weight: 0.5
+    options: {pattern: "x"}
+    gate: math_correctness
+evaluation: {split: test, rows: 10}
+"""
+
+Write = Callable[..., Path]
+
+
+def test_a_good_recipe_is_read_as_written(write_yaml: Write) -> None:
+    recipe = load_recipe(write_yaml(GOOD))
+    assert recipe.task.name == "gsm8k" and recipe.task.options == {"shots": 8}
+    assert [(spec.name, spec.weight, spec.gate) for spec in recipe.rewards] == [
+        ("math_correctness", 1.0, None),
+        ("answer_format", 0.5, "math_correctness"),
+    ]
+    assert recipe.rewards[1].options == {"pattern": "x"}
+    assert recipe.settings["learning_rate"] == 1e-4, "1e-4 is a number, though PyYAML reads a string"
+    assert recipe.settings["save_strategy"] == "no", "no is a word, though YAML 1.1 reads false"
+    assert recipe.evaluation is not None and recipe.evaluation.metric == "math_correctness"
+
+
+def test_defaults_of_ours_give_way_to_the_recipe(write_yaml: Write) -> None:
+    recipe = load_recipe(write_yaml(GOOD + "report_to: none\nlora_dropout: 0.1\n"))
+    assert recipe.settings["report_to"] == "none" and recipe.settings["lora_dropout"] == 0.1
+    assert recipe.settings["dtype"] == "bfloat16", "an adapter over float32 weights would compute 4 bits in float32"
+    assert recipe.output_dir == Path("runs/recipe")
+
+
+def test_full_fine_tuning_keeps_the_dtype_of_trl(write_yaml: Write) -> None:
+    recipe = load_recipe(write_yaml(GOOD.replace("use_peft: true\n", "")))
+    assert "dtype" not in recipe.settings
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "why"),
+    [
+        ("", "is empty", "an empty file"),
+        ("# only a comment\n", "is empty", "nothing but a comment"),
+        ("- a\n- b\n", "not a mapping", "a list"),
+        ("just words\n", "not a mapping", "a scalar"),
+        ("a:\n\tb: 1\n", "line 2: a tab", "a tab"),
+        ("seed: 1\nseed: 2\n", "line 2: seed is given twice", "a doubled key"),
+        ("task: {name: x, name: y}\n", "given twice", "a doubled key inside a section"),
+        ("a: [1, 2\n", "not valid YAML", "a bracket left open"),
+        (
+            GOOD + "learnig_rate: 1\n",
+            "line 13: learnig_rate is not a recipe key; did you mean learning_rate?",
+            "a typo",
+        ),
+        (GOOD + "torch_dtype: bfloat16\n", "not a key any more: use dtype", "renamed by transformers"),
+        (GOOD + "max_prompt_length: 9\n", "prompts are never cut", "dropped by TRL"),
+        (GOOD + "gradient_checkpointing: true\n", "use activation_checkpointing", "deprecated"),
+        (GOOD + "reward_weights: [1, 2]\n", "its weight", "ours"),
+        (GOOD + "max_steps: many\n", "max_steps is text ('many'), but should be a whole number", "a wrong type"),
+        (GOOD + "loss_type: bogus\n", "none of its choices", "out of an enumeration"),
+        (GOOD.replace("weight: 0.5", "wieght: 0.5"), "did you mean weight?", "a typo inside a reward"),
+        (GOOD.replace("weight: 0.5", "pattern: x"), "options of the function go under options", "an option misplaced"),
+        (GOOD.replace("weight: 0.5", "weight: much"), "weight is 'much'", "a weight that is no number"),
+        (GOOD.replace("gate: math_correctness", "gate: math"), "no other reward of this recipe", "a gate misspelt"),
+        (GOOD.replace("gate: math_correctness", "gate: answer_format"), "no other reward", "a gate on itself"),
+        (GOOD.replace("name: answer_format", "name: math_correctness"), "listed twice", "TRL merges their figures"),
+        (GOOD.replace("task: {name: gsm8k, shots: 8}", "task: gsm8k"), "mapping with a name", "a task as a word"),
+        (GOOD.replace("split: test", "split: train"), "rows that training saw", "not held out"),
+        (GOOD.replace("rows: 10", "rows: 0"), "at least 1", "no rows"),
+        (GOOD.replace("rows: 10", "row: 10"), "did you mean rows?", "a typo inside evaluation"),
+        (GOOD.replace("model_name_or_path: some/model\n", ""), "model_name_or_path is missing", "no model"),
+        ("seed: 1\nmodel_name_or_path: x\ntask: {name: x}\n", "rewards must be a list", "no rewards"),
+        (GOOD + "task.shots: 4\n", "task.shots is not a recipe key", "dotted keys are for the command line"),
+    ],
+)
+def test_a_faulty_recipe_is_refused_in_words(write_yaml: Write, text: str, said: str, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe(write_yaml(text))
+    assert said in str(caught.value), why
+
+
+def test_all_faults_are_found_in_one_pass(write_yaml: Write) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe(write_yaml(GOOD + "learnig_rate: 1\nmax_steps: many\ntorch_dtype: x\n"))
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_missing_recipe_names_its_neighbours(write_yaml: Write, tmp_path: Path) -> None:
+    write_yaml(GOOD, "gsm8k-qlora.yaml")
+    with pytest.raises(InputError, match="gsm8k-qlora.yaml"):
+        load_recipe(tmp_path / "gsm8k-qlra.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--seed", "3"], [("seed", 3)]),
+        (["--learning_rate=1e-5"], [("learning_rate", 1e-5)]),
+        (["--use_vllm", "--seed", "3"], [("use_vllm", True), ("seed", 3)]),
+        (["--beta", "-0.5"], [("beta", -0.5)]),
+        (["--save_strategy", "no"], [("save_strategy", "no")]),
+        (["--report_to", "[mlflow, tensorboard]"], [("report_to", ["mlflow", "tensorboard"])]),
+        (["--task.shots", "4"], [("task.shots", 4)]),
+    ],
+)
+def test_overrides_are_read_as_yaml(words: list[str], found: list[tuple[str, object]]) -> None:
+    assert parse_overrides(words) == found
+
+
+@given(st.integers() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False))
+def test_any_number_survives_the_command_line(value: object) -> None:
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    assert parse_overrides([f"--key={text}"]) == [("key", value)]
+
+
+def test_overrides_reach_sections_and_rewards_by_name(write_yaml: Write) -> None:
+    words = ["--task.shots", "2", "--rewards.answer_format.weight", "0.1", "--evaluation.rows", "5", "--seed", "7"]
+    recipe = load_recipe(write_yaml(GOOD), [*words, "--rewards.answer_format.options.pattern", "y"])
+    assert recipe.task.options["shots"] == 2
+    assert recipe.rewards[1].weight == 0.1 and recipe.rewards[1].options == {"pattern": "y"}
+    assert recipe.evaluation is not None and recipe.evaluation.rows == 5
+    assert recipe.settings["seed"] == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sead", "1"], "--sead is not a recipe key; did you mean seed?"),
+        (["--seed", "x"], "--seed is text"),
+        (["--rewards.nothing.weight", "1"], "no reward 'nothing'; it has math_correctness, answer_format"),
+        (["--seed.x", "1"], "only task, rewards, evaluation have keys of their own"),
+        (["stray"], "belongs to no key"),
+        (["--seed", "[1"], "can't be read as a YAML value"),
+    ],
+)
+def test_faulty_overrides_are_refused_in_words(write_yaml: Write, words: list[str], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe(write_yaml(GOOD), words)
+    assert said in str(caught.value)
+
+
+def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path) -> None:
+    recipe = load_recipe(write_yaml(GOOD), ["--seed", "7", "--task.shots", "3"])
+    write_recipe(recipe, tmp_path / "resolved.yaml")
+    again = load_recipe(tmp_path / "resolved.yaml")
+    assert again.as_dict() == recipe.as_dict()
