@@ -12,6 +12,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from rlvr import console
+from rlvr.metrics import read_metrics
 
 
 class MetricsFile(TrainerCallback):
@@ -49,19 +50,6 @@ class MetricsFile(TrainerCallback):
         line = {"step": state.global_step, "time": round(time.time(), 3), **clean}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a half-written last line (the run was killed while writing) is left out."""
-    if not path.is_file():
-        return []
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            break
-    return lines
 
 
 class Progress(TrainerCallback):

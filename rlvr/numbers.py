@@ -1,0 +1,265 @@
+"""Reading one number out of a short piece of text, exactly.
+
+Read are integers, decimals, fractions, mixed numbers and powers of ten, in ASCII, Unicode and simple LaTeX, with
+thousands separators (comma, space, underscore), a currency sign, a percent sign, a unit in words, or the left side of
+an equation ("6 * 7 = 42"). Anything that leaves a doubt is no number: "42 or 41", "42/0", "42!", "42x", "42...".
+Numbers in words and expressions to be simplified are not read.
+
+A value is an `int` or a `Fraction`, never a float: 42.0005 is not 42, and no integer is too long. Only the first 200
+characters are ever looked at, every pattern runs in linear time, and no string raises an exception.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+
+Number = int | Fraction
+
+MAX_CHARACTERS = 200
+
+_PLAIN = re.compile(r"\$?(-?[0-9]{1,18})\.?")
+
+_NUMBER = re.compile(
+    r"""
+    (?P<outer>[+-]?)[ ]?
+    (?:US\$|(?:USD|EUR|GBP|INR|Rs\.?)[ ]|[$€£¥₹₩])?[ ]?
+    (?P<inner>[+-]?)[ ]?
+    (?:
+        (?P<whole>[0-9]{1,18})[ ](?:and[ ])?(?P<part>[0-9]{1,18})[ ]?/[ ]?(?P<of>[0-9]{1,18})
+      | (?P<over>[0-9]{1,18})[ ]?/[ ]?(?P<under>[0-9]{1,18})
+      | (?P<digits>
+            (?:[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:[ ][0-9]{3})+|(?:_[0-9]{3})+)(?![0-9])|[0-9]+)(?:\.[0-9]+)?
+          | \.[0-9]+
+        )
+        (?:
+            [eE](?P<e>[+-]?[0-9]{1,3})
+          | [ ]?\*[ ]?10[ ]?\^[ ]?(?P<brace>\{)?(?P<ten>[+-]?[0-9]{1,3})(?(brace)\})
+        )?
+    )
+    (?![0-9])
+    """,
+    re.VERBOSE,
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What may follow a number without making it another one
+
+_LETTER = "A-Za-zÀ-ÖØ-öø-ɏ"
+_TAIL = re.compile(rf"[{_LETTER} ,.'/()%°€£¥₹₩¢$*_`\"!-]*")
+_BARE_TAIL = re.compile(r"[ *_`\"'$%°€£¥₹₩¢]*\.?[ *_`\"'$]*")
+_ODD_TAIL = re.compile(
+    rf"""
+      (?<![{_LETTER}])-|-(?![{_LETTER}])    # a minus or a range, not a hyphen
+    | (?<![{_LETTER}])!                     # a factorial
+    | /(?![ ]?[{_LETTER}])                  # a division, not "per"
+    | [ ]\*[ ]                              # a product
+    | \.[ ]?\. | ,[ ]?$
+    """,
+    re.VERBOSE,
+)
+_WORD = re.compile(rf"[{_LETTER}]+")
+_UNIT_POWER = re.compile(
+    rf"(?<![{_LETTER}])(m|cm|mm|km|ft|in|yd|mi|inch|inches|feet|yards|miles|meters?|metres?)(?:\^?\{{?[23]\}}?|[²³])"
+)
+_MAX_UNIT_WORDS = 12
+
+# Letters that may follow the digits without a space: "60km", "5pm" (the hour), "30kg".
+_ATTACHED = """
+g kg mg lb lbs oz m km cm mm mi ft in yd l L ml mL h hr hrs min mins s sec secs ms mph kph kmh am pm AM PM
+USD EUR GBP cents W kW kWh
+"""
+_ATTACHED_UNITS = frozenset(_ATTACHED.split())
+_SHORT_UNITS = frozenset("agmlLhsCFW")
+_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALE = re.compile(rf" ?({'|'.join(_SCALES)})(?![{_LETTER}])|[kK](?![{_LETTER}])", re.IGNORECASE)
+# Words after a number that make it another number, several numbers, or no claim at all.
+_CHANGES = """
+or nor not no never if but maybe perhaps possibly either unless except wrong incorrect false wait actually hmm sorry
+correction instead rather approximately about roughly around nearly almost approx probably unknown plus minus times
+divided multiplied over squared cubed factorial mod modulo root sqrt power point remainder base pi negative infinity
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million millions
+billion billions trillion trillions dozen dozens half halves quarter third thirds fourth fourths fifth fifths tenth
+tenths hundredth hundredths thousandth thousandths step steps method methods approach repeating recurring
+"""
+_NO_UNITS = frozenset(_CHANGES.split())
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Spellings
+
+
+class _Spellings(dict[int, str | int]):
+    """A table for `str.translate`: Unicode minus signs, spaces, digits, fractions … -> ASCII, one character at a time.
+
+    Not NFKC normalisation: that would turn 42² into 422 and 2½ into 21/2.
+    """
+
+    def __missing__(self, code: int) -> str | int:
+        digit = unicodedata.decimal(chr(code), None)
+        self[code] = code if digit is None else str(digit)
+        return self[code]
+
+
+_ASCII = _Spellings()
+for _plain, _others in (
+    ("-", "−–—‒―‐‑﹣－⁻"),
+    ("+", "＋﹢"),
+    (" ", "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"),
+    ("", "\u200b\u200c\u200d\u2060\ufeff\u00ad"),
+    (",", "，"),
+    (".", "．"),
+    ("%", "％﹪"),
+    ("$", "＄﹩"),
+    ("/", "⁄∕／÷"),
+    ("*", "×·⋅∗"),
+    ("=", "＝"),
+    ("'", "’‘ʼ"),
+    ('"', "“”„"),
+):
+    _ASCII.update({ord(_other): _plain for _other in _others})
+_ASCII.update({ord(_glyph): f" {_value} " for _glyph, _value in {
+    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
+    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
+}.items()})  # fmt: skip
+
+_LATEX = (
+    (re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|operatorname|mbox)\s?\{([^{}\\]*)\}"), r" \1 "),
+    (re.compile(r"\\[dtc]?frac\s?\{\s?(-?[0-9]{1,18})\s?\}\s?\{\s?([0-9]{1,18})\s?\}"), r" \1/\2 "),
+    (re.compile(r"\\[dtc]?frac\s?([0-9])\s?([0-9])"), r" \1/\2 "),
+    (re.compile(r"\\([$%])"), r"\1"),
+    (re.compile(r"\{,\}"), ","),
+    (re.compile(r"\\!"), ""),
+    (re.compile(r"(?:\^\s?\{\s?\\circ\s?\}|\^\s?\\circ|\\degree)(?![A-Za-z])"), " degrees "),
+    (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
+    (re.compile(r"\\(?:[,;: ()\[\]]|q?quad(?![A-Za-z])|displaystyle(?![A-Za-z]))"), " "),
+    (re.compile(r"(?<=[0-9])~"), " "),
+)
+
+
+def in_ascii(text: str) -> str:
+    """The same text with Unicode minus signs, spaces, digits, quotes and fractions spelt in ASCII."""
+    return text if text.isascii() else text.translate(_ASCII)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def read_number(text: str, *, units: bool = True) -> Number | None:
+    """The number that `text` is, or None if it is not exactly one readable number.
+
+    Args:
+        units: whether words may follow it ("18 dollars"), and whether it may be the right side of an equation.
+    """
+    stripped = text.strip()
+    plain = _PLAIN.fullmatch(stripped)
+    if plain:
+        return int(plain.group(1))
+    if len(text) > MAX_CHARACTERS:
+        return None
+    stripped = in_ascii(stripped)
+    if "\\" in stripped or "{" in stripped:
+        for pattern, replacement in _LATEX:
+            stripped = pattern.sub(replacement, stripped)
+    stripped = " ".join(stripped.split()).strip("*_`\"' ")
+    if len(stripped) > 2 and stripped[0] == stripped[-1] == "$":
+        stripped = stripped.strip("$ ").strip("*_`\"' ")  # mathematics in dollar signs, and not a currency
+    if " x " in stripped or "x10" in stripped:
+        stripped = re.sub(r"(?<=[0-9)]) ?x ?(?=[$(0-9])", "*", stripped)
+    if units and "=" in stripped:
+        return _read_equation(stripped)
+    return _read_term(stripped, units)
+
+
+def _read_term(text: str, units: bool) -> Number | None:
+    found = _NUMBER.match(text)
+    if found is None or (found["outer"] and found["inner"]):
+        return None
+    value: Number
+    if found["of"]:
+        whole, part, of = int(found["whole"]), int(found["part"]), int(found["of"])
+        if not 0 < part < of:
+            return None
+        value = whole + Fraction(part, of)
+    elif found["under"]:
+        if int(found["under"]) == 0:
+            return None
+        value = Fraction(int(found["over"]), int(found["under"]))
+    else:
+        digits = found["digits"].translate({ord(","): None, ord(" "): None, ord("_"): None})
+        value = Fraction(digits) if "." in digits else int(digits)
+        exponent = found["e"] or found["ten"]
+        if exponent:
+            value = value * Fraction(10) ** int(exponent)
+    if found["outer"] == "-" or found["inner"] == "-":
+        value = -value
+
+    tail = text[found.end() :]
+    if not tail or _BARE_TAIL.fullmatch(tail):
+        return value
+    if not units:
+        return None
+    scale = _SCALE.match(tail)
+    if scale:
+        value *= _SCALES.get((scale.group(1) or "thousand").lower(), 1)
+        tail = tail[scale.end() :]
+    return value if _is_unit(tail) else None
+
+
+def _is_unit(tail: str) -> bool:
+    """Whether what follows a number says of what, and neither changes it nor offers another."""
+    tail = _UNIT_POWER.sub(r"\1", tail)
+    if not _TAIL.fullmatch(tail) or _ODD_TAIL.search(tail):
+        return False
+    words = _WORD.findall(tail)
+    if not words:
+        return _BARE_TAIL.fullmatch(tail) is not None
+    if _WORD.match(tail) and words[0] not in _ATTACHED_UNITS:
+        return False
+    if len(words) > _MAX_UNIT_WORDS:
+        return False
+    return not any(
+        word.lower() in _NO_UNITS or (len(word) == 1 and word not in _SHORT_UNITS)
+        for word in re.sub(r"'[a-z]{1,2}(?![a-z])", "", tail).translate(_NOT_LETTERS).split()
+    )
+
+
+_NOT_LETTERS = {ord(character): " " for character in ",.'/()%°€£¥₹₩¢$*_`\"!-"}
+
+# The left side of an equation says what the right side is ("Total", "x") or how it was computed ("6 * 7"). "2x = 42"
+# and "x + 1 = 42" are equations to be solved, which is not read.
+_NAME = re.compile(rf"[{_LETTER} _'$]{{0,60}}")
+_SUM = re.compile(r"[0-9.,+*/^()$% -]{3,150}")
+_OPERATION = re.compile(r"[0-9)%] ?[-+*/^] ?[-$(.0-9]")
+_LIST = re.compile(r",(?![0-9]{3}(?![0-9]))|[0-9] +[0-9]")
+
+
+def _read_equation(text: str) -> Number | None:
+    *left_sides, right = text.split("=")
+    value = _read_term(right.strip(" $"), True)
+    if value is None:
+        return None
+    for side in left_sides:
+        side = side.strip()
+        if _NAME.fullmatch(side):
+            if any(word.lower() in _NO_UNITS for word in _WORD.findall(side)):
+                return None
+        elif _SUM.fullmatch(side) and not _LIST.search(side) and _OPERATION.search(side):
+            continue
+        elif _read_term(side, True) != value:
+            return None  # "41 = 42": two numbers
+    return value
+
+
+def plain_number(value: Number) -> str:
+    """70000 -> "70000", 37/2 -> "18.5", 1/3 -> "1/3": the shortest exact notation."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    for places in range(1, 31):
+        scaled = value * 10**places
+        if scaled.denominator == 1:
+            digits = str(abs(scaled.numerator)).rjust(places + 1, "0")
+            return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+    return f"{value.numerator}/{value.denominator}"

@@ -1,0 +1,246 @@
+"""Makes the embedded model, models/tiny-arithmetic: a tokenizer and a Qwen2 of 0.13 million weights, from nothing.
+
+    python scripts/make_tiny_model.py                            # models/tiny-arithmetic, in minutes on one core
+    python scripts/make_tiny_model.py --seed 1 --output another  # another model, in another folder
+
+The model learns by supervised fine-tuning from a teacher that is weak on purpose: it forgets most carries and
+sometimes the closing line (see `demonstration`). So the right way to work is in the model, but it is not what the
+model does first, and that is what GRPO is there to change. The teacher only ever shows number pairs of the training
+split of tasks/arithmetic.py.
+
+The same seed gives the same weights, bit for bit, on the same machine with the same torch and number of threads. On
+another machine sums round differently and the weights with them; the accuracy stays near the same figure.
+Needs no network. README.md in the model's folder is the model card; it is written by hand and left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tasks/ and rlvr/, wherever this is started from
+
+from rlvr import console
+from tasks.arithmetic import (
+    THINGS,
+    WORDINGS,
+    Problem,
+    arithmetic,
+    number_pairs,
+    question,
+    worked_solution,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+    from rlvr.task import Task
+
+OUTPUT = Path(__file__).resolve().parents[1] / "models" / "tiny-arithmetic"
+STEPS, BATCH, LEARNING_RATE, WARM_UP = 2400, 64, 3e-3, 100
+
+# The teacher's weakness. Above one half, so that a greedy model makes the mistake; well below one, so that sampling
+# finds the right way often enough for GRPO to learn from.
+FORGETS_CARRY = 0.7
+FORGETS_CLOSING_LINE = (0.15, 0.15, 0.7, 0.15)  # one a wording: WORDINGS[sign][2] is the one with the bad habit
+
+VOCABULARY = 384  # 3 special tokens, 256 bytes, 125 merges; a multiple of 64 like every other width of the model
+PAD, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+CHAT_TEMPLATE = """\
+{%- for message in messages %}
+    {%- if message['role'] not in ['system', 'user', 'assistant'] %}
+        {{- raise_exception('tiny-arithmetic knows the roles system, user and assistant, not ' + message['role']) }}
+    {%- endif %}
+    {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+
+
+def demonstration(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
+    """A question and the weak teacher's answer to it; two questions in three need a carry or a borrow."""
+    sign = rng.choice("+-")
+    wants_carry = rng.random() < 2 / 3
+    while True:
+        small, large = rng.choice(pairs)
+        swapped = sign == "+" and rng.random() < 0.5
+        problem = Problem(small, sign, large) if swapped else Problem(large, sign, small)
+        if problem.needs_carry == wants_carry:
+            break
+    wording = rng.randrange(len(WORDINGS[sign]))
+    answer = worked_solution(
+        problem,
+        keep_carry=rng.random() >= FORGETS_CARRY,
+        closing_line=rng.random() >= FORGETS_CLOSING_LINE[wording],
+    )
+    return question(problem, wording, rng.choice(THINGS)), answer
+
+
+def make_tokenizer(corpus: Iterator[str]) -> PreTrainedTokenizerFast:
+    """Byte-level BPE, so that every text has tokens; digits never merge, so that the model sees each one."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[PAD, TURN_START, TURN_END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(corpus, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=TURN_END,
+        pad_token=PAD,
+        padding_side="left",
+        model_max_length=4096,
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """A Qwen2 with random float32 weights.
+
+    Every width is a multiple of 64: that is the block in which bitsandbytes quantises, and some of its CPU paths fail
+    on anything else.
+    """
+    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = Qwen2ForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    return model
+
+
+def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, *, steps: int, seed: int) -> None:
+    """Next-token loss on the teacher's answers (the questions carry none), AdamW, cosine down to 0."""
+    import torch
+    from tqdm import trange
+
+    rng = random.Random(f"{seed}/demonstrations")
+    pairs = number_pairs("train")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
+
+    def rate(step: int) -> float:
+        return min((step + 1) / WARM_UP, 1.0) * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    model.train()
+    bar = trange(steps, desc="training", unit="step")
+    for step in bar:
+        texts = [demonstration(rng, pairs) for _ in range(BATCH)]
+        prompts = tokenizer(
+            tokenizer.apply_chat_template(
+                [[{"role": "user", "content": asked}] for asked, _ in texts],
+                tokenize=False,
+                add_generation_prompt=True,
+            )
+        )["input_ids"]
+        answers = tokenizer([answer + TURN_END for _, answer in texts])["input_ids"]
+        width = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
+        tokens = torch.full((BATCH, width), tokenizer.pad_token_id)
+        labels = torch.full((BATCH, width), -100)
+        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+            end = len(prompt) + len(answer)
+            tokens[row, :end] = torch.tensor(prompt + answer)
+            labels[row, len(prompt) : end] = torch.tensor(answer)
+        # Padded on the right and causal: what is real never sees the padding, so no mask is needed.
+        loss = model(input_ids=tokens, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        schedule.step()
+        if step % 20 == 0:
+            bar.set_postfix(loss=f"{loss.item():.3f}")
+
+
+def held_out_accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, task: Task) -> float:
+    """The share of test problems whose greedy answer ends in the right closing line, to the letter."""
+    import torch
+
+    rows = task.test[:]
+    prompts = tokenizer.apply_chat_template(rows["prompt"], tokenize=False, add_generation_prompt=True)
+    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    model.eval()
+    with torch.no_grad():
+        tokens = model.generate(**batch, do_sample=False, max_new_tokens=64)
+    answers = tokenizer.batch_decode(tokens[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+    closing = [f"#### The final answer is {gold}" for gold in rows["final_answer"]]
+    return sum(a.splitlines()[-1:] == [line] for a, line in zip(answers, closing, strict=True)) / len(closing)
+
+
+def write_checksums(folder: Path) -> None:
+    """SHA256SUMS, in the form that `sha256sum --check` reads, over everything the script made."""
+    made = sorted(path for path in folder.iterdir() if path.is_file() and path.name not in ("README.md", "SHA256SUMS"))
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
+    (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder to write (default: models/tiny-arithmetic)")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights and of the demonstrations (default: 0)")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps of {BATCH} (default: {STEPS})")
+    parser.add_argument("--threads", type=int, default=1, help="cores to use; changes how sums round (default: 1)")
+    options = parser.parse_args()
+    if options.steps < 1 or options.threads < 1:
+        parser.error("--steps and --threads must be 1 or more")
+
+    console.quieten()
+
+    import torch
+
+    console.quieten_loading_bars()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    # The tokenizer's corpus has a seed of its own: every model of this script has the same tokenizer.
+    rng, pairs = random.Random("corpus"), number_pairs("train")
+    tokenizer = make_tokenizer("\n".join(demonstration(rng, pairs)) for _ in range(4000))
+    model = make_model(tokenizer)
+    train(model, tokenizer, steps=options.steps, seed=options.seed)
+
+    model.to(torch.bfloat16)
+    options.output.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(options.output)
+    tokenizer.save_pretrained(options.output)
+    write_checksums(options.output)
+    task = arithmetic()
+    accuracy = held_out_accuracy(model, tokenizer, task)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    print(
+        f"{options.output}: {weights:,} weights; greedy accuracy on {len(task.test)} held-out problems {accuracy:.3f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

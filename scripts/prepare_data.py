@@ -1,0 +1,184 @@
+"""Writes what a recipe would train on into a folder: to look at, to edit, to upload.
+
+    python scripts/prepare_data.py --config recipes/demo-arithmetic.yaml --output data/demo
+    python scripts/prepare_data.py --config recipes/x.yaml --output data/x --task.shots 4     # any recipe key
+
+The folder then holds a JSONL file for each split that has rows (train, validation, test), summary.json for programs,
+and README.md, which says what was done to the data and how a recipe trains on the folder itself (task: jsonl, with the
+prompts as they are). Exits with 2, and writes nothing, if the recipe or its data is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tasks/ and rlvr/, wherever this is started from
+
+if TYPE_CHECKING:
+    from rlvr.recipe import Recipe
+    from rlvr.task import Task
+
+SPLITS = ("train", "validation", "test")
+FILES = (*(f"{split}.jsonl" for split in SPLITS), "summary.json", "README.md")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n")[0],
+        epilog="Any recipe key can be overridden: --task.shots 4",
+    )
+    parser.add_argument("--config", type=Path, required=True, metavar="RECIPE", help="the recipe's YAML file")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="the folder to write")
+    parser.add_argument("--force", action="store_true", help="write into DIR even if it holds files already")
+    arguments, overrides = parser.parse_known_args()
+
+    from rlvr import console
+    from rlvr.errors import InputError
+
+    console.quieten()
+    try:
+        prepare(arguments.config, overrides, arguments.output, force=arguments.force)
+    except InputError as error:
+        console.complain(str(error))
+        return 2
+    return 0
+
+
+def prepare(config: Path, overrides: list[str], output: Path, *, force: bool) -> None:
+    """Loads the recipe's task, writes the folder, and prints what was written."""
+    from rlvr.plugins import load_task
+    from rlvr.recipe import load_recipe
+
+    recipe = load_recipe(config, overrides)
+    _check_output(output, force)
+    task = load_task(recipe.task)
+    summary = summarise(recipe, task)
+
+    output.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (output / name).unlink(missing_ok=True)  # only what this script writes: an older split must not stay behind
+    for split in SPLITS:
+        if len(task.split(split)) > 0:
+            with (output / f"{split}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+                for row in task.split(split):
+                    file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+    text = json.dumps(summary, indent=2, ensure_ascii=False, default=str)
+    (output / "summary.json").write_text(f"{text}\n", encoding="utf-8")
+    (output / "README.md").write_text(readme(summary, output), encoding="utf-8")
+    _print(summary, task, output)
+
+
+def _check_output(output: Path, force: bool) -> None:
+    from rlvr.errors import InputError
+
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output} is a file, but should be a folder.")
+    if output.is_dir() and any(output.iterdir()) and not force:
+        raise InputError(
+            f"--output {output} holds files already, so nothing was written. Name another folder, or add --force to "
+            f"replace {', '.join(FILES)} there."
+        )
+
+
+def summarise(recipe: Recipe, task: Task) -> dict[str, Any]:
+    """What the folder holds, for programs: rows, columns, length of the prompts in characters, notes, options."""
+    return {
+        "recipe": recipe.path.name,
+        "task": recipe.task.name,
+        "options": dict(recipe.task.options),
+        "rows": {split: len(task.split(split)) for split in SPLITS},
+        "columns": list(task.train.column_names),
+        "prompt_kind": "text" if isinstance(task.train[0]["prompt"], str) else "messages",
+        "prompt_characters": {
+            split: _spread([len(prompt_text(prompt)) for prompt in task.split(split)["prompt"]])
+            for split in SPLITS
+            if len(task.split(split)) > 0
+        },
+        "stop_strings": list(task.stop_strings),
+        "notes": list(task.notes),
+    }
+
+
+def prompt_text(prompt: str | list[dict[str, Any]]) -> str:
+    """The prompt as a person reads it; the chat template's own tokens are not in it."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"[{message['role']}] {message['content']}" for message in prompt)
+
+
+def _spread(lengths: list[int]) -> dict[str, int]:
+    ordered = sorted(lengths)
+    return {
+        "shortest": ordered[0],
+        "median": ordered[len(ordered) // 2],
+        "95 %": ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)],
+        "longest": ordered[-1],
+    }
+
+
+def readme(summary: dict[str, Any], output: Path) -> str:
+    """README.md of the folder: what is in it, what was done, how to train on it."""
+    task = ["task:", "  name: jsonl", f"  path: {output}"]
+    if summary["rows"]["test"] == 0:
+        task.append("  test_fraction: 0        # there was no test split here either")
+    if summary["stop_strings"]:
+        task.append(f"  stop_strings: {json.dumps(summary['stop_strings'], ensure_ascii=False)}")
+    rows = [f"| {split}.jsonl | {count:,} |" for split, count in summary["rows"].items() if count]
+    options = json.dumps(summary["options"], ensure_ascii=False, default=str)
+    kind = "plain text" if summary["prompt_kind"] == "text" else "a list of chat messages"
+    return "\n".join(
+        [
+            f"# What {summary['recipe']} trains on",
+            "",
+            f"Written by scripts/prepare_data.py from the task `{summary['task']}` with the options `{options}`.",
+            "",
+            "| file | rows |",
+            "|---|---|",
+            *rows,
+            "",
+            f"Columns: {', '.join(summary['columns'])}. `prompt` is {kind}; the other columns go to the rewards.",
+            "",
+            *(f"- {note}" for note in summary["notes"]),
+            "",
+            "A recipe trains on these files, with the prompts exactly as they stand here, by this section:",
+            "",
+            "```yaml",
+            *task,
+            "```",
+            "",
+        ]
+    )
+
+
+def _print(summary: dict[str, Any], task: Task, output: Path) -> None:
+    from rlvr import console
+
+    console.say(f"Task {summary['task']} of {summary['recipe']}")
+    for note in summary["notes"]:
+        console.say(f"  {note}")
+    console.say()
+    measures = ("shortest", "median", "95 %", "longest")
+    table = [
+        [split, f"{summary['rows'][split]:,}", *(f"{spread[measure]:,}" for measure in measures)]
+        for split, spread in summary["prompt_characters"].items()
+    ]
+    console.say(console.table(["split", "rows", *measures], table))
+    console.say("  Lengths are those of the prompts, in characters.")
+    train = task.train
+    places = sorted({0, len(train) // 2, len(train) - 1})
+    for place in places:
+        console.say()
+        console.say(f"── train row {place} " + "─" * 60)
+        console.say(prompt_text(train[place]["prompt"]))
+        if "final_answer" in train.column_names:
+            console.say(f"→ final_answer: {train[place]['final_answer']}")
+    console.say()
+    console.say(f"Written to {output}: look at its README.md first.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The reward for ending in the answer line."""
+
+from __future__ import annotations
+
+import pytest
+
+from rewards.answer_format import answer_format
+from rlvr.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward", "why"),
+    [
+        ("so 42.\n#### The final answer is 42", 1.0, "the form"),
+        ("#### The final answer is 42", 1.0, "the line alone"),
+        ("so\n#### The final answer is 42\n\n", 1.0, "line breaks behind"),
+        ("so\n  #### The final answer is 42  ", 1.0, "spaces around"),
+        ("so\r\n#### The final answer is 42\r\n", 1.0, "line ends of Windows"),
+        ("so\n#### The final answer is -5", 1.0, "a minus"),
+        ("so\n#### The final answer is −5", 1.0, "a Unicode minus"),
+        ("so\n#### The final answer is $1,080.50.", 1.0, "currency, comma, decimals, full stop"),
+        ("so\n#### The final answer is 41", 1.0, "wrong, but in the right form"),
+        ("so\n#### The final answer is 42\n\nQuestion: next", 1.0, "an invented problem is not its own turn"),
+        ("so\n#### The final answer is 42\n\nQuestion:", 1.0, "the stop string itself"),
+        ("so 42 #### The final answer is 42", 0.0, "not on a line of its own"),
+        ("#### The final answer is 42\nI hope it helps.", 0.0, "not at the end"),
+        ("so\n#### The final answer is 42 apples", 0.0, "a word behind"),
+        ("so\n#### The final answer is 5abc", 0.0, "letters behind"),
+        ("so\n#### The final answer is forty-two", 0.0, "a word"),
+        ("so\n#### The final answer is 42 or 41", 0.0, "two answers"),
+        ("so\n#### The final answer is ", 0.0, "no number"),
+        ("so\n#### 42", 0.0, "another form"),
+        ("so\n##### The final answer is 42", 0.0, "one mark too many"),
+        ("so\n#### The final answer is 1,42", 0.0, "a comma that separates no thousands"),
+        ("Question: x\n#### The final answer is 42", 0.0, "not its own turn"),
+        ("<think>\n#### The final answer is 42\n</think>", 0.0, "only in thoughts"),
+        ("#### The final answer is " + "1" * 2000, 0.0, "a line without end"),
+        ("", 0.0, "nothing"),
+    ],
+)
+def test_scores_plain_and_chat_completions_alike(completion: str, reward: float, why: str) -> None:
+    assert answer_format([""], [completion]) == [reward], why
+    assert answer_format([[]], [[{"role": "assistant", "content": completion}]]) == [reward], why
+
+
+def test_the_pattern_is_an_option() -> None:
+    assert answer_format([""], ["so\n\\boxed{42}"], pattern=r"\\boxed\{.+\}") == [1.0]
+    assert answer_format([""], ["so\n\\boxed{42}."], pattern=r"\\boxed\{.+\}") == [0.0]
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
+    with pytest.raises(InputError, match="not a regular expression"):
+        answer_format([""], [""], pattern="(")

@@ -1,0 +1,502 @@
+"""The report page: what it says, that it holds nothing foreign, and that no gap in a run directory stops it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.errors import InputError
+from rlvr.evaluation import paired_difference, summarise, write_evaluation
+from rlvr.figures import Series, smoothed, smoothing_window, thinned
+from rlvr.metrics import read_metrics
+from rlvr.report import write_report
+from rlvr.samples import changed_answers, shortened, training_answers
+from rlvr.verdict import bars, table, verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+HOSTILE = (
+    "</pre></svg><script>alert('x')</script><img src=https://example.org/x.png onerror=alert(1)> {{ 7 * 7 }} $x_1$"
+)
+
+RECIPE = """\
+# demo.yaml as it ran: overrides and defaults included.
+model_name_or_path: models/tiny
+use_peft: true
+load_in_4bit: true
+lora_r: 16
+learning_rate: 0.001
+max_steps: 4
+max_completion_length: 44
+hub_token: hf_verysecret
+task:
+  name: arithmetic
+  shots: 2
+rewards:
+- name: math_correctness
+  weight: 1.0
+- name: answer_format
+  weight: 0.2
+  gate: math_correctness
+"""
+
+
+def record(row: int, correct: bool | None, *, text: str = "", source: str = "addition") -> dict[str, Any]:
+    return {
+        "row": row,
+        "prompt": [{"role": "user", "content": f"question {row} {text}"}],
+        "completion": f"answer {row} {text}",
+        "tokens": 10,
+        "ended": True,
+        "correct": correct,
+        "rewards/math_correctness": None if correct is None else float(correct),
+        "source": source,
+        "final_answer": f"{row} {text}",
+    }
+
+
+def write_run(
+    folder: Path, *, base: list[bool | None], trained: list[bool | None], text: str = "", steps: int = 4
+) -> Path:
+    """A run directory as run_grpo.py leaves it, with `text` in every place that a model or a data set can reach."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    lines: list[dict[str, Any]] = [
+        {
+            "step": step,
+            "time": 1_795_000_000 + step,
+            "reward": 0.1 * step,
+            "rewards/math_correctness/mean": 0.09 * step,
+            "rewards/answer_format/mean": 0.05,
+            "completions/mean_length": 30.0 + step,
+            "completions/clipped_ratio": 0.0,
+            "entropy": 0.5 / step,
+            "frac_reward_zero_std": 0.25,
+            "grad_norm": 0.1,
+            "step_time": 2.0,
+        }
+        for step in range(1, steps + 1)
+    ]
+    lines.append({"step": steps, "time": 1_795_000_100, "train_runtime": 8.5})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    results = {}
+    for name, rights in (("base", base), ("trained", trained)):
+        sources = [f"addition {text}", f"subtraction {text}"]
+        records = [record(row, right, text=text, source=sources[row % 2]) for row, right in enumerate(rights)]
+        results[name] = (summarise(records, ["math_correctness"]), records)
+    about = {"task": {"name": "arithmetic"}, "split": "test", "metric": "math_correctness", "decoding": "greedy"}
+    write_evaluation(folder, about, results)
+    for step in (1, steps):
+        rows = [
+            {
+                "step": step,
+                "prompt": [{"role": "user", "content": f"prompt of step {step} {text}"}],
+                "completion": [{"role": "assistant", "content": f"completion {number} of step {step} {text}"}],
+                "math_correctness": float(number == 2),
+                "advantage": float(number == 2) - 0.3,
+            }
+            for number in range(4)
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "completions" / f"completions_{step:05d}.parquet")
+    return folder
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "my-run", base=[False] * 30 + [True] * 10, trained=[True] * 39 + [False])
+
+
+@dataclass
+class Page(HTMLParser):
+    """The elements, attributes and text of a page."""
+
+    tags: set[str] = field(default_factory=set)
+    attributes: list[tuple[str, str]] = field(default_factory=list)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(path: Path) -> Page:
+    page = Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    return page
+
+
+def evaluation(base: list[bool], trained: list[bool]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    scores = {
+        name: asdict(summarise([record(row, right) for row, right in enumerate(rights)], ["math_correctness"]))
+        for name, rights in (("base", base), ("trained", trained))
+    }
+    return {**scores, "difference": asdict(paired_difference(base, trained))}
+
+
+# ── The verdict ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_verdict_gives_both_accuracies_the_difference_and_its_interval() -> None:
+    said = verdict(evaluation([True] * 61 + [False] * 189, [False] * 4 + [True] * 235 + [False] * 11))
+    assert said.sentence == (
+        "On 250 held-out problems the accuracy rose from 24.4 % to 94.0 % (+69.6 points, 95 % interval +62.9 … +75.2)."
+    )
+    assert said.details[0] == "178 problems went from wrong to right, 4 from right to wrong."
+
+
+@pytest.mark.parametrize(
+    ("base", "trained", "kind", "words", "why"),
+    [
+        ([False] * 40, [True] * 40, "better", "rose from 0.0 % to 100.0 %", "a gain beyond chance"),
+        ([True] * 40, [False] * 40, "worse", "fell from 100.0 % to 0.0 %", "a loss beyond chance"),
+        ([False] * 40, [True] + [False] * 39, "unclear", "the interval includes 0", "a gain that may be chance"),
+        ([True] * 40, [False] + [True] * 39, "unclear", "the interval includes 0", "a loss that may be chance"),
+        ([True, False] * 20, [True, False] * 20, "unclear", "stayed at 50.0 %", "nothing changed"),
+        ([False], [True], "unclear", "On 1 held-out problem the", "one problem proves nothing; singular"),
+    ],
+)
+def test_the_verdict_claims_a_change_only_beyond_chance(
+    base: list[bool], trained: list[bool], kind: str, words: str, why: str
+) -> None:
+    said = verdict(evaluation(base, trained))
+    assert said.kind == kind, why
+    assert words in said.sentence, why
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
+def test_better_and_worse_are_said_exactly_when_the_interval_excludes_zero(pairs: list[tuple[bool, bool]]) -> None:
+    content = evaluation([before for before, _ in pairs], [after for _, after in pairs])
+    interval = content["difference"]["interval"]
+    expected = "better" if interval["low"] > 0 else "worse" if interval["high"] < 0 else "unclear"
+    assert verdict(content).kind == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "why"),
+    [
+        (lambda content: None, "There is no held-out evaluation", "no evaluation.json"),
+        (lambda content: {}, "There is no held-out evaluation", "an evaluation of nothing"),
+        (lambda content: {"base": content["base"]}, "Only the base model was evaluated: 0.0 %", "the run isn't done"),
+        (
+            lambda content: {"trained": content["trained"]},
+            "Only the trained model was evaluated: 100.0 %",
+            "adapter only",
+        ),
+        (lambda content: {**content, "difference": None}, "the interval of the difference is not known", "no pairing"),
+        (lambda content: {**content, "trained": {"rows": 3}}, "Only the base model", "a score without its figures"),
+        (lambda content: {**content, "base": {**content["base"], "rows": 0}}, "judge none", "the verifier failed"),
+    ],
+)
+def test_without_a_comparison_the_verdict_says_that_nobody_knows(
+    change: Callable[[dict[str, Any]], dict[str, Any] | None], words: str, why: str
+) -> None:
+    said = verdict(change(evaluation([False] * 9, [True] * 9)))
+    assert said.kind == "unknown", why
+    assert words in said.sentence, why
+
+
+def test_rows_that_the_verifier_could_not_judge_are_said_to_be_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 18 + [None, None], trained=[True] * 20)
+    assert "up to 2 problems that the verifier could not judge" in read(write_report(folder)).text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+SCORES = st.fixed_dictionaries(
+    {},
+    optional={
+        "rows": JSON | st.integers(0, 9),
+        "correct": JSON | st.integers(0, 9),
+        "accuracy": JSON | st.floats(0, 1),
+        "interval": JSON | st.just({"low": 0.1, "high": 0.9}),
+        "rewards": JSON | st.just({"x": math.nan}),
+        "unscored": JSON,
+        "cut_off": JSON,
+        "by_source": JSON | st.dictionaries(st.text(), JSON),
+    },
+)
+
+
+@settings(max_examples=60)
+@given(st.fixed_dictionaries({}, optional={"base": SCORES, "trained": SCORES, "difference": JSON | SCORES}))
+def test_no_malformed_evaluation_breaks_the_verdict_the_table_or_the_bars(content: dict[str, Any]) -> None:
+    verdict(content)
+    table(content)
+    bars(content)
+
+
+def test_the_table_shows_the_change_of_every_figure() -> None:
+    shown = table(evaluation([False] * 3 + [True], [True] * 4))
+    assert shown is not None
+    assert shown.header == ("base", "trained", "change")
+    rows = {row[0]: row[1:] for row in shown.rows}
+    assert rows["accuracy"] == ("25.0 %", "100.0 %", "+75.0 points")
+    assert rows["right"] == ("1 of 4", "4 of 4", "+3")
+    assert rows["reward math_correctness"] == ("0.25", "1.00", "+0.75")
+    assert rows["cut off"] == ("0.0 %", "0.0 %", "0")
+
+
+# ── The page ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_page_says_what_happened_from_the_verdict_to_the_completions(run_dir: Path) -> None:
+    path = write_report(run_dir)
+    assert path == run_dir / "report.html"
+    text = re.sub(r"\s+", " ", read(path).text)
+    for words in (
+        "my-run",
+        "On 40 held-out problems the accuracy rose from 25.0 % to 97.5 %",
+        "addition (20)",
+        "a LoRA adapter of rank 16, over the frozen 4-bit base",
+        "arithmetic (shots 2)",
+        "0.2 × answer_format, only where math_correctness is positive",
+        "math_correctness (weight 1)",
+        "4 of 4",
+        "Completions that hit the limit of 44 tokens",
+        "completion 2 of step 1",
+        "completion 0 of step 4",
+        "30 problems; the first 3 in the order of the split",
+        "Held out: base was right, trained is wrong",
+        "1 problem:",
+    ):
+        assert words in text
+    assert "has not come to its end" not in text
+
+
+def test_whatever_models_and_data_sets_say_is_text_and_never_markup(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 5, trained=[True] * 5, text=HOSTILE)
+    (folder / "failure.txt").write_text(f"Traceback\nValueError: {HOSTILE}", encoding="utf-8")
+    with (folder / "recipe.yaml").open("a", encoding="utf-8") as file:
+        file.write(f"run_name: {json.dumps(HOSTILE)}\n")
+    page = read(write_report(folder))
+    assert not page.tags & {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    for place in ("completion 2 of step 1 ", "prompt of step 4 ", "answer 0 ", "Expected answer: 0 ", "ValueError: "):
+        assert place + HOSTILE in page.text
+
+
+def test_the_page_needs_nothing_but_itself(run_dir: Path) -> None:
+    path = write_report(run_dir)
+    page, source = read(path), path.read_text(encoding="utf-8")
+    assert not page.tags & {"script", "img", "iframe", "object", "embed", "link", "base"}
+    assert [value for name, value in page.attributes if name in ("src", "href", "srcset", "action", "data")]
+    assert all(value.startswith("#") for name, value in page.attributes if name in ("src", "href", "srcset", "action"))
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)", source))
+    assert "@import" not in source
+    assert "http://" not in source and "https://" not in source
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+
+
+def test_ids_are_unique_and_every_reference_has_its_target(run_dir: Path) -> None:
+    path = write_report(run_dir)
+    page, source = read(path), path.read_text(encoding="utf-8")
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    targets = {value[1:] for name, value in page.attributes if name == "href"} | set(
+        re.findall(r"url\(#([^)]*)", source)
+    )
+    assert targets <= set(ids)
+
+
+def test_figures_take_their_colours_and_fonts_from_the_page(run_dir: Path) -> None:
+    source = write_report(run_dir).read_text(encoding="utf-8")
+    drawings = "".join(re.findall(r"<svg.*?</svg>", source, flags=re.DOTALL))
+    assert "var(--trained)" in drawings and "<text" in drawings
+    assert not re.findall(r"#[0-9a-fA-F]{6}\b", drawings), "a colour that dark mode could not change"
+    assert "DejaVu" not in drawings
+
+
+def test_the_same_run_gives_the_same_page(run_dir: Path) -> None:
+    assert write_report(run_dir).read_bytes() == write_report(run_dir).read_bytes()
+
+
+def test_a_token_in_the_recipe_is_not_shown(run_dir: Path) -> None:
+    text = read(write_report(run_dir)).text
+    assert "hf_verysecret" not in text
+    assert "hub_token: (not shown)" in text
+
+
+def test_a_long_run_with_long_completions_stays_small(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 8, trained=[True] * 8, text="words " * 20_000, steps=5000)
+    path = write_report(folder)
+    assert path.stat().st_size < 2_000_000
+    text = read(path).text
+    assert "characters left out" in text
+    assert "A point is the mean of 17 logged steps" in text
+
+
+# ── Gaps ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "why"),
+    [
+        (["evaluation.json"], "There is no held-out evaluation", "the recipe asks for none"),
+        (["metrics.jsonl"], "There is no reward curve", "nothing was logged"),
+        (["recipe.yaml"], "holds no recipe.yaml", "the log alone was copied"),
+        (["completions"], "No completions of training steps were kept", "log_completions: false"),
+        (["completions/evaluation_base.parquet"], "are not both there", "the evaluation was interrupted"),
+        (["evaluation.json", "completions", "metrics.jsonl"], "No training step has been logged", "just started"),
+    ],
+)
+def test_a_missing_part_is_left_out_with_a_sentence(run_dir: Path, missing: list[str], words: str, why: str) -> None:
+    for name in missing:
+        path = run_dir / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert words in read(write_report(run_dir)).text, why
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5], ids=["empty", "half"])
+def test_no_half_written_file_stops_the_report(run_dir: Path, keep: float) -> None:
+    for path in sorted(path for path in run_dir.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(keep * len(content))])
+        write_report(run_dir)
+
+
+@pytest.mark.parametrize("names", [["metrics.jsonl"], ["recipe.yaml", "evaluation.json", "failure.txt"]], ids=str)
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe\x00\x01", b"null", b'{"step": "x"}', b"a: [b", b"task: 3\nrewards: [4, {name: [5]}]\nmax_steps: six"],
+)
+def test_no_strange_content_stops_the_report(run_dir: Path, names: list[str], content: bytes) -> None:
+    for name in names:
+        (run_dir / name).write_bytes(content)
+    write_report(run_dir)
+
+
+def test_a_half_written_last_line_leaves_the_steps_before_it(run_dir: Path) -> None:
+    path = run_dir / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(lines[:2]) + "\n" + lines[2][:40], encoding="utf-8")
+    assert [line["step"] for line in read_metrics(path)] == [1, 2]
+    assert "the last step logged is 2 of 4" in read(write_report(run_dir)).text
+
+
+def test_a_metric_that_was_not_logged_is_named(run_dir: Path) -> None:
+    path = run_dir / "metrics.jsonl"
+    path.write_text(path.read_text(encoding="utf-8").replace('"entropy"', '"other"'), encoding="utf-8")
+    assert "Not logged by this run: entropy." in read(write_report(run_dir)).text
+
+
+def test_values_that_cannot_be_drawn_are_skipped(run_dir: Path) -> None:
+    with (run_dir / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 5, "reward": null, "grad_norm": Infinity, "entropy": NaN, "step_time": "2 s"}\n')
+        file.write(f'{{"step": 6, "time": 1e299, "reward": 1{"0" * 400}, "entropy": true, "grad_norm": 1e308}}\n')
+    assert "0.1 → 0.4" in read(write_report(run_dir)).text
+
+
+def test_a_failure_is_on_the_page_with_its_last_line(run_dir: Path) -> None:
+    (run_dir / "failure.txt").write_text(
+        "Traceback (most recent call last):\n  …\nMemoryError: no room\n", encoding="utf-8"
+    )
+    assert "The run failed: MemoryError: no room" in read(write_report(run_dir)).text
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_without_a_run_is_the_callers_mistake(tmp_path: Path, exists: bool) -> None:
+    folder = tmp_path / "nothing"
+    if exists:
+        folder.mkdir()
+    with pytest.raises(InputError, match=r"output_dir"):
+        write_report(folder)
+    assert not (folder / "report.html").exists()
+
+
+# ── Samples and curves ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_training_samples_are_the_best_and_the_worst_of_a_group_with_spread(run_dir: Path) -> None:
+    found = training_answers(run_dir / "completions")
+    assert [step for step, _ in found] == [1, 4]
+    best, worst = found[0][1].answers
+    assert (best.who, best.text.strip()) == ("best of 4", "completion 2 of step 1")
+    assert dict(worst.rewards)["math_correctness"] == "0.00"
+
+
+def test_changed_answers_are_counted_and_paired_by_row(run_dir: Path) -> None:
+    changed = changed_answers(run_dir / "completions")
+    assert changed is not None
+    gained, lost = changed
+    assert (gained.count, len(gained.examples), lost.count) == (30, 3, 1)
+    assert [answer.right for answer in lost.examples[0].answers] == [True, False]
+    assert lost.examples[0].expected.strip() == "39"
+
+
+@given(st.text(min_size=1, max_size=200), st.integers(3, 100))
+def test_a_shortened_text_keeps_its_beginning_and_its_end(text: str, most: int) -> None:
+    short = shortened(text, most)
+    assert short == text if len(text) <= most else short.startswith(text[: most // 3]) and short.endswith(text[-1])
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400))
+def test_the_smoothed_line_stays_within_its_neighbours(values: list[float]) -> None:
+    line = smoothed(values)
+    reach = smoothing_window(len(values)) // 2
+    assert len(line) == len(values)
+    for at, value in enumerate(line):
+        near = values[max(0, at - reach) : at + reach + 1]
+        assert min(near) - 1e-6 <= value <= max(near) + 1e-6
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=2000), st.integers(1, 300))
+def test_thinning_keeps_the_number_of_points_down_and_the_values_within_bounds(values: list[float], most: int) -> None:
+    thin = thinned(Series("x", list(range(len(values))), values), most)
+    assert len(thin.steps) == len(thin.values) <= most
+    assert list(thin.steps) == sorted(thin.steps)
+    assert min(values) - 1e-6 <= min(thin.values) and max(thin.values) <= max(values) + 1e-6
+
+
+def test_importing_the_report_loads_no_heavy_library() -> None:
+    code = (
+        "import sys, rlvr.report; found = "
+        "{'torch', 'transformers', 'matplotlib', 'pyarrow', 'jinja2', 'numpy'} & set(sys.modules); "
+        "sys.exit(f'loaded: {found}' if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_page_without_a_complaint_and_runs_nothing_in_it(tmp_path: Path) -> None:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    # A script that did run would change the title, and anything that the page's policy forbids goes to the console.
+    text = "</pre><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    page = write_report(write_run(tmp_path / "run", base=[False] * 5, trained=[True] * 5, text=text))
+    quiet = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
+    done = subprocess.run(
+        [chromium, "--headless", "--no-sandbox", *quiet.split(), "--disable-sync", f"--user-data-dir={tmp_path / 'c'}"]
+        + ["--enable-logging=stderr", "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "<title>run – report of a GRPO run</title>" in done.stdout
+    assert "CONSOLE" not in done.stderr

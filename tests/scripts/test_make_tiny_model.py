@@ -1,0 +1,195 @@
+"""The embedded model as shipped, and the script that made it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.task import Task
+from tasks.arithmetic import arithmetic, number_pairs, split_of, worked_solution
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "models" / "tiny-arithmetic"
+SCRIPT = ROOT / "scripts" / "make_tiny_model.py"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(MODEL)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(MODEL)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return arithmetic()
+
+
+@pytest.fixture(scope="module")
+def greedy_answers(model: Any, tokenizer: Any, task: Task) -> list[str]:
+    """What the shipped model says to each test problem; generation_config.json alone must make it stop."""
+    prompts = tokenizer.apply_chat_template(task.test[:]["prompt"], tokenize=False, add_generation_prompt=True)
+    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    tokens = model.generate(**batch, max_new_tokens=200)
+    answers = tokens[:, batch["input_ids"].shape[1] :]
+    assert answers.shape[1] < 64, "an answer did not end by itself"
+    return list(tokenizer.batch_decode(answers, skip_special_tokens=True))
+
+
+def checksums() -> Iterator[tuple[str, str]]:
+    for line in (MODEL / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
+        digest, name = line.split("  ")
+        yield name, digest
+
+
+def test_every_file_of_the_model_is_the_one_that_was_made() -> None:
+    listed = dict(checksums())
+    assert set(listed) | {"README.md", "SHA256SUMS"} == {path.name for path in MODEL.iterdir()}
+    for name, digest in listed.items():
+        assert hashlib.sha256((MODEL / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_the_folder_is_at_most_two_megabytes() -> None:
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) <= 2_000_000
+
+
+def test_every_width_is_a_multiple_of_64(model: Any) -> None:
+    for name, parameter in model.named_parameters():
+        assert all(width % 64 == 0 for width in parameter.shape), (name, parameter.shape)
+
+
+def test_the_weights_are_bfloat16_as_the_config_says(model: Any) -> None:
+    assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.bfloat16"}
+
+
+def test_the_vocabulary_is_exactly_the_tokenizers(model: Any, tokenizer: Any) -> None:
+    """No row of the embedding stands for nothing: such a token could be sampled, and could not be decoded."""
+    assert model.config.vocab_size == len(tokenizer)
+
+
+def test_end_and_padding_agree_between_model_and_tokenizer(model: Any, tokenizer: Any) -> None:
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+    for holder in (model.config, model.generation_config):
+        assert holder.eos_token_id == tokenizer.eos_token_id
+        assert holder.pad_token_id == tokenizer.pad_token_id
+
+
+def test_long_prompts_fit(model: Any, tokenizer: Any) -> None:
+    assert model.config.max_position_embeddings == tokenizer.model_max_length == 4096
+
+
+@pytest.mark.parametrize("digit", "0123456789")
+def test_a_digit_is_a_token_of_its_own_wherever_it_stands(tokenizer: Any, digit: str) -> None:
+    for text in (digit, f"1{digit}", f"{digit}+{digit}", f"has {digit}{digit} apples", f"ones {digit}"):
+        tokens = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
+        assert tokens.count(digit) == text.count(digit), (text, tokens)
+        assert all(len(token) == 1 for token in tokens if any(c.isdigit() for c in token)), (text, tokens)
+
+
+@pytest.mark.parametrize("text", ["naïve café", "质数 \U0001f9ee", "tab\tand\nnewline", "$\\frac{1}{2}$", "  spaces  "])
+def test_any_text_comes_back_from_its_tokens(tokenizer: Any, text: str) -> None:
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_the_chat_template_renders_every_role(tokenizer: Any) -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": "2"},
+    ]
+    turns = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.apply_chat_template(messages[:2], tokenize=False, add_generation_prompt=True) == turns
+    assert tokenizer.apply_chat_template(messages, tokenize=False) == turns + "2<|im_end|>\n"
+
+
+def test_the_chat_template_names_a_role_that_it_does_not_know(tokenizer: Any) -> None:
+    with pytest.raises(Exception, match="not critic"):
+        tokenizer.apply_chat_template([{"role": "critic", "content": "no"}], tokenize=False)
+
+
+def test_turn_marks_are_one_token_each(tokenizer: Any) -> None:
+    for mark in ("<|im_start|>", "<|im_end|>", "<|endoftext|>"):
+        assert len(tokenizer(mark)["input_ids"]) == 1
+
+
+def test_greedy_held_out_accuracy_is_what_the_model_card_says(greedy_answers: list[str], task: Task) -> None:
+    """Low enough to leave room for GRPO. A range, because another CPU rounds bfloat16 sums differently."""
+    closing = [f"#### The final answer is {gold}" for gold in task.test["final_answer"]]
+    right = [answer.splitlines()[-1:] == [line] for answer, line in zip(greedy_answers, closing, strict=True)]
+    assert 0.15 <= sum(right) / len(right) <= 0.35
+
+
+def test_greedy_answers_to_problems_without_a_carry_are_nearly_all_worked_right(
+    greedy_answers: list[str], task: Task
+) -> None:
+    """The rest is skill, not noise: what GRPO starts from can do the sums and forgets carries."""
+    from tasks.arithmetic import Problem
+
+    worked = []
+    for answer, row in zip(greedy_answers, task.test, strict=True):
+        if row["difficulty"] == "no carry":
+            problem = Problem(int(row["id"][:2]), row["id"][2], int(row["id"][3:]))
+            worked.append(answer.startswith(worked_solution(problem, closing_line=False)))
+    assert sum(worked) / len(worked) >= 0.9
+
+
+def test_the_teacher_only_ever_shows_training_pairs() -> None:
+    import re
+
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        from make_tiny_model import demonstration  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+    rng, pairs = random.Random(0), number_pairs("train")
+    for _ in range(2000):
+        asked, _answer = demonstration(rng, pairs)
+        first, second = map(int, re.findall(r"\d+", asked))
+        assert split_of(first, second) == "train"
+
+
+def test_an_impossible_number_of_steps_is_refused_at_once(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--steps", "0", "--output", str(tmp_path / "model")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--steps" in done.stderr
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.slow
+def test_the_same_seed_makes_the_same_model_bit_for_bit_and_another_seed_another(tmp_path: Path) -> None:
+    made = {}
+    for name, seed in (("first", "3"), ("again", "3"), ("other", "4")):
+        folder = tmp_path / name
+        command = [sys.executable, str(SCRIPT), "--steps", "2", "--seed", seed, "--output", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert "held-out problems" in done.stdout.splitlines()[-1]
+        made[name] = (folder / "SHA256SUMS").read_text(encoding="utf-8")
+    assert made["first"] == made["again"]
+    changed = {
+        a.split()[1] for a, b in zip(made["first"].splitlines(), made["other"].splitlines(), strict=True) if a != b
+    }
+    assert changed == {"model.safetensors"}
+    # The shipped tokenizer is the one that the script makes today. (The configs also name the version of transformers.)
+    tokenizer_sums = {
+        line for line in (MODEL / "SHA256SUMS").read_text(encoding="utf-8").splitlines() if "token" in line
+    }
+    assert tokenizer_sums and tokenizer_sums <= set(made["first"].splitlines())

@@ -1,0 +1,110 @@
+"""scripts/prepare_data.py, run as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks.jsonl import jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = """\
+model_name_or_path: models/tiny-arithmetic
+task:
+  name: gsm8k
+  path: {data}
+  shots: 2
+  style: {style}
+  shot_pool: 5
+rewards:
+  - name: math_correctness
+"""
+
+
+def prepare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts/prepare_data.py"), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        timeout=120,
+    )
+
+
+@pytest.fixture(params=["text", "chat"])
+def recipe(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    data = tmp_path / "gsm8k"
+    data.mkdir()
+    for split, numbers in (("train", range(60)), ("test", range(60, 70))):
+        rows = [{"question": f"What is {n} + 1?\u2028", "answer": f"{n} + 1 = {n + 1}\n#### {n + 1}"} for n in numbers]
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (data / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    file = tmp_path / "sums.yaml"
+    file.write_text(RECIPE.format(data=data, style=request.param), encoding="utf-8")
+    return file
+
+
+def test_help_answers_at_once(tmp_path: Path) -> None:
+    start = time.monotonic()
+    result = prepare("--help", cwd=tmp_path)
+    assert time.monotonic() - start < 1
+    assert result.returncode == 0
+    assert "--output" in result.stdout
+
+
+def test_writes_a_folder_that_trains_the_same_rows_with_the_same_prompts(recipe: Path, tmp_path: Path) -> None:
+    from tasks.gsm8k import gsm8k
+
+    result = prepare("--config", "sums.yaml", "--output", "out", "--task.limit_train", "20", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert result.stdout.count("── train row") == 3
+
+    style = "chat" if "style: chat" in recipe.read_text() else "text"
+    wanted = gsm8k(path=str(tmp_path / "gsm8k"), shots=2, style=style, shot_pool=5, limit_train=20)  # type: ignore[arg-type]
+    back = jsonl(path=str(tmp_path / "out"))
+    for split in ("train", "validation", "test"):
+        assert list(back.split(split)) == list(wanted.split(split))
+
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    assert summary["rows"] == {"train": 20, "validation": 6, "test": 10}
+    assert summary["options"]["limit_train"] == 20
+    assert summary["prompt_characters"]["train"]["longest"] > 0
+    readme = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert "name: jsonl" in readme
+    assert all(note in readme for note in wanted.notes)
+
+
+def test_leaves_a_folder_with_files_alone_unless_forced(recipe: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "notes.txt").write_text("mine")
+    refused = prepare("--config", "sums.yaml", "--output", "out", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    assert [file.name for file in output.iterdir()] == ["notes.txt"]
+
+    forced = prepare("--config", "sums.yaml", "--output", "out", "--force", cwd=tmp_path)
+    assert forced.returncode == 0, forced.stderr
+    assert (output / "notes.txt").read_text() == "mine"
+    assert (output / "train.jsonl").is_file()
+
+
+def test_a_wrong_recipe_exits_with_2_one_message_and_no_files(recipe: Path, tmp_path: Path) -> None:
+    for arguments, words in (
+        (("--config", "nowhere.yaml"), "nowhere.yaml"),
+        (("--config", "sums.yaml", "--task.shot", "3"), "shots"),
+        (("--config", "sums.yaml", "--task.path", "nowhere"), "nowhere"),
+    ):
+        result = prepare(*arguments, "--output", "out", cwd=tmp_path)
+        assert result.returncode == 2
+        assert words in result.stderr
+        assert "Traceback" not in result.stderr
+        assert not (tmp_path / "out").exists()

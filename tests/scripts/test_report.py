@@ -1,0 +1,63 @@
+"""scripts/report.py from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "report.py"
+
+
+def call(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *words], cwd=cwd, capture_output=True, text=True)
+
+
+def test_it_writes_the_page_and_prints_where_it_is_from_any_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps({"step": 1, "reward": 0.5}) + "\n", encoding="utf-8")
+    done = call("run", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == "run/report.html"
+    assert "<!DOCTYPE html>" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "why"),
+    [
+        ("absent", "There is no folder absent", "a typo in the path"),
+        ("file", "There is no folder file", "a file in place of the folder"),
+        ("empty", "empty holds neither recipe.yaml nor metrics.jsonl", "a folder that no run wrote to"),
+    ],
+)
+def test_a_wrong_folder_is_one_sentence_and_exit_code_2(tmp_path: Path, name: str, words: str, why: str) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    done = call(name, cwd=tmp_path)
+    assert done.returncode == 2, why
+    assert words in done.stderr, why
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a file that can't be written to")
+def test_a_report_that_cannot_be_written_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("", encoding="utf-8")
+    os.symlink("/dev/full", tmp_path / "report.html")
+    done = call(tmp_path, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "can't be written: No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_answers_at_once(tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = call("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "RUN_DIR" in done.stdout
+    assert time.monotonic() - started < 2  # about 0.2 s; the rest is for a busy machine

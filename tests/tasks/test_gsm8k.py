@@ -1,0 +1,234 @@
+"""GSM8K: the form of its prompts, and that nothing leaks between its splits."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rlvr.errors import InputError
+from rlvr.task import Task
+from tasks.gsm8k import gsm8k, one_paragraph
+
+DATA = Path(__file__).resolve().parents[2] / "../shared/data"
+COLUMNS = ["prompt", "question", "final_answer", "source", "id"]
+
+
+def real(**options: object) -> Task:
+    if not (DATA / "gsm8k_train.jsonl").is_file():
+        pytest.skip("the real GSM8K is not here (gsm8k_train.jsonl in ../shared/data)")
+    return gsm8k(path=str(DATA), **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small data set in the form of GSM8K; training row 7 asks what test row 0 asks."""
+    rows = [
+        (f"What is {n} + {n}?", f"It is\n{n} + {n} = <<{n}+{n}={2 * n}>>{2 * n}\n#### {2 * n:,}")
+        for n in range(990, 1090)
+    ]
+    train, test = rows[:90], rows[90:]
+    train[7] = (f" {test[0][0].upper()}", test[0][1])
+    for split, part in (("train", train), ("test", test)):
+        lines = [json.dumps({"question": question, "answer": answer}) for question, answer in part]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_plain_text_prompt_has_exactly_the_documented_form(folder: Path) -> None:
+    prompt = gsm8k(path=str(folder), shots=1, shot_pool=10).test[0]["prompt"]
+    assert re.fullmatch(
+        r"Question: What is (\d+) \+ \1\?\n"
+        r"Solution: Let's think step by step\. It is\. \1 \+ \1 = (\d+)\.\n"
+        r"#### The final answer is \2\n\n"
+        r"Question: What is 1080 \+ 1080\?\n"
+        r"Solution: Let's think step by step\.",
+        prompt,
+    ), prompt
+
+
+def test_a_chat_prompt_has_an_instruction_shots_as_turns_and_the_question(folder: Path) -> None:
+    row = gsm8k(path=str(folder), shots=2, style="chat", shot_pool=10).test[0]
+    assert [message["role"] for message in row["prompt"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert "#### The final answer is N" in row["prompt"][0]["content"]
+    assert re.search(r"\n#### The final answer is \d+$", row["prompt"][2]["content"])
+    assert row["prompt"][-1]["content"] == row["question"] == "What is 1080 + 1080?"
+
+
+def test_a_template_without_a_system_turn_gets_the_instruction_from_the_user(folder: Path) -> None:
+    prompt = gsm8k(path=str(folder), shots=1, style="chat", instruction_role="user", shot_pool=10).test[0]["prompt"]
+    assert [message["role"] for message in prompt] == ["user", "assistant", "user"]
+    assert "#### The final answer is N" in prompt[0]["content"]
+    assert prompt[2]["content"] == "What is 1080 + 1080?"
+
+
+def test_plain_text_ends_at_the_next_question_and_chat_needs_no_stop_string(folder: Path) -> None:
+    assert gsm8k(path=str(folder)).stop_strings == ("\nQuestion:",)
+    assert gsm8k(path=str(folder), style="chat").stop_strings == ()
+
+
+@pytest.mark.parametrize(
+    ("solution", "paragraph", "why"),
+    [
+        ("A is 1.\nB is 2.\n", "A is 1. B is 2.", "sentences"),
+        ("A = <<1+1=2>>2\nB = $3\n", "A = 2. B = $3.", "lines without a full stop, marks of the calculator"),
+        ("He waits...\nThen 1.5 km", "He waits... Then 1.5 km.", "dots that are meant"),
+        ("First,\nthen: \n1 +\n2 = 3", "First, then: 1 + 2 = 3.", "a sum over two lines"),
+        ("A (of 3)\n\n\u201cB.\u201d\nC!", "A (of 3). \u201cB.\u201d C!", "blank lines, brackets, quotes"),
+        ("A\u00a0is\u20281", "A is 1.", "odd spaces"),
+    ],
+)
+def test_a_solution_becomes_one_paragraph_without_damage(solution: str, paragraph: str, why: str) -> None:
+    assert one_paragraph(solution) == paragraph, why
+
+
+def test_training_rows_that_ask_what_the_test_asks_are_dropped_and_counted(folder: Path) -> None:
+    task = gsm8k(path=str(folder), shot_pool=0)
+    assert "gsm8k-train-7" not in [*task.train["id"], *task.validation["id"]]
+    assert any("Dropped 1 training rows" in note for note in task.notes)
+
+
+def test_rows_have_the_documented_columns_and_bare_golds(folder: Path) -> None:
+    task = gsm8k(path=str(folder), shots=2, shot_pool=10)
+    for split in (task.train, task.validation, task.test):
+        assert split.column_names == COLUMNS
+    row = task.test[3]
+    assert (row["id"], row["source"], row["final_answer"]) == ("gsm8k-test-3", "gsm8k", "2166")
+
+
+def test_the_same_seed_gives_the_same_task_and_another_seed_another(folder: Path) -> None:
+    first, again, other = (list(gsm8k(path=str(folder), shots=3, shot_pool=20, seed=seed).train) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_splits_are_the_same_for_any_number_of_shots_and_any_style(folder: Path) -> None:
+    ids = [
+        {split: list(task.split(split)["id"]) for split in ("train", "validation", "test")}
+        for task in (
+            gsm8k(path=str(folder)),
+            gsm8k(path=str(folder), shots=8),
+            gsm8k(path=str(folder), style="chat", shots=1),
+        )
+    ]
+    assert ids[0] == ids[1] == ids[2]
+
+
+def test_shots_are_the_same_in_every_row_unless_drawn_per_row(folder: Path) -> None:
+    def beginnings(per_row: bool) -> set[str]:
+        task = gsm8k(path=str(folder), shots=2, shot_pool=20, shots_per_row=per_row)
+        return {prompt.rpartition("Question:")[0] for prompt in task.train["prompt"]}
+
+    assert len(beginnings(False)) == 1
+    assert len(beginnings(True)) > 20
+
+
+def test_limits_draw_at_random_and_say_so(folder: Path) -> None:
+    task = gsm8k(path=str(folder), validation_fraction=0.3, limit_train=5, limit_validation=2, limit_test=3)
+    assert (len(task.train), len(task.validation), len(task.test)) == (5, 2, 3)
+    assert sum("as limit_" in note for note in task.notes) == 3
+    assert set(task.train["id"]) <= set(gsm8k(path=str(folder), validation_fraction=0.3).train["id"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "why"),
+    [
+        ({"shots": 9}, ["shots", "from 0 to 8"], "too many shots"),
+        ({"shots": -1}, ["shots"], "a negative number of shots"),
+        ({"shots": 8, "shot_pool": 4}, ["8 shots", "pool of 4"], "more shots than the pool has"),
+        ({"shot_pool": 5000}, ["5000", "89"], "a pool larger than the data"),
+        ({"style": "prose"}, ["style", "text, chat"], "an unknown style"),
+        ({"validation_fraction": 1.5}, ["validation_fraction"], "a fraction above 1"),
+        ({"validation_fraction": 0.99, "shot_pool": 80}, ["none is left"], "nothing left to train on"),
+        ({"limit_train": 0}, ["limit_train"], "a limit of nothing"),
+        ({"path": "nowhere"}, ["nowhere", "does not exist"], "a folder that is not there"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(folder: Path, options: dict, words: list[str], why: str) -> None:
+    with pytest.raises(InputError) as error:
+        gsm8k(**{"path": str(folder), **options})
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "why"),
+    [
+        ({"question": "Why?", "answer": "So.\n#### many"}, ["test row 1", "many"], "a gold that is no number"),
+        ({"question": "Why?", "answer": "So."}, ["test row 1", "####"], "no gold"),
+        ({"question": "Why?", "anwser": "So.\n#### 1"}, ["test row 1", "'answer'", "'anwser'"], "a misspelt column"),
+        ({"question": None, "answer": "So.\n#### 1"}, ["test row 1", "question"], "no question"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(folder: Path, row: dict, words: list[str], why: str) -> None:
+    good = {"question": "What?", "answer": "So.\n#### 1"}
+    (folder / "test.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps(row)}\n", encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        gsm8k(path=str(folder))
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+def test_a_folder_without_test_rows_is_refused(folder: Path) -> None:
+    (folder / "test.jsonl").unlink()
+    with pytest.raises(InputError, match=r"no file for the test split"):
+        gsm8k(path=str(folder))
+
+
+def test_offline_with_nothing_cached_says_what_it_wanted_and_how_to_do_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
+    with pytest.raises(InputError) as error:
+        gsm8k()
+    assert all(word in str(error.value) for word in ("openai/gsm8k", "path: FOLDER", "HF_HUB_OFFLINE"))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The real rows
+
+
+def test_the_real_rows_are_split_without_a_loss() -> None:
+    task = real()
+    assert (len(task.train), len(task.validation), len(task.test)) == (6668, 741, 1319)
+    ids = [*task.train["id"], *task.validation["id"], *task.test["id"]]
+    assert len(set(ids)) == len(ids) == 7473 - 64 + 1319
+    assert all(re.fullmatch(r"-?\d+", answer) for answer in task.test["final_answer"])
+
+
+@pytest.mark.parametrize("style", ["text", "chat"])
+def test_no_shot_is_a_row_of_any_split(style: str) -> None:
+    task = real(shots=8, shots_per_row=True, style=style)
+    asked = {question for split in ("train", "validation", "test") for question in task.split(split)["question"]}
+    shown = set()
+    for split in ("train", "validation", "test"):
+        for prompt in task.split(split)["prompt"]:
+            if style == "text":
+                shown.update(re.findall(r"Question: (.*?)\nSolution:", prompt.rpartition("Question:")[0], re.DOTALL))
+            else:
+                shown.update(message["content"] for message in prompt[1:-1] if message["role"] == "user")
+    assert len(shown) == 64
+    assert not shown & asked
+
+
+def test_nothing_of_a_rows_own_solution_is_in_the_row() -> None:
+    lines = (DATA / "gsm8k_test.jsonl").read_text(encoding="utf-8").split("\n") if DATA.is_dir() else []
+    task = real(shots=4)
+    for line, row in zip(lines, task.test, strict=False):
+        solution = one_paragraph(json.loads(line)["answer"].rpartition("####")[0])
+        assert row.keys() == set(COLUMNS)
+        assert solution not in str(row)
+        assert "<<" not in row["prompt"]
+        assert row["prompt"].endswith(f"Question: {row['question']}\nSolution: Let's think step by step.")

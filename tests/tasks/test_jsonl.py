@@ -1,0 +1,175 @@
+"""Your own data: prompts from templates or as they are, splits, and what is said of data that won't do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr.errors import InputError
+from tasks.jsonl import jsonl
+
+ROWS = [{"problem": f"What is {n} + 1?", "solution_value": n + 1, "level": "easy"} for n in range(40)]
+
+
+def write(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return write(tmp_path / "sums.jsonl", ROWS)
+
+
+def test_a_template_and_a_mapping_make_prompts_and_columns(file: str) -> None:
+    task = jsonl(
+        path=file,
+        columns={"question": "problem", "final_answer": "solution_value"},
+        prompt_template="Q: {question} ({level}) \\boxed{{}}\nA:",
+        stop_strings=["\nQ:"],
+    )
+    assert task.train.column_names == ["prompt", "question", "final_answer", "source", "id"]
+    row = task.train[0]
+    assert row["prompt"] == f"Q: {row['question']} (easy) \\boxed{{}}\nA:"
+    assert row["final_answer"] == str(int(row["question"].split()[2]) + 1)
+    assert row["source"] == "sums"
+    assert task.stop_strings == ("\nQ:",)
+    assert (len(task.train), len(task.validation), len(task.test)) == (36, 0, 4)
+
+
+def test_without_a_mapping_all_columns_are_kept(file: str) -> None:
+    task = jsonl(path=file, prompt_template="{problem}")
+    assert {"problem", "solution_value", "level"} <= set(task.train.column_names)
+
+
+def test_chat_prompts_have_the_system_message_in_front(file: str) -> None:
+    task = jsonl(path=file, prompt_template="{problem}", style="chat", system="Be brief.")
+    row = task.train[0]
+    assert row["prompt"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": row["problem"]}]
+
+
+@pytest.mark.parametrize(
+    "prompt", ["Say: 1 {not a field}", [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]]
+)
+def test_a_prompt_column_is_used_as_it_is(tmp_path: Path, prompt: object) -> None:
+    rows = [{"prompt": prompt, "final_answer": str(n)} for n in range(3)]
+    task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
+    assert [row["prompt"] for row in task.train] == [prompt] * 3
+    assert any("no test split" in note for note in task.notes)
+
+
+def test_numbers_become_text_as_they_are_written(tmp_path: Path) -> None:
+    answers = [7, 7.5, "7.50", "2024-01-01", -3, 10**20]
+    rows = [{"prompt": str(index), "final_answer": answer} for index, answer in enumerate(answers)]
+    task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
+    assert list(task.train["final_answer"]) == ["7", "7.5", "7.50", "2024-01-01", "-3", str(10**20)]
+
+
+def test_tests_of_different_shapes_stay_as_they_are(tmp_path: Path) -> None:
+    tests = [[{"input": "1", "output": "2"}], [{"call": [1, "a"], "expected": {"x": None}}], []]
+    rows = [{"prompt": str(index), "tests": value} for index, value in enumerate(tests)]
+    task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
+    assert list(task.train["tests"]) == tests
+
+
+def test_a_folder_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
+    for split, rows in (("train", ROWS[:20]), ("validation", ROWS[20:25]), ("test", ROWS[25:])):
+        write(tmp_path / f"{split}.jsonl", rows)
+    task = jsonl(path=str(tmp_path), prompt_template="{problem}", validation_fraction=0.5, test_fraction=0.5)
+    assert (len(task.train), len(task.validation), len(task.test)) == (20, 5, 15)
+
+
+def test_a_file_of_test_rows_can_be_named(tmp_path: Path, file: str) -> None:
+    task = jsonl(path=file, test_path=write(tmp_path / "held.jsonl", ROWS[:10]), prompt_template="{problem}")
+    assert len(task.test) == 10
+    assert len(task.train) == 30
+    assert any("Dropped 10 training rows" in note for note in task.notes)
+
+
+def test_splits_share_no_question_and_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", ROWS + ROWS)
+    options = {"path": file, "prompt_template": "{problem}", "validation_fraction": 0.2, "test_fraction": 0.2}
+    task, again, other = (jsonl(**options, seed=seed) for seed in (1, 1, 2))  # type: ignore[arg-type]
+    questions = [set(task.split(split)["problem"]) for split in ("train", "validation", "test")]
+    assert sum(map(len, questions)) == len(set.union(*questions)) == 40
+    assert list(task.test) == list(again.test) != list(other.test)
+
+
+def test_parquet_and_json_are_read_too(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    Dataset.from_list(ROWS).to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.json").write_text(json.dumps(ROWS), encoding="utf-8")
+    first, second = (
+        jsonl(path=str(tmp_path / f"a.{kind}"), prompt_template="{problem}") for kind in ("parquet", "json")
+    )
+    assert list(first.train["prompt"]) == list(second.train["prompt"])
+
+
+def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: Path) -> None:
+    rows = [{"prompt": str(n), "completion": "the solution", "images": []} for n in range(3)]
+    task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
+    assert task.train.column_names == ["prompt", "source", "id"]
+    assert any("completion, images" in note for note in task.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "why"),
+    [
+        ({"path": None}, ["path is missing"], "no path"),
+        ({"path": "sums.jsonI"}, ["no file"], "a file that is not there"),
+        ({"path": "./nowhere"}, ["no file"], "a folder that is not there"),
+        ({"test_path": "no.jsonl"}, ["no.jsonl"], "a test file that is not there"),
+        ({"prompt_template": "{problm}"}, ["'problm'", "'problem'", "row 0"], "a misspelt column in the template"),
+        ({"prompt_template": "Say x"}, ["names no column"], "a template without a column"),
+        ({"prompt_template": "{problem} \\boxed{}"}, ["Double the braces"], "single braces"),
+        ({"prompt_template": "{problem} {"}, ["Double the braces"], "an open brace"),
+        ({"prompt_template": "{problem.x}"}, ["not the name of a column"], "a field of a field"),
+        ({"prompt_template": "{problem!r}"}, ["not the name of a column"], "a conversion"),
+        ({"columns": {"question": "problm"}}, ["'problm'", "'problem'"], "a misspelt column in the mapping"),
+        ({"columns": {"completion": "problem"}}, ["completion", "Choose another"], "a name that TRL has taken"),
+        ({"prompt_template": None}, ["'prompt'", "prompt_template"], "neither a template nor prompts"),
+        ({"system": "Be brief."}, ["style: chat"], "a system message in plain text"),
+        ({"style": "prose"}, ["text, chat"], "an unknown style"),
+        ({"test_fraction": 1.0}, ["test_fraction"], "all rows held out"),
+        ({"stop_strings": [""]}, ["stop_strings"], "an empty stop string"),
+        ({"limit_test": 0}, ["limit_test"], "a limit of nothing"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(file: str, options: dict, words: list[str], why: str) -> None:
+    with pytest.raises(InputError) as error:
+        jsonl(**{"path": file, "prompt_template": "{problem}", **options})
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "why"),
+    [
+        (
+            [{"prompt": "a", "final_answer": "1"}, {"prompt": "b", "final_answer": None}],
+            ["row 1", "final_answer"],
+            "no gold",
+        ),
+        ([{"prompt": "a"}, {"prompt": " "}], ["row 1", "empty"], "an empty prompt"),
+        ([{"prompt": "a"}, {"prompt": 3}], ["row 1", "int"], "a prompt that is a number"),
+        ([{"prompt": "a"}, {"prompt": [{"content": "x"}]}], ["row 1", "messages"], "a message without a role"),
+        (
+            [{"prompt": "a"}, {"prompt": [{"role": "user", "content": "x"}]}],
+            ["some are messages"],
+            "prompts of two kinds",
+        ),
+        ([{"prompt": "a"}, {"promt": "a"}], ["row 1", "'promt'"], "a column that is missing in one row"),
+        ([], ["no rows"], "no rows"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(tmp_path: Path, rows: list[dict], words: list[str], why: str) -> None:
+    with pytest.raises(InputError) as error:
+        jsonl(path=write(tmp_path / "a.jsonl", rows))
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+def test_test_rows_that_are_the_training_rows_leave_nothing_to_train_on(tmp_path: Path, file: str) -> None:
+    with pytest.raises(InputError, match="none is left"):
+        jsonl(path=file, test_path=file, prompt_template="{problem}")

@@ -1,0 +1,108 @@
+"""run_grpo.py as a user meets it: what it prints, what it leaves behind, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import run_grpo
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+
+
+def without_heavy_imports(run_script: Callable[..., Any], *words: str) -> Any:
+    """Runs with `-X importtime`, which lists every module that was imported."""
+    result = run_script("-X", "importtime", "run_grpo.py", *words)
+    imported = {line.split("|")[-1].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
+    assert not imported & {"torch", "transformers", "trl", "datasets", "numpy"}
+    return result
+
+
+def test_help_answers_without_heavy_imports(run_script: Callable[..., Any]) -> None:
+    result = without_heavy_imports(run_script, "--help")
+    assert result.returncode == 0 and "--config RECIPE" in result.stdout
+
+
+def test_a_typo_in_a_recipe_is_answered_without_heavy_imports(run_script: Callable[..., Any], tmp_path: Path) -> None:
+    recipe = tmp_path / "typo.yaml"
+    recipe.write_text(DEMO.read_text().replace("learning_rate", "learnig_rate"))
+    result = without_heavy_imports(run_script, "--config", str(recipe))
+    assert result.returncode == 2 and "did you mean learning_rate?" in result.stderr
+
+
+EXPLODING = "import no_such_module_at_all\n"
+WANTS_TESTS = "def wants_tests(completions, *, tests, **kwargs):\n    return [0.0 for _ in completions]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "why"),
+    [
+        (["--model_name_or_path", "./nowhere"], "there is no folder ./nowhere", "a model that isn't there"),
+        (["--model_name_or_path", "some/model"], "could not be reached to download", "offline, nothing cached"),
+        (["--task.name", "aritmetic"], "did you mean arithmetic", "a task misspelt"),
+        (["--task.rows", "3"], "no option 'rows'", "a task's option that there isn't"),
+        (["--task.train_rows", "4"], "not one step would be made", "less data than one batch"),
+        (["--rewards", "[{name: math_corectness}]"], "Did you mean math_correctness?", "a reward misspelt"),
+        (["--rewards", "[{name: TMP/exploding.py}]"], "No module named 'no_such_module_at_all'", "a failing import"),
+        (["--rewards", "[{name: TMP/wants_tests.py}]"], "needs the column tests", "a column that isn't there"),
+        (["--rewards.answer_format.options", "{patern: x}"], "no option 'patern'; did you mean pattern?", "an option"),
+        (["--per_device_train_batch_size", "7"], "does not divide into groups", "batch arithmetic"),
+        (["--evaluation.metric", "nothing"], "There is no reward 'nothing'", "a metric that isn't there"),
+    ],
+)
+def test_a_faulty_run_ends_with_a_sentence_and_exit_2_and_leaves_nothing(
+    words: list[str], said: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "exploding.py").write_text(EXPLODING)
+    (tmp_path / "wants_tests.py").write_text(WANTS_TESTS)
+    words = [word.replace("TMP", str(tmp_path)) for word in words]
+    code = run_grpo.main(["--config", str(DEMO), "--output_dir", str(tmp_path / "runs" / "x"), *words])
+    captured = capsys.readouterr()
+    assert code == 2 and said.lower() in captured.err.lower(), why
+    assert captured.out == "", "nothing but the message"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exploding.py", "wants_tests.py"]
+
+
+def test_check_says_what_would_run_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "runs" / "x")])
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "8 prompts x 8 completions per generation" in out and "Nothing wrong was found." in out
+    assert list(tmp_path.iterdir()) == []
+
+
+SHORT = ["--max_steps", "2", "--evaluation.rows", "8", "--per_device_train_batch_size", "16", "--report_to", "none"]
+
+
+def test_a_failing_run_exits_1_and_says_why_in_its_folder(run_script: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("def late(completions, **kwargs):\n    return [1 / 0]\n")
+    result = run_script(
+        *("run_grpo.py", "--config", DEMO, *SHORT, "--evaluation", "null"),
+        *("--rewards", f"[{{name: {tmp_path}/late.py}}]", "--output_dir", tmp_path / "run"),
+    )
+    assert result.returncode == 1
+    failure = (tmp_path / "run" / "failure.txt").read_text()
+    assert "The reward" in failure and "late.py raised ZeroDivisionError" in failure
+
+
+@pytest.mark.slow
+def test_two_processes_train_together_and_leave_one_whole_run(run_script: Callable[..., Any], tmp_path: Path) -> None:
+    result = run_script(
+        str(Path(sys.executable).with_name("accelerate")),
+        *("launch", "--config_file", "accelerate_configs/cpu.yaml", "--num_processes", "2"),
+        *("--main_process_port", "29613", "run_grpo.py", "--config", DEMO, *SHORT, "--output_dir", tmp_path / "run"),
+    )
+    assert result.returncode == 0, result.stderr
+    assert "over 2 processes" in result.stdout
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "reward" in line] == [1, 2], "one line a step, not one per process"
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 8, "shared between the processes, none twice"
+    assert (tmp_path / "run" / "adapter" / "adapter_model.safetensors").is_file()
+    assert "warning" not in result.stderr.lower(), "nothing that a reader must ignore"
