@@ -405,13 +405,9 @@ def _time(metrics: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _versions(run_dir: Path) -> str:
-    """The libraries that the model card beside the weights names."""
-    for folder in ("adapter", "model"):
-        try:
-            card = (run_dir / folder / "README.md").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        _, _, end = card.partition("Framework versions")
-        if found := re.findall(r"(?m)^- ([\w-]+):? (\d[\w.+-]*)\s*$", end):
-            return ", ".join(f"{name} {version}" for name, version in found)
-    return ""
+    """The libraries that the run was made with (see rlvr/run_directory.py)."""
+    try:
+        found = json.loads((run_dir / "versions.json").read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return ""
+    return ", ".join(f"{name} {version}" for name, version in mapping(found).items())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +27,23 @@ def prepare(recipe: Recipe, state: PartialState) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_recipe(recipe, folder / "recipe.yaml")
+            (folder / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             reason = f"The run directory {folder} can't be written: {error.strerror}. Set output_dir."
             raise InputError(reason) from error
     _prepare_tracking(recipe, state.is_main_process)
     state.wait_for_everyone()
+
+
+def versions() -> dict[str, str]:
+    """Python and the installed libraries that decide what a run does, by their distribution names."""
+    found = {"python": platform.python_version()}
+    for name in ("trl", "transformers", "peft", "torch", "accelerate", "deepspeed", "bitsandbytes", "datasets", "vllm"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def _move_earlier_run(folder: Path) -> None:
@@ -37,6 +52,8 @@ def _move_earlier_run(folder: Path) -> None:
         return
     stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(marker.stat().st_mtime))
     aside = folder.with_name(f"{folder.name}.{stamp}")
+    while aside.exists():  # two runs within a second
+        aside = aside.with_name(f"{aside.name}-again")
     folder.rename(aside)
     console.say(f"  the earlier run in {folder} is now {aside}")
 

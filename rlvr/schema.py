@@ -59,6 +59,7 @@ RENAMED: dict[str, str] = {
     "reward_weights": "give each entry of the rewards: list its weight",
     "dataset_name": "use the task: section (task: {name: jsonl, path: …} reads any dataset)",
     "dataset_id_or_path": "use the task: section (task: {name: jsonl, path: …} reads any dataset)",
+    "hub_token": "remove it: no token belongs into a file; set HF_TOKEN or run `hf auth login`",
     "system_prompt": "use the task: section's option system",
 }
 

@@ -294,7 +294,9 @@ def test_whatever_models_and_data_sets_say_is_text_and_never_markup(tmp_path: Pa
     with (folder / "recipe.yaml").open("a", encoding="utf-8") as file:
         file.write(f"run_name: {json.dumps(HOSTILE)}\n")
     page = read(write_report(folder))
-    assert not page.tags & {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
+    harmless = write_run(tmp_path / "harmless", base=[False] * 5, trained=[True] * 5)
+    (harmless / "failure.txt").write_text("ValueError", encoding="utf-8")
+    assert page.tags == read(write_report(harmless)).tags
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     for place in ("completion 2 of step 1 ", "prompt of step 4 ", "answer 0 ", "Expected answer: 0 ", "ValueError: "):
         assert place + HOSTILE in page.text
@@ -371,6 +373,7 @@ def test_a_missing_part_is_left_out_with_a_sentence(run_dir: Path, missing: list
     assert words in read(write_report(run_dir)).text, why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0.0, 0.5], ids=["empty", "half"])
 def test_no_half_written_file_stops_the_report(run_dir: Path, keep: float) -> None:
     for path in sorted(path for path in run_dir.rglob("*") if path.is_file()):

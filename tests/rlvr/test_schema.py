@@ -23,9 +23,9 @@ def test_each_field_is_filed_under_the_class_that_takes_it() -> None:
     assert {name for name, field in schema.fields().items() if field.belongs_to == "model"} == model_keys
 
 
-def test_a_renamed_key_is_not_a_key_unless_it_is_a_deprecated_alias() -> None:
-    aliases = {"gradient_checkpointing", "gradient_checkpointing_kwargs", "reward_weights"}
-    assert set(schema.RENAMED) & set(schema.fields()) == aliases
+def test_a_refused_key_is_gone_from_trl_unless_we_refuse_it_for_a_reason_of_ours() -> None:
+    still_there = {"gradient_checkpointing", "gradient_checkpointing_kwargs", "reward_weights", "hub_token"}
+    assert set(schema.RENAMED) & set(schema.fields()) == still_there
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""A run never overwrites another, and leaves enough to be understood later."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlvr import run_directory
+from rlvr.errors import InputError
+from rlvr.recipe import Recipe, RewardSpec, TaskSpec, load_recipe
+
+ALONE: Any = SimpleNamespace(is_main_process=True, wait_for_everyone=lambda: None)
+
+
+def recipe(folder: Path, **settings: Any) -> Recipe:
+    settings = {"model_name_or_path": "m", "output_dir": str(folder), "report_to": "none", **settings}
+    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+
+
+def test_an_earlier_run_is_moved_aside(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_directory.prepare(recipe(folder), ALONE)
+    (folder / "metrics.jsonl").write_text("precious\n")
+    run_directory.prepare(recipe(folder), ALONE)
+    run_directory.prepare(recipe(folder), ALONE)
+    assert not (folder / "metrics.jsonl").exists()
+    aside = [path for path in tmp_path.iterdir() if path != folder]
+    assert len(aside) == 2, "two runs within a second as well"
+    kept = [path / "metrics.jsonl" for path in aside if (path / "metrics.jsonl").exists()]
+    assert [path.read_text() for path in kept] == ["precious\n"]
+
+
+def test_a_run_that_is_resumed_stays_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_directory.prepare(recipe(folder), ALONE)
+    (folder / "metrics.jsonl").write_text("precious\n")
+    run_directory.prepare(recipe(folder, resume_from_checkpoint=str(folder / "checkpoint-2")), ALONE)
+    assert (folder / "metrics.jsonl").read_text() == "precious\n"
+
+
+def test_the_recipe_and_the_versions_are_left_behind(tmp_path: Path) -> None:
+    run_directory.prepare(recipe(tmp_path / "run"), ALONE)
+    assert load_recipe(tmp_path / "run" / "recipe.yaml").task.name == "t"
+    assert {"python", "trl", "torch"} <= set(json.loads((tmp_path / "run" / "versions.json").read_text()))
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="can't be written"):
+        run_directory.prepare(recipe(tmp_path / "file" / "run"), ALONE)
+
+
+def test_mlflow_gets_a_store_beside_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    run_directory.prepare(recipe(tmp_path / "runs" / "x", report_to="mlflow"), ALONE)
+    assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}"
+    assert (tmp_path / "runs" / "mlflow.db").is_file()

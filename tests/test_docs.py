@@ -1,0 +1,68 @@
+"""The pages are tried as written: their files are made, their commands run, their links followed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    made_by_the_page = {name for name, _ in FILE.findall(page.read_text(encoding="utf-8"))}
+    text = page.read_text(encoding="utf-8")
+    for name in set(re.findall(r"\b(?:recipes|rewards|tasks|scripts|accelerate_configs|docs|rlvr)/[\w.-]+\.\w+", text)):
+        example = re.search(r"/(?:x|my_\w+|NAME)\.\w+$", name)
+        assert example or name in made_by_the_page or (REPOSITORY / name).exists(), name
+
+
+@pytest.mark.slow
+def test_write_a_reward_does_what_the_page_says(tmp_path: Path) -> None:
+    """Every file of the page is made and every command of it run, in a copy of the project."""
+    page = (REPOSITORY / "docs" / "write-a-reward.md").read_text(encoding="utf-8")
+    for name in ("run_grpo.py", "rlvr", "rewards", "tasks", "models", "recipes"):
+        source = REPOSITORY / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / name)
+    for name, content in FILE.findall(page):
+        assert not (tmp_path / name).exists(), f"{name} is new"
+        (tmp_path / name).write_text(content, encoding="utf-8")
+
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    output = ""
+    for language, command in BLOCK.findall(page):
+        if language == "bash":
+            result = subprocess.run(
+                ["bash", "-euc", command],
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path, "PYTHONPATH": str(tmp_path)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert result.returncode == 0, result.stderr
+            output += result.stdout
+    promised = re.search(r"It prints `(.*?)`", page)
+    assert promised and promised.group(1) in output
+    assert "Nothing wrong was found." in output
+    evaluation = json.loads((tmp_path / "runs" / "my-first-run" / "evaluation.json").read_text())
+    assert evaluation["trained"]["rewards"]["true_sums"] > 0
+    assert "true_sums" in (tmp_path / "runs" / "my-first-run" / "report.html").read_text(encoding="utf-8")
