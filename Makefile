@@ -13,7 +13,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: make PYTHON=python3.11 …"; exit 1; }
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (once; about four minutes) …"
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(VENV)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 # Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: about a minute. One thread, since the model is so small
