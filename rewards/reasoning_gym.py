@@ -1,11 +1,16 @@
 """Scores a completion with the verifier of the reasoning-gym dataset that its problem came from.
 
 Goes with tasks/reasoning_gym.py, which packs each problem into the column `entry`.
+
+Nine of the package's verifiers run the answer as Python: four call `eval` on it, and five call sympy's `parse_expr`,
+which is `eval` with all builtins at hand. A policy under training would find that out, in the process that trains it.
+So they are given only what cannot do harm (`is_harmless`); any other answer is compared with the right one as text.
 """
 
 # This file has the package's name. `import reasoning_gym` still finds the package, as long as rewards/ is on no path.
 from __future__ import annotations
 
+import ast
 import re
 from functools import lru_cache
 from typing import Any
@@ -15,6 +20,23 @@ from rlvr.rows import pack, unpack
 
 _OPENING = re.compile(r"<answer>", re.IGNORECASE)
 _CLOSING = re.compile(r"</answer>", re.IGNORECASE)
+# Datasets whose `score_answer` evaluates the answer, as of reasoning-gym 0.1.25; the test of this file looks for others
+# in the installed package. Can go when the package stops doing it.
+EVALUATED_AS_LITERAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
+EVALUATED_AS_EXPRESSION = frozenset(
+    {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
+)
+_EXPRESSION = re.compile(r"[0-9A-Za-z\s+\-*/^().,]{1,400}")
+_WORD = re.compile(r"[A-Za-z]+")
+# Beside single letters, which are variables.
+_FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan"}
+_FUNCTIONS |= {"sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "pi"}
+_POWER = re.compile(r"(\)?)\s*(?:\*\*|\^)\s*")
+# One or two digits, a letter, or either of them or a fraction in brackets.
+_EXPONENT = re.compile(
+    r"[0-9]{1,2}(?![0-9.])|[A-Za-z](?![A-Za-z(])"
+    r"|\(\s*-?\s*(?:[0-9]{1,2}(?:\s*/\s*[0-9]{1,2})?|[A-Za-z])\s*\)"
+)
 _ANSWER_LINE = re.compile(r"^####[ \t]*(?:The final answer is[ \t:]*)?(.+)$", re.MULTILINE | re.IGNORECASE)
 
 
@@ -58,8 +80,38 @@ def final_text(completion: str) -> str | None:
     return answers[0] if answers and all(answer == answers[0] for answer in answers) else None
 
 
+def is_harmless(answer: str, dataset: str) -> bool:
+    """Whether the dataset's verifier may be given this answer, although it evaluates it.
+
+    A literal for `eval` must be one for `ast.literal_eval`. An expression for `parse_expr` may hold numbers, single
+    letters and the usual functions, no attribute, string or call of anything else, and no power that takes long.
+    """
+    if dataset in EVALUATED_AS_LITERAL:
+        try:
+            ast.literal_eval(answer)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return False
+        return True
+    if dataset not in EVALUATED_AS_EXPRESSION:
+        return True
+    if not _EXPRESSION.fullmatch(answer) or re.search(r"\.\s*[A-Za-z]|[0-9]{30}", answer):
+        return False
+    if any(len(word) > 1 and word not in _FUNCTIONS for word in _WORD.findall(answer)):
+        return False
+    powers = list(_POWER.finditer(answer))
+    if sum(bool(power.group(1)) for power in powers) > 3:
+        return False
+    for power in powers:
+        exponent = _EXPONENT.match(answer, power.end())
+        if exponent is None or _POWER.match(answer, exponent.end()):
+            return False
+    return True
+
+
 def _score(answer: str, packed: str) -> float | None:
     problem = unpack(packed)
+    if not is_harmless(answer, problem["dataset"]):
+        return float(answer == problem["item"]["answer"])
     dataset = _dataset(problem["dataset"], pack(problem["options"]))
     try:
         return float(dataset.score_answer(answer, problem["item"]))

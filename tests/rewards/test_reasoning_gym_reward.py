@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from rewards.reasoning_gym import final_text, reasoning_gym
+from rewards.reasoning_gym import EVALUATED_AS_EXPRESSION, EVALUATED_AS_LITERAL, final_text, reasoning_gym
+from rlvr.rows import unpack
 from tasks.reasoning_gym import reasoning_gym as task
 
 
@@ -56,3 +60,58 @@ def test_partial_credit_can_be_switched_off() -> None:
 
 def score(completions: Sequence[object], entry: Sequence[str]) -> list[float | None]:
     return reasoning_gym([""] * len(completions), list(completions), entry=list(entry))
+
+
+# ── Verifiers that run the answer as Python ─────────────────────────────────────────────────────────────────────────
+
+HOSTILE = [
+    ("open(MARK, chr(119))", "a call"),
+    ("[open(MARK, chr(119))]", "a call inside a list"),
+    ("__import__('os').system('touch MARK')", "an import"),
+    ("().__class__.__base__.__subclasses__()", "an attribute"),
+    ("exec(chr(120))", "a builtin without a quote or an underscore"),
+    ("exit()", "would end the run"),
+    ("9**9**9**9", "a tower of powers"),
+    ("(((((9**99)**99)**99)**99)**99)", "a tower in brackets"),
+    ("2**(10**9)", "a huge exponent"),
+    ("9" * 400, "a long number"),
+    ("x.y", "an attribute of a variable"),
+    ("lambda: 1", "a function"),
+    ("factorial(99999)", "a function that takes long"),
+    ("[" * 10_000, "nesting that overflows a parser"),
+]
+
+
+@pytest.mark.parametrize("dataset", sorted(EVALUATED_AS_LITERAL | EVALUATED_AS_EXPRESSION))
+@pytest.mark.parametrize(("answer", "why"), HOSTILE)
+def test_a_hostile_answer_is_never_evaluated(dataset: str, answer: str, why: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    answer = answer.replace("MARK", repr(str(mark)) if "open" in answer else str(mark))
+    problem = task(dataset=dataset, train_rows=8, test_rows=1).train[0]
+    started = time.process_time()
+    assert reasoning_gym(["p"], [f"<answer>{answer}</answer>"], entry=[problem["entry"]])[0] in (0.0, 0.01, 0.05)
+    assert not mark.exists(), why
+    assert time.process_time() - started < 5, why
+
+
+@pytest.mark.parametrize("dataset", sorted(EVALUATED_AS_LITERAL | EVALUATED_AS_EXPRESSION))
+def test_right_answers_of_guarded_datasets_still_earn_everything(dataset: str) -> None:
+    rows = task(dataset=dataset, train_rows=16, test_rows=1).train
+    answers = [unpack(row["entry"])["item"]["answer"] for row in rows]
+    completions = [f"<answer>{answer}</answer>" for answer in answers]
+    assert reasoning_gym([""] * len(rows), completions, entry=list(rows["entry"])) == [1.0] * len(rows)
+
+
+def test_every_verifier_of_the_package_that_evaluates_an_answer_is_guarded() -> None:
+    """Reads the package's source: a new version that evaluates answers elsewhere fails here."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("reasoning_gym")
+    assert spec is not None and spec.origin is not None
+    evaluates = re.compile(r"\b(?:eval|exec|parse_expr|sympify)\(\s*(?:user_)?(?:answer|solution|response)\b")
+    found = {
+        file.stem
+        for file in Path(spec.origin).parent.rglob("*.py")
+        if evaluates.search(file.read_text(encoding="utf-8"))
+    }
+    assert found == EVALUATED_AS_LITERAL | EVALUATED_AS_EXPRESSION
