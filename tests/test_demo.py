@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,16 @@ class Demo:
     peak_memory: int
 
 
+def peak_memory(pid: int) -> int:
+    """The most memory, in bytes, that a running process has held; 0 once it has ended.
+
+    Not `ru_maxrss`: that one begins with the memory of whoever started the process.
+    """
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found.group(1)) * 1024 if found else 0
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """The demonstration as `make demo` runs it, but into a folder of the test."""
@@ -46,9 +58,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
             stdout=out,
             stderr=err,
         )
-        _, status, usage = os.wait4(process.pid, 0)
-    demo = Demo(runs / "demo", (runs / "out").read_text(), (runs / "err").read_text(), usage.ru_maxrss * 1024)
-    assert os.waitstatus_to_exitcode(status) == 0, demo.stderr
+        peak = 0
+        while process.poll() is None:
+            peak = peak_memory(process.pid) or peak
+            time.sleep(0.1)
+    demo = Demo(runs / "demo", (runs / "out").read_text(), (runs / "err").read_text(), peak)
+    assert process.returncode == 0, demo.stderr
     return demo
 
 
@@ -94,7 +109,7 @@ def test_mlflow_has_the_run_in_a_local_store(demo: Demo) -> None:
 
 
 def test_peak_memory_is_below_two_gigabytes(demo: Demo) -> None:
-    assert demo.peak_memory < 2_000_000_000
+    assert 100_000_000 < demo.peak_memory < 2_000_000_000
 
 
 def run_seed(run_script: Callable[..., Any], folder: Path, seed: int, *words: str) -> dict[str, Any]:

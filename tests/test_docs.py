@@ -15,6 +15,9 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FOLDERS = re.compile(
+    r"(?<![\w/])(?:recipes|rewards|tasks|scripts|accelerate_configs|docs|rlvr|tests|models)/[\w./-]+\.\w+"
+)
 FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -29,7 +32,7 @@ def test_links_and_pictures_lead_somewhere(page: Path) -> None:
 def test_files_that_a_page_names_are_there(page: Path) -> None:
     made_by_the_page = {name for name, _ in FILE.findall(page.read_text(encoding="utf-8"))}
     text = page.read_text(encoding="utf-8")
-    for name in set(re.findall(r"\b(?:recipes|rewards|tasks|scripts|accelerate_configs|docs|rlvr)/[\w.-]+\.\w+", text)):
+    for name in set(FOLDERS.findall(text)):
         example = re.search(r"/(?:x|my_\w+|NAME)\.\w+$", name)
         assert example or name in made_by_the_page or (REPOSITORY / name).exists(), name
 
