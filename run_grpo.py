@@ -81,6 +81,7 @@ def run(recipe: Recipe, *, only_check: bool = False) -> None:
     if recipe.evaluation:
         base = model.load_model(recipe, tokenizer)
         results["base"] = evaluation.evaluate_split(base, tokenizer, task, recipe, rewards, metric, "before")
+        console.say(f"  before training: {evaluation.in_short(results['base'][0])}")
         del base
         training.free_memory()
 

@@ -92,7 +92,7 @@ class Progress(TrainerCallback):
         if reward is None or not state.is_world_process_zero:
             return
         if self.bar is not None:
-            self.bar.set_postfix_str(f" reward {reward:.3f}")
+            self.bar.set_postfix_str(f"reward {reward:.3f}")
             return
         done = max(state.global_step - self.first_step, 1)
         left = (time.monotonic() - self.started) / done * (state.max_steps - state.global_step)

@@ -157,6 +157,12 @@ def heading(content: Mapping[str, Any]) -> str:
     )
 
 
+def in_short(score: Score) -> str:
+    """A score in a few words: "24.4 % right (95 % interval 19.5 … 30.1)"."""
+    low, high = 100 * score.interval.low, 100 * score.interval.high
+    return f"{100 * score.accuracy:.1f} % right (95 % interval {low:.1f} … {high:.1f})"
+
+
 def evaluate(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,

@@ -55,21 +55,26 @@ def ended(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], eos: Sequence[int], stop_strings: Sequence[str]
 ) -> bool:
     """Whether a completion came to its own end, rather than being cut off at its maximal length."""
-    if ids and ids[-1] in eos:
-        return True
-    # Any stop string is complete within this many last tokens, so the whole text needn't be decoded.
-    tail = tokenizer.decode(ids[-64:])
-    return any(stop in tail for stop in stop_strings)
+    return bool(ids) and (ids[-1] in eos or _stopped(tokenizer, ids, stop_strings))
 
 
 def _own_tokens(
     ids: list[int], eos: set[int], pad: int, tokenizer: PreTrainedTokenizerBase, stop_strings: Sequence[str]
 ) -> list[int]:
-    """Up to the first end-of-sequence token, or without the padding that follows a stop string."""
-    for position, token in enumerate(ids):
-        if token in eos:
-            return ids[: position + 1]
+    """Up to and with the first end-of-sequence token, or without the padding that follows a stop string."""
+    end = next((position for position, token in enumerate(ids) if token in eos), len(ids))
+    own = ids[:end]
     if stop_strings:
-        while ids and ids[-1] == pad:
-            ids = ids[:-1]
-    return ids
+        while own and own[-1] == pad:
+            own = own[:-1]
+        if _stopped(tokenizer, own, stop_strings):
+            # Many base models pad with their end-of-sequence token (Qwen2.5 does). After a stop string it is padding:
+            # the model never sampled it, and must not be trained on it.
+            return own
+    return ids[: end + 1]
+
+
+def _stopped(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], stop_strings: Sequence[str]) -> bool:
+    # Generation ends with the token that completes a stop string, so the last tokens hold it whole.
+    tail = tokenizer.decode(ids[-64:]) if stop_strings else ""
+    return any(stop in tail for stop in stop_strings)

@@ -145,6 +145,11 @@ def _data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: 
         empty = next((row for row, prompt in enumerate(prompts) if not prompt), None)
         if empty is not None:
             faults.append(f"task {recipe.task.name}, {split}, row {empty}: the prompt is empty.")
+    if recipe.settings.get("mask_truncated_completions") and task.stop_strings:
+        faults.append(
+            "mask_truncated_completions: TRL takes every completion without an end-of-sequence token for cut off, and "
+            f"those of the task {recipe.task.name} end at a stop string, so none would be learnt from. Set it to false."
+        )
     if recipe.evaluation is not None and len(task.split(recipe.evaluation.split)) == 0:
         faults.append(
             f"evaluation: the task {recipe.task.name} has no rows in its split {recipe.evaluation.split}; give it some "

@@ -28,6 +28,7 @@ def run_check(
     test: Dataset | None = None,
     columns: tuple[str, ...] = ("final_answer",),
     processes: int = 1,
+    stop_strings: tuple[str, ...] = (),
 ) -> preflight.Plan:
     from transformers import AutoConfig, AutoTokenizer
 
@@ -39,7 +40,9 @@ def run_check(
         settings={"model_name_or_path": "m", "use_peft": True, **(settings or {})},
     )
     train = dataset(64) if train is None else train
-    task = Task(train=train, validation=train.select([]), test=dataset(4) if test is None else test)
+    task = Task(
+        train=train, validation=train.select([]), test=dataset(4) if test is None else test, stop_strings=stop_strings
+    )
     reward = Reward("r", lambda **kwargs: [], columns=columns)
     config, tokenizer = AutoConfig.from_pretrained(MODEL), AutoTokenizer.from_pretrained(MODEL)
     return preflight.check(recipe, task, [reward], reward, tokenizer, config, processes)
@@ -98,6 +101,11 @@ def test_what_cannot_work_is_refused_in_words(settings: dict[str, Any], said: st
         ),
         ({"columns": ("tests",)}, "needs the column tests", "a column that the reward wants"),
         ({"test": dataset(0)}, "no rows in its split test", "nothing to evaluate on"),
+        (
+            {"settings": {"mask_truncated_completions": True}, "stop_strings": ("\nQuestion:",)},
+            "none would be learnt from",
+            "a stop string is no end-of-sequence token",
+        ),
         (
             {"train": Dataset.from_dict({"prompt": ["x"] * 63 + [""], "final_answer": ["1"] * 64})},
             "train, row 63: the prompt is empty",
