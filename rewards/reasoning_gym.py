@@ -110,7 +110,8 @@ def is_harmless(answer: str, dataset: str) -> bool:
 
 def _score(answer: str, packed: str) -> float | None:
     problem = unpack(packed)
-    if not is_harmless(answer, problem["dataset"]):
+    # "composite" hands the answer on to the dataset that the problem came from.
+    if not is_harmless(answer, problem["item"]["metadata"].get("source_dataset") or problem["dataset"]):
         return float(answer == problem["item"]["answer"])
     dataset = _dataset(problem["dataset"], pack(problem["options"]))
     try:

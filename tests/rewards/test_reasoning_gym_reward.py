@@ -94,6 +94,15 @@ def test_a_hostile_answer_is_never_evaluated(dataset: str, answer: str, why: str
     assert time.process_time() - started < 5, why
 
 
+def test_a_mixture_of_datasets_is_guarded_as_its_parts_are(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    mixture = {"datasets": [{"name": "puzzle24", "weight": 1, "config": {}}]}
+    entry = task(dataset="composite", options=mixture, train_rows=2, test_rows=1).train[0]["entry"]
+    hostile = f"<answer>open({str(mark)!r}, chr(119))</answer>"
+    assert reasoning_gym(["p"], [hostile], entry=[entry])[0] < 1
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize("dataset", sorted(EVALUATED_AS_LITERAL | EVALUATED_AS_EXPRESSION))
 def test_right_answers_of_guarded_datasets_still_earn_everything(dataset: str) -> None:
     rows = task(dataset=dataset, train_rows=16, test_rows=1).train
