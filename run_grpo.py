@@ -53,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run(recipe: Recipe, *, only_check: bool = False) -> None:
     """The story of a run."""
-    from rlvr import evaluation, launch, model, preflight
+    from rlvr import evaluation, launch, model, preflight, report, run_directory
     from rlvr.plugins import load_rewards, load_task
 
     console.quieten_loading_bars()
@@ -66,13 +66,14 @@ def run(recipe: Recipe, *, only_check: bool = False) -> None:
     tokenizer = model.load_tokenizer(recipe, chat=task.is_chat)
     config = model.load_config(recipe)
     state = launch.join(recipe)
+    from rlvr import training  # torch, trl: only once everything that needs neither has been found right
+
     plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, state.num_processes)
+    training.check_config(recipe, task, rewards)
     _introduce(recipe, [*task.notes, *plan.lines(), f"attention: {model.attention(recipe)[1]}"])
     if only_check:
         console.say("Nothing wrong was found.")
         return
-
-    from rlvr import report, run_directory, training
 
     run_directory.prepare(recipe, state)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.errors import InputError
 from rlvr.recipe import Recipe
 from rlvr.rewarding import Reward
+from rlvr.schema import nearest
 from rlvr.task import Task
 
 if TYPE_CHECKING:
@@ -111,12 +112,34 @@ def _combination_faults(recipe: Recipe, config: PretrainedConfig) -> list[str]:
             "lora_target_modules: a LoRA on lm_head would never be applied, because TRL's loss reads the head's weight "
             "directly. Remove lm_head."
         )
+    if recipe.output_dir.exists() and not recipe.output_dir.is_dir():
+        faults.append(f"output_dir: {recipe.output_dir} is a file; name a folder, which is made if it isn't there.")
+    faults += _tracker_faults(settings.get("report_to"))
     copied = {"lm_head", "embed_tokens"} & set(settings.get("lora_modules_to_save") or [])
     if copied and getattr(config.get_text_config(), "tie_word_embeddings", False):
         faults.append(
             f"lora_modules_to_save: {settings['model_name_or_path']} shares its embeddings between input and output; "
             f"saving {' and '.join(sorted(copied))} trains a separate copy that no longer is shared. Remove it."
         )
+    return faults
+
+
+def _tracker_faults(report_to: str | list[str] | None) -> list[str]:
+    from transformers.integrations.integration_utils import (
+        INTEGRATION_TO_CALLBACK,
+        get_available_reporting_integrations,
+    )
+
+    faults = []
+    for name in [report_to] if isinstance(report_to, str) else report_to or []:
+        if name in ("none", "all"):
+            continue
+        if name not in INTEGRATION_TO_CALLBACK:
+            close = nearest(name, INTEGRATION_TO_CALLBACK)
+            hint = f"did you mean {close[0]}?" if close else "there are none, mlflow, tensorboard, trackio and wandb."
+            faults.append(f"report_to: there is no tracker {name}; {hint}")
+        elif name not in get_available_reporting_integrations():
+            faults.append(f"report_to: {name} is not installed here: pip install {name}, or use mlflow or none.")
     return faults
 
 

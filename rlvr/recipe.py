@@ -153,6 +153,8 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
             lines.pop(key.split(".")[0], None)
 
     def where(key: str) -> str:
+        if key not in content:
+            return f"{path}: {key}"
         return f"{path}, line {lines[key]}: {key}" if key in lines else f"--{key}"
 
     settings: dict[str, Any] = {}
@@ -257,6 +259,8 @@ def _read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         if 0 < line <= len(lines) and "\t" in lines[line - 1]:
             raise InputError(f"{path}, line {line}: a tab; YAML is indented with spaces only.") from None
         raise InputError(f"{path}, line {line}: not valid YAML: {error.problem or error.context}.") from None
+    except RecursionError:
+        raise InputError(f"The recipe {path} is nested too deeply to be one.") from None
     if content is None:
         raise InputError(f"The recipe {path} is empty: start from a copy of recipes/demo-arithmetic.yaml.")
     if not isinstance(content, CommentedMap):

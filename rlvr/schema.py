@@ -91,6 +91,35 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     ),
 }
 
+# The smallest and the largest value of numbers that TRL and transformers take without looking; None is no bound. A bound
+# in `_OPEN` is itself excluded.
+RANGES: dict[str, tuple[float | None, float | None]] = {
+    "per_device_train_batch_size": (1, None),
+    "per_device_eval_batch_size": (1, None),
+    "gradient_accumulation_steps": (1, None),
+    "generation_batch_size": (1, None),
+    "steps_per_generation": (1, None),
+    "num_iterations": (1, None),
+    "num_generations": (2, None),
+    "max_completion_length": (1, None),
+    "num_train_epochs": (0, None),
+    "logging_steps": (0, None),
+    "save_steps": (0, None),
+    "warmup_steps": (0, None),
+    "learning_rate": (0, None),
+    "max_grad_norm": (0, None),
+    "temperature": (0, None),
+    "top_p": (0, 1),
+    "beta": (0, None),
+    "epsilon": (0, None),
+    "lora_r": (1, None),
+    "lora_alpha": (1, None),
+    "lora_dropout": (0, 1),
+    "vllm_gpu_memory_utilization": (0, 1),
+    "seed": (0, 2**32 - 1),
+}
+_OPEN = {"num_train_epochs", "logging_steps", "save_steps", "learning_rate", "temperature", "top_p"}
+
 _WORDS = {
     "bool": "true or false",
     "int": "a whole number",
@@ -162,7 +191,22 @@ def fault_of(key: str, value: Any) -> str | None:
         return f"is {value!r}, which is none of its choices: {choices}"
     # What is no plain type here is one of transformers' enumerations of strings.
     kinds = {kind if kind in _WORDS else "str" for kind in _kinds(field.annotation)}
-    return _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set()))
+    return _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set())) or _out_of_range(key, value)
+
+
+def _out_of_range(key: str, value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if key == "max_steps" and (value == 0 or value < -1):
+        return f"is {value}, but should be at least 1, or -1 for num_train_epochs to decide"
+    low, high = RANGES.get(key, (None, None))
+    too_low = low is not None and (value <= low if key in _OPEN else value < low)
+    if not too_low and (high is None or value <= high):
+        return None
+    least = "" if low is None else f"above {low}" if key in _OPEN else f"at least {low}"
+    return f"is {value}, but should be " + " and ".join(
+        part for part in (least, f"at most {high}" if high else "") if part
+    )
 
 
 def mismatch(value: Any, annotation: str) -> str | None:

@@ -18,6 +18,7 @@ from trl.models import unwrap_model_for_generation
 
 from rlvr import model as models
 from rlvr.callbacks import MetricsFile, Progress
+from rlvr.errors import InputError
 from rlvr.generation import ended, generate
 from rlvr.recipe import Recipe
 from rlvr.rewarding import Reward, settle
@@ -128,6 +129,20 @@ def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[s
             **(settings.get("generation_kwargs") or {}),
         }
     return GRPOConfig(**settings)
+
+
+def check_config(recipe: Recipe, task: Task, rewards: list[Reward]) -> None:
+    """Makes TRL's own checks of the recipe before anything is loaded.
+
+    Raises:
+        InputError: with what TRL, transformers or PEFT say.
+    """
+    try:
+        training_config(recipe, rewards, task.stop_strings)
+        get_peft_config(ModelConfig(**models.model_settings(recipe)))
+    except (ValueError, TypeError, ImportError) as error:
+        raise InputError(f"TRL refuses this recipe: {error}") from error
+    free_memory()
 
 
 def keep_adapter_in_float32(model: torch.nn.Module) -> None:

@@ -37,7 +37,7 @@ def run_check(
         task=TaskSpec("t"),
         rewards=(RewardSpec("r"),),
         evaluation=EvaluationSpec(),
-        settings={"model_name_or_path": "m", "use_peft": True, **(settings or {})},
+        settings={"model_name_or_path": "m", "output_dir": "no-such-run", "use_peft": True, **(settings or {})},
     )
     train = dataset(64) if train is None else train
     task = Task(
@@ -73,6 +73,9 @@ def test_the_plan_says_what_will_run(
         ({"per_device_train_batch_size": 6}, "does not divide into groups of num_generations = 8", "6 by 8"),
         ({"gradient_accumulation_steps": 100}, "takes 100 prompts, but the training split has 64", "TRL: 0 steps"),
         ({"num_generations": 1}, "at least 2 completions", "no group"),
+        ({"report_to": "mlfow"}, "did you mean mlflow?", "a tracker misspelt"),
+        ({"report_to": ["mlflow", "clearml"]}, "clearml is not installed here", "a tracker that isn't there"),
+        ({"output_dir": __file__}, "is a file", "no folder"),
         ({"load_in_4bit": True, "use_peft": False}, "set use_peft: true", "4 bits can't be trained"),
         ({"load_in_4bit": True, "use_vllm": True}, "issues 4973", "known broken"),
         ({"use_vllm": True}, "vllm is not installed", "not here"),

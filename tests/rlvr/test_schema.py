@@ -51,6 +51,15 @@ def test_a_refused_key_is_gone_from_trl_unless_we_refuse_it_for_a_reason_of_ours
         ("seed", None, "empty", "a key without a value"),
         ("optim", "adamw_torch", None, "an enumeration of strings"),
         ("generation_kwargs", {"top_k": 3}, None, "a mapping"),
+        ("learning_rate", -1, "above 0", "a negative rate"),
+        ("learning_rate", 0.0, "above 0", "a rate of nothing"),
+        ("warmup_steps", 0, None, "no warm-up"),
+        ("top_p", 1.5, "above 0 and at most 1", "no probability"),
+        ("num_generations", 1, "at least 2", "no group"),
+        ("max_steps", 0, "at least 1, or -1", "no step"),
+        ("max_steps", -1, None, "TRL's own default"),
+        ("seed", 2**32, "at most", "numpy takes 32 bits"),
+        ("per_device_train_batch_size", -8, "at least 1", "negative"),
     ],
 )
 def test_values_are_judged_by_their_annotation(key: str, value: object, fault: str | None, why: str) -> None:
