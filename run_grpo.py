@@ -66,9 +66,10 @@ def run(recipe: Recipe, *, only_check: bool = False) -> None:
     tokenizer = model.load_tokenizer(recipe, chat=task.is_chat)
     config = model.load_config(recipe)
     state = launch.join(recipe)
-    from rlvr import training  # torch, trl: only once everything that needs neither has been found right
-
     plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, state.num_processes)
+
+    from rlvr import training  # TRL takes five seconds to import: only now, when all else was found right
+
     training.check_config(recipe, task, rewards)
     _introduce(recipe, [*task.notes, *plan.lines(), f"attention: {model.attention(recipe)[1]}"])
     if only_check:

@@ -91,8 +91,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     ),
 }
 
-# The smallest and the largest value of numbers that TRL and transformers take without looking; None is no bound. A bound
-# in `_OPEN` is itself excluded.
+# The smallest and the largest value of numbers that TRL and transformers take without looking; None is no bound. The
+# lower bound of a key in `_OPEN` is itself excluded.
 RANGES: dict[str, tuple[float | None, float | None]] = {
     "per_device_train_batch_size": (1, None),
     "per_device_eval_batch_size": (1, None),
@@ -204,9 +204,8 @@ def _out_of_range(key: str, value: Any) -> str | None:
     if not too_low and (high is None or value <= high):
         return None
     least = "" if low is None else f"above {low}" if key in _OPEN else f"at least {low}"
-    return f"is {value}, but should be " + " and ".join(
-        part for part in (least, f"at most {high}" if high else "") if part
-    )
+    most = "" if high is None else f"at most {high}"
+    return f"is {value}, but should be {' and '.join(bound for bound in (least, most) if bound)}"
 
 
 def mismatch(value: Any, annotation: str) -> str | None:
