@@ -12,6 +12,7 @@ import ast
 import difflib
 import functools
 import importlib.util
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,8 @@ def fault_of(key: str, value: Any) -> str | None:
 def _out_of_range(key: str, value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
+    if not math.isfinite(value):
+        return f"is {value}, but should be a finite number"
     if key == "max_steps" and (value == 0 or value < -1):
         return f"is {value}, but should be at least 1, or -1 for num_train_epochs to decide"
     low, high = RANGES.get(key, (None, None))

@@ -52,6 +52,8 @@ def test_a_refused_key_is_gone_from_trl_unless_we_refuse_it_for_a_reason_of_ours
         ("optim", "adamw_torch", None, "an enumeration of strings"),
         ("generation_kwargs", {"top_k": 3}, None, "a mapping"),
         ("learning_rate", -1, "above 0", "a negative rate"),
+        ("learning_rate", float("nan"), "finite", "YAML's .nan"),
+        ("beta", float("inf"), "finite", "YAML's .inf"),
         ("learning_rate", 0.0, "above 0", "a rate of nothing"),
         ("warmup_steps", 0, None, "no warm-up"),
         ("top_p", 1.5, "above 0 and at most 1", "no probability"),
