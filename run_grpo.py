@@ -21,6 +21,7 @@ from pathlib import Path
 from rlvr import console
 from rlvr.errors import InputError
 from rlvr.recipe import Recipe, load_recipe
+from rlvr.rewarding import RewardError
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -44,10 +45,14 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.complain("\nStopped by Ctrl-C.")
         return 1
-    except Exception:
-        if recipe is not None and console.is_main() and recipe.output_dir.is_dir():
+    except Exception as error:
+        if recipe is not None and recipe.output_dir.is_dir():
             (recipe.output_dir / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        raise
+        if not isinstance(error, RewardError):
+            raise
+        # The fault of a reward's author, who is not helped by our frames; failure.txt has them.
+        print(f"{error}", file=sys.stderr, flush=True)
+        return 1
     return 0
 
 

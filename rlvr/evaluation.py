@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
+from rlvr.errors import InputError
 from rlvr.generation import ended, generate, prompt_tokens
 from rlvr.plugins import load_reward
 from rlvr.recipe import EvaluationSpec, Recipe, RewardSpec
@@ -122,7 +123,7 @@ def evaluate_split(
     data = task.split(spec.split)
     if spec.rows is not None:
         data = data.select(range(min(spec.rows, len(data))))
-    return evaluate(
+    score, records = evaluate(
         model,
         tokenizer,
         data,
@@ -133,6 +134,13 @@ def evaluate_split(
         stop_strings=task.stop_strings,
         description=f"evaluating {when}",
     )
+    if score.rows == 0:
+        golds = f"; the first row's final_answer is {data[0]['final_answer']!r}" if "final_answer" in data[0] else ""
+        raise InputError(
+            f"{metric.label} could score none of the {len(data)} rows of {recipe.task.name}/{spec.split}: it can't "
+            f"read their golds{golds}. Mend the data, or name another metric under evaluation."
+        )
+    return score, records
 
 
 def about(recipe: Recipe, metric: Reward) -> dict[str, Any]:

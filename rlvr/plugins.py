@@ -90,6 +90,11 @@ def load_reward(spec: RewardSpec) -> Reward:
                 f"{where} is no reward function: it has no parameter `completions`. "
                 "docs/write-a-reward.md shows what one looks like."
             )
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(target).values()):
+        raise InputError(
+            f"The reward {spec.name} ({where}) takes no **kwargs, but is called with more than it asks for (prompts, "
+            "completion_ids, every column of the data). Add **kwargs to its parameters."
+        )
     _check_options("reward", spec.name, where, options, _options(target))
     return Reward(
         name=spec.name,
@@ -137,7 +142,7 @@ def _from_file(kind: str, path: Path, function: str, module: str | None = None) 
         sys.modules[module] = loaded
         try:
             spec.loader.exec_module(loaded)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[module]
             raise InputError(
                 f"The {kind} file {_short(path)} fails to import:\n{_own_traceback(error, path)}"

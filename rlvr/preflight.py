@@ -10,6 +10,7 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import InputError
@@ -114,6 +115,9 @@ def _combination_faults(recipe: Recipe, config: PretrainedConfig) -> list[str]:
         )
     if recipe.output_dir.exists() and not recipe.output_dir.is_dir():
         faults.append(f"output_dir: {recipe.output_dir} is a file; name a folder, which is made if it isn't there.")
+    resume = settings.get("resume_from_checkpoint")
+    if isinstance(resume, str) and not (Path(resume) / "trainer_state.json").is_file():
+        faults.append(f"resume_from_checkpoint: {resume} is no checkpoint folder (it holds no trainer_state.json).")
     faults += _tracker_faults(settings.get("report_to"))
     copied = {"lm_head", "embed_tokens"} & set(settings.get("lora_modules_to_save") or [])
     if copied and getattr(config.get_text_config(), "tie_word_embeddings", False):

@@ -177,7 +177,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     if "model_name_or_path" not in content:
         faults.append(f"{path}: model_name_or_path is missing: say which model to train (a hub id or a folder).")
     if faults:
-        raise InputError("\n".join(faults))
+        raise InputError("\n".join(fault.replace("?.", "?") for fault in faults))
     assert task is not None  # a missing task is among the faults
 
     defaults = dict(DEFAULTS)
@@ -235,7 +235,7 @@ def _read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.constructor import DuplicateKeyError
-    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -259,6 +259,8 @@ def _read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         if 0 < line <= len(lines) and "\t" in lines[line - 1]:
             raise InputError(f"{path}, line {line}: a tab; YAML is indented with spaces only.") from None
         raise InputError(f"{path}, line {line}: not valid YAML: {error.problem or error.context}.") from None
+    except YAMLError as error:
+        raise InputError(f"{path} is no text that YAML can read: {error}.") from None
     except RecursionError:
         raise InputError(f"The recipe {path} is nested too deeply to be one.") from None
     if content is None:
@@ -353,6 +355,8 @@ def _read_rewards(value: Any, where: str, faults: list[str]) -> list[RewardSpec]
     names = [spec.name for spec in specs]
     for name in sorted({name for name in names if names.count(name) > 1}):
         faults.append(f"{where}: {name} is listed twice; TRL would merge their figures under one name. Keep one.")
+    if specs and all(spec.weight == 0 for spec in specs):
+        faults.append(f"{where}: every weight is 0, so nothing could be learnt. Give one of them a weight.")
     for spec in specs:
         if spec.gate is not None and (spec.gate == spec.name or spec.gate not in names):
             others = [name for name in names if name != spec.name]

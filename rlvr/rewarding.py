@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,7 @@ class Reward:
         except Exception as error:
             row = self._first_failing_row(prompts, completions, kwargs)
             at = "" if row is None else f" at row {row} of the batch (completion: {_excerpt(completions[row])})"
+            at += _line_of(error, self.function)
             raise RewardError(f"The reward {self.name} raised {type(error).__name__}: {error}{at}") from error
         return self._checked(values, len(completions))
 
@@ -111,6 +113,16 @@ class Reward:
 
 async def _result_of(awaitable: Any) -> Any:
     return await awaitable
+
+
+def _line_of(error: BaseException, function: Callable[..., Any]) -> str:
+    """Where in the reward's own file it went wrong, ", in rewards/x.py line 7"; empty if it can't be told."""
+    code = getattr(function, "__code__", None)
+    found = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if code is not None and frame.filename == code.co_filename:
+            found = f", in {frame.filename} line {frame.lineno}"
+    return found
 
 
 def _excerpt(completion: Any) -> str:

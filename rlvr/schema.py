@@ -200,7 +200,7 @@ def _out_of_range(key: str, value: Any) -> str | None:
         return None
     if not math.isfinite(value):
         return f"is {value}, but should be a finite number"
-    if key == "max_steps" and (value == 0 or value < -1):
+    if key == "max_steps" and (value == 0 or value < -1 or value > 10**9):
         return f"is {value}, but should be at least 1, or -1 for num_train_epochs to decide"
     low, high = RANGES.get(key, (None, None))
     too_low = low is not None and (value <= low if key in _OPEN else value < low)

@@ -56,6 +56,10 @@ def evaluate(recipe: Recipe, adapter: Path | None, *, with_base: bool, folder: P
     from rlvr import evaluation, launch, model
     from rlvr.plugins import load_rewards, load_task
 
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--output {folder} can't be made: {error.strerror}. Name a folder.") from error
     console.quieten_loading_bars()
     assert recipe.evaluation is not None  # main sets it
     rewards = load_rewards(recipe.rewards)

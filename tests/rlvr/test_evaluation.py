@@ -77,3 +77,18 @@ def test_an_evaluation_is_written_whole(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "completions" / "evaluation_base.parquet").num_rows == 2
     text = results_table(content)
     assert "50.0 %" in text and "100.0 %" in text and "+50.0 points" in text
+
+
+def test_golds_that_the_metric_cannot_read_end_the_run_before_it_trains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import run_grpo
+
+    rows = [json.dumps({"prompt": f"What is {n} + {n}?", "final_answer": "quite a lot"}) for n in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    demo = Path(__file__).resolve().parents[2] / "recipes" / "demo-arithmetic.yaml"
+    words = ["--config", str(demo), "--task", f"{{name: jsonl, path: {tmp_path}/rows.jsonl, style: chat}}"]
+    code = run_grpo.main([*words, "--output_dir", str(tmp_path / "run"), "--report_to", "none"])
+    assert code == 2
+    assert "could score none of the 4 rows" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()

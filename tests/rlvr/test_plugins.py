@@ -95,6 +95,7 @@ def test_a_misspelt_name_is_told_its_neighbour(tmp_path: Path, monkeypatch: pyte
     [
         ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'", "an import that fails"),
         ("def f(:\n", "SyntaxError", "a file that is no Python"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3", "a file that would end the run without a word"),
         ("def g():\n    return 1 / 0\ng()\n", "ZeroDivisionError", "code that fails when it is run"),
     ],
 )
@@ -105,6 +106,12 @@ def test_a_file_that_fails_to_import_shows_its_own_traceback(tmp_path: Path, tex
     message = str(caught.value)
     assert said in message and str(path.name) in message, why
     assert "plugins.py" not in message and "importlib" not in message, "our own frames say nothing to its author"
+
+
+def test_a_reward_without_kwargs_is_told_to_take_them(tmp_path: Path) -> None:
+    path = reward_file(tmp_path, "def narrow(completions):\n    return [0.0 for _ in completions]\n", "narrow.py")
+    with pytest.raises(InputError, match=r"Add \*\*kwargs"):
+        load_reward(RewardSpec(str(path)))
 
 
 def test_two_rewards_may_not_go_under_one_name(tmp_path: Path) -> None:

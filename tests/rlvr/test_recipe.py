@@ -89,6 +89,7 @@ def test_full_fine_tuning_keeps_the_dtype_of_trl(write_yaml: Write) -> None:
         (GOOD.replace("rows: 10", "row: 10"), "did you mean rows?", "a typo inside evaluation"),
         (GOOD.replace("model_name_or_path: some/model\n", ""), "model_name_or_path is missing", "no model"),
         ("seed: 1\nmodel_name_or_path: x\ntask: {name: x}\n", "recipe.yaml: rewards must be a list", "no rewards"),
+        ("seed: 1\x00\n", "no text that YAML can read", "a NUL byte"),
         ("[" * 3000, "nested too deeply", "a bomb"),
         ("\ufeff" + GOOD.replace("seed", "sead") + "x: 1\n", "x is not a recipe key", "a byte order mark is no fault"),
         (GOOD + "task.shots: 4\n", "task.shots is not a recipe key", "dotted keys are for the command line"),

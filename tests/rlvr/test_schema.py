@@ -59,6 +59,7 @@ def test_a_refused_key_is_gone_from_trl_unless_we_refuse_it_for_a_reason_of_ours
         ("top_p", 1.5, "above 0 and at most 1", "no probability"),
         ("num_generations", 1, "at least 2", "no group"),
         ("max_steps", 0, "at least 1, or -1", "no step"),
+        ("max_steps", 10**30, "at least 1, or -1", "longer than anyone lives"),
         ("max_steps", -1, None, "TRL's own default"),
         ("seed", 2**32, "at most", "numpy takes 32 bits"),
         ("per_device_train_batch_size", -8, "at least 1", "negative"),
