@@ -106,6 +106,20 @@ def load_reward(spec: RewardSpec) -> Reward:
     )
 
 
+def companion(function: Callable[..., Any], name: str) -> Callable[..., Any] | None:
+    """The function `name` of the file that defines a reward, if that file has one.
+
+    A reward's file may have, beside the reward itself,
+    - `check_rows(*, <the columns>, <the options>, **kwargs) -> list[str | None]`: what is wrong with each row of the
+      data, asked once before training;
+    - `explain(completion, *, <the columns of the row>, <the options>, **kwargs) -> list[str]`: how one score comes
+      about, asked by scripts/score.py.
+    """
+    module = inspect.getmodule(inspect.unwrap(function))
+    found = vars(module).get(name) if module is not None else None
+    return found if callable(found) else None
+
+
 def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
     """The object that a name stands for, and where it was found, for messages."""
     file_part, _, function_name = name.partition(":")

@@ -7,6 +7,7 @@ fail at all: TRL finishes "successfully" with 0 steps when the data is smaller t
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import InputError
+from rlvr.plugins import companion
 from rlvr.recipe import Recipe
 from rlvr.rewarding import Reward
 from rlvr.schema import nearest
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 # A data column of one of these names never reaches a reward, or breaks GRPOTrainer (trl/trainer/grpo_trainer.py).
 RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "image", "images", "environment")
+
+
+SHOWN_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,8 @@ def _data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: 
                 f"reward {reward.name} needs the column {' and '.join(missing)}, which the task {recipe.task.name} "
                 f"doesn't give; it gives {', '.join(column for column in columns if column != 'prompt')}."
             )
+        if not missing:
+            faults += _row_faults(reward, task)
     for split in ("train", "validation", "test"):
         prompts = task.split(split)["prompt"] if len(task.split(split)) else []
         kinds = {type(prompt) for prompt in prompts}
@@ -182,6 +189,29 @@ def _data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: 
             f"evaluation: the task {recipe.task.name} has no rows in its split {recipe.evaluation.split}; give it some "
             "or remove the section evaluation."
         )
+    return faults
+
+
+def _row_faults(reward: Reward, task: Task) -> list[str]:
+    """What the reward's own file has against rows of the data: its `check_rows`, if it defines one, is asked once."""
+    check_rows = companion(reward.function, "check_rows")
+    if check_rows is None:
+        return []
+    faults = []
+    for split in ("train", "validation", "test"):
+        rows = task.split(split)
+        if len(rows) == 0:
+            continue
+        asked = inspect.signature(check_rows).parameters
+        columns = {column: list(rows[column]) for column in rows.column_names if column in asked}
+        found = [(row, fault) for row, fault in enumerate(check_rows(**columns, **reward.options)) if fault]
+        if found:
+            ids = rows["id"] if "id" in rows.column_names else None
+            named = "; ".join(
+                f"row {row}{f' ({ids[row]})' if ids is not None else ''}: {fault}" for row, fault in found[:SHOWN_ROWS]
+            )
+            more = f" (and {len(found) - SHOWN_ROWS} more rows)" if len(found) > SHOWN_ROWS else ""
+            faults.append(f"reward {reward.name}, {split}, {named}{more}. Mend these rows, or take them out.")
     return faults
 
 

@@ -206,7 +206,7 @@ def _problem(row: Row, split: str, index: int) -> _Problem:
     if not mark:
         raise InputError(f"{where}: its answer has no final '#### N', so there is nothing to verify against.")
     try:
-        answer = normalise_gold(gold)
+        answer = normalise_gold(gold, number=True)
     except ValueError as error:
         raise InputError(f"{where}: its final answer can't be used: {error}. Mend or remove the row.") from error
     return _Problem(f"gsm8k-{split}-{index}", row["question"].strip(), one_paragraph(reasoning), answer)

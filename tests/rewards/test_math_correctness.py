@@ -18,7 +18,7 @@ from rewards.math_correctness import math_correctness
         ("#### -5", "-5", 1.0, "negative golds can be rewarded"),
         ("#### 42\n\nQuestion: next\n#### 7", "42", 1.0, "an invented problem behind"),
         ("", "42", 0.0, "nothing"),
-        ("#### 42", "many", None, "a gold that can't be read is no fault of the model's"),
+        ("#### 42", "forty-two", None, "a gold that can't be read is no fault of the model's"),
     ],
 )
 def test_scores_plain_and_chat_completions_alike(completion: str, gold: str, reward: float | None, why: str) -> None:

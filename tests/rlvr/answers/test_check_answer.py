@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlvr.answers import check_answer, completion_text, normalise_gold, own_turn
 from tasks.gsm8k import one_paragraph
 
-DATA = Path(__file__).resolve().parents[2] / "../shared/data"
+DATA = Path(__file__).resolve().parents[3] / "../shared/data"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,8 @@ DATA = Path(__file__).resolve().parents[2] / "../shared/data"
         ("I guess #### 41</think>\n#### 42", "a chat template has opened the tag"),
         ("#### 42\r\n", "line ends of Windows"),
         ("#### ４２", "full-width digits"),
+        ("42", "a turn that is an answer and nothing more"),
+        ("<think>6 * 7</think> 42", "so is what follows the thoughts"),
         ("#### 84/2", "an unusual notation is right all the same"),
     ],
 )
@@ -65,7 +67,6 @@ def test_right_answers_pass(completion: str, why: str) -> None:
     ("completion", "why"),
     [
         ("", "nothing"),
-        ("42", "no form at all"),
         ("She has 42 of them.", "a number in a sentence"),
         ("#### -42", "the sign counts"),
         ("#### 42.0005", "no tolerance"),
@@ -152,9 +153,24 @@ def test_golds_become_bare_numbers(gold: str, plain: str) -> None:
     assert normalise_gold(gold) == plain
 
 
-@pytest.mark.parametrize("gold", ["", "x", "18 apples", "3 or 4", "1,42", "x = 3", "<<3>>"])
-def test_a_gold_that_is_no_number_is_refused(gold: str) -> None:
-    with pytest.raises(ValueError, match="not a number"):
+@pytest.mark.parametrize(
+    ("gold", "plain"),
+    [
+        ("18 apples", "18"), ("x = 3", "x = 3"), ("3 or 4", "3 or 4"), ("$\\sqrt{3}$", "\\sqrt{3}"), ("1,42", "1,42"),
+        ("so\n#### 18", "18"), ("so $\\boxed{\\frac12}$.", "0.5"), ("\\text{Evelyn}", "\\text{Evelyn}"), ("(C)", "(C)"),
+    ],
+)  # fmt: skip
+def test_golds_may_be_more_than_a_number(gold: str, plain: str) -> None:
+    assert normalise_gold(gold) == plain
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["", "   ", "<<3>>", "forty-two", "\\frac{1}{", "10^{10^{10}}", "She left at noon and then she came back again",
+     "1" * 600, "{" * 40, "3 +", "..."],
+)  # fmt: skip
+def test_a_gold_that_cannot_be_verified_against_is_refused(gold: str) -> None:
+    with pytest.raises(ValueError, match="can be verified"):
         normalise_gold(gold)
 
 
@@ -252,7 +268,7 @@ def test_the_module_imports_nothing_heavy() -> None:
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=Path(__file__).resolve().parents[3],
     )
     assert result.stdout.strip() == "[]"
 

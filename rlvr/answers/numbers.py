@@ -1,9 +1,9 @@
 """Reading one number out of a short piece of text, exactly.
 
 Read are integers, decimals, fractions, mixed numbers and powers of ten, in ASCII, Unicode and simple LaTeX, with
-thousands separators (comma, space, underscore), a currency sign, a percent sign, a unit in words, or the left side of
-an equation ("6 * 7 = 42"). Anything that leaves a doubt is no number: "42 or 41", "42/0", "42!", "42x", "42...".
-Numbers in words and expressions to be simplified are not read.
+thousands separators (comma, space, underscore, apostrophe, or points as in 1.234.567), a currency sign, a percent sign,
+a unit in words, or the left side of an equation ("6 * 7 = 42"). Anything that leaves a doubt is no number: "42 or 41",
+"42/0", "42!", "42x", "42...". Numbers in words are not read, and expressions to be simplified are expressions.py's.
 
 A value is an `int` or a `Fraction`, never a float: 42.0005 is not 42, and no integer is too long. Only the first 200
 characters are ever looked at, every pattern runs in linear time, and no string raises an exception.
@@ -30,7 +30,11 @@ _NUMBER = re.compile(
         (?P<whole>[0-9]{1,18})[ ](?:and[ ])?(?P<part>[0-9]{1,18})[ ]?/[ ]?(?P<of>[0-9]{1,18})
       | (?P<over>[0-9]{1,18})[ ]?/[ ]?(?P<under>[0-9]{1,18})
       | (?P<digits>
-            (?:[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:[ ][0-9]{3})+|(?:_[0-9]{3})+)(?![0-9])|[0-9]+)(?:\.[0-9]+)?
+            [0-9]{1,3}(?:\.[0-9]{3}){2,}(?:,[0-9]{1,2})?(?![0-9.])
+          | [1-9][0-9]{0,2}\.[0-9]{3},[0-9]{1,2}(?![0-9])
+          | (?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:[ ][0-9]{3})+|(?:_[0-9]{3})+|(?:'[0-9]{3})+)(?![0-9])
+            |[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9])
+            |[0-9]+)(?:\.[0-9]+)?
           | \.[0-9]+
         )
         (?:
@@ -42,6 +46,9 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+
+_POINTS_SEPARATE = re.compile(r"[0-9]{1,3}\.[0-9]{3}[.,]")  # 1.234.567 and 1.234,50, as many countries write them
+_SEPARATORS = {ord(","): None, ord(" "): None, ord("_"): None, ord("'"): None}
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What may follow a number without making it another one
@@ -79,12 +86,16 @@ _CHANGES = """
 or nor not no never if but maybe perhaps possibly either unless except wrong incorrect false wait actually hmm sorry
 correction instead rather approximately about roughly around nearly almost approx probably unknown plus minus times
 divided multiplied over squared cubed factorial mod modulo root sqrt power point remainder base pi negative infinity
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million millions
-billion billions trillion trillions dozen dozens half halves quarter third thirds fourth fourths fifth fifths tenth
-tenths hundredth hundredths thousandth thousandths step steps method methods approach repeating recurring
+step steps method methods approach repeating recurring
 """
-_NO_UNITS = frozenset(_CHANGES.split())
+_NUMBER_WORDS_TEXT = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million
+millions billion billions trillion trillions dozen dozens half halves quarter third thirds fourth fourths fifth
+fifths tenth tenths hundredth hundredths thousandth thousandths
+"""
+_NUMBER_WORDS = frozenset(_NUMBER_WORDS_TEXT.split())
+_NO_UNITS = frozenset(_CHANGES.split()) | _NUMBER_WORDS
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Spellings
@@ -125,12 +136,16 @@ _ASCII.update({ord(_glyph): f" {_value} " for _glyph, _value in {
 }.items()})  # fmt: skip
 
 _LATEX = (
+    (re.compile(r"\\(?:text|mbox|textrm|mathrm)\s?\{([^{}\\]*?)\s?\}\s?(?=\^)"), r" \1"),
     (re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|operatorname|mbox)\s?\{([^{}\\]*)\}"), r" \1 "),
-    (re.compile(r"\\[dtc]?frac\s?\{\s?(-?[0-9]{1,18})\s?\}\s?\{\s?([0-9]{1,18})\s?\}"), r" \1/\2 "),
-    (re.compile(r"\\[dtc]?frac\s?([0-9])\s?([0-9])"), r" \1/\2 "),
+    (
+        re.compile(r"\\[dtc]?frac\s?(?:\{\s?(-?[0-9]{1,18})\s?\}|([0-9]))\s?(?:\{\s?([0-9]{1,18})\s?\}|([0-9]))"),
+        r" \1\2/\3\4 ",
+    ),
     (re.compile(r"\\([$%])"), r"\1"),
-    (re.compile(r"\{,\}"), ","),
-    (re.compile(r"\\!"), ""),
+    (re.compile(r"\{,\}\s?"), ","),
+    (re.compile(r"\\!\s?"), ""),
+    (re.compile(r"(?<=[0-9])(?:\\[,;: ]|~)(?=[0-9]{3}(?![0-9]))"), ","),
     (re.compile(r"(?:\^\s?\{\s?\\circ\s?\}|\^\s?\\circ|\\degree)(?![A-Za-z])"), " degrees "),
     (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
     (re.compile(r"\\(?:[,;: ()\[\]]|q?quad(?![A-Za-z])|displaystyle(?![A-Za-z]))"), " "),
@@ -188,7 +203,10 @@ def _read_term(text: str, units: bool) -> Number | None:
             return None
         value = Fraction(int(found["over"]), int(found["under"]))
     else:
-        digits = found["digits"].translate({ord(","): None, ord(" "): None, ord("_"): None})
+        digits = found["digits"]
+        if _POINTS_SEPARATE.match(digits):
+            digits = digits.replace(".", "").replace(",", ".")
+        digits = digits.translate(_SEPARATORS)
         value = Fraction(digits) if "." in digits else int(digits)
         exponent = found["e"] or found["ten"]
         if exponent:
@@ -226,6 +244,38 @@ def _is_unit(tail: str) -> bool:
     )
 
 
+_DECIMAL_COMMA = re.compile(r"\$?-?(?:0,[0-9]{1,12}|[1-9][0-9]{0,17},(?:[0-9]{1,2}|[0-9]{4,12}))\$?")
+
+
+def read_decimal_comma(text: str) -> Number | None:
+    """ "1000,99" -> 1000.99. Three digits behind the comma are thousands, and "1,22" may be a list as well: whoever
+    knows what number is meant may ask.
+    """
+    text = text.strip().replace("−", "-")
+    return Fraction(text.strip("$").replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
+
+
+def changes_a_number(word: str) -> bool:
+    """Whether this word beside a number makes it another one, several, or no claim: "thousand", "or", "not"."""
+    return word.lower() in _NO_UNITS
+
+
+def is_number_word(word: str) -> bool:
+    """Whether a word is a number or a part of one: "forty", "thousand", "thirds"."""
+    return word.lower() in _NUMBER_WORDS
+
+
+def is_unit_word(word: str) -> bool:
+    """Whether this word behind an expression can be its unit, and no variable or function."""
+    return word in _ATTACHED_UNITS or word.lower() in _LONG_UNITS
+
+
+_LONG_UNITS_TEXT = """
+degrees degree radians units unit inches inch feet foot yards miles mile meters metres centimeters centimetres
+kilometers kilograms grams pounds ounces seconds minutes hours days weeks months years dollars cents euros percent
+square cubic people students ways points
+"""
+_LONG_UNITS = frozenset(_LONG_UNITS_TEXT.split())
 _NOT_LETTERS = {ord(character): " " for character in ",.'/()%°€£¥₹₩¢$*_`\"!-"}
 
 # The left side of an equation says what the right side is ("Total", "x") or how it was computed ("6 * 7"). "2x = 42"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.numbers import plain_number, read_number
+from rlvr.answers.numbers import plain_number, read_number
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_reads(text: str, value: int | Fraction, why: str) -> None:
         ("1,42", "a comma that separates no thousands"),
         ("1234,567", "a comma that separates no thousands"),
         ("1,234,5", "a comma that separates no thousands"),
-        ("1.234.567", "dots as separators could mean anything"),
+        ("1.234.56", "dots that separate no thousands"),
         ("0x2A", "another base"),
         ("42 base five", "another base"),
         ("42:00", "a time"),

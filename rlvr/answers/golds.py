@@ -1,0 +1,114 @@
+"""Golds: the right answers of a data set, read and checked once, by the code that scores completions against them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rlvr.answers.danger import MAX_EXPRESSION
+from rlvr.answers.forms import Form, Group, Term, read_form, terms_of
+from rlvr.answers.numbers import Number, plain_number
+from rlvr.answers.statements import boxes, statements
+from rlvr.workers import WorkerPool
+
+
+@dataclass(frozen=True)
+class Gold:
+    text: str
+    form: Form
+    number: Number | None
+    has_percent: bool
+    is_several: bool
+    is_words: bool
+    shown: str
+
+
+@lru_cache(maxsize=65536)
+def read_gold(text: str) -> Gold | str:
+    """The gold, or why it can't be read."""
+    stated = re.sub(r"<<[^<>]*>>", "", text)
+    if "####" in stated:
+        stated = stated.rpartition("####")[2]
+    elif "boxed" in stated:
+        stated = boxes(stated) or stated
+    elif "nswer" in stated and (said := statements(stated)):
+        stated = said[-1].texts[-1]
+    stated = stated.strip()
+    if not stated:
+        return "it is empty"
+    form = read_form(stated)
+    if isinstance(form, str):
+        return form
+    number = form.number if isinstance(form, Term) and not (form.name and form.kind != "number") else None
+    words = isinstance(form, Term) and form.kind == "words"
+    return Gold(stated, form, number, "%" in stated, isinstance(form, Group), words, shown(text))
+
+
+def normalise_gold(text: str, *, number: bool = False) -> str:
+    """The gold in a plain spelling: "$70,000" -> "70000", "18.50" -> "18.5", "2/4" -> "1/2", "$\\sqrt3$" -> "\\sqrt3".
+
+    A worked solution is reduced to its answer: "<<6*7=42>>42", "… #### 42" and "… \\boxed{42}" are "42".
+
+    Args:
+        number: whether the gold must be a number.
+
+    Raises:
+        ValueError: it can't be read; with the reason. Whether algebra can read it, `gold_faults` says.
+    """
+    found = read_gold(text)
+    if number and not isinstance(found, str) and found.number is None:
+        found = "it is no number"
+    if isinstance(found, str):
+        raise ValueError(f"{shown(text)} is not an answer that can be verified: {found}")
+    if found.number is not None and not found.form.name:
+        return plain_number(found.number)
+    return found.text.strip("$ ") if found.text.count("$") in (0, 2) else found.text
+
+
+def gold_fault(gold: object) -> str | None:
+    """Why a gold can't be verified against, in a few words; None if it can. See `gold_faults`."""
+    return gold_faults([gold])[0]
+
+
+def gold_faults(golds: Sequence[object]) -> list[str | None]:
+    """For each gold, why the verifier can't read it, or None.
+
+    Expressions are put to algebra too (in workers, with a generous deadline), so it takes a second where there are any.
+    """
+    faults: list[str | None] = []
+    ask: dict[int, str] = {}
+    for row, gold in enumerate(golds):
+        if not isinstance(gold, str):
+            faults.append(f"it is {type(gold).__name__}, but should be text")
+            continue
+        found = read_gold(gold)
+        faults.append(found if isinstance(found, str) else None)
+        if not isinstance(found, str) and any(term.kind in ("math", "relation") for term in terms_of(found.form)):
+            ask[row] = found.text
+    questions = list(dict.fromkeys(ask.values()))
+    outcomes = workers().map([["readable", text] for text in questions], deadline_s=10.0) if questions else []
+    known = dict(zip(questions, outcomes, strict=True))
+    for row, text in ask.items():
+        outcome = known[text]
+        if outcome.status == "done":
+            faults[row] = outcome.value["why"]
+        elif outcome.status != "unserved":
+            faults[row] = f"reading it failed: {outcome.why}"
+    return faults
+
+
+def shown(text: str) -> str:
+    """The text in quotes, short enough for a sentence."""
+    text = " ".join(text[:MAX_EXPRESSION].split())
+    return f"'{text}'" if len(text) <= 60 else f"'{text[:57]}...'"
+
+
+@lru_cache(maxsize=1)
+def workers() -> WorkerPool:
+    """As many workers as there are cores for this rank, and two at least: while one is replaced, the other works."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    cores = len(os.sched_getaffinity(0))
+    return WorkerPool("rlvr.answers.symbolic:ask", processes=max(2, min(8, cores // max(ranks, 1))))

@@ -1,0 +1,177 @@
+"""Algebra on two answers: whether two spellings mean the same. Runs in a worker that can be killed, nowhere else.
+
+math-verify reads the LaTeX into sympy and compares what is no plain expression (relations with intervals, unions,
+sets). Expressions are compared here, stricter than math-verify does it (which rounds: there 1.414214 is the square root
+of 2, and 1/2^99 is 1/2^98): they are different if their values differ at random points in 50 digits, and equal only if
+sympy's simplification then proves it, or the values still agree in 400 digits.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from fractions import Fraction
+from typing import Any
+
+import sympy
+from math_verify import LatexExtractionConfig, parse, verify
+
+from rlvr.answers.comparing import compare, equal_terms
+from rlvr.answers.forms import Term, read_form, terms_of
+
+# A worker is killed at its deadline, so math-verify's own clock (SIGALRM) is off; it would warn about that each time.
+logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+_CONFIG = [LatexExtractionConfig()]
+_DECIMAL = re.compile(r"(?<![0-9])([0-9]*)\.([0-9]+)(?![0-9])")
+_POINTS = (Fraction(1234567, 2345671), Fraction(2718281, 1618033), Fraction(987654, 345679))
+
+
+def equivalent(item: list[Any]) -> dict[str, Any]:
+    """Whether an answer means the same as the gold.
+
+    Args:
+        item: [answer, gold, tolerance]; two texts that `read_form` reads, and a relative tolerance or None.
+
+    Returns:
+        {"equal": whether, "how": a few words}
+    """
+    answer_text, gold_text, tolerance = item
+    answer, gold = read_form(answer_text), read_form(gold_text)
+    if isinstance(answer, str) or isinstance(gold, str):
+        return {"equal": False, "how": "one of them has no form"}
+    found = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
+    if found is None:
+        found = _as_wholes(answer_text, gold_text)
+        return {"equal": found, "how": "by math-verify, as a whole"}
+    return {"equal": found, "how": "by algebra"}
+
+
+def readable(item: list[Any]) -> dict[str, Any]:
+    """Whether every term of a gold can be read as mathematics.
+
+    Args:
+        item: [gold]
+
+    Returns:
+        {"why": None, or what can't be read}
+    """
+    form = read_form(item[0])
+    if isinstance(form, str):
+        return {"why": form}
+    for term in terms_of(form):
+        if term.kind in ("math", "relation") and _parsed(term.text) is None:
+            return {"why": f"'{term.text}' is no mathematics that can be read"}
+    return {"why": None}
+
+
+def ask(item: list[Any]) -> dict[str, Any]:
+    """The workers' function: ["equivalent", …] or ["readable", …]."""
+    return equivalent(item[1:]) if item[0] == "equivalent" else readable(item[1:])
+
+
+def _equal(answer: Term, gold: Term, tolerance: float | None) -> bool:
+    known = equal_terms(answer, gold)
+    if known is not None and not (known is False and tolerance):
+        return known
+    if "relation" in (answer.kind, gold.kind):
+        answer, gold = _as_relation(answer), _as_relation(gold)
+    one, other = _parsed(answer.text), _parsed(gold.text)
+    if one is None or other is None:
+        return False
+    if answer.kind == "relation" or gold.kind == "relation":
+        return _same_relation(one, other)
+    if isinstance(one, sympy.Expr) and isinstance(other, sympy.Expr):
+        return _same_value(one, other, tolerance)
+    return bool(verify(other, one, timeout_seconds=None))
+
+
+def _as_relation(term: Term) -> Term:
+    return Term("relation", f"{term.name}={term.text}") if term.name else term
+
+
+def _parsed(text: str) -> Any:
+    """The sympy object of a term, exact: decimals become fractions. None where there is none."""
+    text = _DECIMAL.sub(_fraction, text).replace("*", "\\cdot ")
+    found = parse(f"${text}$", _CONFIG, fallback_mode="no_fallback", parsing_timeout=None)
+    if not found or isinstance(found[0], str):
+        return None
+    value = found[0]
+    try:
+        value = value.doit()
+    except Exception:  # of the many that sympy has for "not this one": the object as it is will do
+        return value
+    return value
+
+
+def _fraction(match: re.Match[str]) -> str:
+    digits = match[1] + match[2]
+    return f"\\frac{{{int(digits)}}}{{{10 ** len(match[2])}}}"
+
+
+def _same_value(one: sympy.Expr, other: sympy.Expr, tolerance: float | None) -> bool:
+    if one == other:
+        return True
+    difference = one - other
+    if difference.has(sympy.zoo, sympy.nan, sympy.oo, -sympy.oo):
+        return False
+    if difference.is_Rational and not tolerance:
+        return bool(difference == 0)
+    symbols = sorted(one.free_symbols | other.free_symbols, key=str)
+    agreeing = _agree(one, other, symbols, 50, tolerance or 1e-40)
+    if agreeing is not None and not agreeing:
+        return False
+    if tolerance:
+        return bool(agreeing)
+    try:
+        if sympy.simplify(difference) == 0 or difference.equals(0):
+            return True
+    except Exception:  # sympy could not: the digits decide
+        pass
+    return bool(_agree(one, other, symbols, 400, 1e-300))
+
+
+def _agree(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: float) -> bool | None:
+    """Whether two expressions have the same values at random points; None if they have none anywhere."""
+    source = random.Random()
+    tried = 0
+    for _ in range(8 if symbols else 1):
+        point = {
+            symbol: sympy.Rational(source.randrange(10**6, 10**7), source.randrange(10**6, 10**7)) for symbol in symbols
+        }
+        try:
+            left, right = one.subs(point).evalf(digits), other.subs(point).evalf(digits)
+        except Exception:  # no value here
+            continue
+        if not (left.is_number and right.is_number and left.is_finite and right.is_finite):
+            continue
+        tried += 1
+        if abs(left - right) > sympy.Float(tolerance, digits) * max(abs(left), abs(right)):
+            return False
+        if tried == 3:
+            return True
+    return True if tried else None
+
+
+def _same_relation(one: Any, other: Any) -> bool:
+    """Equations are the same if one is a multiple of the other; what else there is, math-verify compares."""
+    if isinstance(one, sympy.Eq) and isinstance(other, sympy.Eq):
+        left, right = one.lhs - one.rhs, other.lhs - other.rhs
+        if left.free_symbols != right.free_symbols:
+            return False
+        ratio = sympy.simplify(left / right)
+        return bool(ratio.is_number and ratio.is_finite and ratio != 0)
+    if isinstance(one, sympy.Eq) or isinstance(other, sympy.Eq):
+        return False
+    return bool(verify(other, one, timeout_seconds=None, numeric_precision=50))
+
+
+def _as_wholes(answer: str, gold: str) -> bool:
+    parsed = [
+        parse(f"${text.strip('$ ')}$", _CONFIG, fallback_mode="no_fallback", parsing_timeout=None)
+        for text in (answer, gold)
+    ]
+    if not all(parsed):
+        return False
+    return bool(verify(parsed[1], parsed[0], timeout_seconds=None, allow_set_relation_comp=True, numeric_precision=50))

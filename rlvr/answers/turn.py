@@ -1,0 +1,92 @@
+"""The model's own turn: what of a completion is its answer to the problem that it was given.
+
+Cut are what it thinks aloud between <think> tags, and everything from the next problem that it invents for itself: a
+base model answers, goes on with "Question:", and its last number belongs to that question.
+
+Every pattern runs in linear time and no value raises an exception.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+def completion_text(completion: str | list[dict]) -> str:
+    """The text that the model wrote: the completion itself, or the content of its last assistant message."""
+    if isinstance(completion, str):
+        return completion
+    if not isinstance(completion, list):
+        return ""
+    for message in reversed(completion):
+        if isinstance(message, dict) and message.get("role", "assistant") == "assistant":
+            content = message.get("content")
+            if isinstance(content, list):  # parts, as multimodal templates write them
+                texts = [part.get("text") for part in content if isinstance(part, dict)]
+                return "".join(text for text in texts if isinstance(text, str))
+            return content if isinstance(content, str) else ""
+    return ""
+
+
+_THINK_TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+
+# A model that goes on after its answer invents the next problem. Its header stands at the start of a line, perhaps in
+# Markdown ("### Question 2:", "**Problem:**", "Q:", "User:"), or is an end-of-turn token that was not taken out.
+_HEADER = re.compile(
+    r"""
+    [ \t#>*_\[(<-]{0,16}
+    (?:
+        (?:(?:next|new|another|follow-?up|similar|practice|bonus|sample)[ \t]+)?
+        (?:question|problem|exercise|example|puzzle|riddle|prompt|instruction|user|human|q)
+        (?:
+            [ \t]{0,4}(?:[#(]{0,2}[0-9]{1,5}[)]?|[ivx]{1,5})?[ \t*_\])>]{0,8}:        # "Question:", "**Problem 2**:"
+          | [ \t]{0,4}[#(]{0,2}[0-9]{1,5}[*_\])]{0,4}[ \t]*(?:[.)]|$)                 # "Q2.", "Problem 3" and no more
+          | [*_\])>]{1,8}[ \t]*$                                                      # "**Question**", "[Question]"
+          | [ \t]*\Z                                                                  # cut off at the length limit
+        )
+      | (?:here(?:'s|[ ]is)|now|let(?:'s|[ ]us))[ \t]+(?:try|solve|do|is)?[ \t]*
+        (?:another|a[ ]new|the[ ]next|a[ ]similar)[ \t]+(?:problem|question|example|one)\b
+    )
+    """,
+    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
+)
+_TOKEN = re.compile(
+    r"<\|(?:im_end|im_start|endoftext|end_of_text|eot_id|start_header_id|end|user|system|assistant)\|>|</s>|\[INST\]",
+    re.IGNORECASE,
+)
+
+
+def own_turn(text: str) -> str:
+    """What of the completion is the model's answer to this problem.
+
+    Drops what stands between <think> tags (a missing opening tag was in the prompt; a missing closing one means that
+    the model never came to its answer), and everything from the next "Question:"-like header at a line's start. A
+    header that opens the completion is one too: such a model did not answer the problem that it was given.
+    """
+    text = without_thinking(text)
+    # Line by line: a search for the line's start would look at every character.
+    start = 0
+    while not _HEADER.match(text, start):
+        start = text.find("\n", start) + 1
+        if start == 0:
+            start = len(text)
+            break
+    token = _TOKEN.search(text, 0, start) if "<" in text or "[" in text else None
+    return text[: token.start() if token else start]
+
+
+def without_thinking(text: str) -> str:
+    """The text outside <think>…</think>; `own_turn` is the beginning of it. Line ends become "\n"."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "<" not in text:
+        return text
+    kept: list[str] = []
+    start, thinking, first_tag = 0, False, True
+    for tag in _THINK_TAG.finditer(text):
+        closes = tag.group(1) == "/"
+        if not thinking and not (closes and first_tag):
+            kept.append(text[start : tag.start()])
+        thinking, start, first_tag = not closes, tag.end(), False
+    if not thinking:
+        kept.append(text[start:])
+    return "\n".join(kept)  # a line break, so that no marker comes into being from the two sides of what was taken out
