@@ -11,6 +11,7 @@ from rlvr.errors import InputError
 
 # N: a sign, a currency sign, digits with or without commas, decimals. A trailing dot is forgiven, words are not.
 PATTERN = r"#### The final answer is [-−]?\$?[-−]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?\.?"
+MAX_LINE_CHARACTERS = 1000
 
 
 def answer_format(
@@ -25,13 +26,35 @@ def answer_format(
 
     Returns:
         1.0 or 0.0 for each completion.
+
+    Raises:
+        InputError: a pattern that is no regular expression.
     """
     line_pattern = _compiled(pattern)
-    rewards: list[float | None] = []
-    for completion in completions:
-        last_line = own_turn(completion_text(completion)).rstrip().rpartition("\n")[2].strip()
-        rewards.append(1.0 if len(last_line) <= 1000 and line_pattern.fullmatch(last_line) else 0.0)
-    return rewards
+    return [_judge(completion, line_pattern)[0] for completion in completions]
+
+
+def explain(completion: Any, *, pattern: str = PATTERN, **kwargs: Any) -> list[str]:
+    """Why `answer_format` gives this completion its reward: a sentence a step, the last one says the reward.
+
+    Args: as `answer_format`, for one completion.
+    """
+    reward, steps = _judge(completion, _compiled(pattern))
+    return [*steps, f"Reward: {reward:g}"]
+
+
+def _judge(completion: Any, pattern: re.Pattern[str]) -> tuple[float, list[str]]:
+    """The reward, and the sentences that explain it."""
+    last_line = own_turn(completion_text(completion)).rstrip().rpartition("\n")[2].strip()
+    if not last_line:
+        return 0.0, ["The own turn is empty."]
+    shown = repr(last_line if len(last_line) <= 100 else f"{last_line[:97]}...")
+    steps = [f"The own turn ends in the line {shown}."]
+    if len(last_line) > MAX_LINE_CHARACTERS:
+        return 0.0, [*steps, f"It is longer than {MAX_LINE_CHARACTERS:,} characters, so it is no answer line."]
+    if not pattern.fullmatch(last_line):
+        return 0.0, [*steps, f"It is not what is asked for: {pattern.pattern}"]
+    return 1.0, [*steps, "It is what is asked for."]
 
 
 @lru_cache(maxsize=32)

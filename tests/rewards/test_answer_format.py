@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rewards.answer_format import answer_format
+from rewards.answer_format import answer_format, explain
 from rlvr.errors import InputError
 
 
@@ -51,3 +51,26 @@ def test_the_pattern_is_an_option() -> None:
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
     with pytest.raises(InputError, match="not a regular expression"):
         answer_format([""], [""], pattern="(")
+
+
+@pytest.mark.parametrize(
+    ("completion", "step", "reward"),
+    [
+        ("so\n#### The final answer is 42\n\nQuestion: x", "'#### The final answer is 42'", "Reward: 1"),
+        ("#### The final answer is 42\nI hope it helps.", "'I hope it helps.'", "Reward: 0"),
+        ("so\n" + "1" * 2000, "longer than 1,000", "Reward: 0"),
+        ("Question: x", "empty", "Reward: 0"),
+        ("so\n\ud800", r"'\ud800'", "Reward: 0"),
+    ],
+)
+def test_the_explanation_shows_the_line_and_ends_in_the_reward(completion: str, step: str, reward: str) -> None:
+    steps = explain(completion)
+    assert steps[-1] == reward
+    assert any(step in line for line in steps)
+    assert float(reward.removeprefix("Reward: ")) == answer_format([""], [completion])[0]
+
+
+def test_the_explanation_reads_the_same_pattern() -> None:
+    assert explain("so\n\\boxed{42}", pattern=r"\\boxed\{.+\}")[-1] == "Reward: 1"
+    with pytest.raises(InputError, match="not a regular expression"):
+        explain("", pattern="(")

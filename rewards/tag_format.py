@@ -1,0 +1,219 @@
+"""1 where the completion thinks between <think> tags and answers after them, else 0.
+
+    <think>
+    6 cookies at 3 dollars are 18 dollars.
+    </think>
+    18
+
+What it asks for: one think block and no second one, nothing before it, something in it, an answer after it. A tag in
+another spelling (<THINK>, <thinking>, </think >) counts as one that is out of place, since whatever reads the
+completion later may not know it. So does a tag that the thoughts only talk about.
+
+What it can be fooled by: "<think>x</think>y" has the form. The reward is for form alone, so keep its weight small, gate
+it on a verifier, and let `reasoning_length` with `shortest` ask for thoughts that are some.
+
+Where it says more than `trl.rewards.think_format_reward`: that one also pays for empty thoughts, for no answer and for
+two closing tags, it counts a block in an invented next problem as a second one, and it takes chat completions only.
+Neither sees a tag that the tokenizer holds for a special token: the trainer's decoding drops it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr.answers import completion_text, own_turn
+from rlvr.errors import InputError
+
+# Any spelling of the tags; the one that is asked for is the one that `_FORM` writes.
+_TAG = re.compile(r"<[ ]{0,4}(/?)[ ]{0,4}(think|answer)(?:ing)?(?:[\s/][^<>]{0,40})?>", re.IGNORECASE)
+_FORM = ("<think>", "</think>")
+_FORM_WITH_ANSWER = ("<think>", "</think>", "<answer>", "</answer>")
+
+
+def tag_format(
+    prompts: list[Any],
+    completions: list[Any],
+    *,
+    answer: bool = False,
+    opened: bool | None = None,
+    soft: bool = False,
+    **kwargs: Any,
+) -> list[float | None]:
+    """Whether the model's own turn has the form; right or wrong does not matter here.
+
+    The turn is read up to the last tag of the form, and from there to the next problem that the model invents.
+
+    Args:
+        prompts: strings, or lists of chat messages; read only to see whether they end in <think>.
+        completions: strings, or lists of chat messages. Thoughts that the trainer has parted from the content (a
+            message with `reasoning_content`, as TRL's parsing of responses makes it) count as a closed think block.
+        answer: whether the answer must stand in <answer>…</answer>, with nothing but space around these tags.
+        opened: whether the prompt has already opened <think>, so that the completion must not. If not given, it is
+            read from a prompt that is text. What a chat template adds to the messages can't be seen here: say
+            `opened: true` for one that ends in <think>.
+        soft: whether to pay an equal share for each tag that occurs exactly once and is in its place, instead of 1 or
+            nothing. Whole forms earn 1 either way; a repeated tag earns nothing, so that ten earn no more than one.
+
+    Returns:
+        1.0 or 0.0 for each completion; with `soft`, a share of 1.
+
+    Raises:
+        InputError: not one prompt for each completion.
+    """
+    if len(prompts) != len(completions):
+        raise InputError(
+            f"Reward tag_format: {len(prompts)} prompts for {len(completions)} completions. Give one prompt each."
+        )
+    return [
+        _judge(completion, ends_in_think(prompt) if opened is None else opened, answer, soft)[0]
+        for prompt, completion in zip(prompts, completions, strict=True)
+    ]
+
+
+def explain(
+    completion: Any,
+    *,
+    prompt: Any = None,
+    answer: bool = False,
+    opened: bool | None = None,
+    soft: bool = False,
+    **kwargs: Any,
+) -> list[str]:
+    """Why `tag_format` gives this completion its reward: a sentence a step, the last one says the reward.
+
+    Args: as `tag_format`, for one row.
+    """
+    reward, steps = _judge(completion, ends_in_think(prompt) if opened is None else opened, answer, soft)
+    return [*steps, f"Reward: {reward:g}"]
+
+
+def ends_in_think(prompt: Any) -> bool:
+    """Whether the prompt has opened <think> for the model: text, or messages of which the last is the assistant's."""
+    if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict):
+        return prompt[-1].get("role") == "assistant" and completion_text(prompt).rstrip().endswith("<think>")
+    return isinstance(prompt, str) and prompt.rstrip().endswith("<think>")
+
+
+def written(completion: Any, *, opened: bool = False) -> str:
+    """The completion as the model wrote it, with "\\n" for every line end.
+
+    Where the trainer has parted the thoughts from the content, they are put back between tags; with `opened` the
+    opening one stays in the prompt.
+    """
+    text = completion_text(completion)
+    thoughts = _parted_thoughts(completion)
+    if thoughts:
+        text = f"{'' if opened else '<think>'}\n{thoughts}\n</think>\n{text}"
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _parted_thoughts(completion: Any) -> str:
+    if not isinstance(completion, list):
+        return ""
+    for message in reversed(completion):
+        if isinstance(message, dict) and message.get("role", "assistant") == "assistant":
+            # The names that TRL's chat templates use.
+            thoughts = message.get("reasoning_content") or message.get("thinking")
+            return thoughts if isinstance(thoughts, str) else ""
+    return ""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tag:
+    """A tag of the text; `kind` is its proper spelling, whatever its own is."""
+
+    kind: str
+    start: int
+    end: int
+    proper: bool
+
+
+def _judge(completion: Any, opened: bool, answer: bool, soft: bool) -> tuple[float, list[str]]:
+    """The reward, and the sentences that explain it."""
+    form: tuple[str, ...] = _FORM_WITH_ANSWER if answer else _FORM
+    form = form[1:] if opened else form
+    text = written(completion, opened=opened)
+    tags = _tags(text, form, opened)
+    end = _end_of_turn(text, tags, form)
+    steps = [
+        f"Read {end:,} characters" + (", up to the next problem that the model invents." if end < len(text) else ".")
+    ]
+    if opened:
+        steps.append("The prompt has opened <think> already.")
+    tags = [tag for tag in tags if tag.end <= end]
+
+    in_place = 0
+    for kind in form:
+        fault = _fault(kind, text[:end], tags, form)
+        in_place += int(fault is None)
+        steps.append(f"{kind} {fault or 'is in its place'}.")
+    # Only an opened prompt makes this possible: <think> is then no part of the form.
+    strays = [tag.kind for tag in tags if tag.kind not in form]
+    if strays:
+        steps.append(f"{strays[0]} stands in the completion, although the prompt has opened it.")
+        in_place = min(in_place, len(form) - 1)
+    steps.append(f"{in_place} of {len(form)} parts of the form are right.")
+    return (in_place / len(form) if soft else float(in_place == len(form))), steps
+
+
+def _tags(text: str, form: tuple[str, ...], opened: bool) -> list[_Tag]:
+    found = []
+    for match in _TAG.finditer(text):
+        kind = f"<{match[1]}{match[2].lower()}>"
+        if kind in form or (opened and kind == "<think>"):
+            found.append(_Tag(kind, match.start(), match.end(), match[0] == kind))
+    return found
+
+
+def _end_of_turn(text: str, tags: list[_Tag], form: tuple[str, ...]) -> int:
+    """Where the own turn ends: at the first invented header behind the tags that follow the form from its beginning."""
+    count = 0
+    while count < min(len(tags), len(form)) and tags[count].proper and tags[count].kind == form[count]:
+        count += 1
+    start = tags[count - 1].end if count else 0
+    stop = tags[count].start if count < len(tags) else len(text)
+    kept = len(own_turn(text[start:stop]))
+    return start + kept if kept < stop - start else len(text)
+
+
+def _fault(kind: str, turn: str, tags: list[_Tag], form: tuple[str, ...]) -> str | None:
+    """What is wrong with the one tag of this kind, as the rest of a sentence; None if it is in its place."""
+    own = [tag for tag in tags if tag.kind == kind]
+    if not own:
+        return "is missing"
+    if len(own) > 1:
+        return f"occurs {len(own)} times"
+    if not own[0].proper:
+        return f"is written {turn[own[0].start : own[0].end]!r}"
+    index = form.index(kind)
+    before = None
+    if index:
+        before = next((tag for tag in tags if tag.kind == form[index - 1]), None)
+        if before is None or before.start > own[0].start:
+            return f"has no {form[index - 1]} before it"
+    between = turn[before.end if before else 0 : own[0].start]
+    if kind.startswith("</"):
+        if not says_something(_TAG.sub(" ", between)):
+            return "has nothing but space or signs before it"
+    elif between.strip():
+        return "has something before it that does not belong there"
+    after = turn[own[0].end :]
+    if kind == "</think>" and not says_something(_TAG.sub(" ", after)):
+        return "has no answer after it"
+    if kind == "</answer>" and after.strip():
+        return "has something after it"
+    return None
+
+
+def says_something(text: str) -> bool:
+    """Whether there is a letter, a digit or a symbol like ∞ in it; dots and dashes say nothing."""
+    return any(
+        character.isalnum() or (character > "\x7f" and unicodedata.category(character) in ("Sm", "So"))
+        for character in text
+    )

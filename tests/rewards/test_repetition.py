@@ -1,0 +1,160 @@
+"""The penalty for saying the same again."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewards.repetition import explain, repetition, words
+from rlvr.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "reward", "why"),
+    [
+        ("", 3, 0.0, "nothing"),
+        ("a b", 3, 0.0, "fewer words than a run has"),
+        ("aa bb cc", 3, 0.0, "one run"),
+        ("aa bb cc dd ee", 3, 0.0, "nothing recurs"),
+        ("aa aa aa aa", 3, -0.5, "one of two runs"),
+        ("aa bb cc aa bb cc", 3, -0.25, "one of four runs"),
+        ("Aa, bb: CC! aa bb; cc", 3, -0.25, "case and punctuation hide nothing"),
+        ("aa bb cc\naa\tbb  cc", 3, -0.25, "nor does spacing"),
+        ("ёж ел ёж ел ёж", 2, -0.5, "two of four, in Cyrillic"),
+        ("हिन्दी हिन्दी हिन्दी", 2, -0.5, "marks belong to their letters"),
+    ],
+)
+def test_is_the_share_of_runs_that_were_there_before(text: str, n: int, reward: float, why: str) -> None:
+    assert repetition([""], [text], n=n) == [reward], why
+    assert repetition([[]], [[{"role": "assistant", "content": text}]], n=n) == [reward], why
+    assert repetition([""], [text], n=n, max_penalty=0.2) == [pytest.approx(0.2 * reward)], why
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("\n".join(f"{i} + 1 = {i + 1}" for i in range(200)), "lines of sums"),
+        ("\n".join(f"7 × {i} = {7 * i}" for i in range(30)), "a table of products"),
+        ("2x + 3x = 5x\n" * 5, "an equation that is copied from line to line"),
+        ("x = 4\ny = 5\nx + y = 9\n" * 4, "single letters"),
+        ("[0, 0, 0, 1]\n[0, 0, 1, 0]\n[0, 1, 0, 0]\n[1, 0, 0, 0]", "a matrix"),
+        ("\n".join(f"Step {i}: add {i} to {i * i}, which is {i + i * i}." for i in range(20)), "steps of one form"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |", "a table's lines"),
+        ("He had 12 eggs. She had 12 eggs too.", "a short phrase"),
+    ],
+)
+def test_calculations_may_recur(text: str, why: str) -> None:
+    assert repetition([""], [text]) == [0.0], why
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("wait, let me check that again. " * 100, "a sentence"),
+        ("no " * 500, "a word"),
+        ("!" * 2000, "the sign that a collapsed policy writes"),
+        ("= " * 2000, "signs with spaces between"),
+        ("\n" * 5000, "line breaks"),
+        ("😀" * 1000, "an emoji"),
+        ("所以我们再检查一遍。" * 100, "Chinese"),
+        ("ตรวจสอบอีกครั้ง" * 100, "Thai"),
+        ("blahblah" * 500, "no spaces at all"),
+        ("1 + 1 = 2\n" * 500, "a calculation without end"),
+        ("1,1,1," * 500, "a list of one number"),
+        ("Wait! WAIT! wait! " * 200, "another case each time"),
+        ("\ud800 x \x00 y " * 300, "what is no text"),
+    ],
+)
+def test_a_loop_costs_nearly_everything_in_any_script(text: str, why: str) -> None:
+    (reward,) = repetition([""], [text])
+    assert reward is not None and -1.0 <= reward < -0.85, why
+
+
+def test_a_loop_costs_more_the_longer_it_is() -> None:
+    rewards = repetition([""] * 4, ["so it is the same " * times for times in (1, 2, 4, 8)])
+    assert rewards == sorted(rewards, key=lambda reward: -(reward or 0.0)) and len(set(rewards)) == 4
+
+
+def test_loops_among_the_thoughts_count() -> None:
+    loop = "let me check that again " * 50
+    assert repetition([""], [f"<think>{loop}</think>42"])[0] == pytest.approx(-0.97, abs=0.03)
+    message = {"role": "assistant", "reasoning_content": loop, "content": "42"}
+    assert repetition([[]], [[message]])[0] == pytest.approx(-0.97, abs=0.03)
+
+
+@given(st.text(max_size=200), st.integers(1, 6))
+def test_stays_within_its_bounds_and_is_explained(text: str, n: int) -> None:
+    (reward,) = repetition([""], [text], n=n, max_penalty=0.5)
+    assert reward is not None and -0.5 <= reward <= 0.0
+    assert explain(text, n=n, max_penalty=0.5)[-1] == f"Reward: {reward:g}"
+
+
+@given(st.lists(st.sampled_from(["alpha", "beta", "gamma"]), max_size=40), st.integers(1, 4))
+def test_on_plain_words_it_is_the_formula_of_the_paper(said: list[str], n: int) -> None:
+    from trl.rewards import get_repetition_penalty_reward
+
+    ids = [[["alpha", "beta", "gamma"].index(word) for word in said]]
+    theirs = get_repetition_penalty_reward(ngram_size=n)(ids)
+    assert repetition([""], [" ".join(said)], n=n) == pytest.approx(theirs)
+
+
+def test_the_explanation_shows_the_worst_run() -> None:
+    steps = explain("so it is so it is so it is", n=3)
+    assert "Read 9 words and numbers." in steps
+    assert "The most frequent, 3 times: 'so it is'." in steps
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "why"),
+    [
+        ("It's 3.14, or 1,000!", ["It", "s", "3.14", "or", "1,000"], "numbers in one piece"),
+        ("x_1 += 2", ["x", "1", "2"], "names of a program are cut at signs and digits"),
+        ("我们退款", ["我们", "退款"], "two characters a word"),
+        ("a" * 30, ["a" * 24, "a" * 6], "no word is longer than 24 letters"),
+        ("é e\u0301", ["é", "e\u0301"], "accents of both kinds"),
+    ],
+)
+def test_words_in_any_script(text: str, expected: list[str], why: str) -> None:
+    assert list(words(text)) == expected, why
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": 0}, "option n"),
+        ({"n": 33}, "option n"),
+        ({"n": True}, "option n"),
+        ({"max_penalty": -1.0}, "without a minus"),
+        ({"max_penalty": float("nan")}, "option max_penalty"),
+        ({"max_penalty": float("inf")}, "option max_penalty"),
+    ],
+)
+def test_a_mistake_of_the_recipe_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        repetition([""], ["x"], **options)
+    with pytest.raises(InputError, match=message):
+        explain("x", **options)
+
+
+def test_the_explanation_takes_what_the_reward_takes() -> None:
+    reward = set(inspect.signature(repetition).parameters) - {"prompts", "completions"}
+    assert reward == set(inspect.signature(explain).parameters) - {"completion"}
+
+
+@pytest.mark.parametrize("completion", [None, [], {}, 7, [None], [{"role": "assistant", "content": [7]}]])
+def test_what_is_no_text_recurs_nowhere(completion: Any) -> None:
+    assert repetition([None], [completion]) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "piece", ["x ", "1,", "! ", "\n", "\u0301", "字", "a1", "_", "\ud800", "12345678901234567890."]
+)
+def test_a_hundred_thousand_characters_take_no_time(piece: str) -> None:
+    started = time.process_time()
+    repetition([""], [piece * (100_000 // len(piece))], n=32)
+    assert time.process_time() - started < 5

@@ -1,0 +1,113 @@
+"""docs/rewards.md is tried as written: its command, its table and its recipe excerpts."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from trl.rewards import accuracy_reward, reasoning_accuracy_reward
+
+from rewards.keyword_coverage import keyword_coverage
+from rewards.reasoning_length import reasoning_length
+from rewards.repetition import repetition
+from rlvr.plugins import load_reward, load_rewards
+from rlvr.recipe import RewardSpec
+from rlvr.rewarding import RewardError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "rewards.md").read_text(encoding="utf-8")
+EXCERPTS = dict(re.findall(r"^## (\w+)\n\n```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+# Name and options of each row.
+TABLE = re.findall(r"^\| `([\w.]+)` \|[^|\n]*\|[^|\n]*\|([^|\n]*)\|", PAGE, re.MULTILINE)
+# Factories can't be made without these.
+NEEDED: dict[str, dict[str, Any]] = {
+    "trl.rewards.get_soft_overlong_punishment": {"max_completion_len": 100, "soft_punish_cache": 20}
+}
+
+
+def rewards_of(name: str) -> list[Any]:
+    content = YAML(typ="safe").load(EXCERPTS[name])
+    return load_rewards([RewardSpec(**entry) for entry in content["rewards"]])
+
+
+def test_the_table_has_every_reward_of_the_folder() -> None:
+    folder = {file.stem for file in (REPOSITORY / "rewards").glob("[!_]*.py")}
+    assert {name for name, _ in TABLE if "." not in name} == folder
+
+
+@pytest.mark.parametrize(("name", "options"), TABLE)
+def test_the_table_names_rewards_and_options_that_exist(name: str, options: str) -> None:
+    assert load_reward(RewardSpec(name, options=NEEDED.get(name, {}))).name == name
+    module, _, function = name.rpartition(".") if "." in name else (f"rewards.{name}", ".", name)
+    parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    assert set(re.findall(r"`(\w+)`", options)) <= set(parameters)
+
+
+@pytest.mark.parametrize("name", ["tag_format", "reasoning_length", "repetition", "keyword_coverage"])
+def test_the_excerpts_are_recipes_that_score(name: str) -> None:
+    columns = {"final_answer": ["42"], "keywords": [["refund", ["14 days", "two weeks"]]]}
+    chat = [{"role": "assistant", "content": "<think>6 * 7 is 42.</think>\n<answer>42</answer>"}]
+    for reward in rewards_of(name):
+        (value,) = reward([[{"role": "user", "content": "6 * 7?"}]], [chat], **columns)
+        assert value == {"math_correctness": 1.0, "tag_format": 1.0}.get(reward.name, 0.0)
+
+
+def test_the_command_prints_an_explanation() -> None:
+    (command,) = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    words = re.fullmatch(r"python -c '(.*)'\n", command)
+    assert words is not None
+    result = subprocess.run(
+        [sys.executable, "-c", words[1]], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "Reward: 1"
+
+
+def test_the_limits_of_the_excerpt_are_as_the_comment_says() -> None:
+    options = rewards_of("reasoning_length")[1].options
+    ids = [[1] * 768, [1] * 896, [1] * 1024]
+    assert reasoning_length([""] * 3, [""] * 3, completion_ids=ids, **options) == [0.0, -0.5, -1.0]
+
+
+def test_a_loop_loses_almost_what_the_excerpt_says() -> None:
+    (loss,) = repetition([""], ["and so on " * 300], **rewards_of("repetition")[1].options)
+    assert loss == pytest.approx(-0.5, abs=0.01)
+
+
+def test_the_example_of_the_support_answer_earns_two_of_three() -> None:
+    options = rewards_of("keyword_coverage")[0].options
+    keywords: list[Any] = [["refund", ["14 days", "two weeks"]]]
+    example = re.search(r'"(You get a refund\s.*?)"', PAGE, re.DOTALL)
+    assert example is not None
+    assert keyword_coverage([""], [example[1]], keywords=keywords, **options) == [pytest.approx(2 / 3)]
+    assert keyword_coverage([""], [f"{example[1]} It is guaranteed."], keywords=keywords, **options) == [0.0]
+
+
+def test_the_penalties_of_trl_need_what_an_evaluation_does_not_have() -> None:
+    for name in ("trl.rewards.get_soft_overlong_punishment", "trl.rewards.get_repetition_penalty_reward"):
+        reward = load_reward(RewardSpec(name, options=NEEDED.get(name, {})))
+        assert reward([""], ["x"], completion_ids=[[1]]) == [0.0]
+        with pytest.raises(RewardError, match="completion_ids"):
+            reward([""], ["x"])
+
+
+def test_the_verifiers_of_trl_read_the_answer_to_an_invented_problem() -> None:
+    chat = [{"role": "assistant", "content": "<think>x</think>\\boxed{7}\n\nQuestion: next\n\\boxed{42}"}]
+    assert accuracy_reward([chat], ["$42$"]) == reasoning_accuracy_reward([chat], ["$42$"]) == [1.0]
+    (ours,) = rewards_of("tag_format")[:1]
+    assert ours([[]], [chat], final_answer=["42"]) == [0.0]
+
+
+def test_the_cost_for_human_solutions_is_what_the_page_says(gsm8k_folder: Path) -> None:
+    lines = (gsm8k_folder / "gsm8k_test.jsonl").read_text(encoding="utf-8").splitlines()
+    solutions = [re.sub(r"<<.*?>>", "", json.loads(line)["answer"]) for line in lines]
+    for n, cost in ((4, 0.024), (5, 0.011), (6, 0.005)):
+        losses = [value or 0.0 for value in repetition([""] * len(solutions), solutions, n=n)]
+        assert -sum(losses) / len(losses) == pytest.approx(cost, abs=0.0006)
