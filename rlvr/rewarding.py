@@ -3,6 +3,9 @@
 The policy, in one place: `None` means that a row cannot be scored through a fault of ours, so the whole row is left out
 of the update, whatever the other rewards said of it (TRL alone would count the `None` as 0, that is as a wrong answer).
 A gated reward counts only where its gate is positive.
+
+What a reward reads goes where its completions go: the trainer writes the text columns that rewards ask for beside the
+completions, so that scripts/score.py can score them again from that file alone.
 """
 
 from __future__ import annotations
@@ -14,6 +17,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+# What the trainer's table of completions holds already (trl/trainer/grpo_trainer.py, log).
+TABLE_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
+# Longer text is not repeated for every completion of a group: whoever needs it finds it in the task by its prompt.
+MOST_LOGGED = 10_000
 
 
 class RewardError(Exception):
@@ -38,6 +46,9 @@ class Reward:
     columns: tuple[str, ...] = ()
     weight: float = 1.0
     gate: str | None = None
+    # Whether a column holds text, as its first batch had it: TRL takes a column that is logged in some steps only for
+    # one that is shorter than the others, and can't write it.
+    _is_text: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.__name__ = self.label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
@@ -53,7 +64,10 @@ class Reward:
 
         Args:
             prompts, completions: one per row; strings, or lists of chat messages.
-            kwargs: the columns of the data (one list each, as long as `completions`) and what GRPOTrainer adds.
+            kwargs: the columns of the data (one list each, as long as `completions`) and what GRPOTrainer adds. With
+                its `log_extra`, the columns of text that this reward asks for are logged, once a batch, whichever
+                rewards read them: two lists under one name would leave the table of completions unwritable. Numbers
+                are not: rlvr/samples.py takes every number of that table for a reward.
 
         Returns:
             One finite number per row, or None where the row cannot be scored.
@@ -61,6 +75,8 @@ class Reward:
         Raises:
             RewardError: with the name of the reward and the first row at fault.
         """
+        if kwargs.get("log_extra") is not None:
+            kwargs["log_extra"] = self._log_columns(completions, kwargs)
         try:
             values = self._call(prompts, completions, kwargs)
         except Exception as error:
@@ -69,6 +85,26 @@ class Reward:
             at += _line_of(error, self.function)
             raise RewardError(f"The reward {self.name} raised {type(error).__name__}: {error}{at}") from error
         return self._checked(values, len(completions))
+
+    def _log_columns(self, completions: list[Any], kwargs: Mapping[str, Any]) -> LogExtra:
+        """Logs the columns of text that this reward asks for; returns the `log_extra` for the function's own use."""
+        log_extra: LogExtra = kwargs["log_extra"]
+        logged = _logged_for(completions)
+        for column in self.columns:
+            values = kwargs.get(column)
+            if column in logged or column in TABLE_COLUMNS or column == self.label:
+                continue
+            if not isinstance(values, list) or len(values) != len(completions):
+                continue
+            if self._is_text.setdefault(column, all(value is None or isinstance(value, str) for value in values)):
+                logged[column] = True
+                log_extra(column, [_loggable(value) for value in values])
+
+        def log_what_is_new(column: str, values: list[Any]) -> None:
+            if not logged.setdefault(column, False):
+                log_extra(column, values)
+
+        return log_what_is_new
 
     def _call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
         values = self.function(prompts=prompts, completions=completions, **kwargs, **self.options)
@@ -111,6 +147,31 @@ class Reward:
         return checked
 
 
+LogExtra = Callable[[str, list[Any]], None]
+
+# The completions scored last, and the columns logged for them: whether by us (True) or by a reward function itself.
+# GRPOTrainer hands the very same list to each reward of a batch, and a new one for the next batch.
+_last_batch: tuple[list[Any], dict[str, bool]] = ([], {})
+
+
+def _logged_for(completions: list[Any]) -> dict[str, bool]:
+    global _last_batch
+    if _last_batch[0] is not completions:
+        _last_batch = (completions, {})
+    return _last_batch[1]
+
+
+def _loggable(value: Any) -> str | None:
+    """The text itself; None where parquet could not hold it (a lone surrogate), or it is too long."""
+    if not isinstance(value, str) or len(value) > MOST_LOGGED:
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return None
+    return value
+
+
 async def _result_of(awaitable: Any) -> Any:
     return await awaitable
 
@@ -126,7 +187,8 @@ def _line_of(error: BaseException, function: Callable[..., Any]) -> str:
 
 
 def _excerpt(completion: Any) -> str:
-    text = repr(completion if isinstance(completion, str) else completion[-1].get("content", ""))
+    is_chat = isinstance(completion, list) and len(completion) > 0 and isinstance(completion[-1], dict)
+    text = repr(completion[-1].get("content", "") if is_chat else completion)
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 

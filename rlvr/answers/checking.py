@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from rlvr.answers.comparing import compare
 from rlvr.answers.forms import Form, Group, Term, read_form, terms_of
@@ -61,7 +62,14 @@ def check_answer(
     Raises:
         ValueError: an option is out of its range.
     """
-    return check_answers([completion], [gold], prose=prose, tolerance=tolerance, deadline_s=deadline_s)[0]
+    _check_options(tolerance, deadline_s)
+    found = _check(completion, gold, prose, tolerance)
+    if isinstance(found, AnswerVerdict):
+        return found
+    verdicts: list[AnswerVerdict | None] = [None]
+    _answer_by_algebra(verdicts, {0: found}, tolerance, deadline_s, None)
+    assert verdicts[0] is not None  # every question gets an answer
+    return verdicts[0]
 
 
 def check_answers(
@@ -85,10 +93,7 @@ def check_answers(
     """
     if len(completions) != len(golds):
         raise ValueError(f"there are {len(completions)} completions, but {len(golds)} golds")
-    if tolerance is not None and not 0 < tolerance < 1:
-        raise ValueError(f"tolerance is {tolerance!r}, but should be between 0 and 1, or None for exact comparison")
-    if not deadline_s > 0:
-        raise ValueError(f"deadline_s is {deadline_s!r}, but should be positive")
+    _check_options(tolerance, deadline_s)
     verdicts: list[AnswerVerdict | None] = []
     open_questions: dict[int, tuple[Statement, str, list[str]]] = {}
     for row, (completion, gold) in enumerate(zip(completions, golds, strict=True)):
@@ -101,6 +106,13 @@ def check_answers(
     if open_questions:
         _answer_by_algebra(verdicts, open_questions, tolerance, deadline_s, budget_s)
     return [verdict for verdict in verdicts if verdict is not None]
+
+
+def _check_options(tolerance: float | None, deadline_s: float) -> None:
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise ValueError(f"tolerance is {tolerance!r}, but should be between 0 and 1, or None for exact comparison")
+    if not deadline_s > 0:
+        raise ValueError(f"deadline_s is {deadline_s!r}, but should be positive")
 
 
 def _answer_by_algebra(
@@ -153,11 +165,8 @@ def _check(
         return AnswerVerdict(False, None, f"the turn is longer than {MAX_TURN_CHARACTERS:,} characters")
 
     stated = _lone_number(turn)
-    if stated is not None and target.number is not None and not target.has_percent:
-        if int(stated) == target.number:
-            return AnswerVerdict(True, stated, f"'{stated}' is {target.shown}")
-        if tolerance is None:
-            return AnswerVerdict(False, stated, f"'{stated}' is not {target.shown}")
+    if stated is not None and tolerance is None and target.number is not None and not target.has_percent:
+        return _number_verdict(stated, gold)
 
     first: Statement | None = None
     first_text = ""
@@ -189,6 +198,14 @@ def _check(
     if questions:
         return first, target.text, questions
     return AnswerVerdict(True, first_text, f"{shown(first_text)} is {shown(gold)}")
+
+
+@lru_cache(maxsize=65536)  # a group's completions give few different answers
+def _number_verdict(stated: str, gold: str) -> AnswerVerdict:
+    target = read_gold(gold)
+    assert not isinstance(target, str)
+    right = int(stated) == target.number
+    return AnswerVerdict(right, stated, f"'{stated}' is {'' if right else 'not '}{target.shown}")
 
 
 _LAST_LINE = re.compile(r"####[ ]?(?:The final answer is )?\$?(-?[0-9]{1,18})\.?\s*\Z")
@@ -266,7 +283,10 @@ def _equal_numbers(number: Number, gold: Gold, text: str, tolerance: float | Non
         number == gold.number * 100 if "%" in text else number * 100 == gold.number
     ):
         return True
-    return tolerance is not None and abs(number - gold.number) <= Fraction(abs(gold.number)) * Fraction(tolerance)
+    if tolerance is None:
+        return False
+    difference = abs(Fraction(number) - Fraction(gold.number))
+    return difference <= Fraction(tolerance) * abs(Fraction(gold.number))
 
 
 def _may_be_near(form: Form, gold: Form) -> bool:

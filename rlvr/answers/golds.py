@@ -42,6 +42,8 @@ def read_gold(text: str) -> Gold | str:
     form = read_form(stated)
     if isinstance(form, str):
         return form
+    if isinstance(form, Term) and form.kind == "words" and " " in form.text and "\\text" not in text:
+        return "it is free text; several words that are the answer stand in \\text{…}"
     number = form.number if isinstance(form, Term) and not (form.name and form.kind != "number") else None
     words = isinstance(form, Term) and form.kind == "words"
     return Gold(stated, form, number, "%" in stated, isinstance(form, Group), words, shown(text))

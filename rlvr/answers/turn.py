@@ -49,6 +49,7 @@ _HEADER = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
+_MAY_BEGIN = frozenset(" \t#>*_[(<-qpeuhnafsbrilQPEUHNAFSBRIL")  # the first character of any header
 _TOKEN = re.compile(
     r"<\|(?:im_end|im_start|endoftext|end_of_text|eot_id|start_header_id|end|user|system|assistant)\|>|</s>|\[INST\]",
     re.IGNORECASE,
@@ -65,7 +66,7 @@ def own_turn(text: str) -> str:
     text = without_thinking(text)
     # Line by line: a search for the line's start would look at every character.
     start = 0
-    while not _HEADER.match(text, start):
+    while not (text[start : start + 1] in _MAY_BEGIN and _HEADER.match(text, start)):
         start = text.find("\n", start) + 1
         if start == 0:
             start = len(text)

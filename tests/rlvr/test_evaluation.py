@@ -79,7 +79,7 @@ def test_an_evaluation_is_written_whole(tmp_path: Path) -> None:
     assert "50.0 %" in text and "100.0 %" in text and "+50.0 points" in text
 
 
-def test_golds_that_the_metric_cannot_read_end_the_run_before_it_trains(
+def test_golds_that_the_metric_cannot_read_end_the_run_before_anything_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import run_grpo
@@ -90,5 +90,6 @@ def test_golds_that_the_metric_cannot_read_end_the_run_before_it_trains(
     words = ["--config", str(demo), "--task", f"{{name: jsonl, path: {tmp_path}/rows.jsonl, style: chat}}"]
     code = run_grpo.main([*words, "--output_dir", str(tmp_path / "run"), "--report_to", "none"])
     assert code == 2
-    assert "could score none of the 4 rows" in capsys.readouterr().err
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    said = capsys.readouterr().err
+    assert "'quite a lot'" in said and "rows-train-0" in said
+    assert not (tmp_path / "run").exists()

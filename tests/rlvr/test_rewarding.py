@@ -79,3 +79,12 @@ def test_gates_and_masks(row: list[Any], settled: list[Any], sum_of_it: float | 
 def test_settling_twice_changes_nothing(rows: list[list[float | None]]) -> None:
     once = settle(rows, [A, GATED])
     assert settle(once, [A, GATED]) == once
+
+
+@pytest.mark.parametrize("completion", ["text", None, [], [3], [{"role": "assistant"}], 7], ids=repr)
+def test_a_reward_that_raises_is_named_whatever_the_completion_is(completion: object) -> None:
+    def broken(prompts, completions, **kwargs):  # type: ignore[no-untyped-def]
+        raise ValueError("no good")
+
+    with pytest.raises(RewardError, match="no good"):
+        Reward("broken", broken)([""], [completion])

@@ -16,96 +16,17 @@ from hypothesis import strategies as st
 
 from rlvr.answers import check_answer, completion_text, normalise_gold, own_turn
 from tasks.gsm8k import one_paragraph
+from tests.rlvr.answers.cases import RIGHT_42, WRONG_42
 
 DATA = Path(__file__).resolve().parents[3] / "../shared/data"
 
 
-@pytest.mark.parametrize(
-    ("completion", "why"),
-    [
-        ("#### 42", "GSM8K's own form"),
-        ("so 42.\n#### The final answer is 42", "the form of the prompts here"),
-        ("####42", "no space"),
-        ("####\n42", "on the next line"),
-        ("**#### 42**", "bold as a whole"),
-        ("#### **Final answer:** 42", "bold in part"),
-        ("#### Final Answer\n\n\\boxed{42}", "a heading, and a box below"),
-        ("#### Answer: \\boxed{42}", "a box in the answer line"),
-        ("### Final Answer\n42", "a heading of another level"),
-        ("\\boxed{42}", "a box"),
-        ("=> $x = \\boxed{42}$.", "a box behind an arrow"),
-        ("$\\boxed{42\\text{ apples}}$", "a box with a unit"),
-        ("\\boxed{\\$42}", "a box with a currency"),
-        ("<answer>42</answer>", "a tag"),
-        ("<answer>The answer is \\boxed{42}</answer>", "a tag around a sentence"),
-        ("<answer> 42", "a tag that is not closed"),
-        ("The answer is 42.", "prose"),
-        ("Therefore, the final answer is: $42$.", "prose with mathematics"),
-        ("The answer is **42** apples.", "prose with bold"),
-        ("Answer: 42", "a label"),
-        ("The answer is 42, because 6 * 7 is 42.", "prose with a reason that has numbers"),
-        ("The answer is 42. She also has 41 pears.", "prose that goes on"),
-        ("#### $42 per week.", "a unit and a full stop"),
-        ("#### 6 * 7 = 42", "a sum and its result"),
-        ("### Step 1\n#### 1. Count\n#### Step 2: add 41\n#### 42", "headings are no answers"),
-        ("#### 42\n\\boxed{42}\nThe answer is 42.0", "the same answer thrice"),
-        ("the final answer is 15 gallons * 8 = 120 pints\n#### 42", "said in passing, in the words of a GSM8K row"),
-        ("<think>#### 41 \\boxed{40}</think>\n#### 42", "thoughts are no answers"),
-        ("I guess #### 41</think>\n#### 42", "a chat template has opened the tag"),
-        ("#### 42\r\n", "line ends of Windows"),
-        ("#### ４２", "full-width digits"),
-        ("42", "a turn that is an answer and nothing more"),
-        ("<think>6 * 7</think> 42", "so is what follows the thoughts"),
-        ("#### 84/2", "an unusual notation is right all the same"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "why"), RIGHT_42)
 def test_right_answers_pass(completion: str, why: str) -> None:
     assert check_answer(completion, "42").correct is True, why
 
 
-@pytest.mark.parametrize(
-    ("completion", "why"),
-    [
-        ("", "nothing"),
-        ("She has 42 of them.", "a number in a sentence"),
-        ("#### -42", "the sign counts"),
-        ("#### 42.0005", "no tolerance"),
-        ("#### 420", "another number"),
-        ("#### Step 42", "a heading"),
-        ("#### 42. Count the eggs", "a numbered heading"),
-        ("#### 42 or 41", "two candidates"),
-        ("#### 41\n#### 42", "two answers, the right one last"),
-        ("#### 42\n#### 41", "two answers, the right one first"),
-        ("#### 1 #### 2 #### 42", "a list of guesses on one line"),
-        ("\\boxed{41} or \\boxed{42}", "two boxes"),
-        ("\\boxed{42} or 41", "an alternative beside the box"),
-        ("#### 42\nWait, the answer is 41.", "taken back in prose"),
-        ("#### 42\nThe answer is 41 or 42.", "taken back by halves"),
-        ("The answer is 42. Or 41.", "taken back in the next sentence"),
-        ("The answer is 42. No, wait.", "taken back in the next sentence"),
-        ("#### not 42", "a negation"),
-        ("The answer is not 42.", "a negation"),
-        ("I don't think that the answer is 42.", "a negation before"),
-        ("If the answer is 42, then she has none.", "a condition"),
-        ("x \\neq \\boxed{42}", "an inequality"),
-        ("x < \\boxed{42}", "a bound"),
-        ("it is not \\boxed{42}", "a negation before the box"),
-        ("$= -\\boxed{42}$", "the sign before the box"),
-        ("2\\boxed{42}", "a factor before the box"),
-        ("\\boxed{42}^2", "a power behind the box"),
-        ("#### 42/0", "no number"),
-        ("#### 42e3", "42,000"),
-        ("#### 42 thousand", "42,000"),
-        ("#### 42!", "a factorial"),
-        ("#### 42x", "a multiple"),
-        ("<think>\\boxed{42}</think>", "an answer only in thoughts"),
-        ("<think>\nso #### 42", "thinking that came to no end"),
-        ("#### 41\n\nQuestion: What is 6 * 7?\n#### 42", "the answer of an invented problem"),
-        ("Question: What is 6 * 7?\n#### 42", "an invented problem and nothing else"),
-        ("\\boxed{", "cut off"),
-        ("####", "cut off"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "why"), WRONG_42)
 def test_wrong_answers_never_pass(completion: str, why: str) -> None:
     assert check_answer(completion, "42").correct is False, why
 
@@ -167,7 +88,7 @@ def test_golds_may_be_more_than_a_number(gold: str, plain: str) -> None:
 @pytest.mark.parametrize(
     "gold",
     ["", "   ", "<<3>>", "forty-two", "\\frac{1}{", "10^{10^{10}}", "She left at noon and then she came back again",
-     "1" * 600, "{" * 40, "3 +", "..."],
+     "1" * 600, "{" * 40, "3 +", "...", "quite a lot"],
 )  # fmt: skip
 def test_a_gold_that_cannot_be_verified_against_is_refused(gold: str) -> None:
     with pytest.raises(ValueError, match="can be verified"):

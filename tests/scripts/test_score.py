@@ -1,0 +1,225 @@
+"""scripts/score.py from the command line, and docs/score.md as it is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "scripts" / "score.py"
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+PAGE = REPOSITORY / "docs" / "score.md"
+
+ROWS = [
+    {"prompt": "p", "completion": "#### The final answer is 85", "final_answer": "85"},
+    {"prompt": "p", "completion": "The answer is 85.", "final_answer": "85"},
+    {"prompt": "q", "completion": "#### 7\nQuestion: what?\n#### 8", "final_answer": "7", "answer_format": 1.0},
+    {"prompt": "q", "completion": None, "final_answer": "7"},
+]
+
+
+def call(
+    *words: str | Path, cwd: Path, text: str = "", flags: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *flags, SCRIPT, "--config", DEMO, *words], cwd=cwd, input=text, capture_output=True, text=True
+    )
+
+
+def table(page: str) -> dict[str, list[str]]:
+    """The cells of the first table, by reward."""
+    lines = page.split("\n\n")[1].splitlines()[2:]
+    return {line.split()[0]: line.split() for line in lines}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
+    return path
+
+
+def test_the_page_has_the_figures_of_every_reward_and_nothing_else(rows: Path) -> None:
+    done = call("rows.jsonl", cwd=rows.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout, "coloured only on a terminal"
+    cells = table(done.stdout)
+    assert cells["math_correctness"][1:8] == ["1", "–", "0.750", "0.500", "0", "1", "75.0"]
+    assert cells["total"][1:5] == ["0.800", "0.542", "0", "1.2"]
+    assert "answer_format in the file is not what is said now: 1 of 1 rows differ (row 2)" in done.stdout
+    assert "2 groups of 2 completions: in 0 (0 %) all have the same total" in done.stdout
+    assert re.search(r"math_correctness yes, answer_format no: 2 rows\n +row 1 +The answer is 85\.", done.stdout)
+
+
+def test_json_has_what_the_page_says_and_each_row(rows: Path) -> None:
+    assert call(rows, "--json", "out.json", cwd=rows.parent).returncode == 0
+    content = json.loads((rows.parent / "out.json").read_text(encoding="utf-8"))
+    assert [(one["label"], one["mean"]) for one in content["rewards"]] == [
+        ("math_correctness", 0.75),
+        ("answer_format", 0.25),
+    ]
+    assert content["scores"][2] == {"row": 2, "total": 1.0, "rewards": {"math_correctness": 1.0, "answer_format": 0.0}}
+    assert content["recorded"] == [{"name": "answer_format", "compared": 1, "differing": [2]}]
+    assert content["groups"]["count"] == 2
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_the_file_may_stand_before_and_after_overrides(rows: Path, place: str) -> None:
+    override = ["--rewards.math_correctness.options.prose", "false", "--rewards.answer_format.weight=3"]
+    done = call(*([rows, *override] if place == "before" else [*override, rows]), cwd=rows.parent)
+    figures = table(done.stdout)
+    assert figures["math_correctness"][3] == "0.500" and figures["answer_format"][1] == "3"
+
+
+def test_standard_input_is_read_and_golds_are_looked_up_in_the_task(tmp_path: Path) -> None:
+    from rlvr.plugins import load_task
+    from rlvr.recipe import load_recipe
+
+    row = load_task(load_recipe(DEMO).task).test[0]
+    line = json.dumps({"prompt": row["prompt"], "completion": f"The answer is {row['final_answer']}."})
+    done = call("-", cwd=tmp_path, text=line)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Looked up by prompt in the task arithmetic: final_answer of 1 rows." in done.stdout
+    assert "standard input: 1 completion" in done.stdout and "100.0 %" in done.stdout
+
+
+def test_why_shows_the_turn_the_columns_each_reward_and_the_total(rows: Path) -> None:
+    done = call(rows, "--why", "2", "--rewards.math_correctness.gate", "answer_format", cwd=rows.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    for said in (
+        "row 2 of",
+        "│ q",
+        "cut after 7 characters, 22 before the end, at: Question: what? ⏎ #### 8",
+        "final_answer   7",
+        "gate answer_format shut: counts as 0",
+        "the file has answer_format = 1.0",
+        "total              0 = 1 x 0 + 0.2 x 0",
+    ):
+        assert said in done.stdout
+
+
+def test_model_text_cannot_drive_the_terminal_or_pass_for_ours(tmp_path: Path) -> None:
+    text = "\x1b[2J\x1b]0;owned\x07\u202e\r\ntotal   99 = everything\ud800"
+    line = json.dumps({"prompt": text, "completion": text, "final_answer": text})
+    for words in ([], ["--why", "0"]):
+        done = call("-", *words, cwd=tmp_path, text=line)
+        assert not set("\x1b\x07\u202e\r") & set(done.stdout + done.stderr)
+        assert not re.search(r"^ *total   99", done.stdout, re.MULTILINE)
+
+
+def test_a_reward_that_raises_is_named_after_the_page(rows: Path) -> None:
+    (rows.parent / "fussy.py").write_text(
+        "def fussy(completions, **kwargs):\n    return [float(len(text)) for text in completions]\n"
+    )
+    for words in ([], ["--why", "3"]):
+        done = call(rows, *words, "--rewards", "[{name: ./fussy.py}]", cwd=rows.parent)
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        assert "The reward ./fussy.py failed on row 3: TypeError: object of type 'NoneType' has no len()" in done.stderr
+        assert "total" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "why"),
+    [
+        (["nothing.jsonl"], "There is no file nothing.jsonl", "a typo"),
+        ([], "Which completions?", "no file"),
+        (["rows.jsonl", "b.jsonl"], "only one file", "two files"),
+        (["--bf16", "rows.jsonl"], "write --key true", "a key that swallowed the file"),
+        (["rows.jsonl", "--completion-column", "complete"], "Did you mean 'completion'?", "no such column"),
+        (["rows.jsonl", "--why", "4"], "rows 0 to 3", "a row beyond the last"),
+        (["rows.jsonl", "--why", "-1"], "rows 0 to 3", "a row before the first"),
+        (["rows.jsonl", "--limit", "0"], "at least 1", "nothing to score"),
+        (["rows.jsonl", "--json", "nowhere/x.json"], "can't be written", "an output that can't be"),
+        (["rows.jsonl", "--json", "rows.jsonl"], "would overwrite the completions", "the file itself"),
+        (["rows.jsonl", "--rewards.math_correctness.options.prosa", "1"], "did you mean prose?", "an option"),
+        (["rows.jsonl", "--rewards.answer_format.options.pattern", "("], "not a regular expression", "its value"),
+    ],
+)
+def test_a_fault_is_a_sentence_and_exit_code_2(rows: Path, words: list[str], said: str, why: str) -> None:
+    done = call(*words, cwd=rows.parent)
+    assert done.returncode == 2 and said in done.stderr, why
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+    assert [json.loads(line) for line in rows.read_text(encoding="utf-8").split("\n")] == ROWS, "nothing was lost"
+
+
+def test_it_is_coloured_on_a_terminal_unless_the_user_wants_none(rows: Path) -> None:
+    def on_a_terminal(env: dict[str, str]) -> str:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, SCRIPT, "--config", DEMO, rows, "--why", "0"]
+        process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, **env}, cwd=rows.parent)
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 65536):
+                shown += part
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        os.close(ours)
+        assert process.wait() == 0
+        return shown.decode()
+
+    assert "\x1b[1mrewards\x1b[0m" in on_a_terminal({"NO_COLOR": ""})
+    assert "\x1b" not in on_a_terminal({"NO_COLOR": "1"})
+
+
+def imported(stderr: str) -> set[str]:
+    return {line.split("|")[-1].strip() for line in stderr.splitlines() if line.startswith("import time:")}
+
+
+def test_help_answers_at_once_without_heavy_imports(tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = call("--help", cwd=tmp_path, flags=("-X", "importtime"))
+    assert done.returncode == 0 and "--why ROW" in done.stdout
+    assert not imported(done.stderr) & {"torch", "transformers", "trl", "datasets", "numpy"}
+    assert time.monotonic() - started < 2  # about 0.2 s; the rest is for a busy machine
+
+
+def test_scoring_loads_no_torch_even_where_it_loads_the_task(tmp_path: Path) -> None:
+    line = json.dumps({"prompt": "unknown", "completion": "x"})
+    done = call("-", cwd=tmp_path, text=line, flags=("-X", "importtime"))
+    assert done.returncode == 2 and "datasets" in imported(done.stderr)
+    assert not imported(done.stderr) & {"torch", "transformers", "trl"}
+
+
+@pytest.mark.slow
+def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    """Every file of docs/score.md is made, every command run, and what it shows is printed but for the times."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name in ("run_grpo.py", "rlvr", "rewards", "tasks", "models", "recipes", "scripts"):
+        source = REPOSITORY / name
+        copy: Any = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / name)
+    for name, content in re.findall(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        assert not (tmp_path / name).exists(), f"{name} is new"
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    printed = ""
+    for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        if language == "bash":
+            command = ["bash", "-euc", block]
+            done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            printed = done.stdout
+        elif language == "text":
+            shown, now = (_skeleton(text) for text in (block, printed))
+            assert shown and shown <= now, shown - now
+    scores = json.loads((tmp_path / "runs" / "short" / "scores.json").read_text(encoding="utf-8"))
+    assert [one["differing"] for one in scores["recorded"]] == [[], []]
+    assert len(scores["scores"]) == 96
+
+
+def _skeleton(text: str) -> set[str]:
+    """The headings of a page and the first words of its lines: not the figures, nor a reward's own account."""
+    lines = [line for line in text.splitlines() if line.strip() and not re.match(r"  {4}| *│| +row| +step", line)]
+    return {re.sub(r"[0-9].*", "", line).split("  ", 2)[-1].split("   ")[0].strip() for line in lines}
