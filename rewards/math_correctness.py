@@ -58,7 +58,7 @@ def check_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
     """For each row of the data, why its gold can't be verified against, or None. Called once, before training."""
     faults = gold_faults(final_answer)
     return [
-        None if fault is None else f"no completion can be verified against its final_answer {gold!r}: {fault}"
+        None if fault is None else f"no completion can be verified against its final_answer '{gold}': {fault}"
         for gold, fault in zip(final_answer, faults, strict=True)
     ]
 

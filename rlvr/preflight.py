@@ -207,11 +207,15 @@ def _row_faults(reward: Reward, task: Task) -> list[str]:
         found = [(row, fault) for row, fault in enumerate(check_rows(**columns, **reward.options)) if fault]
         if found:
             ids = rows["id"] if "id" in rows.column_names else None
-            named = "; ".join(
-                f"row {row}{f' ({ids[row]})' if ids is not None else ''}: {fault}" for row, fault in found[:SHOWN_ROWS]
+            named = [
+                f"  row {row}{f' ({ids[row]})' if ids is not None else ''}: {fault}"
+                for row, fault in found[:SHOWN_ROWS]
+            ]
+            more = [f"  and {len(found) - SHOWN_ROWS} more"] if len(found) > SHOWN_ROWS else []
+            head = (
+                f"reward {reward.name}, {split}: {len(found)} of {len(rows)} rows can't be scored; mend or remove them:"
             )
-            more = f" (and {len(found) - SHOWN_ROWS} more rows)" if len(found) > SHOWN_ROWS else ""
-            faults.append(f"reward {reward.name}, {split}, {named}{more}. Mend these rows, or take them out.")
+            faults.append("\n".join([head, *named, *more]))
     return faults
 
 

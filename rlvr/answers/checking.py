@@ -237,6 +237,8 @@ def _judge(statement: Statement, gold: Gold, tolerance: float | None) -> tuple[b
     whole = statement.texts[0]
     if statement.spoiled:
         return (False if statement.explicit else _NOTHING_SAID), whole
+    if whole == gold.written:
+        return True, whole
     for text in statement.texts:
         number = read_number(text)
         if number is not None and not (gold.form.name and "=" in text):

@@ -49,9 +49,8 @@ def danger(text: str) -> str | None:
             return "it is a tower of powers"
     if "!" in text:
         for match in _FACTORIAL.finditer(text):
-            if len(match[2]) > 1 or not match[1].isdigit() or int(match[1]) > 200:
-                if match[1].isalpha() and len(match[2]) == 1:
-                    continue  # n!
+            known = not VARIABLE.search(text)
+            if len(match[2]) > 1 or (match[1].isdigit() and int(match[1]) > 200) or (known and not match[1].isdigit()):
                 return "it has a factorial that is too large"
     if ("binom" in text or "choose" in text) and _HUGE.search(text):
         return "it has a binomial that is too large"

@@ -177,6 +177,9 @@ def _read(text: str, depth: int) -> Form:
         opening, content, closing = inner
         items_text = _split(content, (",", ";"))
         if opening == "\\{" or (opening == "{" and len(items_text) > 1):
+            built = re.match(r"\s?([a-zA-Z])(?: ?\\in ?\\mathbb\{R\})? ?[|:] ?(?=.{3})", content)
+            if built and _relation_signs(content[built.end() :]) and len(items_text) == 1:
+                return _read(content[built.end() :], depth + 1)  # {x | x > 3}
             if "|" in content or ":" in content:
                 raise _Unreadable("it is a set in set-builder notation")
             items = [_read(part, depth + 1) for part in items_text]
@@ -286,8 +289,6 @@ def _read_term_of(text: str) -> Term:
             raise _Unreadable(f"it is text of more than {MAX_WORDS} words")
         if any(is_number_word(word) for word in lowered.split()):
             raise _Unreadable("it is a number in words")
-        if lowered.split()[0] in ("not", "no", "never", "either", "maybe") and len(lowered.split()) > 1:
-            raise _Unreadable("it denies or hedges")
         return Term("words", lowered if len(lowered) > 1 else words)
     if "\\text" in text:
         text = _without_units(text)

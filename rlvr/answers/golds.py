@@ -14,9 +14,24 @@ from rlvr.answers.numbers import Number, plain_number
 from rlvr.answers.statements import boxes, statements
 from rlvr.workers import WorkerPool
 
+# Several words are an answer if they are marked as one, or say that there is none.
+_MAY_STAND_BARE = re.compile(r".*\\text|\s*(?:no|not|does not)\b", re.IGNORECASE | re.DOTALL)
+_REMARK = re.compile(r"(?<=[0-9%])\s?\([A-Za-z .]{1,30}\)$")  # the unit in "168 (steps)"
+
 
 @dataclass(frozen=True)
 class Gold:
+    """A gold as it was read.
+
+    Attributes:
+        written: the answer as it stands in the data, without the solution that leads to it.
+        text: the same without a remark behind it; what algebra is asked about.
+        form, number: what it is; the number if it is one.
+        has_percent, is_several, is_words: whether it has a percent sign, has several parts, is words.
+        shown: the gold in quotes, short, for sentences.
+    """
+
+    written: str
     text: str
     form: Form
     number: Number | None
@@ -36,17 +51,18 @@ def read_gold(text: str) -> Gold | str:
         stated = boxes(stated) or stated
     elif "nswer" in stated and (said := statements(stated)):
         stated = said[-1].texts[-1]
-    stated = stated.strip()
+    written = stated.strip()
+    stated = _REMARK.sub("", written)
     if not stated:
         return "it is empty"
     form = read_form(stated)
     if isinstance(form, str):
         return form
-    if isinstance(form, Term) and form.kind == "words" and " " in form.text and "\\text" not in text:
+    if isinstance(form, Term) and form.kind == "words" and " " in form.text and not _MAY_STAND_BARE.match(text):
         return "it is free text; several words that are the answer stand in \\text{…}"
     number = form.number if isinstance(form, Term) and not (form.name and form.kind != "number") else None
     words = isinstance(form, Term) and form.kind == "words"
-    return Gold(stated, form, number, "%" in stated, isinstance(form, Group), words, shown(text))
+    return Gold(written, stated, form, number, "%" in stated, isinstance(form, Group), words, shown(text))
 
 
 def normalise_gold(text: str, *, number: bool = False) -> str:

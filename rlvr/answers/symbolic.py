@@ -124,12 +124,20 @@ def _same_value(one: sympy.Expr, other: sympy.Expr, tolerance: float | None) -> 
         return False
     if tolerance:
         return bool(agreeing)
-    try:
-        if sympy.simplify(difference) == 0 or difference.equals(0):
-            return True
-    except Exception:  # sympy could not: the digits decide
-        pass
+    if _is_zero(difference):
+        return True
     return bool(_agree(one, other, symbols, 400, 1e-300))
+
+
+def _is_zero(difference: sympy.Expr) -> bool:
+    """Whether sympy can prove it, by the cheapest means that does."""
+    for rewritten in (sympy.expand, sympy.cancel, sympy.radsimp, sympy.trigsimp, sympy.simplify):
+        try:
+            if rewritten(difference) == 0:
+                return True
+        except Exception:  # of the many that sympy has for "not this one": the next may do
+            continue
+    return bool(difference.equals(0))
 
 
 def _agree(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: float) -> bool | None:
@@ -175,3 +183,16 @@ def _as_wholes(answer: str, gold: str) -> bool:
     if not all(parsed):
         return False
     return bool(verify(parsed[1], parsed[0], timeout_seconds=None, allow_set_relation_comp=True, numeric_precision=50))
+
+
+def _warm_up() -> None:
+    """Workers are forked from the process that imports this: what sympy loads and caches here, they all have."""
+    for answer, gold in (
+        ("(x+1)^2", "x^2+2x+1"), (r"\sec^2(y)", r"\tan^2(y)+1"), (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}"),
+        ("x < 3", r"(-\infty, 3)"), ("-x>-1", "x<1"), ("2x - y + 3 = 0", "y=2x+3"), (r"\log_2 8", "3"),
+        (r"(2,12)", r"(2,12) \cup (12,102)"), (r"\frac{1+i}{2}", "0.5+0.5i"), (r"\pi/4", r"\frac{\pi}{4}"),
+    ):  # fmt: skip
+        equivalent([answer, gold, None])
+
+
+_warm_up()

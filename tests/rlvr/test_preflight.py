@@ -126,3 +126,20 @@ def test_independent_faults_are_found_in_one_pass() -> None:
     with pytest.raises(InputError) as caught:
         run_check({"lora_target_modules": ["lm_head"]}, columns=("tests",))
     assert len(str(caught.value).splitlines()) == 2
+
+
+def test_rows_that_a_reward_cannot_score_are_named_all_at_once(tmp_path: Path) -> None:
+    from rlvr.plugins import load_rewards
+
+    reward = load_rewards([RewardSpec("math_correctness", options={"prose": False})])[0]
+    good, bad = ["2"] * 60, ["forty-two", r"\frac{1}{", "10^{10^{10}}", ""]
+    train = Dataset.from_dict({"prompt": ["p"] * 64, "final_answer": good + bad, "id": [f"id-{n}" for n in range(64)]})
+    task = Task(train=train, validation=train.select([]), test=train.select([0, 61]))
+    faults = preflight._row_faults(reward, task)
+    assert len(faults) == 2
+    assert "train: 4 of 64 rows" in faults[0] and "test: 1 of 2 rows" in faults[1]
+    assert all(name in faults[0] for name in ("row 60 (id-60)", "forty-two", "broken off", "tower", "empty"))
+
+
+def test_a_reward_that_checks_no_rows_is_left_alone() -> None:
+    assert run_check() is not None
