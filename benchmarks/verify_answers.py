@@ -173,7 +173,8 @@ def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[Row]]:
     named["expressions"] += [Row(boxed.format(answer), gold, False) for answer, gold, _ in cases.WRONG]
     named["statements"] = [Row(completion, gold, True) for completion, gold, _ in cases.STATED]
     named["statements"] += [Row(completion, "42", True) for completion, _ in cases.RIGHT_42]
-    named["attacks"] = [Row(completion, gold, False) for completion, gold, _ in cases.NOT_STATED]
+    named["statements"] += [Row(completion, gold, True) for completion, gold in cases.USUAL]
+    named["attacks"] = [Row(completion, gold, False) for completion, gold, _ in cases.NOT_STATED + cases.ATTACKS]
     named["attacks"] += [Row(completion, "42", False) for completion, _ in cases.WRONG_42]
     named["bombs"] = [Row(f"\\boxed{{{bomb}}}", gold, False) for bomb in cases.BOMBS for gold in ("42", r"\sqrt{2}")]
     return named

@@ -10,12 +10,14 @@ from functools import lru_cache
 
 from rlvr.answers.comparing import compare
 from rlvr.answers.forms import Form, Group, Term, read_form, terms_of
-from rlvr.answers.golds import Gold, read_gold, shown, workers
+from rlvr.answers.golds import Gold, has_percent, read_gold, shown, workers
 from rlvr.answers.numbers import Number, plain_number, read_decimal_comma, read_number
 from rlvr.answers.statements import Statement, statements
+from rlvr.answers.surroundings import taken_back_later
 from rlvr.answers.turn import completion_text, own_turn, without_thinking
 
 MAX_TURN_CHARACTERS = 100_000
+MAX_QUESTIONS = 3
 DEADLINE_S = 2.0
 # Of the deadline, so much is left for killing the worker and for the way there and back.
 _MARGIN_S = 0.25
@@ -123,33 +125,31 @@ def _answer_by_algebra(
     budget_s: float | None,
 ) -> None:
     """Fills in the verdicts that need algebra; each different question is asked once."""
-    asked = list(dict.fromkeys((text, gold) for _, gold, texts in questions.values() for text in texts))
+    asked = list(dict.fromkeys((tuple(texts), gold) for _, gold, texts in questions.values()))
     pool = workers()
     if budget_s is None:
         budget_s = max(10.0, deadline_s * len(asked) / 4 / pool.processes)
     outcomes = pool.map(
-        [["equivalent", text, gold, tolerance] for text, gold in asked],
+        [["equivalent", list(texts), gold, tolerance] for texts, gold in asked],
         deadline_s=max(deadline_s - _MARGIN_S, deadline_s / 2),
         budget_s=budget_s,
     )
     known = dict(zip(asked, outcomes, strict=True))
     for row, (first, gold, texts) in questions.items():
-        verdict = AnswerVerdict(True, first.texts[0], f"{shown(first.texts[0])} is {shown(gold)}, by algebra")
-        for text in texts:
-            outcome = known[text, gold]
-            if outcome.status == "unserved":
-                verdict = AnswerVerdict(None, text, f"could not be compared with {shown(gold)}: {outcome.why}")
-            elif outcome.status in ("late", "crashed"):
-                why = f"{shown(text)} could not be compared with {shown(gold)}: {outcome.why}"
-                verdict = AnswerVerdict(False, text, why, timed_out=True)
-            elif outcome.status == "failed":
-                verdict = AnswerVerdict(False, text, f"{shown(text)} can't be computed with ({outcome.why})")
-            elif not outcome.value["equal"]:
-                verdict = AnswerVerdict(False, text, f"{shown(text)} is not {shown(gold)}, by algebra")
-            else:
-                continue
-            break
-        verdicts[row] = verdict
+        outcome = known[tuple(texts), gold]
+        text = first.texts[0]
+        if outcome.status == "done":
+            different = outcome.value["different"]
+            text = text if different is None else different
+            why = f"{shown(text)} is {'' if different is None else 'not '}{shown(gold)}, by algebra"
+            verdicts[row] = AnswerVerdict(different is None, text, why)
+        elif outcome.status == "unserved":
+            verdicts[row] = AnswerVerdict(None, text, f"could not be compared with {shown(gold)}: {outcome.why}")
+        elif outcome.status == "failed":
+            verdicts[row] = AnswerVerdict(False, text, f"{shown(text)} can't be computed with ({outcome.why})")
+        else:
+            why = f"{shown(text)} could not be compared with {shown(gold)}: {outcome.why}"
+            verdicts[row] = AnswerVerdict(False, text, why, timed_out=True)
 
 
 def _check(
@@ -170,6 +170,7 @@ def _check(
 
     first: Statement | None = None
     first_text = ""
+    last_end = 0
     questions: list[str] = []
     for statement in statements(turn, prose=prose, joined=target.is_several):
         result, text = _judge(statement, target, tolerance)
@@ -191,10 +192,15 @@ def _check(
             return AnswerVerdict(False, text, why)
         if first is None:
             first, first_text = statement, text
+        last_end = max(last_end, statement.end)
         if result is None and text not in questions:
             questions.append(text)
     if first is None:
         return AnswerVerdict(False, None, "no final answer in the model's own turn")
+    if taken_back_later(turn[last_end:]):
+        return AnswerVerdict(False, first_text, f"{shown(first_text)} is taken back later in the turn")
+    if len(questions) > MAX_QUESTIONS:
+        return AnswerVerdict(False, first_text, f"over {MAX_QUESTIONS} different final answers, each to be computed")
     if questions:
         return first, target.text, questions
     return AnswerVerdict(True, first_text, f"{shown(first_text)} is {shown(gold)}")
@@ -219,6 +225,8 @@ def _lone_number(turn: str) -> str | None:
     mark = turn.find("####")
     if mark < 0 or "<" in turn or "boxed" in turn or turn[mark - 1 : mark] == "#":
         return None
+    if mark > 0 and turn[mark - 1] != "\n" and turn[mark - 2 : mark] != ". ":
+        return None  # "not #### 18"
     last = _LAST_LINE.match(turn, mark)
     if last is None or turn.find("nswer", 0, mark) >= 0 or turn.find("NSWER", 0, mark) >= 0:
         return None
@@ -239,6 +247,8 @@ def _judge(statement: Statement, gold: Gold, tolerance: float | None) -> tuple[b
         return (False if statement.explicit else _NOTHING_SAID), whole
     if whole == gold.written:
         return True, whole
+    if gold.is_words and len(gold.form.text) == 1 and (choice := _CHOSEN.match(whole)):  # type: ignore[union-attr]
+        return (choice[1] or choice[2]) == gold.form.text, whole  # type: ignore[union-attr]
     for text in statement.texts:
         number = read_number(text)
         if number is not None and not (gold.form.name and "=" in text):
@@ -267,6 +277,10 @@ def _judge(statement: Statement, gold: Gold, tolerance: float | None) -> tuple[b
     return result, text
 
 
+# "(C) 42", "C) Paris", "option C": the letter is the answer where the gold is one.
+_CHOSEN = re.compile(r"(?:\\text\{|[\s*_$])*(?:\(?([A-Z])[).:][*_]*[\s}]|(?:[Oo]ption|[Cc]hoice) \(?([A-Z])\b)")
+
+
 def _claims(form: Form, gold: Gold) -> bool:
     """Whether a sentence that says this of the answer rules the gold out; "the answer is simple" does not."""
     if isinstance(form, Group):
@@ -281,9 +295,8 @@ def _equal_numbers(number: Number, gold: Gold, text: str, tolerance: float | Non
     if number == gold.number:
         return True
     # 50 % is 0.5 as well as "50": golds come in both spellings, and the sign says which one is meant.
-    if gold.has_percent != ("%" in text) and (
-        number == gold.number * 100 if "%" in text else number * 100 == gold.number
-    ):
+    percent = has_percent(text)
+    if gold.has_percent != percent and (number == gold.number * 100 if percent else number * 100 == gold.number):
         return True
     if tolerance is None:
         return False

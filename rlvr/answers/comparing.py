@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import permutations
 
 from rlvr.answers.danger import ITERATED, VARIABLE
@@ -34,6 +35,8 @@ def equal_terms(answer: Term, gold: Term) -> bool | None:
     if "words" in kinds:
         single = answer if answer.kind == "words" else gold
         return None if kinds == {"words", "math"} and len(single.text) == 1 else False
+    if ITERATED.search(answer.text) and not ITERATED.search(gold.text):
+        return False  # the problem, and not yet its answer
     if "number" in kinds and VARIABLE.search(answer.text + " " + gold.text):
         # A number and something with an unknown in it; i and e are constants, the k of a sum is bound.
         letters = set(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z]", answer.text + " " + gold.text))
@@ -57,6 +60,8 @@ def compare(answer: Form, gold: Form, equal: Equal = equal_terms) -> bool | None
         return equal(answer, gold)
     if isinstance(answer, Group) and isinstance(gold, Group):
         return _compare_groups(answer, gold, equal)
+    if isinstance(answer, Group) and answer.kind in ("list", "set"):
+        answer = replace(answer, items=_distinct(answer.items))
     term, group = (answer, gold) if isinstance(answer, Term) else (gold, answer)
     assert isinstance(term, Term) and isinstance(group, Group)
     if len(group.items) == 1 and group.kind in ("set", "list"):
@@ -101,6 +106,9 @@ def _compare_groups(answer: Group, gold: Group, equal: Equal) -> bool | None:
         bracket = answer if answer.kind == "tuple" else gold
         if bracket.brackets != "()":
             return False
+        names = [item.name for item in (answer if answer.kind == "list" else gold).items]
+        if all(names) and names != sorted(names):
+            return False  # "y = 2, x = 3" for (2, 3)
         return _in_order(answer.items, gold.items, equal)
     return False
 

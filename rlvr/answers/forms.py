@@ -10,13 +10,14 @@ looked at, and what would be dangerous to compute (danger.py) is refused before 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from rlvr.answers.danger import MAX_EXPRESSION, VARIABLE, danger
-from rlvr.answers.numbers import Number, changes_a_number, is_number_word, is_unit_word, read_number
+from rlvr.answers.numbers import Number, changes_a_number, is_number_word, is_unit, is_unit_word, read_number
 from rlvr.answers.spelling import FUNCTIONS, TEXT, canonical, undelimited
 
 MAX_ITEMS = 40
@@ -63,8 +64,9 @@ Form = Term | Group
 _LEAD_IN = re.compile(r"^(?:\\text\{\s?(?:the answer is|answer|is)\s?:?\s?\}|answer\s?:)\s?", re.IGNORECASE)
 _RELATION = re.compile(r"\\leq|\\geq|\\neq|<|>|\\equiv|\\subset|\\sim|\\mid")
 _NAME = re.compile(
-    r"(?:\\?[a-zA-Z]{1,12}|\\text\{[^{}]{1,60}\}|[a-zA-Z][a-zA-Z ]{0,60}|\\[a-zA-Z]{1,12}\{[a-zA-Z' ]{1,20}\}"
-    r"|\\angle ?[A-Z]{1,3}|\|[a-zA-Z]{1,4}\|)"
+    r"(?:\\?[a-zA-Z]|[A-Z]{1,4}|\\(?:[a-zA-Z]{2,12})|\\text\{[^{}]{1,60}\}|[a-zA-Z]{3}[a-zA-Z ]{1,60}"
+    r"|\\[a-zA-Z]{1,12}\{[a-zA-Z' ]{1,20}\}"
+    r"|\\angle ?[A-Z]{1,3}|\|[A-Z]{1,4}\|)"
     r"(?:_(?:\{[a-zA-Z0-9,]{1,12}\}|[a-zA-Z0-9]))?'{0,3}(?: ?\([a-zA-Z0-9, ]{1,20}\))?"
 )
 _NAMES = re.compile(r"\( ?[a-zA-Z](?:_[a-zA-Z0-9])?(?: ?, ?[a-zA-Z](?:_[a-zA-Z0-9])?){1,7} ?\)")
@@ -72,6 +74,7 @@ _RATIO_NAME = re.compile(r"[A-Za-z_0-9{}]{1,16} ?: ?[A-Za-z_0-9{}]{1,16}|\\frac\
 _MEMBER = re.compile(r"^[a-zA-Z](?:_[a-zA-Z0-9])?(?:, ?[a-zA-Z])? ?\\in (?=\S)|^[a-zA-Z] ?\\in(?=[\[(\\])")
 _MATRIX = re.compile(r"^\(?\s?\\begin\{pmatrix\}(.*)\\end\{pmatrix\}\s?\)?$", re.DOTALL)
 _PLAIN_WORDS = re.compile(r"[A-Za-z'’]{1,30}(?:(?: |(?<=[A-Za-z]{2})-(?=[A-Za-z]{2}))[A-Za-z'’]{1,30}){0,40}")
+_QUOTING = re.compile(r'["?@#`“”]|~|\.\.')
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?\.?")
 _LETTER_RUN = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
@@ -87,7 +90,7 @@ displaystyle ast star oplus otimes bullet left right mid
 _KNOWN_COMMANDS = frozenset((_COMMANDS_TEXT + FUNCTIONS).split())
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def read_form(text: str) -> Form | str:
     """The form of an answer, or why it has none that can be compared, in a few words.
 
@@ -103,8 +106,10 @@ def read_form(text: str) -> Form | str:
         return Term("number", text, _SMALL_NUMBERS.index(text.lower()))
     if len(text) > MAX_EXPRESSION:
         return f"it is longer than {MAX_EXPRESSION} characters"
-    if text.isascii() is False and any(not character.isprintable() for character in text):
-        text = "".join(character if character.isprintable() else " " for character in text)
+    if not text.isascii() and any(
+        unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Co") for character in text
+    ):
+        return "it has invisible characters"
     spelt = canonical(text)
     reason = danger(spelt)
     if reason:
@@ -138,7 +143,9 @@ def _read(text: str, depth: int) -> Form:
         raise _Unreadable("a part of it is empty")
     if depth > 6:
         raise _Unreadable("it is nested too deeply")
-    number = read_number(text)
+    if depth == 0 and _QUOTING.search(text):
+        raise _Unreadable("it is not one expression")
+    number = read_number(text) if "=" not in text else None
     if number is not None:
         return Term("number", str(number), number)
     choice = _CHOICE.fullmatch(_unworded(text))
@@ -191,7 +198,10 @@ def _read(text: str, depth: int) -> Form:
         if opening == "{" or (opening == "(" and _relation_signs(content) == 0):
             return _read(content, depth + 1)
     if re.fullmatch(r"[0-9a-z. ]{1,20}(?::[0-9a-z. ]{1,20}){1,3}", text):  # a ratio, or a time of day
-        return Group("tuple", tuple(_read(part, depth + 1) for part in text.split(":")), "::")
+        half_day = re.search(r"([ap])\.? ?m\.?\Z", text)
+        parts = (text[: half_day.start()] if half_day else text).split(":")
+        items = [_read(part, depth + 1) for part in parts]
+        return Group("tuple", tuple([*items, Term("words", half_day[1])] if half_day else items), "::")
     if "\\pm" in text and text.count("\\pm") == 1 and _relation_signs(text) == 0:
         plus, minus = text.replace("\\pm", "+"), text.replace("\\pm", "-")
         return Group("list", (_read(plus.lstrip("+ "), depth + 1), _read(minus, depth + 1)))
@@ -243,7 +253,7 @@ def _read_equation(text: str, depth: int) -> Form:
         name = "" if not is_name(parts[0]) else parts[0].replace(" ", "")
         values = [part for part in (parts if not is_name(parts[0]) else parts[1:]) if part]
         if any(VARIABLE.search(part) for part in values[:-1]):
-            values = values[-1:]
+            raise _Unreadable("its equation is a chain with an unknown in it")
         forms = [_read(part, depth + 1) for part in values]
         numbers = {form.number for form in forms if isinstance(form, Term) and form.kind == "number"}
         if len(numbers) > 1:
@@ -257,7 +267,8 @@ def is_name(text: str) -> bool:
     """Whether this, on the left of an equals sign, says what the right side is, and is no part of its value."""
     text = text.strip()
     if _NAME.fullmatch(text) or _RATIO_NAME.fullmatch(text) or _NAMES.fullmatch(text):
-        return not any(changes_a_number(word) for word in re.findall(r"(?<![A-Z])[A-Z]?[a-z]{2,}", text))
+        words = re.findall(r"(?<![A-Z])[A-Z]?[a-z]{2,}", text)
+        return not any(changes_a_number(word) or word.lower() in ("twice", "half", "double", "sqrt") for word in words)
     return False
 
 
@@ -292,7 +303,9 @@ def _read_term_of(text: str) -> Term:
         return Term("words", lowered if len(lowered) > 1 else words)
     if "\\text" in text:
         text = _without_units(text)
-    text = re.sub(r"\s?(?:\\degree|%)\s?$", "", text).strip()
+    if not re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
+        text = re.sub(r"\s?\\degree\s?$", "", text).strip()
+    text = re.sub(r"\s?%\s?$", "", text).strip()
     trailing = re.fullmatch(r"(.*[0-9)}\\a-z]) ([a-zA-Z]{2,20})(?:\s?\^[23])?", text)
     if trailing and is_unit_word(trailing[2]):
         text = trailing[1].strip()
@@ -304,7 +317,9 @@ def _read_term_of(text: str) -> Term:
     for command in _COMMAND.findall(text):
         if command not in _KNOWN_COMMANDS:
             raise _Unreadable(f"\\{command} is not known")
-    if "\\ldots" in text or "?" in text or '"' in text or "@" in text or "#" in text or "`" in text:
+    if re.search(r"(?<![_0-9])[0-9.]+ +[0-9.]", text):
+        raise _Unreadable("it has two numbers side by side")
+    if "\\ldots" in text:
         raise _Unreadable("it is not one expression")
     if text.count("{") != text.count("}") or re.search(r"[+*/^_=<>-]$", text):
         raise _Unreadable("it is broken off")
@@ -313,7 +328,8 @@ def _read_term_of(text: str) -> Term:
 
 def _unworded(text: str) -> str:
     """ "\\text{Evelyn}" -> "Evelyn"."""
-    return TEXT.sub(r"\1", text).strip(" .{}*\"'")
+    text = TEXT.sub(r"\1", text).strip(' .{}*"')
+    return text[1:-1] if text[:1] == text[-1:] == "'" else text
 
 
 def _without_units(text: str) -> str:
@@ -321,8 +337,7 @@ def _without_units(text: str) -> str:
     match = re.fullmatch(r"(.*?[0-9)}a-z\]])\s?\\text\s?\{([^{}]{1,60})\}(?:\s?\^\{?[23]\}?)?", text, re.DOTALL)
     if match is None:
         return text
-    words = re.findall(r"[a-z]+", match[2].lower())
-    if not words or any(changes_a_number(word) for word in words):
+    if not is_unit(f" {match[2].strip()}"):
         return text
     return match[1].strip()
 

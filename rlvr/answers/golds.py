@@ -41,6 +41,14 @@ class Gold:
     shown: str
 
 
+def has_percent(text: str) -> bool:
+    """Whether the value of this is in per cent: one sign, behind it, and no sum in front of it."""
+    return _IN_PERCENT.fullmatch(text) is not None
+
+
+_IN_PERCENT = re.compile(r"[^=%]*(?:%|percent)[\s.$*)}\]\\]*")
+
+
 @lru_cache(maxsize=65536)
 def read_gold(text: str) -> Gold | str:
     """The gold, or why it can't be read."""
@@ -62,7 +70,7 @@ def read_gold(text: str) -> Gold | str:
         return "it is free text; several words that are the answer stand in \\text{…}"
     number = form.number if isinstance(form, Term) and not (form.name and form.kind != "number") else None
     words = isinstance(form, Term) and form.kind == "words"
-    return Gold(written, stated, form, number, "%" in stated, isinstance(form, Group), words, shown(text))
+    return Gold(written, stated, form, number, has_percent(stated), isinstance(form, Group), words, shown(text))
 
 
 def normalise_gold(text: str, *, number: bool = False) -> str:

@@ -79,14 +79,21 @@ USD EUR GBP cents W kW kWh
 """
 _ATTACHED_UNITS = frozenset(_ATTACHED.split())
 _SHORT_UNITS = frozenset("agmlLhsCFW")
+_TWO_LETTERS_TEXT = """
+of in to an by at on as he it we my us up km cm mm kg mg ml mL lb oz ft yd mi hr pm am PM AM kW GB MB TB Hz TV CD
+"""
+_TWO_LETTERS = frozenset(_TWO_LETTERS_TEXT.split())
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = re.compile(rf" ?({'|'.join(_SCALES)})(?![{_LETTER}])|[kK](?![{_LETTER}])", re.IGNORECASE)
 # Words after a number that make it another number, several numbers, or no claim at all.
 _CHANGES = """
 or nor not no never if but maybe perhaps possibly either unless except wrong incorrect false wait actually hmm sorry
-correction instead rather approximately about roughly around nearly almost approx probably unknown plus minus times
-divided multiplied over squared cubed factorial mod modulo root sqrt power point remainder base pi negative infinity
-step steps method methods approach repeating recurring
+correction instead rather approximately about roughly around nearly almost approx probably unknown plus minus divided
+multiplied squared cubed factorial mod modulo root sqrt power point remainder base pi negative infinity step method
+methods approach repeating recurring is was are were be been less more least most than fails too vs versus lakh lakhs
+crore crores gross score bn mn ppm bps binary octal hex hexadecimal doubled tripled halved lie give take counting cos
+sin tan cot sec csc log ln theta alpha beta gamma lambda sigma omega sixths sevenths eighths ninths elevenths twelfths
+sixth seventh eighth ninth twelfth ish inverse reciprocal cannot none false doubt
 """
 _NUMBER_WORDS_TEXT = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
@@ -179,6 +186,8 @@ def read_number(text: str, *, units: bool = True) -> Number | None:
         for pattern, replacement in _LATEX:
             stripped = pattern.sub(replacement, stripped)
     stripped = " ".join(stripped.split()).strip("*_`\"' ")
+    if stripped[:9].lower() == "negative ":
+        stripped = f"-{stripped[9:]}"
     if len(stripped) > 2 and stripped[0] == stripped[-1] == "$":
         stripped = stripped.strip("$ ").strip("*_`\"' ")  # mathematics in dollar signs, and not a currency
     if " x " in stripped or "x10" in stripped:
@@ -223,11 +232,11 @@ def _read_term(text: str, units: bool) -> Number | None:
     if scale:
         value *= _SCALES.get((scale.group(1) or "thousand").lower(), 1)
         tail = tail[scale.end() :]
-    return value if _is_unit(tail) else None
+    return value if is_unit(tail) else None
 
 
-def _is_unit(tail: str) -> bool:
-    """Whether what follows a number says of what, and neither changes it nor offers another."""
+def is_unit(tail: str) -> bool:
+    """Whether what follows a number says of what, and neither changes it nor offers another: " dollars per week"."""
     tail = _UNIT_POWER.sub(r"\1", tail)
     if not _TAIL.fullmatch(tail) or _ODD_TAIL.search(tail):
         return False
@@ -239,7 +248,9 @@ def _is_unit(tail: str) -> bool:
     if len(words) > _MAX_UNIT_WORDS:
         return False
     return not any(
-        word.lower() in _NO_UNITS or (len(word) == 1 and word not in _SHORT_UNITS)
+        word.lower() in _NO_UNITS
+        or (len(word) == 1 and word not in _SHORT_UNITS)
+        or (len(word) == 2 and word not in _TWO_LETTERS)
         for word in re.sub(r"'[a-z]{1,2}(?![a-z])", "", tail).translate(_NOT_LETTERS).split()
     )
 
@@ -286,6 +297,9 @@ _OPERATION = re.compile(r"[0-9)%] ?[-+*/^] ?[-$(.0-9]")
 _LIST = re.compile(r",(?![0-9]{3}(?![0-9]))|[0-9] +[0-9]")
 
 
+_NO_LABELS = _NO_UNITS | {"twice", "half", "double", "triple"}
+
+
 def _read_equation(text: str) -> Number | None:
     *left_sides, right = text.split("=")
     value = _read_term(right.strip(" $"), True)
@@ -294,7 +308,7 @@ def _read_equation(text: str) -> Number | None:
     for side in left_sides:
         side = side.strip()
         if _NAME.fullmatch(side):
-            if any(word.lower() in _NO_UNITS for word in _WORD.findall(side)):
+            if any(word.lower() in _NO_LABELS or (len(word) == 2 and word.islower()) for word in _WORD.findall(side)):
                 return None
         elif _SUM.fullmatch(side) and not _LIST.search(side) and _OPERATION.search(side):
             continue

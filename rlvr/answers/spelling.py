@@ -26,7 +26,7 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"\\(?:displaystyle|textstyle|limits|nolimits|rm|bf|it)(?![a-zA-Z])", ""),
         (r"\\!\s?", ""),
         (r"(?<=[0-9])\{,\}(?=[0-9])", ","),
-        (r"(?<!\\)\\(?:[,;:> ]|q?quad(?![a-zA-Z])|thinspace(?![a-zA-Z]))|~", " "),
+        (r"(?<!\\)\\(?:[,;:> ]|q?quad(?![a-zA-Z])|thinspace(?![a-zA-Z]))|(?<=[^~\s])~(?=[^~\s0-9])", " "),
         (r"\\hspace\s?\{[^{}]{0,20}\}|\\phantom\s?\{[^{}]{0,20}\}", " "),
         (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
         (r"\\(?:leq?|leqslant)(?![a-zA-Z])|<=|≤", r"\\leq "),
@@ -46,12 +46,12 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"\\(?:mathbf|mathit|boldsymbol|vec|bm|mathrm|operatorname\*?)\s?\{([^{}]{0,40})\}", r"{\1}"),
         (r"\\(?:textbf|textit|textrm|texttt|textsf|textnormal|mbox|emph|hbox)(?![a-zA-Z])", r"\\text"),
         (r"\\(?:bmatrix|vmatrix|smallmatrix)(?![a-zA-Z])", r"\\pmatrix"),
-        (r"\{(?:[bpv]|small)matrix\}", "{pmatrix}"),
+        (r"\{(?:[bp]|small)matrix\}", "{pmatrix}"),
         (r"[(\[]\s?\\begin\{array\}\s?\{[lcr|]{1,20}\}", r"\\begin{pmatrix}"),
         (r"\\end\{array\}\s?[)\]]", r"\\end{pmatrix}"),
         (r"\^\s?\{?\s?\\(?:circ|degree)\s?\}?|\\degree(?![a-zA-Z])", r"\\degree "),
         (r"\\(?:dots|ldots|cdots)(?![a-zA-Z])|\.\.\.|…", r"\\ldots "),
-        (r"\\\$|(?<!\\)\$", ""),
+        (r"\\\$|(?<!\\)\$", " "),
         (r"\\([%&#_])", r"\1"),
         (r"\\(?:infin|infinity)(?![a-zA-Z])", r"\\infty "),
         (r"(?<![a-zA-Z\\])(?:infinity|infty|inf|oo)(?![a-zA-Z])", r"\\infty "),
@@ -70,9 +70,10 @@ _CONNECTIVE = re.compile(
 )
 TEXT = re.compile(r"\\text\s?\{([^{}]{0,120})\}")
 _SPACES = re.compile(r"\s+")
-_BARE_FRACTION = re.compile(r"\\frac\s?(?:([0-9a-zA-Z])|(\{))")
+_BARE_FRACTION = re.compile(r"\\frac\s?(?:([0-9a-zA-Z]|\\[a-zA-Z]+ ?)|(\{))")
 _BARE_ROOT = re.compile(r"\\sqrt\s?(?:\[\s?([0-9n])\s?\]\s?)?([0-9a-zA-Z](?![0-9.])|[0-9]{2,12})")
 _SINGLE = re.compile(r"([\^_])\{([0-9a-zA-Z])\}")
+_ESCAPED_TWICE = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z])")  # "\\\\frac", as from a JSON string within another
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)"))
 
 
@@ -82,6 +83,8 @@ def undelimited(text: str) -> str:
     changed = True
     while changed and len(text) > 1:
         changed = False
+        if text.endswith(".."):
+            break
         stripped = text.rstrip(" .;,\n*_`:") if not text.endswith("\\,") else text[:-2]
         if stripped != text and not stripped.endswith("\\"):
             text, changed = stripped, True
@@ -103,6 +106,8 @@ def canonical(text: str) -> str:
         text = in_ascii(text)
     if "boxed" in text:
         text = re.sub(r"\\f?boxed\s?(?=\{)", "", text)
+    if "\\\\" in text and "begin" not in text:
+        text = _ESCAPED_TWICE.sub("\\\\", text)
     for pattern, replacement in _CLEANING:
         text = pattern.sub(replacement, text)
     text = _CONNECTIVE.sub(_comma, text)
@@ -112,7 +117,7 @@ def canonical(text: str) -> str:
 
 
 def _comma(match: re.Match[str]) -> str:
-    return " , " if match["joint"] or match["and"] else match[0]
+    return " ; " if match["joint"] or match["and"] else match[0]
 
 
 def _bare_arguments(text: str) -> str:

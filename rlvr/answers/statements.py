@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr.answers.danger import MAX_EXPRESSION
-from rlvr.answers.numbers import in_ascii
+from rlvr.answers.numbers import in_ascii, is_unit_word
+from rlvr.answers.surroundings import denied_before, spoils_before, spoils_behind
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,14 @@ class Statement:
 
     Attributes:
         kind: the notation.
-        start: where it begins in the turn.
+        start, end: where it begins in the turn, and where what was read of it ends.
         texts: the answer as it may be read, the likeliest first: whole, or without the explanation that follows it.
         spoiled: what is said around it that makes it no answer ("not \\boxed{42}"), or empty.
     """
 
     kind: Literal["mark", "box", "tag", "prose", "bare"]
     start: int
+    end: int
     texts: tuple[str, ...]
     spoiled: str = ""
 
@@ -62,7 +64,10 @@ _LEAD_OF_LINE = re.compile(
     rf"(?:{_LEAD}|answer[ \t*_`]{{0,8}}$){_LEAD_REST}",
     re.IGNORECASE,
 )
-_ANSWER_HEADING = re.compile(r"^[ \t#*_]{0,12}(?:the[ ])?final[ ]answer[ \t*_]{0,8}$", re.IGNORECASE | re.MULTILINE)
+_ANSWER_HEADING = re.compile(
+    r"^[ \t]*(?:[#*_]{1,8}[ ]?(?:the[ ])?(?:final[ ])?|(?:the[ ])?final[ ])answer[ \t*_]{0,8}$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _MARK = re.compile(r"(?<!#)####(?!#)")
 _NUMBERED_HEADING = re.compile(r"[ \t*_]{0,8}[0-9]{1,3}[.):][*_]{0,3}[ \t]+[^\s]")
 _ANSWER_LIKE_START = re.compile(
@@ -70,29 +75,14 @@ _ANSWER_LIKE_START = re.compile(
     r"|[\s*_`$({\[-]{0,8}\\[a-zA-Z{(\[]"
     r"|[\s*_`$]{0,8}[A-Za-z][A-Za-z _']{0,40}="
 )
-_BOX = re.compile(r"\\f?boxed[ ]{0,4}\{")
+_BOX = re.compile(r"\\(?:f?boxed|fbox)[ ]{0,4}(?:\{|(?=[0-9]))")
+MAX_STATEMENTS = 64  # of each kind; a turn that has more is no answer
 # Boxes of a problem's text, to be filled in.
 _EMPTY_BOX = re.compile(
     r"(?:\s|\\[ ,;:!~]|\\q?quad|\\(?:[hv]?phantom|hspace\*?)\{[^{}]{0,20}\}|\\(?:square|Box|ldots)|[?_ ]){0,40}"
 )
 _TAG = re.compile(r"<answer>", re.IGNORECASE)
-# What, said right before a statement, takes it back: "I don't think that the answer is 42", "x is not \boxed{42}".
-# (\Z, as $ would also match before a line break.)
-_TAKEN_BACK = re.compile(
-    r"(?:\b(?:if|whether|unless|suppose|assume|assuming|wrong|incorrect|previous|doubt|impossible|not|never|cannot)|n['’]t)"
-    r"[ ]+(?:(?:the|my|our|final|correct|case|possible|true|sure|that|think|believe|say|mean)[ ]+){0,8}\Z",
-    re.IGNORECASE,
-)
 _CHECKED = re.compile(r"\b(?:check|verify|confirm|see if)[ ]+(?:if[ ]|that[ ])?\Z", re.IGNORECASE)
-_UNEQUAL = re.compile(
-    r"(?:\b(?:not|never|wrong|incorrect)|n['’]t)[ ]+(?:(?:be|equal|to|necessarily)[ ]+){0,3}[$: ]{0,4}\Z"
-    r"|(?:≠|(?<![0-9)}])!=|\\neq?|≤|≥|(?<![a-z][a-z])(?<![-=])[<>]=?|\\[lg](?:t|eq?)?)[ $]{0,4}\Z"
-    r"|[=$(][ ]?[-−][ ]?\Z|[0-9]\Z",
-    re.IGNORECASE,
-)
-_ALTERED = re.compile(
-    r"[ $*,)]{0,8}(?:or|and|to|/|-)[ $*(]{0,8}\\?[$]?[0-9]|[\^!0-9]|[ ][\^!]|[ ]?\\(?:times|cdot|pm)\b", re.IGNORECASE
-)
 
 # A formula in any of its delimiters.
 _FORMULA = re.compile(
@@ -109,7 +99,17 @@ _STANDS_ALONE = re.compile(
 )
 _WORDS_ALONE = re.compile(r"\(?[A-Za-z]\)?\.?|[A-Z][a-z]{1,20}(?: [A-Za-z]{1,20}){0,3}\.?|\\text\{[^{}]{1,60}\}")
 _ALONE = re.compile(rf"{_WORDS_ALONE.pattern}|{_STANDS_ALONE.pattern}", re.DOTALL)
-_SENTENCE = re.compile(r"[A-Z][a-zA-Z,:' ]{1,80}")
+# What may lead up to the one formula of a turn of one sentence, and follow it.
+_SENTENCE = re.compile(
+    r"(?:(?:So|Thus|Hence|Therefore|Then|And|Finally)[, ]{1,2})?"
+    r"(?:(?:[Ww]e (?:find|get|have|obtain|see|conclude)|[Tt]his (?:gives|means|is)"
+    r"|[Ii]t (?:is|equals|follows))(?: that)?"
+    r"|[Tt]he [a-z ]{1,60} (?:is|are|equals)|[Aa]nswer)?[:, ]*"
+    # "Here is the matrix:", but no problem that is said again: "Compute:", "Find x:"
+    r"|(?!(?:Compute|Evaluate|Find|Simplify|Solve|Calculate|Determine|What|Which|How|Given|Let|Consider|Question|Problem"
+    r"|Expand|Factor|Not|Wrong|If|Suppose|Step|Nearly|About)\b)[A-Z][a-zA-Z, ]{1,60}:[ ]*"
+)
+_SENTENCE_END = re.compile(r"(?: is (?:the|our|my) (?:final )?(?:answer|solution|result))?[.!]?")
 _DOUBT = re.compile(
     r"\b(?:or|not|no|never|if|wait|actually|wrong|incorrect|alternatively|maybe|perhaps|instead|rather|sorry|hmm|guess"
     r"|unless|suppose|assume|cannot|impossible|except|but|doubt|doubtful|approximately|about|roughly|less|more|than"
@@ -120,16 +120,20 @@ _DOUBT = re.compile(
 _JOINT_SPACE = r"(?:[\s$.&]|\\[()\[\],;! ]|\\q?quad|[a-zA-Z](?:_[{}0-9]{1,4})?\s?=)"
 _JOINT = re.compile(
     rf"{_JOINT_SPACE}{{0,10}},?{_JOINT_SPACE}{{0,10}}"
-    rf"|{_JOINT_SPACE}{{0,6}}(?:\\text\{{)?[a-z() ]{{0,24}}(?:,|\band\b){_JOINT_SPACE}{{0,3}}\}}?{_JOINT_SPACE}{{0,10}}"
+    rf"|{_JOINT_SPACE}{{0,6}}(?:\\text\{{)?[a-z() ]{{0,24}}(?:,|\b(?:and|or)\b)"
+    rf"{_JOINT_SPACE}{{0,3}}\}}?{_JOINT_SPACE}{{0,10}}"
 )
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What follows or surrounds an answer
 
 # "18. Janet sells the rest", "18, because …": what follows is an explanation, unless it takes the answer back.
-_EXPLANATION = re.compile(r"\.\s+(?=[A-Z\"(])|,?\s(?:because|since|so|which|where)\b|;\s")
+_EXPLANATION = re.compile(
+    r"\.\s+(?=[A-Z])(?![A-HJ-Z](?:[.,;)]|$))|,?\s(?:because|since|so|which|where)\b|;\s(?=[a-z]{2})"
+)
 _RETRACTION = re.compile(
-    r"\b(?:or|not|no|wait|actually|wrong|incorrect|alternatively|maybe|perhaps|instead|rather|sorry|correction|hmm)\b"
+    r"\b(?:or|not|no|wait|actually|wrong|incorrect|alternatively|maybe|perhaps|instead|rather|sorry|correction|hmm"
+    r"|however|but|although|though|false|doubt|mistake|mistaken|error|either)\b"
     r"|n['’]t\b|\?",
     re.IGNORECASE,
 )
@@ -143,9 +147,11 @@ def statements(turn: str, *, prose: bool = True, joined: bool = False) -> list[S
         joined: whether neighbouring boxes ("\\boxed{1} and \\boxed{2}") are one list, for a gold that is one.
     """
     found: list[Statement] = []
+    if turn.count("boxed") > MAX_STATEMENTS or turn.count("####") > 4 * MAX_STATEMENTS:
+        return [Statement("box", 0, len(turn), ("",), "there are more statements than any answer needs")]
     if "####" in turn:
         found.extend(_marked(turn))
-    if "boxed" in turn:
+    if "box" in turn:
         found.extend(_boxed(turn, joined))
     if "<" in turn:
         found.extend(_tagged(turn))
@@ -179,24 +185,48 @@ def _marked(turn: str) -> Iterator[Statement]:
     """`#### 18`, up to the line's end or the next mark."""
     for mark in _MARK.finditer(turn):
         text = _line_from(turn, mark.end()).split("####", 1)[0]
+        end = mark.end() + len(text)
         if "boxed" in text:
             text = _unboxed(text)
+        spoiled = _spoils_mark(turn[max(0, mark.start() - 64) : mark.start()])
         lead = _LEAD_OF_LINE.match(text)
         text = text[lead.end() :] if lead else text
         if not text.strip(" \t*_`:"):
             # "#### Final answer", with the answer on the next line, or with a paragraph that says where it comes from.
             text = _next_line(turn, mark.end())
             if len(text) <= MAX_EXPRESSION and _STANDS_ALONE.fullmatch(in_ascii(text.strip())):
-                yield Statement("mark", mark.start(), (_unboxed(text).strip(),))
+                yield Statement("mark", mark.start(), end + len(text), (_unboxed(text).strip(),), spoiled)
         elif lead or (_ANSWER_LIKE_START.match(in_ascii(text)) and not _NUMBERED_HEADING.match(text)):
-            yield Statement("mark", mark.start(), _readings(text))
+            yield Statement("mark", mark.start(), end, _readings(text), spoiled)
+        elif (label := _LABELLED.match(text)) and not turn[mark.end() + len(text) :].strip():
+            yield Statement("mark", mark.start(), end, (text[label.end() :].strip(),), spoiled)  # "#### Total: 42"
+        elif _HEDGED.match(text):
+            yield Statement("mark", mark.start(), end, (text.strip(),), "it hedges")
         elif (
             not _NUMBERED_HEADING.match(text)
             and not turn[mark.end() + len(text) :].strip()
             and _ALONE.fullmatch(text.strip())
         ):
-            yield Statement("mark", mark.start(), (text.strip(),))  # the last line: "#### (C)", "#### p - q"
+            yield Statement("mark", mark.start(), end, (text.strip(),), spoiled)  # the last: "#### (C)", "#### p - q"
         # Anything else is a heading ("#### Step 1", "#### 2. Count the eggs").
+
+
+_LABELLED = re.compile(
+    r"[\s*_]{0,4}(?!(?:Step|Part|Case|Note|Problem|Method)\b)[A-Z][a-zA-Z ]{2,30}:[*_\s]{1,4}(?=[-$\\0-9])"
+)
+_HEDGED = re.compile(
+    r"[\s*_]{0,4}(?:not|about|approximately|approx|roughly|nearly|almost|maybe|perhaps|probably|none|around|either)\b",
+    re.IGNORECASE,
+)
+
+
+def _spoils_mark(before: str) -> str:
+    line = before[before.rfind("\n") + 1 :].rstrip(" \t*_`")
+    if re.search(r"[-−+/×=<>^]\Z", line):
+        return "a sign stands before it"
+    if re.search(r"\b(?:not|never|minus|negative|write|if|or)\Z|n['’]t\Z", line, re.IGNORECASE):
+        return "what stands before it denies it"
+    return ""
 
 
 def _boxed(turn: str, joined: bool) -> Iterator[Statement]:
@@ -206,45 +236,67 @@ def _boxed(turn: str, joined: bool) -> Iterator[Statement]:
     for box in _BOX.finditer(turn):
         if box.start() < pending_end:
             continue  # a box in a box
-        content = _braced(turn, box.end())
+        if box.group().endswith("{"):
+            content = _braced(turn, box.end())
+            end = box.end() + len(content or "") + 1
+        else:
+            content = _BARE_BOX.match(turn, box.end())[0]  # type: ignore[index]  # a digit is there
+            end = box.end() + len(content)
         if content is None or _EMPTY_BOX.fullmatch(content):
             continue
-        end = box.end() + len(content) + 1
-        spoiled = ""
-        if _UNEQUAL.search(turn[max(0, box.start() - 32) : box.start()]):
-            spoiled = "what stands before the box changes or denies it"
-        elif _ALTERED.match(turn, end):
-            spoiled = "what stands behind the box changes it"
+        spoiled = spoils_before(turn[max(0, box.start() - 160) : box.start()])
         if pending is not None:
             gap = turn[pending_end : box.start()]
-            if joined and len(gap) <= 64 and not spoiled and not pending.spoiled and _JOINT.fullmatch(gap):
-                pending = Statement("box", pending.start, (f"{pending.texts[0]}, {content.strip()}",))
+            if joined and len(gap) <= 64 and _JOINT.fullmatch(gap):
+                pending = Statement(
+                    "box", pending.start, end, (f"{pending.texts[0]}, {content.strip()}",), pending.spoiled
+                )
                 pending_end = end
                 continue
-            yield pending
-        pending, pending_end = Statement("box", box.start(), (content.strip(),), spoiled), end
+            yield _finished(pending, turn)
+        pending, pending_end = Statement("box", box.start(), end, (content.strip(),), spoiled), end
     if pending is not None:
-        yield pending
+        yield _finished(pending, turn)
+
+
+_BARE_BOX = re.compile(r"[0-9]{1,40}")
+
+
+def _finished(box: Statement, turn: str) -> Statement:
+    spoiled = box.spoiled or spoils_behind(turn[box.end : box.end + 160], numeric=any(map(str.isdigit, box.texts[0])))
+    return Statement("box", box.start, box.end, box.texts, spoiled)
 
 
 def _tagged(turn: str) -> Iterator[Statement]:
     """`<answer>18</answer>`; the closing tag may be missing at the end of the turn."""
-    for tag in _TAG.finditer(turn):
-        end = turn.find("</", tag.end(), tag.end() + MAX_EXPRESSION + 1)
-        text = turn[tag.end() : end] if end >= 0 else turn[tag.end() : tag.end() + MAX_EXPRESSION + 1]
-        text = _unboxed(text).strip().removeprefix("####").strip()
+    for count, tag in enumerate(_TAG.finditer(turn)):
+        if count > MAX_STATEMENTS:
+            return
+        closing = _CLOSING_TAG.search(turn, tag.end(), tag.end() + MAX_EXPRESSION + 10)
+        end = closing.start() if closing else min(len(turn), tag.end() + MAX_EXPRESSION + 1)
+        text = _unboxed(turn[tag.end() : end]).strip().removeprefix("####").strip()
+        spoiled = "a sign stands before it" if re.search(r"[-−+*/^]\Z", turn[: tag.start()]) else ""
         lead = _LEAD_OF_LINE.match(text)
-        yield Statement("tag", tag.start(), (text[lead.end() :].strip() if lead else text,))
+        texts = _readings(text[lead.end() :]) if lead else (text,)
+        yield Statement("tag", tag.start(), closing.end() if closing else end, texts, spoiled)
+
+
+_CLOSING_TAG = re.compile(r"</answer>", re.IGNORECASE)
 
 
 def _told(turn: str) -> Iterator[Statement]:
     """ "The answer is 18." """
-    for lead in _PROSE.finditer(turn):
-        if _on_marked_line(turn, lead.start()):
+    for count, lead in enumerate(_PROSE.finditer(turn)):
+        if count > MAX_STATEMENTS:
+            yield Statement("prose", 0, len(turn), ("0",), "there are more statements than any answer needs")
+            return
+        if _on_marked_line(turn, lead.start()) or _in_tag(turn, lead.start()):
             continue
         text = _line_from(turn, lead.end())
+        end = lead.end() + len(text)
         if not text.strip(" \t*_`:"):
             text = _next_line(turn, lead.end())
+            end += len(text) + 1
         text = _whole_display(turn, lead.end(), text)
         while (again := _LEAD_OF_LINE.match(text)) and again.end():  # "Final Answer: The final answer is 18."
             text = text[again.end() :]
@@ -252,14 +304,28 @@ def _told(turn: str) -> Iterator[Statement]:
             continue  # the box is a statement of its own
         if _CHECKED.search(turn, max(0, lead.start() - 16), lead.start()):
             continue  # "Let us check our answer: 2 * 21 = 42"
-        denied = _TAKEN_BACK.search(turn[max(0, lead.start() - 64) : lead.start()])
-        yield Statement("prose", lead.start(), _readings(text), "what stands before it denies it" if denied else "")
+        text = text.split("</", 1)[0]
+        is_label = _LABEL.match(lead.group()) is not None
+        denied = not is_label and denied_before(turn[max(0, lead.start() - 160) : lead.start()])
+        denied = denied or _OTHER.search(lead.group()) is not None
+        spoiled = "what stands before it denies it" if denied else ""
+        yield Statement("prose", lead.start(), end, _readings(text, exclaimed=True), spoiled)
     for heading in _ANSWER_HEADING.finditer(turn):
         text = _whole_display(turn, heading.end(), _next_line(turn, heading.end()))
         if _on_marked_line(turn, heading.start()) or "boxed" in text:
             continue
         if len(text) <= MAX_EXPRESSION and _STANDS_ALONE.fullmatch(in_ascii(text.strip())):
-            yield Statement("prose", heading.start(), (text.strip(),))
+            end = turn.find(text, heading.end()) + len(text)
+            yield Statement("prose", heading.start(), end, _readings(text))
+
+
+_LABEL = re.compile(r"[\s#*_>-]*(?:Final Answer|FINAL ANSWER|Final answer|Answer|ANSWER)[*_ ]*:")
+_OTHER = re.compile(r"\b(?:different|another|other|next|previous|wrong)\b", re.IGNORECASE)
+
+
+def _in_tag(turn: str, start: int) -> bool:
+    opening = turn.rfind("<answer>", max(0, start - MAX_EXPRESSION), start)
+    return opening >= 0 and turn.find("</", opening, start) < 0
 
 
 def _whole_display(turn: str, start: int, line: str) -> str:
@@ -279,34 +345,42 @@ def _bare(turn: str) -> Iterator[Statement]:
         return
     if "\n" in text and not re.fullmatch(r"(?:\\\[|\$\$)[^$]{1,500}(?:\\\]|\$\$)", text):
         return
-    start = turn.find(text[0])
+    start, end = turn.find(text[0]), len(turn.rstrip())
     formulas = list(_FORMULA.finditer(text))
     if len(formulas) == 1:
         before, behind = text[: formulas[0].start()], text[formulas[0].end() :]
         if not before.strip():
-            yield Statement("bare", start, _readings(text))
-        elif _SENTENCE.fullmatch(before) and re.fullmatch(r"[a-z ]{0,40}[.!]?", behind) and not _DOUBT.search(text):
+            yield Statement("bare", start, end, _readings(text))
+        elif _SENTENCE.fullmatch(before) and _SENTENCE_END.fullmatch(behind) and not _DOUBT.search(before):
             formula = next(part for part in formulas[0].groups() if part is not None)
-            yield Statement("bare", start, (formula.strip(),))
+            yield Statement("bare", start, end, (formula.strip(),))
     elif _STANDS_ALONE.fullmatch(in_ascii(text)):
-        yield Statement("bare", start, (text,))
+        yield Statement("bare", start, end, (text,))
 
 
-def _readings(text: str) -> tuple[str, ...]:
-    """The statement whole; without an explanation that follows, unless that takes the answer back; its formula."""
+def _readings(text: str, *, exclaimed: bool = False) -> tuple[str, ...]:
+    """The statement whole; without an explanation that follows, unless that takes the answer back; its formula.
+
+    Args:
+        exclaimed: whether an exclamation mark at the end is one, and no factorial.
+    """
     text = text.strip()
     readings = [text]
     cut = _EXPLANATION.search(text)
-    if cut is not None and not _RETRACTION.search(text, cut.start(), cut.end() + 120):
+    if cut is not None and not _RETRACTION.search(text, cut.start(), cut.end() + 240):
         readings.append(text[: cut.start()].strip())
+    if exclaimed and text.endswith("!"):
+        readings.append(text.rstrip("!"))
     said = _WHAT_IT_IS.match(text)
     if said is not None and not _DOUBT.search(text, 0, said.end()):
         readings.append(readings[-1][said.end() :])
     formula = _FORMULA.match(text)
-    if formula is not None and formula.end() < len(text) and not _DOUBT.search(text, formula.end()):
-        rest = text[formula.end() :]
-        if not any(character.isdigit() or character in "$\\=" for character in rest[:40]):
+    if formula is not None and formula.end() < len(text):
+        rest = readings[-1][formula.end() :]
+        if all(is_unit_word(word) for word in re.findall(r"[^\s.,!*_]+", rest)):
             readings.append(text[: formula.end()])
+        else:
+            readings.append(readings[-1].replace("$", " ").replace("\\(", " ").replace("\\)", " "))
     return tuple(readings)
 
 

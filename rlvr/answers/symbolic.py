@@ -11,10 +11,13 @@ from __future__ import annotations
 import logging
 import random
 import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import sympy
+from latex2sympy2_extended import latex2sympy, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
 from rlvr.answers.comparing import compare, equal_terms
@@ -24,28 +27,35 @@ from rlvr.answers.forms import Term, read_form, terms_of
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 _CONFIG = [LatexExtractionConfig()]
+# math-verify's own settings but for two: there, R and r are one symbol, and 2(3) is 2 + 3.
+_NORMALIZATION = replace(
+    _CONFIG[0].normalization_config, units=False
+)  # units are dropped already, m and s are not units
+_CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
+_PRODUCT = re.compile(r"((?<![_^a-zA-Z0-9\\])[0-9]+|\))(?=\()")
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]*)\.([0-9]+)(?![0-9])")
 _POINTS = (Fraction(1234567, 2345671), Fraction(2718281, 1618033), Fraction(987654, 345679))
 
 
 def equivalent(item: list[Any]) -> dict[str, Any]:
-    """Whether an answer means the same as the gold.
+    """Whether all of a turn's answers mean the same as the gold.
 
     Args:
-        item: [answer, gold, tolerance]; two texts that `read_form` reads, and a relative tolerance or None.
+        item: [answers, gold, tolerance]; texts that `read_form` reads, and a relative tolerance or None.
 
     Returns:
-        {"equal": whether, "how": a few words}
+        {"different": the first answer that does not, or None}
     """
-    answer_text, gold_text, tolerance = item
-    answer, gold = read_form(answer_text), read_form(gold_text)
-    if isinstance(answer, str) or isinstance(gold, str):
-        return {"equal": False, "how": "one of them has no form"}
-    found = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
-    if found is None:
-        found = _as_wholes(answer_text, gold_text)
-        return {"equal": found, "how": "by math-verify, as a whole"}
-    return {"equal": found, "how": "by algebra"}
+    answers, gold_text, tolerance = item
+    gold = read_form(gold_text)
+    for answer_text in answers:
+        answer = read_form(answer_text)
+        if isinstance(answer, str) or isinstance(gold, str):
+            return {"different": answer_text}
+        found = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
+        if not (_as_wholes(answer_text, gold_text) if found is None else found):
+            return {"different": answer_text}
+    return {"different": None}
 
 
 def readable(item: list[Any]) -> dict[str, Any]:
@@ -93,16 +103,18 @@ def _as_relation(term: Term) -> Term:
 
 def _parsed(text: str) -> Any:
     """The sympy object of a term, exact: decimals become fractions. None where there is none."""
+    if "'" in text or "\\prime" in text:
+        return None  # the grammar drops primes: f'(x) would be f(x)
     text = _DECIMAL.sub(_fraction, text).replace("*", "\\cdot ")
-    found = parse(f"${text}$", _CONFIG, fallback_mode="no_fallback", parsing_timeout=None)
-    if not found or isinstance(found[0], str):
-        return None
-    value = found[0]
+    text = _PRODUCT.sub(r"\1\\cdot ", text)  # 2(3) is no mixed number
     try:
-        value = value.doit()
-    except Exception:  # of the many that sympy has for "not this one": the object as it is will do
+        value = latex2sympy(normalize_latex(text, _NORMALIZATION), conversion_config=_CONVERSION)
+    except Exception:  # the grammar's own, and sympy's many: it is no mathematics
+        return None
+    try:
+        return value.doit()
+    except Exception:  # sympy can't: the object as it is will do
         return value
-    return value
 
 
 def _fraction(match: re.Match[str]) -> str:
@@ -141,25 +153,50 @@ def _is_zero(difference: sympy.Expr) -> bool:
 
 
 def _agree(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: float) -> bool | None:
-    """Whether two expressions have the same values at random points; None if they have none anywhere."""
+    """Whether two expressions have the same values at random points; None if they have none anywhere.
+
+    Points of all signs are tried, but only where all parts of both expressions are real: sqrt(x^2) is not x, while
+    log(x^2) is 2 log(x) wherever both exist.
+    """
     source = random.Random()
-    tried = 0
-    for _ in range(8 if symbols else 1):
-        point = {
-            symbol: sympy.Rational(source.randrange(10**6, 10**7), source.randrange(10**6, 10**7)) for symbol in symbols
-        }
+    agreed = 0
+    for attempt in range(16 if symbols else 1):
+        point = {symbol: _coordinate(source, positive=attempt < 4) for symbol in symbols}
+        if symbols and attempt >= 4 and not (_is_real_at(one, point) and _is_real_at(other, point)):
+            continue
         try:
             left, right = one.subs(point).evalf(digits), other.subs(point).evalf(digits)
         except Exception:  # no value here
             continue
         if not (left.is_number and right.is_number and left.is_finite and right.is_finite):
             continue
-        tried += 1
+        agreed += 1
         if abs(left - right) > sympy.Float(tolerance, digits) * max(abs(left), abs(right)):
             return False
-        if tried == 3:
-            return True
-    return True if tried else None
+        if agreed == 8:
+            break
+    return True if agreed else None
+
+
+def _coordinate(source: random.Random, *, positive: bool) -> sympy.Rational:
+    size = sympy.Rational(source.randrange(10**6, 10**8), source.randrange(10**6, 10**7))
+    return size if positive or source.random() < 0.4 else -size
+
+
+def _is_real_at(expression: Any, point: dict[Any, Any]) -> bool:
+    """Whether no root and no logarithm in it has a negative argument there."""
+    if expression.has(sympy.I):
+        return True
+    for part in sympy.preorder_traversal(expression):
+        if isinstance(part, sympy.log):
+            bound = part.args[0]
+        elif part.is_Pow and not (part.exp.is_Rational and part.exp.q == 1):
+            bound = part.base  # of odd roots too: sympy's cube root of -8 is complex
+        else:
+            continue
+        if not bound.subs(point).is_nonnegative:
+            return False
+    return True
 
 
 def _same_relation(one: Any, other: Any) -> bool:
@@ -192,7 +229,7 @@ def _warm_up() -> None:
         ("x < 3", r"(-\infty, 3)"), ("-x>-1", "x<1"), ("2x - y + 3 = 0", "y=2x+3"), (r"\log_2 8", "3"),
         (r"(2,12)", r"(2,12) \cup (12,102)"), (r"\frac{1+i}{2}", "0.5+0.5i"), (r"\pi/4", r"\frac{\pi}{4}"),
     ):  # fmt: skip
-        equivalent([answer, gold, None])
+        equivalent([[answer], gold, None])
 
 
 _warm_up()

@@ -36,12 +36,12 @@ _HEADER = re.compile(
     [ \t#>*_\[(<-]{0,16}
     (?:
         (?:(?:next|new|another|follow-?up|similar|practice|bonus|sample)[ \t]+)?
-        (?:question|problem|exercise|example|puzzle|riddle|prompt|instruction|user|human|q)
+        (?:question|problem|exercise|example|puzzle|riddle|prompt|instruction|user|human|task|(?-i:Q))
         (?:
-            [ \t]{0,4}(?:[#(]{0,2}[0-9]{1,5}[)]?|[ivx]{1,5})?[ \t*_\])>]{0,8}:        # "Question:", "**Problem 2**:"
+            [ \t]{0,4}(?:[#(]{0,2}[0-9]{1,5}[)]?|[ivx]{1,5})?[ \t*_\])>]{0,8}[:：]    # "Question:", "**Problem 2**:"
+          | [ \t](?:one|two|three|four|five|six)[ \t*_]{0,4}:                          # "Question two:"
           | [ \t]{0,4}[#(]{0,2}[0-9]{1,5}[*_\])]{0,4}[ \t]*(?:[.)]|$)                 # "Q2.", "Problem 3" and no more
-          | [*_\])>]{1,8}[ \t]*$                                                      # "**Question**", "[Question]"
-          | [ \t]*\Z                                                                  # cut off at the length limit
+          | [*_\])>]{0,8}[ \t]*$                                                      # "**Question**", "Problem"
         )
       | (?:here(?:'s|[ ]is)|now|let(?:'s|[ ]us))[ \t]+(?:try|solve|do|is)?[ \t]*
         (?:another|a[ ]new|the[ ]next|a[ ]similar)[ \t]+(?:problem|question|example|one)\b
@@ -49,9 +49,10 @@ _HEADER = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
-_MAY_BEGIN = frozenset(" \t#>*_[(<-qpeuhnafsbrilQPEUHNAFSBRIL")  # the first character of any header
+_MAY_BEGIN = frozenset(" \t#>*_[(<-qpeuhnafsbriltQPEUHNAFSBRILT")  # the first character of any header
 _TOKEN = re.compile(
-    r"<\|(?:im_end|im_start|endoftext|end_of_text|eot_id|start_header_id|end|user|system|assistant)\|>|</s>|\[INST\]",
+    r"<\|(?:im_end|im_start|endoftext|end_of_text|eot_id|eom_id|start_header_id|end|user|system|assistant)\|>|</s>"
+    r"|\[INST\]|<(?:end_of_turn|start_of_turn|eos)>|<｜(?:end▁of▁sentence|User|Assistant)｜>",
     re.IGNORECASE,
 )
 
@@ -82,12 +83,13 @@ def without_thinking(text: str) -> str:
     if "<" not in text:
         return text
     kept: list[str] = []
-    start, thinking, first_tag = 0, False, True
+    start, depth, first_tag = 0, 0, True
     for tag in _THINK_TAG.finditer(text):
         closes = tag.group(1) == "/"
-        if not thinking and not (closes and first_tag):
+        if depth == 0 and not (closes and first_tag):
             kept.append(text[start : tag.start()])
-        thinking, start, first_tag = not closes, tag.end(), False
-    if not thinking:
+        depth = max(0, depth - 1) if closes else depth + 1
+        start, first_tag = tag.end(), False
+    if depth == 0:
         kept.append(text[start:])
     return "\n".join(kept)  # a line break, so that no marker comes into being from the two sides of what was taken out

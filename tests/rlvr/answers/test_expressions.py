@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlvr.answers import check_answer, check_answers, gold_faults
 from rlvr.answers.danger import danger
 from rlvr.answers.spelling import canonical
-from tests.rlvr.answers.cases import BOMBS, NOT_STATED, RIGHT, STATED, WRONG
+from tests.rlvr.answers.cases import ATTACKS, BOMBS, NOT_STATED, RIGHT, STATED, USUAL, WRONG
 
 
 @pytest.mark.parametrize(("answer", "gold", "why"), RIGHT)
@@ -36,6 +36,36 @@ def test_expressions_are_found_in_every_notation(completion: str, gold: str, why
 def test_what_is_no_single_answer_is_wrong(completion: str, gold: str, why: str) -> None:
     verdict = check_answer(completion, gold)
     assert verdict.correct is False, (why, verdict)
+
+
+@pytest.mark.parametrize(("completion", "gold", "why"), ATTACKS)
+def test_what_a_policy_may_try_is_wrong(completion: str, gold: str, why: str) -> None:
+    verdict = check_answer(completion, gold)
+    assert verdict.correct is False, (why, verdict)
+
+
+@pytest.mark.parametrize(("completion", "gold"), USUAL)
+def test_what_models_usually_write_is_right(completion: str, gold: str) -> None:
+    verdict = check_answer(completion, gold)
+    assert verdict.correct is True, verdict
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        " ".join(f"\\boxed{{\\sqrt{{1764}}+\\sum_{{k=1}}^{{9999}}\\frac{{1}}{{k+{n}}}}}" for n in range(160)),
+        " ".join(f"\\boxed{{\\sqrt{{2}}+\\frac{{{n}}}{{7}}-\\frac{{{n}}}{{7}}}}" for n in range(40)),
+        "\\boxed{" * 12500, "The answer is " * 7000, "#### 1\n" * 20000, "<answer>1</answer>" * 5000,
+    ],
+    ids=["sums", "surds", "boxes", "sentences", "marks", "tags"],
+)  # fmt: skip
+def test_one_row_cannot_take_the_time_of_the_others(completion: str) -> None:
+    check_answer(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")  # the workers are there
+    start = time.monotonic()
+    verdicts = check_answers([completion, *[r"\boxed{\sqrt{12}}"] * 40], [r"\sqrt{2}", *[r"2\sqrt{3}"] * 40])
+    assert verdicts[0].correct is False
+    assert all(verdict.correct for verdict in verdicts[1:])
+    assert time.monotonic() - start < 6.0
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb[:24])

@@ -1,0 +1,263 @@
+"""What stands around a statement of an answer, and whether it leaves the answer as it is.
+
+A box is the answer only if nothing around it changes it: "-\\boxed{42}", "2 \\times \\boxed{42}", "not \\boxed{42}",
+"\\boxed{42} million" and "\\boxed{42}, or 41" do. There are more ways to change an answer than anybody can list: these
+functions know which signs may stand there, and every other spoils the statement. Words are the exception: sentences are
+too many to list, so the words next to the answer are checked against those that deny, hedge, report or reckon on.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Before
+
+_REACH = 96  # characters that are looked at on either side
+_OPENERS = re.compile(
+    r"(?:[\s#$*_`\"'“‘,;]|\\[(\[,;!$ ]|\\q?quad|\\displaystyle|\\(?:bf|large|Large)|\\begin\{[a-z*]{1,12}\})+\Z"
+)
+_SIGN_BEFORE = re.compile(
+    r"(?:(?<![<>≠])=|:|：|=>|->|→|⇒|⟹|∴|≡|&|—|\\\\"
+    r"|\\(?:implies|Rightarrow|Longrightarrow|rightarrow|to|therefore|equiv|in|approx|colon|iff|Leftrightarrow)"
+    r"|≈|\\(?:end)\{[a-z*]{1,12}\}|[.!)\]}|>])\Z"
+)
+_NOT_EQUAL = re.compile(r"(?:\\not\s?|\\neq?|\\ne|(?<![0-9)}])!|[<>≠])\s?=?\Z")
+_LINE_START = re.compile(r"[ \t]*(?:[-*+>•]|[0-9]{1,2}[.)]|\(?[a-z]\)|[ivx]{1,4}[.)])?[ \t]*\Z")
+_LAST_WORDS = re.compile(r"((?:[A-Za-z'’]{1,24}[ ]+){0,3}[A-Za-z'’]{1,24})\Z")
+_TEXT_AT_END = re.compile(r"\\(?:text|mbox|textbf|textrm|mathrm)\s?\{([^{}]{0,80})\}\Z")
+
+# Words that, right before an answer, deny it, hedge it, report it, or compute with it.
+_SPOILING = """
+not never cannot no nor neither without except unless if whether wrong incorrect false instead versus vs either
+minus plus times over negative than twice double triple half doubled halved squared cubed sqrt root
+almost nearly maybe perhaps possibly probably guess guessed says said say claims
+claimed claim thinks thought told wrote suggests suppose assume assuming imagine exceeds exceed under between below
+above beyond unlike excluding divided multiplied factorial log ln sin cos tan mod modulo isn't aren't wasn't don't
+doesn't didn't can't couldn't won't wouldn't shouldn't
+"""
+_SPOILING_WORDS = frozenset(_SPOILING.split())
+# "half of 42", but "a total of 42".
+_OF = """
+half third quarter twice double triple square cube root multiple factor power percent percentage opposite negative
+inverse reciprocal instead none fraction tenth fifth logarithm sine cosine successor predecessor most one
+"""
+_SPOILING_OF = frozenset(_OF.split())
+_SPOILING_BE = frozenset(("cannot", "not", "never", "might", "may", "could", "should"))
+
+
+def spoils_before(before: str) -> str:
+    """Why what stands on the line before a box or a tag makes it no answer; empty if it doesn't.
+
+    Args:
+        before: the text up to the answer.
+    """
+    line = before[before.rfind("\n") + 1 :][-_REACH:]
+    if line.endswith("\\") and not line.endswith("\\\\"):
+        line = line[:-1]  # "\\\\boxed": escaped once too often
+    opened = _OPENERS.sub("", line)
+    if re.search(r"[0-9][.,]?(?:\\\(|[$({\[])*\Z|\|\Z", line):
+        return "something stands before it that goes on with it"
+    if not opened.strip() or _LINE_START.fullmatch(opened) or _LINE_START.fullmatch(line):
+        # Nothing but a bullet, or nothing at all; a minus that touches the answer is no bullet.
+        return "a minus stands before it" if re.search(r"[-−+][$\\(\[ ]{0,3}\Z", line) and not _is_bullet(line) else ""
+    if _NOT_EQUAL.search(opened):
+        return "an inequality stands before it"
+    in_text = _TEXT_AT_END.search(opened)
+    if in_text:
+        opened = opened[: in_text.start()] + in_text[1].rstrip()
+        opened = _OPENERS.sub("", opened)
+        if not opened:
+            return ""
+    command = re.search(r"\\[a-zA-Z]+\Z", opened)
+    if command:
+        return "" if _SIGN_BEFORE.search(opened) else f"{command[0]} stands before it"
+    words = _LAST_WORDS.search(opened)
+    if words:
+        # "1\frac14, or \boxed{1.25}" says the same again, "41 or \boxed{42}" does not decide.
+        comma = re.search(r",[\s$]{0,4}or\Z", opened, re.IGNORECASE) is not None
+        return _spoiling_words(words[1].lower().replace("’", "'").split(), comma)
+    if opened.endswith(")"):
+        inside = opened[opened.rfind("(") + 1 : -1]
+        return "" if re.search(r"[a-z]{2}", inside) else "a factor stands before it"
+    if opened.endswith("}") and not re.search(r"\\end\{[a-z*]{1,12}\}\Z", opened):
+        return "a factor stands before it"
+    if opened.endswith("|"):
+        return "" if line.lstrip().startswith("|") else "a bar stands before it"
+    if opened.endswith(">") and not opened.endswith(("=>", "->")):
+        return "" if re.search(r"<[a-z/][^<>]{0,40}>\Z", opened) else "an inequality stands before it"
+    if opened.endswith("."):
+        return "a digit stands before it" if re.search(r"[0-9]\.\Z", line) else ""
+    if _SIGN_BEFORE.search(opened):
+        return ""
+    last = opened[-1]
+    if last in "({[":
+        return "" if last == "(" and re.search(r"(?:\A|[\sA-Za-z])\s\(\Z", opened) else "a bracket stands before it"
+    if ord(last) > 127 and unicodedata.category(last) not in ("Sm", "Nd", "No", "Nl", "Pd", "Cf", "Sc"):
+        return ""  # a letter of another script, a symbol
+    return "something stands before it that changes it"
+
+
+def _is_bullet(line: str) -> bool:
+    return re.match(r"[ \t]*[-+*][ \t]", line) is not None and re.search(r"[-−+][$\\(\[ ]{0,3}\Z", line[2:]) is None
+
+
+def _spoiling_words(words: list[str], comma: bool) -> str:
+    last = words[-1]
+    before = words[-2] if len(words) > 1 else ""
+    if last == "or" and not comma:
+        return "another candidate stands before it"
+    if last in _SPOILING_WORDS or (len(last) == 1 and last not in "ais"):
+        return f"'{last}' stands before it"
+    if last == "of" and before in _SPOILING_OF:
+        return f"'{before} of' stands before it"
+    if last in ("be", "equal", "exactly", "the", "a", "an", "to", "that", "is", "necessarily", "answer"):
+        denied = next((word for word in words[:-1] if word in _SPOILING_BE or word.endswith("n't")), "")
+        if denied:
+            return f"'{denied} … {last}' stands before it"
+        if last in ("is", "the") and before in ("half", "twice", "double"):
+            return f"'{before}' stands before it"
+    return ""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Behind
+
+_CLOSERS = re.compile(r"(?:[$*_`}]|\\[)\],;! ]|\\q?quad|\\end\{[a-z*]{1,12}\}|\\hspace\{[^{}]{0,12}\}|[ \t])*")
+_MATHS_BEHIND = re.compile(
+    r"\\(?:text|mbox|textbf|textrm|mathrm|textnormal)\s?\{(?P<words>[^{}]{0,60})\}(?:\s?\^\{?[23]\}?)?"
+    r"|\^\s?\{?\s?\\(?:circ|degree)\s?\}?|\\degree|\\?%|°|\\approx[^\n]*|≈[^\n]*|\\(?:pmod|bmod|mod)\s?\{?[^\n]*|\\\\|&"
+    r"|\\(?:tag|label|blacksquare|square|qed|qquad)(?:\{[^{}]{0,20}\})?|[€£¢]|□|■|✓|✅"
+)
+_STOP = re.compile(r"[.,;:!)\"'”’\]|](?![0-9])|[—–-](?=\s)")
+_ANOTHER = re.compile(
+    r"[\s$\\(*]{0,8}(?:or|and|to|vs|versus|nor|but)\b[\s$\\(*]{0,8}(?:\\boxed|\\?\$?[-−]?[0-9(\\]|[a-z]{1,2}\b)"
+)
+
+
+def spoils_behind(behind: str, *, numeric: bool = True) -> str:
+    """Why what stands on the line behind a box makes it no answer; empty if it doesn't.
+
+    Args:
+        behind: the text from the answer's end.
+        numeric: whether the answer has digits, so that a number beside it would go on with it.
+    """
+    end = behind.find("\n", 0, _REACH)
+    line = behind[: end if end >= 0 else _REACH]
+    at = _CLOSERS.match(line).end()  # type: ignore[union-attr]  # it matches the empty string
+    for _ in range(4):
+        if at >= len(line):
+            return ""
+        maths = _MATHS_BEHIND.match(line, at)
+        if not maths or maths.end() == at:
+            break
+        if maths["words"] is not None and _spoiling_behind(maths["words"]):
+            return f"'{maths['words'].strip()}' stands behind it"
+        at = _CLOSERS.match(line, maths.end()).end()  # type: ignore[union-attr]
+    if at >= len(line):
+        return ""
+    rest = line[at:]
+    if _ANOTHER.match(rest):
+        return "another candidate stands behind it"
+    stop = _STOP.match(rest)
+    if stop:
+        return _spoils_after_stop(rest[0], rest[stop.end() :])
+    apart = at > 0 and line[at - 1] in " \t$})]*_`"
+    if re.match(r"[A-Za-z(]", rest) and (apart or rest[0] == "("):
+        return f"'{rest[:24].strip()}' stands behind it" if _spoiling_behind(rest) else ""
+    if rest[0] == "<" or rest[:2] in ("\\)", "\\]") or not numeric:
+        return ""  # a tag of markup, an end of mathematics
+    if re.match(r"=\s?\\?[$]?[-0-9.,/{}\\a-z]{1,40}\s?[$.)\]\\]{0,4}\Z", rest):
+        return ""  # "\boxed{\frac12} = 0.5": another spelling, which is not read
+    if ord(rest[0]) > 127 and unicodedata.category(rest[0]) in ("Lo", "So", "Po"):
+        return ""
+    return "something stands behind it that changes it"
+
+
+def _spoils_after_stop(stop: str, rest: str) -> str:
+    if stop in ",;" and re.match(r"[\s$\\(*]{0,8}[-−]?\\?[0-9]", rest):
+        return "another candidate stands behind it"
+    if re.match(r"[\s$\\(*]{0,6}(?:not|no|but not|wrong|false|maybe|perhaps)\b", rest, re.IGNORECASE):
+        return "what stands behind it takes it back"
+    if re.match(r"[\s$\\(*]{0,6}or\b(?=.)(?![\s$\\(]{0,8}boxed)", rest, re.IGNORECASE):
+        return "another candidate stands behind it"
+    return ""
+
+
+# Words that, right behind an answer, make it another number or take it back.
+_CHANGING = re.compile(
+    r"\s*\(?\s*(?:thousand|million|billion|trillion|hundred|dozen|lakh|crore|gross|score|bn|mn|k|squared|cubed|factorial"
+    r"|mod|modulo|base|in (?:binary|base|hex)|plus|minus|times (?=[a-z0-9])|divided|multiplied|over|point(?!s)|and a"
+    r"|halves|thirds|fourths|quarters|fifths|sixths|sevenths|eighths|ninths|tenths|[a-z]{3,12}dths|or(?=\s*\S)|not|nor"
+    r"|never|to the power|raised)s?\b(?!-)",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"\s*\(?(?:[A-Za-z]{1,16}\s){0,2}?"
+    r"(?:(?:is|are|was|were|be|seems?|looks?|does|do|did|can|could|must|has|would)"
+    r"(?:\s(?:also|just|clearly|obviously|definitely|a|the))?\s?"
+    r"(?:not|n['’]t|wrong|incorrect|false|impossible|too|never|mistaken|mistake|untrue|lie|guess)\b"
+    r"|cannot\b|fails\b|wrong\b|incorrect\b|false\b)",
+    re.IGNORECASE,
+)
+
+
+def _spoiling_behind(words: str) -> bool:
+    """Whether words behind an answer change or deny it; most go on with the sentence, or say of what it is."""
+    text = words.strip(" ()")
+    if not re.search(r"[A-Za-z]", text):
+        return bool(text)  # \text{ + 2}
+    return bool(re.search(r"\A[^A-Za-z(]*[0-9+*/=^<>-]", text) or _CHANGING.match(text) or _DENIED.match(text))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sentences
+
+_SENTENCE_START = re.compile(r"[.!?:;\n](?=[\s*_]|\Z)|\n")
+_MAY_PRECEDE = re.compile(
+    r"(?:[\s*_#>`(\"'-]|[0-9]{1,2}[.)]|\b(?:so|thus|therefore|hence|then|and|now|finally|in conclusion|overall|in total"
+    r"|as a result|consequently|that|we|i|you|can|see|say|find|conclude|know|get|have|obtain|believe|which|this|it"
+    r"|means|gives|shows|follows|implies|tells|us|here|because|since|of course|clearly|also|is|okay|ok|well"
+    r"|the|my|our|final|correct|your)\b,?)*",
+    re.IGNORECASE,
+)
+_DENYING = re.compile(
+    r"\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|previous|doubt|impossible|not|never|"
+    r"cannot|no|nobody|twice|half|double|triple|square|digits?|opposite|negative|disagree|deny|says?|said|claims?|claimed"
+    r"|told|guess(?:es|ed)?|wonder|question|different|another|other|next|imagine|maybe|perhaps)\b|n['’]t\b",
+    re.IGNORECASE,
+)
+
+
+def denied_before(before: str) -> bool:
+    """Whether the sentence that leads up to "the answer is" denies, doubts, reports or alters what follows.
+
+    Args:
+        before: the text up to these words.
+    """
+    window = before[-160:]
+    starts = [match.end() for match in _SENTENCE_START.finditer(window)]
+    sentence = window[starts[-1] if starts else 0 :]
+    if _MAY_PRECEDE.fullmatch(sentence):
+        return False
+    ended = sentence.rstrip().endswith((",", ";", ")", "—", "-", "=", "$", "]", "}", "*", "|", ">"))
+    return not ended or _DENYING.search(sentence[-80:]) is not None
+
+
+_AFTERTHOUGHT = re.compile(
+    r"(?:\A|[\s.!*(])(?:wait|actually|correction|sorry|oops|hmm|scratch that|on second thou?ght"
+    r"|i (?:made|have made|think i made) (?:a|an|some) (?:\w{1,12} )?(?:mistakes?|errors?)"
+    r"|th(?:at|is) (?:is|was|seems|'s) (?:\w{1,12} )?(?:wrong|incorrect|not right|false|mistaken)"
+    r"|let me (?:re-?do|re-?check|re-?calculate|re-?compute|re-?consider|correct|fix|try again))\b",
+    re.IGNORECASE,
+)
+
+
+def taken_back_later(behind: str) -> bool:
+    """Whether the model, behind its last statement, says that it was wrong or starts over.
+
+    Args:
+        behind: the turn's text from that statement's end.
+    """
+    return _AFTERTHOUGHT.search(behind) is not None
