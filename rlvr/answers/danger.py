@@ -52,7 +52,7 @@ def danger(text: str) -> str | None:
             known = not VARIABLE.search(text)
             if len(match[2]) > 1 or (match[1].isdigit() and int(match[1]) > 200) or (known and not match[1].isdigit()):
                 return "it has a factorial that is too large"
-    if ("binom" in text or "choose" in text) and _HUGE.search(text):
+    if ("binom" in text or "choose" in text) and (_HUGE.search(text) or re.search(r"[0-9]\s?\^", text)):
         return "it has a binomial that is too large"
     if "gamma" in text.lower() and _HUGE.search(text):
         return "it has a gamma function that is too large"

@@ -177,18 +177,21 @@ def test_no_jumble_of_signs_raises(text: str, gold: str) -> None:
 
 
 FRAGMENTS = [
-    "a^", "^", "(", "{", "\\frac", "\\sqrt", "a=", "x,", "1,", "1.", "\\text{a}", "$a$", "$", "\\(", "\\[", "a b ", "and ",
-    "or ", "-", "- ", "not ", "answer is ", "1/", "\\pm", "x_{1}", "|", "!", "\\\\", "&", "\\left(", "a+", "1 ", "1 000 ",
-    "...", "=", "> ", "\\cup", "[0,1]", "½", "x^{", "_", "'", "*", "\\%", "~", "The is ", "\\quad", "= ", "a:", "no ",
-    "so the ", "I ", "is a ", ". A", "; a ", "\\text{ and }", "</", "\\boxed{1} and ", "a^b=", "(a,", "1e", "#",
+    "a^", "^", "(", "{", "\\frac", "\\sqrt", "a=", "x,", "1,", "1.", "\\text{a}", "$a$", "$", "\\(", "\\[", "a b ",
+    "and ", "or ", "-", "- ", "not ", "answer is ", "1/", "\\pm", "x_{1}", "|", "!", "\\\\", "&", "\\left(", "a+",
+    "1 ", "1 000 ", "...", "=", "> ", "\\cup", "[0,1]", "½", "x^{", "_", "'", "*", "\\%", "~", "The is ", "\\quad",
+    "= ", "a:", "no ", "so the ", "I ", "is a ", ". A", "; a ", "\\text{ and }", "</", "\\boxed{1} and ", "a^b=",
+    "(a,", "1e", "#",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fragment", FRAGMENTS)
 def test_no_pattern_backtracks_without_end(fragment: str) -> None:
     text = (fragment * 500)[:490]
-    forms = ("\\boxed{%s}", "#### %s", "The answer is %s", "%s", "<answer>%s</answer>", "%s\\boxed{42}", "\\boxed{42}%s",
-             "%s the answer is 42", "\\boxed{42} %s \\boxed{41}")  # fmt: skip
+    forms = (
+        "\\boxed{%s}", "#### %s", "The answer is %s", "%s", "<answer>%s</answer>", "%s\\boxed{42}", "\\boxed{42}%s",
+        "%s the answer is 42", "\\boxed{42} %s \\boxed{41}",
+    )  # fmt: skip
     for form in forms:
         for tail in ("", "!", "?\x00"):
             start = time.process_time()
