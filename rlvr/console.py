@@ -84,3 +84,20 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def bold(text: str) -> str:
+    return _painted(text, "1")
+
+
+def dim(text: str) -> str:
+    return _painted(text, "2")
+
+
+def red(text: str) -> str:
+    return _painted(text, "31")
+
+
+def _painted(text: str, code: str) -> str:
+    """The text in a colour, on a terminal whose user wants some (https://no-color.org)."""
+    return f"\x1b[{code}m{text}\x1b[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text

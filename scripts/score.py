@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
 # At most a screenful: directions in which two rewards disagree, rows quoted of each, characters quoted of a row.
 MOST_DISAGREEMENTS, MOST_QUOTED, QUOTED = 6, 3, 72
 MOST_STEPS = 10
-# Lines of an explanation, characters of one, and characters of a column's value.
-MOST_LINES, MOST_LINE, MOST_VALUE = 40, 300, 300
+MOST_MESSAGE = 300  # characters of what a reward raised
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -155,7 +153,7 @@ def _heading(file: str, recipe: Recipe, source: Source) -> str:
     steps = sorted({row["step"] for row in rows}) if all(isinstance(row.get("step"), int) for row in rows) else []
     of_steps = f" of step {steps[0]}" if len(steps) == 1 else f" of {len(steps)} steps" if steps else ""
     name = "standard input" if file == "-" else file
-    return _bold(f"{name}: {len(rows):,} completion{'s' * (len(rows) != 1)}{of_steps}, rewards of {recipe.path}")
+    return console.bold(f"{name}: {len(rows):,} completion{'s' * (len(rows) != 1)}{of_steps}, rewards of {recipe.path}")
 
 
 def _figures(scores: Scores) -> str:
@@ -208,7 +206,7 @@ def _recorded(recorded: Sequence[Recorded]) -> list[str]:
             first = ", ".join(str(number) for number in one.differing[:5])
             more = ", …" if len(one.differing) > 5 else ""
             differ = f"{len(one.differing):,} of {one.compared:,} rows differ (row {first}{more})"
-            lines.append(_red(f"{one.name} in the file is not what is said now: {differ}"))
+            lines.append(console.red(f"{one.name} in the file is not what is said now: {differ}"))
     same = [one.name for one in recorded if not one.differing]
     if same:
         rows = max(one.compared for one in recorded if not one.differing)
@@ -230,7 +228,7 @@ def _groups(groups: Groups, rows: int) -> str:
 def _disagreements(found: Sequence[Disagreement], rows: Sequence[Row]) -> str:
     if not found:
         return "  No two rewards disagree on which rows deserve anything."
-    lines = [_bold("Rows on which two rewards disagree (positive, or not)")]
+    lines = [console.bold("Rows on which two rewards disagree (positive, or not)")]
     for one in found[:MOST_DISAGREEMENTS]:
         lines.append(f"  {one.yes} yes, {one.no} no: {len(one.rows):,} row{'s' * (len(one.rows) != 1)}")
         quoted: dict[str, int] = {}  # what says the same is quoted once
@@ -251,7 +249,9 @@ def _quoted(row: Row) -> str:
     from rlvr.scoring import turn_of
 
     own = turn_of(row["completion"]).own.strip()
-    return one_line(own, QUOTED, end=True) if own else _dim(f"(no own turn) {one_line(as_text(row['completion']), 50)}")
+    if own:
+        return one_line(own, QUOTED, end=True)
+    return console.dim(f"(no own turn) {one_line(as_text(row['completion']), 50)}")
 
 
 def _complain(failures: Sequence[tuple[Reward, int, str]]) -> int:
@@ -263,7 +263,7 @@ def _complain(failures: Sequence[tuple[Reward, int, str]]) -> int:
         first = min(rows)
         more = f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
         console.complain(
-            f"The reward {name} failed on row {first}{more}: {one_line(rows[first], MOST_LINE)}. "
+            f"The reward {name} failed on row {first}{more}: {one_line(rows[first], MOST_MESSAGE)}. "
             "A training run would stop there."
         )
     return 2 if failures else 0
@@ -284,7 +284,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: int) -> int:
     """Prints what one row got, and why, step by step; 2 where a reward raised on it."""
-    from rlvr import scoring
+    from rlvr import explaining, scoring
     from rlvr.completions import fill_columns, read_completions
     from rlvr.plugins import load_rewards, load_task
 
@@ -303,112 +303,17 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
 
     row = rows[place]
     step = f" (step {row['step']})" if isinstance(row.get("step"), int) else ""
-    console.say(_bold(f"row {number} of {'standard input' if file == '-' else file}{step}"))
-    for title, lines in (*_texts(row), ("columns", _columns(row, rewards, in_file))):
-        console.say(f"\n{_bold(title)}")
+    console.say(console.bold(f"row {number} of {'standard input' if file == '-' else file}{step}"))
+    for title, lines in (*explaining.texts(row), ("columns", explaining.columns(row, rewards, in_file))):
+        console.say(f"\n{console.bold(title)}")
         for line in lines:
             console.say(f"  {line}")
-    console.say(f"\n{_bold('rewards')}")
-    for line in _verdicts(row, place, scores, differing):
+    console.say(f"\n{console.bold('rewards')}")
+    for line in explaining.verdicts(row, place, scores, differing):
         console.say(f"  {line}")
     return _complain(
         [(reward, number, said[place]) for reward, said in zip(rewards, scores.raised, strict=True) if place in said]
     )
-
-
-def _texts(row: Row) -> list[tuple[str, list[str]]]:
-    from rlvr.completions import as_text, one_line
-    from rlvr.samples import MOST_COMPLETION, MOST_PROMPT
-    from rlvr.scoring import turn_of
-
-    prompt = row.get("prompt") or row.get("question")
-    turn = turn_of(row["completion"])
-    found = []
-    if prompt:
-        found.append(("prompt", _quote(as_text(prompt), MOST_PROMPT)))
-    completion = row["completion"] if isinstance(row["completion"], str) else as_text(row["completion"])
-    found.append((f"completion, {len(turn.text or completion):,} characters", _quote(completion, MOST_COMPLETION)))
-    lines = []
-    if turn.thinking:
-        lines.append(f"{turn.thinking:,} characters of thinking are left out")
-    if turn.rest:
-        at = one_line(turn.rest, QUOTED)
-        lines.append(f"cut after {len(turn.own):,} characters, {len(turn.rest):,} before the end, at: {at}")
-    if not turn.own.strip():
-        lines.append("nothing is left of it")
-    elif not lines:
-        lines.append("all of it")
-    elif len(turn.own) < len(turn.text):
-        lines += _quote(turn.own.strip("\n"), MOST_COMPLETION)
-    found.append(("the model's own turn", lines))
-    return found
-
-
-def _quote(text: str, most: int) -> list[str]:
-    """The text as it stands, marked line by line, so that none of it can be taken for a line of ours."""
-    from rlvr.completions import visible
-    from rlvr.samples import shortened
-
-    return [f"{_dim('│')} {line}" for line in visible(shortened(text, most)).split("\n")]
-
-
-def _columns(row: Row, rewards: Sequence[Reward], in_file: set[str]) -> list[str]:
-    """The columns that rewards ask for, with a mark on those that were looked up."""
-    from rlvr.completions import as_text, one_line
-
-    asked = {name for reward in rewards for name in reward.columns} | (row.keys() - in_file)
-    names = sorted(name for name in asked - {"prompt", "completion"} if name in row)
-    width = max((len(name) for name in names), default=0)
-    lines = []
-    for name in names:
-        mark = "" if name in in_file or row[name] is None else _dim("   (from the task, by the prompt)")
-        lines.append(f"{name:<{width}}   {one_line(as_text(row[name]), MOST_VALUE)}{mark}")
-    return lines or ["no reward asks for any"]
-
-
-def _verdicts(row: Row, place: int, scores: Scores, differing: set[str]) -> list[str]:
-    """For each reward its value, weight, gate and explanation; then the total."""
-    from rlvr import scoring
-    from rlvr.completions import one_line
-
-    rewards, values, settled = scores.rewards, scores.values[place], scores.settled[place]
-    width = max(len(reward.label) for reward in rewards)
-    lines = []
-    for reward, value, counted in zip(rewards, values, settled, strict=True):
-        effect = f"x {reward.weight:g}"
-        if reward.gate is not None:
-            gate = next(other for other in range(len(rewards)) if rewards[other].name == reward.gate)
-            gate_value = values[gate]
-            shut = gate_value is None or gate_value <= 0
-            effect += f", gate {rewards[gate].label} {'shut: counts as 0' if shut else 'open'}"
-        lines.append(f"{reward.label:<{width}}   {_value(value)}   {_dim(effect)}")
-        said = scoring.explanation(row, reward, rewards)
-        lines += [f"    {one_line(line, MOST_LINE)}" for line in said.lines[:MOST_LINES]]
-        if len(said.lines) > MOST_LINES:
-            lines.append(f"    and {len(said.lines) - MOST_LINES:,} lines more")
-        if said.fault:
-            lines.append(_red(f"    {one_line(said.fault, MOST_LINE)}"))
-        for name in scoring.recorded_names(reward):
-            if name in differing:
-                lines.append(
-                    _red(f"    the file has {name} = {row[name]} (gates and masks applied), now it is {counted}")
-                )
-    total = scores.totals[place]
-    if total is None:
-        lines.append(f"{'total':<{width}}   none: a reward could not say, so the row is left out of the update")
-    else:
-        terms = zip(settled, rewards, strict=True)
-        sum_of = " + ".join(f"{reward.weight:g} x {counted:g}" for counted, reward in terms if counted is not None)
-        lines.append(_bold(f"{'total':<{width}}   {total:g}") + f" = {sum_of}")
-    if "correct" in differing:
-        lines.append(_red(f"the file has correct = {row['correct']}, which is not what is said now"))
-    return lines
-
-
-def _value(value: float | None) -> str:
-    if value is None:
-        return "none"
-    return f"{value:.4g}".ljust(4)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -419,26 +324,9 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _painted(text: str, code: str) -> str:
-    """The text in a colour, on a terminal whose user wants some (https://no-color.org)."""
-    return f"\x1b[{code}m{text}\x1b[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
-
-
-def _bold(text: str) -> str:
-    return _painted(text, "1")
-
-
-def _dim(text: str) -> str:
-    return _painted(text, "2")
-
-
-def _red(text: str) -> str:
-    return _painted(text, "31")
-
-
 def _with_dim_rule(table: str) -> str:
     header, rule, *rest = table.split("\n")
-    return "\n".join([header, _dim(rule), *rest])
+    return "\n".join([header, console.dim(rule), *rest])
 
 
 if __name__ == "__main__":
