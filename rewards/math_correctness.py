@@ -37,11 +37,22 @@ def math_correctness(
             because they ran into the deadline, and math_correctness/unscored, the share that got None.
 
     Returns:
-        1.0 or 0.0 for each completion; None where the gold can't be read or the workers failed.
+        1.0 or 0.0 for each completion; None where the gold can't be read (or is None), or the workers failed.
 
     Raises:
-        InputError: the lists differ in length, or an option is out of its range.
+        InputError: the lists differ in length, a gold is no text, or an option is out of its range.
     """
+    if len(final_answer) != len(completions):
+        raise InputError(
+            f"Reward math_correctness: {len(completions)} completions, but {len(final_answer)} entries in the column "
+            "final_answer. Give one for each completion."
+        )
+    for row, gold in enumerate(final_answer):
+        if gold is not None and not isinstance(gold, str):
+            raise InputError(
+                f"Reward math_correctness, column final_answer, row {row}: {gold!r} is {type(gold).__name__}, but "
+                "should be text. Write str(…) where the data is read."
+            )
     try:
         verdicts = check_answers(
             completions, final_answer, prose=prose, tolerance=tolerance, deadline_s=deadline_s, budget_s=budget_s

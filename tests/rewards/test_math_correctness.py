@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rewards.math_correctness import math_correctness
+from rlvr.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,51 @@ def test_takes_what_the_trainer_adds() -> None:
 def test_prose_counts_unless_switched_off() -> None:
     assert math_correctness([""], ["The answer is 42."], final_answer=["42"]) == [1.0]
     assert math_correctness([""], ["The answer is 42."], final_answer=["42"], prose=False) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("completions", "golds", "words", "why"),
+    [
+        (["#### 1", "#### 2"], ["1"], ["2 completions", "1 entries", "final_answer"], "lists of unequal length"),
+        (["#### 1", "#### 2"], ["1", 2], ["row 1", "final_answer", "int"], "a number in place of text"),
+        (["#### 1"], [float("nan")], ["row 0", "float"], "not a number"),
+        (["#### 1"], [["1"]], ["row 0", "list"], "a list"),
+    ],
+)
+def test_a_callers_mistake_is_named(completions: list, golds: list, words: list[str], why: str) -> None:
+    with pytest.raises(InputError) as error:
+        math_correctness([""] * len(completions), completions, final_answer=golds)
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+@pytest.mark.parametrize("options", [{"tolerance": 2.0}, {"tolerance": -0.1}, {"deadline_s": 0.0}], ids=str)
+def test_an_option_out_of_range_is_refused(options: dict) -> None:
+    with pytest.raises(InputError, match="should be"):
+        math_correctness([""], ["#### 1"], final_answer=["1"], **options)
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [None, "", [], 7, b"#### 1", ["#### 1"], [{"role": "assistant"}], "x" * 200_000, "#### nan", "#### inf", "\x00",
+     "\ud800", float("nan")],
+    ids=lambda completion: repr(completion)[:20],
+)  # fmt: skip
+def test_what_a_model_does_wrong_is_wrong_and_no_error(completion: object) -> None:
+    assert math_correctness([""] * 2, [completion, "#### 1"], final_answer=["1", "1"]) == [0.0, 1.0]
+
+
+def test_rows_without_a_gold_are_masked() -> None:
+    assert math_correctness([""] * 2, ["#### 1"] * 2, final_answer=[None, "1"]) == [None, 1.0]  # type: ignore[list-item]
+
+
+def test_a_tolerance_is_relative() -> None:
+    completions = ["#### 3.14", "#### 3.2", r"\boxed{\pi}"]
+    assert math_correctness([""] * 3, completions, final_answer=["3.1416"] * 3, tolerance=0.01) == [1.0, 0.0, 1.0]
+    assert math_correctness([""] * 3, completions, final_answer=["3.1416"] * 3) == [0.0, 0.0, 0.0]
+
+
+def test_the_share_that_ran_into_the_deadline_is_logged() -> None:
+    logged: dict[str, float] = {}
+    golds = ["forty-two", "1"]
+    math_correctness([""] * 2, ["#### 1"] * 2, final_answer=golds, log_metric=logged.__setitem__)
+    assert logged == {"math_correctness/timed_out": 0.0, "math_correctness/unscored": 0.5}
