@@ -248,7 +248,8 @@ def _judge(statement: Statement, gold: Gold, tolerance: float | None) -> tuple[b
     if whole == gold.written:
         return True, whole
     if gold.is_words and len(gold.form.text) == 1 and (choice := _CHOSEN.match(whole)):  # type: ignore[union-attr]
-        return (choice[1] or choice[2]) == gold.form.text, whole  # type: ignore[union-attr]
+        several = _OTHER_CHOICE.search(whole, choice.end())
+        return not several and (choice[1] or choice[2]) == gold.form.text, whole  # type: ignore[union-attr]
     for text in statement.texts:
         number = read_number(text)
         if number is not None and not (gold.form.name and "=" in text):
@@ -278,7 +279,11 @@ def _judge(statement: Statement, gold: Gold, tolerance: float | None) -> tuple[b
 
 
 # "(C) 42", "C) Paris", "option C": the letter is the answer where the gold is one.
-_CHOSEN = re.compile(r"(?:\\text\{|[\s*_$])*(?:\(?([A-Z])[).:][*_]*[\s}]|(?:[Oo]ption|[Cc]hoice) \(?([A-Z])\b)")
+_CHOSEN = re.compile(
+    r"(?:\\(?:text|textbf|textrm|mathrm|mathbf)\s?\{|[\s*_$])*"
+    r"(?:\(?([A-Z])[).:][*_]*(?:[\s}]|\\[ ,;!]|\\quad)|(?:[Oo]ption|[Cc]hoice) \(?([A-Z])\b)"
+)
+_OTHER_CHOICE = re.compile(r"\([A-Z]\)|(?<![A-Za-z])[A-Z][).:](?![A-Za-z0-9])|\b(?:or|not|wrong|incorrect)\b")
 
 
 def _claims(form: Form, gold: Gold) -> bool:

@@ -42,10 +42,27 @@ def equal_terms(answer: Term, gold: Term) -> bool | None:
         letters = set(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z]", answer.text + " " + gold.text))
         if not letters <= {"i", "e"} and not ITERATED.search(answer.text + " " + gold.text):
             return False
+    if kinds == {"relation"} and is_bound(gold) and not is_bound(answer) and _TO_BE_SOLVED.search(answer.text):
+        return False
     if "relation" in kinds and len(kinds) == 2:
         # "y = 2x + 3" has a name and is a relation all the same.
         return None if answer.name or gold.name else False
     return None
+
+
+_RELATION_SIGN = re.compile(r"\\leq|\\geq|\\neq|<|>")
+_TO_BE_SOLVED = re.compile(r"[\^|(]|\\(?:sqrt|frac|log|ln)(?![a-z])")
+
+
+def is_bound(term: Term) -> bool:
+    """Whether this is x < a, a < x < b and the like: an unknown alone between bounds, and nothing to be solved."""
+    if term.kind != "relation":
+        return False
+    sides = [side.strip() for side in _RELATION_SIGN.split(term.text)]
+    unknowns = [place for place, side in enumerate(sides) if VARIABLE.search(side)]
+    if len(unknowns) != 1 or not re.fullmatch(r"[a-zA-Z](?:_[a-zA-Z0-9])?|\\[a-z]{2,8}", sides[unknowns[0]]):
+        return False
+    return len(sides) == 2 or (len(sides) == 3 and unknowns[0] == 1)
 
 
 def compare(answer: Form, gold: Form, equal: Equal = equal_terms) -> bool | None:
@@ -70,7 +87,7 @@ def compare(answer: Form, gold: Form, equal: Equal = equal_terms) -> bool | None
     if term.kind == "math" and group.kind == "matrix":
         return None  # a sum of matrices
     # -2 <= x <= 7 and [-2, 7] are the same set; so may be x > 3 and a union.
-    return None if term.kind == "relation" and group.kind in ("tuple", "union", "set") else False
+    return None if is_bound(term) and group.kind in ("tuple", "union") else False
 
 
 def _same_name(one: str, other: str) -> bool:
@@ -96,7 +113,7 @@ def _compare_groups(answer: Group, gold: Group, equal: Equal) -> bool | None:
     if kinds == ("union", "union"):
         found = _any_order(answer.items, gold.items, equal)
         return found if found else None  # (0, 2) is (0, 1] and (1, 2) too
-    if "union" in kinds:
+    if set(kinds) == {"union", "tuple"}:
         return None
     if set(kinds) <= {"list", "set"}:
         if kinds != ("set", "set") and all(item.name for item in (*answer.items, *gold.items)):

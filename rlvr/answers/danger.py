@@ -17,7 +17,11 @@ _FACTORIAL = re.compile(r"([0-9]{1,20}|[)}\]a-zA-Z])\s?(!+)")
 _LONG_NUMBER = re.compile(r"[0-9]{120}")
 _POWER_OF = re.compile(r"\^\s?(?:\{\s?-?\s?([0-9]{1,40})\s?\}|([0-9]{1,40}))")
 _HUGE = re.compile(r"[0-9]{5}")
-ITERATED = re.compile(r"\\(?:sum|prod|int|iint|oint|lim|limsup|liminf|bigcup|bigcap|uparrow)(?![a-zA-Z])")
+# What is a problem more often than an answer.
+ITERATED = re.compile(
+    r"\\(?:sum|prod|int|iint|oint|lim|frac\{d\}|frac\{\\partial|bmod|pmod|mod|limsup|liminf|bigcup|bigcap|uparrow)"
+    r"(?![a-zA-Z])"
+)
 
 
 def danger(text: str) -> str | None:

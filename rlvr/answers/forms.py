@@ -17,7 +17,14 @@ from functools import lru_cache
 from typing import Literal
 
 from rlvr.answers.danger import MAX_EXPRESSION, VARIABLE, danger
-from rlvr.answers.numbers import Number, changes_a_number, is_number_word, is_unit, is_unit_word, read_number
+from rlvr.answers.numbers import (
+    Number,
+    is_label_word,
+    is_number_word,
+    is_unit,
+    is_unit_word,
+    read_number,
+)
 from rlvr.answers.spelling import FUNCTIONS, TEXT, canonical, undelimited
 
 MAX_ITEMS = 40
@@ -120,6 +127,8 @@ def read_form(text: str) -> Form | str:
         return str(error)
     if isinstance(form, Group) and any(term.kind == "words" and term.text.count(" ") > 3 for term in terms_of(form)):
         return "it is a sentence"
+    if "$" in undelimited(text) and not (isinstance(form, Group) and form.kind == "list"):
+        return "it is several formulas"
     return form
 
 
@@ -197,11 +206,12 @@ def _read(text: str, depth: int) -> Form:
             return Group("tuple", tuple(_read(part, depth + 1) for part in items_text), opening + closing)
         if opening == "{" or (opening == "(" and _relation_signs(content) == 0):
             return _read(content, depth + 1)
-    if re.fullmatch(r"[0-9a-z. ]{1,20}(?::[0-9a-z. ]{1,20}){1,3}", text):  # a ratio, or a time of day
-        half_day = re.search(r"([ap])\.? ?m\.?\Z", text)
-        parts = (text[: half_day.start()] if half_day else text).split(":")
+    clock = TEXT.sub(r"\1", text)
+    if re.fullmatch(r"[0-9a-zAPM. ]{1,20}(?::[0-9a-zAPM. ]{1,20}){1,3}", clock):  # a ratio, or a time of day
+        half_day = re.search(r"([apAP])\.? ?[mM]\.?\Z", clock)
+        parts = (clock[: half_day.start()] if half_day else clock).split(":")
         items = [_read(part, depth + 1) for part in parts]
-        return Group("tuple", tuple([*items, Term("words", half_day[1])] if half_day else items), "::")
+        return Group("tuple", tuple([*items, Term("words", half_day[1].lower())] if half_day else items), "::")
     if "\\pm" in text and text.count("\\pm") == 1 and _relation_signs(text) == 0:
         plus, minus = text.replace("\\pm", "+"), text.replace("\\pm", "-")
         return Group("list", (_read(plus.lstrip("+ "), depth + 1), _read(minus, depth + 1)))
@@ -258,6 +268,8 @@ def _read_equation(text: str, depth: int) -> Form:
         numbers = {form.number for form in forms if isinstance(form, Term) and form.kind == "number"}
         if len(numbers) > 1:
             raise _Unreadable("its equation is not true")
+        if not name and any(not isinstance(form, Term) or form.kind != "number" for form in forms[:-1]):
+            raise _Unreadable("its equation has a side that would have to be computed")
         value = forms[-1]
         return replace(value, name=name) if name else value
     return Term("relation", _squeezed(text))
@@ -268,7 +280,7 @@ def is_name(text: str) -> bool:
     text = text.strip()
     if _NAME.fullmatch(text) or _RATIO_NAME.fullmatch(text) or _NAMES.fullmatch(text):
         words = re.findall(r"(?<![A-Z])[A-Z]?[a-z]{2,}", text)
-        return not any(changes_a_number(word) or word.lower() in ("twice", "half", "double", "sqrt") for word in words)
+        return all(is_label_word(word) for word in words)
     return False
 
 
@@ -319,6 +331,10 @@ def _read_term_of(text: str) -> Term:
             raise _Unreadable(f"\\{command} is not known")
     if re.search(r"(?<![_0-9])[0-9.]+ +[0-9.]", text):
         raise _Unreadable("it has two numbers side by side")
+    if "%" in text or re.search(
+        r"[0-9]\.[0-9]*\.|[0-9]\.[0-9]+\s?[({]|[0-9]\s?(?:\\\{|\[)[0-9]|(?:^|[-+*/(= ])[0-9.]+\s?\{", text
+    ):
+        raise _Unreadable("it has a number that is not well formed")
     if "\\ldots" in text:
         raise _Unreadable("it is not one expression")
     if text.count("{") != text.count("}") or re.search(r"[+*/^_=<>-]$", text):

@@ -93,7 +93,7 @@ multiplied squared cubed factorial mod modulo root sqrt power point remainder ba
 methods approach repeating recurring is was are were be been less more least most than fails too vs versus lakh lakhs
 crore crores gross score bn mn ppm bps binary octal hex hexadecimal doubled tripled halved lie give take counting cos
 sin tan cot sec csc log ln theta alpha beta gamma lambda sigma omega sixths sevenths eighths ninths elevenths twelfths
-sixth seventh eighth ninth twelfth ish inverse reciprocal cannot none false doubt
+sixth seventh eighth ninth twelfth ish inverse reciprocal tens mil twentieths cannot none false doubt
 """
 _NUMBER_WORDS_TEXT = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
@@ -266,11 +266,6 @@ def read_decimal_comma(text: str) -> Number | None:
     return Fraction(text.strip("$").replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
 
 
-def changes_a_number(word: str) -> bool:
-    """Whether this word beside a number makes it another one, several, or no claim: "thousand", "or", "not"."""
-    return word.lower() in _NO_UNITS
-
-
 def is_number_word(word: str) -> bool:
     """Whether a word is a number or a part of one: "forty", "thousand", "thirds"."""
     return word.lower() in _NUMBER_WORDS
@@ -297,7 +292,13 @@ _OPERATION = re.compile(r"[0-9)%] ?[-+*/^] ?[-$(.0-9]")
 _LIST = re.compile(r",(?![0-9]{3}(?![0-9]))|[0-9] +[0-9]")
 
 
-_NO_LABELS = _NO_UNITS | {"twice", "half", "double", "triple"}
+_NO_LABELS_TEXT = "not or nor never and twice half double triple square cube sqrt log ln sin cos tan negative minus"
+_NO_LABELS = frozenset(_NO_LABELS_TEXT.split())
+
+
+def is_label_word(word: str) -> bool:
+    """Whether this word, on the left of an equals sign, can say what the right side is."""
+    return word.lower() not in _NO_LABELS
 
 
 def _read_equation(text: str) -> Number | None:

@@ -60,7 +60,7 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z])", r"\\sqrt"),
         (rf"(?<![a-zA-Z\\])(pi|theta|alpha|beta|lambda|{FUNCTIONS.replace(' ', '|')})(?![a-z])", r"\\\1 "),
         (r"\+\s?\\infty", r"\\infty"),
-        (r"(?<=[0-9)}])\s?\*\s?(?=[a-zA-Z\\(])|(?<=[a-zA-Z])\s?\*\s?(?=[\\(])", " "),
+        (r"((?:^|(?<=[-+(,={\s]))[0-9]{1,18})\s?\*\s?(?=\\sqrt|\\pi|[a-zA-Z](?![a-zA-Z]))", r"\1 "),
     )
 )  # fmt: skip
 # "and" and "or" between values; within \text{…} only if that is all it holds.
@@ -72,7 +72,7 @@ TEXT = re.compile(r"\\text\s?\{([^{}]{0,120})\}")
 _SPACES = re.compile(r"\s+")
 _BARE_FRACTION = re.compile(r"\\frac\s?(?:([0-9a-zA-Z]|\\[a-zA-Z]+ ?)|(\{))")
 _BARE_ROOT = re.compile(r"\\sqrt\s?(?:\[\s?([0-9n])\s?\]\s?)?([0-9a-zA-Z](?![0-9.])|[0-9]{2,12})")
-_SINGLE = re.compile(r"([\^_])\{([0-9a-zA-Z])\}")
+_SINGLE = re.compile(r"([\^_])\{([0-9a-zA-Z])\}(?![0-9])")
 _ESCAPED_TWICE = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z])")  # "\\\\frac", as from a JSON string within another
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)"))
 

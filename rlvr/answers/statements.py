@@ -147,7 +147,7 @@ def statements(turn: str, *, prose: bool = True, joined: bool = False) -> list[S
         joined: whether neighbouring boxes ("\\boxed{1} and \\boxed{2}") are one list, for a gold that is one.
     """
     found: list[Statement] = []
-    if turn.count("boxed") > MAX_STATEMENTS or turn.count("####") > 4 * MAX_STATEMENTS:
+    if turn.count("box") > MAX_STATEMENTS or turn.count("####") > 4 * MAX_STATEMENTS:
         return [Statement("box", 0, len(turn), ("",), "there are more statements than any answer needs")]
     if "####" in turn:
         found.extend(_marked(turn))

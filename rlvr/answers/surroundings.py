@@ -23,7 +23,7 @@ _SIGN_BEFORE = re.compile(
     r"|\\(?:implies|Rightarrow|Longrightarrow|rightarrow|to|therefore|equiv|in|approx|colon|iff|Leftrightarrow)"
     r"|≈|\\(?:end)\{[a-z*]{1,12}\}|[.!)\]}|>])\Z"
 )
-_NOT_EQUAL = re.compile(r"(?:\\not\s?|\\neq?|\\ne|(?<![0-9)}])!|[<>≠])\s?=?\Z")
+_NOT_EQUAL = re.compile(r"(?:\\not\s?=?|\\neq?|\\ne|(?<![0-9)}])!=|[<>≠]\s?=?)\Z")
 _LINE_START = re.compile(r"[ \t]*(?:[-*+>•]|[0-9]{1,2}[.)]|\(?[a-z]\)|[ivx]{1,4}[.)])?[ \t]*\Z")
 _LAST_WORDS = re.compile(r"((?:[A-Za-z'’]{1,24}[ ]+){0,3}[A-Za-z'’]{1,24})\Z")
 _TEXT_AT_END = re.compile(r"\\(?:text|mbox|textbf|textrm|mathrm)\s?\{([^{}]{0,80})\}\Z")
@@ -44,7 +44,7 @@ half third quarter twice double triple square cube root multiple factor power pe
 inverse reciprocal instead none fraction tenth fifth logarithm sine cosine successor predecessor most one
 """
 _SPOILING_OF = frozenset(_OF.split())
-_SPOILING_BE = frozenset(("cannot", "not", "never", "might", "may", "could", "should"))
+_SPOILING_BE = frozenset(("cannot", "not", "never", "might", "may", "could"))
 
 
 def spoils_before(before: str) -> str:
@@ -60,10 +60,20 @@ def spoils_before(before: str) -> str:
     if re.search(r"[0-9][.,]?(?:\\\(|[$({\[])*\Z|\|\Z", line):
         return "something stands before it that goes on with it"
     if not opened.strip() or _LINE_START.fullmatch(opened) or _LINE_START.fullmatch(line):
+        above = before[: len(before) - len(before[before.rfind("\n") + 1 :])].rstrip(" \n$*\\[(")[-32:]
+        if re.search(r"\b(?:not|cannot be|wrong answer|incorrect answer)\s?:?\Z", above, re.IGNORECASE):
+            return "what stands above it denies it"
         # Nothing but a bullet, or nothing at all; a minus that touches the answer is no bullet.
         return "a minus stands before it" if re.search(r"[-−+][$\\(\[ ]{0,3}\Z", line) and not _is_bullet(line) else ""
+    if re.search(r"(?:<[a-zA-Z/][^<>]{0,40}>|[=-]>)\Z", opened):
+        return ""  # a tag of markup, an arrow
     if _NOT_EQUAL.search(opened):
         return "an inequality stands before it"
+    if re.search(r"\b(?:not|cannot|never|wrong|incorrect|n['’]t)\b[^.:]{0,24}:\Z", opened, re.IGNORECASE):
+        return "what stands before it denies it"
+    after_comma = line[len(opened) :].lstrip(" $\\(*").startswith(",")
+    if after_comma and re.search(r"[A-Za-z]{2}", opened) and not _LAST_WORDS.search(opened):
+        return ""  # "Since x = 6, \boxed{42}"
     in_text = _TEXT_AT_END.search(opened)
     if in_text:
         opened = opened[: in_text.start()] + in_text[1].rstrip()
@@ -94,7 +104,7 @@ def spoils_before(before: str) -> str:
     last = opened[-1]
     if last in "({[":
         return "" if last == "(" and re.search(r"(?:\A|[\sA-Za-z])\s\(\Z", opened) else "a bracket stands before it"
-    if ord(last) > 127 and unicodedata.category(last) not in ("Sm", "Nd", "No", "Nl", "Pd", "Cf", "Sc"):
+    if ord(last) > 127 and unicodedata.category(last) not in ("Sm", "Nd", "No", "Nl", "Pd", "Cf"):
         return ""  # a letter of another script, a symbol
     return "something stands before it that changes it"
 
@@ -166,7 +176,7 @@ def spoils_behind(behind: str, *, numeric: bool = True) -> str:
     apart = at > 0 and line[at - 1] in " \t$})]*_`"
     if re.match(r"[A-Za-z(]", rest) and (apart or rest[0] == "("):
         return f"'{rest[:24].strip()}' stands behind it" if _spoiling_behind(rest) else ""
-    if rest[0] == "<" or rest[:2] in ("\\)", "\\]") or not numeric:
+    if re.match(r"</?(?!sup|sub)[a-zA-Z]{1,16}>", rest) or rest[:2] in ("\\)", "\\]") or not numeric:
         return ""  # a tag of markup, an end of mathematics
     if re.match(r"=\s?\\?[$]?[-0-9.,/{}\\a-z]{1,40}\s?[$.)\]\\]{0,4}\Z", rest):
         return ""  # "\boxed{\frac12} = 0.5": another spelling, which is not read
@@ -178,6 +188,8 @@ def spoils_behind(behind: str, *, numeric: bool = True) -> str:
 def _spoils_after_stop(stop: str, rest: str) -> str:
     if stop in ",;" and re.match(r"[\s$\\(*]{0,8}[-−]?\\?[0-9]", rest):
         return "another candidate stands behind it"
+    if stop in ".-—–" and re.match(r"[.\s]{0,4}[0-9]", rest) and not re.match(r"\s{1,2}[0-9]{1,2}[.)]", rest):
+        return "another number stands behind it"
     if re.match(r"[\s$\\(*]{0,6}(?:not|no|but not|wrong|false|maybe|perhaps)\b", rest, re.IGNORECASE):
         return "what stands behind it takes it back"
     if re.match(r"[\s$\\(*]{0,6}or\b(?=.)(?![\s$\\(]{0,8}boxed)", rest, re.IGNORECASE):
@@ -188,7 +200,8 @@ def _spoils_after_stop(stop: str, rest: str) -> str:
 # Words that, right behind an answer, make it another number or take it back.
 _CHANGING = re.compile(
     r"\s*\(?\s*(?:thousand|million|billion|trillion|hundred|dozen|lakh|crore|gross|score|bn|mn|k|squared|cubed|factorial"
-    r"|mod|modulo|base|in (?:binary|base|hex)|plus|minus|times (?=[a-z0-9])|divided|multiplied|over|point(?!s)|and a"
+    r"|mod|modulo|base|in (?:binary|base|hex)|plus|minus|times (?!as|more|the|a|larger)(?=[a-z0-9])"
+    r"|divided|multiplied|over|point(?!s)|and a"
     r"|halves|thirds|fourths|quarters|fifths|sixths|sevenths|eighths|ninths|tenths|[a-z]{3,12}dths|or(?=\s*\S)|not|nor"
     r"|never|to the power|raised)s?\b(?!-)",
     re.IGNORECASE,
@@ -208,7 +221,8 @@ def _spoiling_behind(words: str) -> bool:
     text = words.strip(" ()")
     if not re.search(r"[A-Za-z]", text):
         return bool(text)  # \text{ + 2}
-    return bool(re.search(r"\A[^A-Za-z(]*[0-9+*/=^<>-]", text) or _CHANGING.match(text) or _DENIED.match(text))
+    beside = re.search(r"\A[^A-Za-z(]*[0-9+*/=^<>-]|\A[B-HJ-Z]\b(?!['’.])", text)
+    return bool(beside or _CHANGING.match(text) or _DENIED.match(text))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

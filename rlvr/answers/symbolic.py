@@ -32,7 +32,9 @@ _NORMALIZATION = replace(
     _CONFIG[0].normalization_config, units=False
 )  # units are dropped already, m and s are not units
 _CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
-_PRODUCT = re.compile(r"((?<![_^a-zA-Z0-9\\])[0-9]+|\))(?=\()")
+_PRODUCT = re.compile(r"((?<![_^a-zA-Z0-9\\])[0-9]+|\))(?=\(|\\frac)")
+_ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|exp)[^({*]{0,12}\*")  # sin x * x: of what?
+_MIXED = re.compile(r"[0-9]\s?\\frac\{[0-9]+\}\{[0-9]+\}")  # 2\frac{1}{2} within an expression: a sum or a product
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]*)\.([0-9]+)(?![0-9])")
 _POINTS = (Fraction(1234567, 2345671), Fraction(2718281, 1618033), Fraction(987654, 345679))
 
@@ -105,8 +107,10 @@ def _parsed(text: str) -> Any:
     """The sympy object of a term, exact: decimals become fractions. None where there is none."""
     if "'" in text or "\\prime" in text:
         return None  # the grammar drops primes: f'(x) would be f(x)
-    text = _DECIMAL.sub(_fraction, text).replace("*", "\\cdot ")
+    if _MIXED.search(text) or _ARGUMENT.search(text):
+        return None
     text = _PRODUCT.sub(r"\1\\cdot ", text)  # 2(3) is no mixed number
+    text = _DECIMAL.sub(_fraction, text).replace("*", "\\cdot ")
     try:
         value = latex2sympy(normalize_latex(text, _NORMALIZATION), conversion_config=_CONVERSION)
     except Exception:  # the grammar's own, and sympy's many: it is no mathematics
@@ -179,7 +183,7 @@ def _agree(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: flo
 
 
 def _coordinate(source: random.Random, *, positive: bool) -> sympy.Rational:
-    size = sympy.Rational(source.randrange(10**6, 10**8), source.randrange(10**6, 10**7))
+    size = sympy.Rational(source.randrange(101, 9973), source.randrange(101, 997))
     return size if positive or source.random() < 0.4 else -size
 
 
