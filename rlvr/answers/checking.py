@@ -210,11 +210,13 @@ def _check(
 def _number_verdict(stated: str, gold: str) -> AnswerVerdict:
     target = read_gold(gold)
     assert not isinstance(target, str)
-    right = int(stated) == target.number
+    right = int(stated.replace(",", "")) == target.number
     return AnswerVerdict(right, stated, f"'{stated}' is {'' if right else 'not '}{target.shown}")
 
 
-_LAST_LINE = re.compile(r"####[ ]?(?:The final answer is )?\$?(-?[0-9]{1,18})\.?\s*\Z")
+_LAST_LINE = re.compile(
+    r"####[ ]?(?:The final answer is )?\$?(-?(?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,5}|[0-9]{1,18}))\.?\s*\Z"
+)
 
 
 def _lone_number(turn: str) -> str | None:
