@@ -28,7 +28,7 @@ from rlvr.answers.checking import (
     check_answers,
     explain_answer,
 )
-from rlvr.answers.golds import gold_fault, gold_faults, normalise_gold
+from rlvr.answers.golds import gold_faults, normalise_gold
 from rlvr.answers.turn import completion_text, own_turn, without_thinking
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "check_answers",
     "completion_text",
     "explain_answer",
-    "gold_fault",
     "gold_faults",
     "normalise_gold",
     "own_turn",

@@ -94,11 +94,6 @@ def normalise_gold(text: str, *, number: bool = False) -> str:
     return found.text.strip("$ ") if found.text.count("$") in (0, 2) else found.text
 
 
-def gold_fault(gold: object) -> str | None:
-    """Why a gold can't be verified against, in a few words; None if it can. See `gold_faults`."""
-    return gold_faults([gold])[0]
-
-
 def gold_faults(golds: Sequence[object]) -> list[str | None]:
     """For each gold, why the verifier can't read it, or None.
 
