@@ -1,0 +1,276 @@
+"""Compilers at work: confined like the programs, with limits of their own; what is compiled lies in memory.
+
+The launcher of compiled programs and the precompiled header are made once a machine, by the same compiler, and kept in
+a folder that only this user writes to (places.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr.errors import InputError
+from rlvr.judge import places
+from rlvr.judge.languages import LANGUAGES, Language, compiler_path
+from rlvr.judge.rungs import Rungs
+from rlvr.judge.verdicts import Limits, SandboxUnavailable
+from rlvr.judge.zygotes import INSIDE, Allowance, Kind, Zygote, ZygoteError, in_memory
+
+_log = logging.getLogger(__name__)
+LARGEST_PROGRAM = 64 << 20
+_MEMORY_MB = 2048
+_OUTPUT_CHARACTERS = 2000
+_SYSTEM = ("/usr/include", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/libexec", "/usr/bin", "/usr/local/bin",
+           "/usr/local/lib", "/usr/local/include", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives",
+           "/opt/rh")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compiler made.
+
+    Attributes:
+        program: a descriptor of the program, open for reading only; None if it does not compile. The owner closes it.
+        output: what the compiler said.
+        cpu_s: seconds of CPU time.
+    """
+
+    program: int | None
+    output: str
+    cpu_s: float
+
+
+class Compiler:
+    """A confined process that starts compilers, and the folder they work in; used by one thread at a time.
+
+    Raises:
+        SandboxUnavailable: compilers can't be confined here.
+        InputError: the compiler is not installed.
+        ZygoteError, OSError: it does not start, or there is no folder to work in.
+    """
+
+    def __init__(self, found: Rungs, *, allow_weak_sandbox: bool) -> None:
+        if not found.compiling and not allow_weak_sandbox:
+            raise SandboxUnavailable(
+                "Compilers can't be confined here, so a program could read files into itself while it is compiled "
+                f"({found.describe()}). Use a kernel with Landlock (5.13 or newer), or accept that with "
+                "allow_weak_sandbox: true; see docs/sandbox.md."
+            )
+        self.folder = places.scratch("compile")
+        try:
+            readable = [*_SYSTEM, str(places.cache()), *_prefixes()]
+            kind = Kind("compile", readable=tuple(readable), writable=(str(self.folder), "/dev/null"))
+            self.zygote = Zygote(kind, found.confinement)
+            if self.zygote.user:
+                os.chown(self.folder, self.zygote.user, self.zygote.user)
+        except BaseException:
+            places.discard(self.folder)
+            raise
+        self._drivers: dict[tuple[str, str], bytes] = {}
+
+    def compile(self, row: Language, source: bytes, limits: Limits, signature: str | None = None) -> Compiled:
+        """Compiles a program; with a signature, for being called.
+
+        Raises:
+            ZygoteError: the compiler could not do its work, through no fault of the program.
+        """
+        path = compiler_path(row)
+        headers = str(precompiled(row)) if row.header else str(self.folder)
+        try:
+            extra: list[str] = []
+            if signature is not None:
+                driver = self._driver(row, path, headers, signature, limits)
+                if isinstance(driver, Compiled):
+                    return driver
+                (self.folder / "driver.o").write_bytes(driver)
+                extra = [str(self.folder / "driver.o")]
+                source = b'#include <bits/stdc++.h>\n#define main submitted_main\n#line 1 "program.cpp"\n' + source
+            return self._run(row, path, headers, source, limits, extra)
+        except OSError as error:
+            raise ZygoteError(f"the compiler's folder can't be used ({error})") from error
+        finally:
+            self._clear()
+
+    def _driver(self, row: Language, path: str, headers: str, signature: str, limits: Limits) -> bytes | Compiled:
+        """The object that calls the function: made once a signature; the compiler's complaint where it is none."""
+        key = (row.name, signature)
+        if key not in self._drivers:
+            name = function_name(signature)
+            text = (INSIDE / "driver.hpp").read_text()
+            text += f"{signature.strip().rstrip(';')};\nint main() {{ return judge_driver::drive({name}); }}\n"
+            compiled = self._run(row, path, headers, text.encode(), limits, ["-c"])
+            if compiled.program is None:
+                return Compiled(
+                    None, f"The signature {signature!r} can't be called:\n{compiled.output}", compiled.cpu_s
+                )
+            with os.fdopen(compiled.program, "rb") as file:
+                self._drivers[key] = file.read()
+        return self._drivers[key]
+
+    def _run(
+        self, row: Language, path: str, headers: str, source: bytes, limits: Limits, extra: Sequence[str]
+    ) -> Compiled:
+        program = self.folder / "program"
+        (self.folder / row.source).write_bytes(source)
+        names = {"headers": headers, "program": str(program), "source": str(self.folder / row.source)}
+        command = [path, *(argument.format(**names) for argument in row.arguments), *extra]
+        order = {
+            "command": command,
+            "folder": str(self.folder),
+            "environment": {"PATH": os.pathsep.join([str(Path(path).parent), "/usr/bin", "/bin"]), "LC_ALL": "C",
+                            "TMPDIR": str(self.folder), "HOME": str(self.folder)},
+        }  # fmt: skip
+        time_s = limits.compile_time_s
+        allowance = Allowance(time_s, 2 * time_s + 5, _MEMORY_MB, LARGEST_PROGRAM, processes=64)
+        ran = self.zygote.run(allowance, exchange=json.dumps(order).encode())
+        said = _readable(ran.stderr, self.folder)
+        if ran.stopped or ran.cpu_s > limits.compile_time_s:
+            return Compiled(None, f"The compiler was stopped after {ran.cpu_s:.1f} s.\n{said}", ran.cpu_s)
+        if ran.status != 0:
+            if shutil.disk_usage(self.folder).free < LARGEST_PROGRAM:
+                raise ZygoteError(f"there is no space left in {self.folder.parent}")
+            return Compiled(None, said or f"The compiler ended with status {ran.status}.", ran.cpu_s)
+        return Compiled(in_memory(program), said, ran.cpu_s)
+
+    def _clear(self) -> None:
+        for entry in os.scandir(self.folder):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+
+    def alive(self) -> bool:
+        return self.zygote.alive()
+
+    def close(self) -> None:
+        self.zygote.close()
+        places.discard(self.folder)
+
+
+def _readable(text: bytes, folder: Path) -> str:
+    """A compiler's words without the folder it worked in."""
+    return text.decode(errors="replace").replace(f"{folder}/", "").strip()[:_OUTPUT_CHARACTERS]
+
+
+_SIGNATURE = re.compile(r"^[^()={}#]*?[\s&*>](\w+)\s*\([^{}#;=]*\)\s*;?\s*$", re.ASCII)
+
+
+def function_name(signature: str) -> str:
+    """The name in a C++ signature such as "int add(int, int)".
+
+    Raises:
+        InputError: it is no signature of a function.
+    """
+    match = _SIGNATURE.match(signature) if len(signature) <= 2000 else None
+    if match is None:
+        raise InputError(
+            f"The signature {signature[:200]!r} is not that of a function. Write result, name and parameters, as in "
+            "'int add(int, int)'."
+        )
+    return match[1]
+
+
+def _prefixes() -> list[str]:
+    """Folders of compilers that are installed elsewhere than the system's."""
+    found = []
+    for row in LANGUAGES.values():
+        path = shutil.which(row.compiler) if row.compiler else None
+        real = Path(path).resolve() if path else None
+        if real and not str(real).startswith(("/usr/bin/", "/usr/local/bin/", "/bin/")) and real.parent.name == "bin":
+            found.append(str(real.parent.parent))
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Made once a machine
+
+
+@functools.cache
+def precompiled(row: Language) -> Path:
+    """The folder with a language's precompiled header.
+
+    Raises:
+        InputError: the compiler can't make one.
+    """
+    flags = [argument for argument in row.arguments if argument.startswith(("-std", "-O", "-D", "-w"))]
+
+    def make(folder: Path) -> None:
+        target = folder / row.header
+        target.parent.mkdir(parents=True)
+        # The header itself lies beside its precompiled form, which the compiler passes over wherever something stands
+        # before the #include.
+        target.write_text(f"#pragma once\n#pragma GCC system_header\n#include_next <{row.header}>\n")
+        source = folder / "precompiled.hpp"  # another file, since #include_next in the first one means #include
+        source.write_text(f"#include <{row.header}>\n")
+        _compiler(row, [*flags, f"-I{folder}", "-x", "c++-header", "-o", f"{target}.gch", str(source)])
+
+    return _cached(f"{row.name}-header", [_version(row), *flags], make)
+
+
+@functools.cache
+def launcher() -> Path:
+    """The program that starts compiled programs.
+
+    Raises:
+        InputError: it can't be compiled.
+    """
+    row = LANGUAGES["cpp"]
+    source = INSIDE / "launcher.cpp"
+
+    def make(folder: Path) -> None:
+        _compiler(row, ["-O2", "-static", "-o", str(folder / "launcher"), str(source)])
+
+    return _cached("launcher", [_version(row), source.read_text()], make) / "launcher"
+
+
+def _version(row: Language) -> str:
+    return subprocess.run([compiler_path(row), "--version"], capture_output=True, text=True, check=False).stdout
+
+
+def _compiler(row: Language, arguments: list[str]) -> None:
+    done = subprocess.run([compiler_path(row), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise InputError(
+            f"{row.compiler} can't compile what the judge needs for programs in {row.name}. {row.package}\n"
+            f"{done.stderr.strip()[:1500]}"
+        )
+
+
+def _cached(name: str, key: list[Any], make: Any) -> Path:
+    """The folder of that name and key in the cache, made by one process while others wait for it."""
+    digest = hashlib.sha256("\n".join([platform.machine(), *key]).encode()).hexdigest()[:16]
+    try:
+        cache = places.cache()
+        folder = cache / f"{name}-{digest}"
+        if folder.is_dir():
+            return folder
+        with open(cache / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.is_dir():
+                return folder
+            _log.info("preparing the judge for compiled programs, once on this machine: %s", name)
+            new = cache / f"{name}-{digest}.new"
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            try:
+                make(new)
+            except BaseException:
+                shutil.rmtree(new, ignore_errors=True)
+                raise
+            for path in (new, *new.rglob("*")):
+                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+            new.rename(folder)
+            return folder
+    except OSError as error:
+        raise InputError(f"The judge has no place for what it needs for compiled programs: {error}.") from error

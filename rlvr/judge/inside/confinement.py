@@ -1,0 +1,142 @@
+"""The means by which a process gives up what it could do: run by the process itself, never undone.
+
+Standard library only: this runs inside, in an interpreter that sees nothing of the project but this folder.
+Sources: Linux man pages landlock(7), seccomp(2), prctl(2), setresuid(2), setrlimit(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_LANDLOCK_VERSION = 1
+_RULE_PATH_BENEATH = 1
+
+# Rights on files by the Landlock version that brought them (linux/landlock.h).
+_RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
+_EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
+_NETWORK = 0b11  # bind and connect over TCP, from version 4
+_SCOPES = 0b11  # abstract sockets and signals, from version 6
+
+# Not through ctypes.CDLL, which gives up Python's lock around each call.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+
+class Filter:
+    """A seccomp filter, ready to be loaded any number of times; `own_pid` is a constant in it to replace first."""
+
+    def __init__(self, code: bytes, own_pid: int | None = None) -> None:
+        self._buffer = ctypes.create_string_buffer(code, len(code))
+        self._program = _Program(len(code) // 8, ctypes.addressof(self._buffer))
+        self._reference = ctypes.byref(self._program)
+        self._places = []
+        if own_pid is not None:
+            constants = [int.from_bytes(code[at + 4 : at + 8], "little") for at in range(0, len(code), 8)]
+            self._places = [
+                ctypes.c_uint32.from_buffer(self._buffer, 8 * line + 4)
+                for line, constant in enumerate(constants)
+                if constant == own_pid
+            ]
+
+    def load(self) -> None:
+        """Loads it into this process for good."""
+        if self._places:
+            own = os.getpid()
+            for place in self._places:
+                place.value = own
+        if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._reference, 0, 0) != 0:
+            raise _failed("prctl(PR_SET_SECCOMP)")
+
+
+def no_new_privileges() -> None:
+    """No program started from here on gains rights from its file (set-user-id bits, capabilities)."""
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise _failed("prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def landlock_version() -> int:
+    """The kernel's Landlock version; 0 where it has none or it is switched off."""
+    version = _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION))
+    return max(int(version), 0)
+
+
+def restrict_paths(readable: list[str], writable: list[str]) -> None:
+    """Landlock: no file but those beneath `readable` (read, list, execute) and `writable` (everything); no TCP.
+
+    Raises:
+        OSError: the kernel can't.
+    """
+    version = landlock_version()
+    if version == 0:
+        raise OSError("the kernel has no Landlock")
+    handled = 0
+    for since, rights in _RIGHTS.items():
+        if version >= since:
+            handled |= rights
+    ruleset = _Ruleset(handled, _NETWORK if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    descriptor = _libc.syscall(_LANDLOCK_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
+    if descriptor < 0:
+        raise _failed("landlock_create_ruleset")
+    for paths, rights in ((readable, _EXECUTE | _READ_FILE | _READ_DIR), (writable, handled)):
+        for path in paths:
+            try:
+                folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            allowed = rights if os.path.isdir(path) else rights & (_EXECUTE | _READ_FILE | 1 << 1 | 1 << 14) & handled
+            rule = _PathBeneath(allowed, folder)
+            added = _libc.syscall(
+                _LANDLOCK_ADD, descriptor, ctypes.c_int(_RULE_PATH_BENEATH), ctypes.byref(rule), ctypes.c_uint32(0)
+            )
+            os.close(folder)
+            if added != 0:
+                raise _failed(f"landlock_add_rule for {path}")
+    if _libc.syscall(_LANDLOCK_RESTRICT, descriptor, ctypes.c_uint32(0)) != 0:
+        raise _failed("landlock_restrict_self")
+    os.close(descriptor)
+
+
+def change_root(folder: str) -> None:
+    """`folder` becomes `/` (needs CAP_SYS_CHROOT, which root has in a default container)."""
+    os.chroot(folder)
+    os.chdir("/")
+
+
+def change_user(user: int) -> None:
+    """For good to a user (and group) that owns nothing; root's capabilities go with it."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
+def limit(**limits: int) -> None:
+    """Sets resource limits, hard and soft, by the lower-case ends of their names: `limit(core=0, nofile=64)`."""
+    for name, value in limits.items():
+        kind = getattr(resource, f"RLIMIT_{name.upper()}")
+        hard = resource.getrlimit(kind)[1]
+        if hard != resource.RLIM_INFINITY and (value == resource.RLIM_INFINITY or value > hard):
+            value = hard
+        resource.setrlimit(kind, (value, value))
+
+
+def _failed(what: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{what}: {os.strerror(number)}")

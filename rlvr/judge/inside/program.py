@@ -1,0 +1,160 @@
+"""Runs one Python program in the process that was forked for it: what an interpreter's main program does, and no more.
+
+Nothing here decides anything: the process holds no expected value, and what it says about itself (a note in the
+exchange, an exit status) can only turn one failure into another.
+"""
+
+from __future__ import annotations
+
+import _io
+import atexit
+import builtins
+import gc
+import os
+import sys
+from types import ModuleType
+from typing import Any, NoReturn
+
+import values  # type: ignore[import-not-found]
+from protocol import CALL, EXAMINE, EXCHANGE, PROGRAM, SCRIPT, SERVE  # type: ignore[import-not-found]
+
+NAME = "program.py"
+# Notes in the exchange's first byte: it does not compile; it ran out of memory; it raised; a value follows.
+NOTE_SYNTAX, NOTE_MEMORY, NOTE_RAISED, NOTE_VALUE = b"S", b"M", b"R", b"V"
+
+_STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+
+
+def run(mode: int) -> NoReturn:
+    """Runs the program in the descriptor PROGRAM and ends the process as an interpreter would end."""
+    gc.enable()
+    _furnish()
+    order: Any = None
+    if mode in (CALL, EXAMINE):
+        order = values.decode(os.pread(EXCHANGE, os.fstat(EXCHANGE).st_size, 0).decode())
+        os.ftruncate(EXCHANGE, 0)
+    status = 1
+    try:
+        if mode == EXAMINE:
+            _remote().examine(order["entry_point"])
+            status = 0
+        else:
+            source = os.pread(PROGRAM, os.fstat(PROGRAM).st_size, 0)
+            code = _compiled(source)
+            module = ModuleType("__main__" if mode == SCRIPT else "program")
+            module.__dict__["__file__"] = NAME
+            module.__dict__["__builtins__"] = builtins
+            sys.modules[module.__name__] = module
+            if mode != SCRIPT:
+                sys.modules["__main__"] = module
+            exec(code, module.__dict__)
+            if mode == CALL:
+                function = find(module.__dict__, order["entry_point"])
+                _note(NOTE_VALUE + values.encode(function(*order["arguments"])).encode())
+                sys.stdout.flush()
+                os._exit(0)
+            if mode == SERVE:
+                _remote().serve(module.__dict__)
+            status = 0
+    except SystemExit as stop:
+        status = _exit_status(stop.code)
+    except MemoryError:
+        _note(NOTE_MEMORY)
+    except BaseException as error:
+        _report(error)
+    _end(status)
+
+
+def find(namespace: dict[str, Any], name: str) -> Any:
+    """The function of that name: `f`, `Solution.f`, or a method `f` of a class `Solution`.
+
+    Raises:
+        NameError: there is none.
+    """
+    holder, _, method = name.rpartition(".")
+    if not holder and name not in namespace and "Solution" in namespace:
+        holder, method = "Solution", name
+    if not holder:
+        if name not in namespace:
+            raise NameError(f"the program defines no {name!r}")
+        return namespace[name]
+    if holder not in namespace:
+        raise NameError(f"the program defines no {holder!r}")
+    owner = namespace[holder]
+    return getattr(owner() if isinstance(owner, type) else owner, method)
+
+
+def _remote() -> Any:
+    """Only interpreters that are to serve or to examine have it imported; the others are smaller for it."""
+    return sys.modules["remote"]
+
+
+def _compiled(source: bytes) -> Any:
+    try:
+        return compile(source, NAME, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
+        _note(NOTE_SYNTAX)
+        sys.excepthook(type(error), error, None)
+    except MemoryError:  # the parser's name for a text that is nested too deeply
+        _note(NOTE_SYNTAX)
+        sys.stderr.write("MemoryError: the program is too deeply nested or too large to compile\n")
+    _end(1)
+
+
+def _furnish() -> None:
+    """What `site` gives an interpreter, and the standard streams by their paths, since no path can be opened here."""
+
+    def leave(code: object = None) -> NoReturn:
+        raise SystemExit(code)
+
+    for name in ("exit", "quit"):
+        setattr(builtins, name, leave)
+
+    def open(file: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(file, str) and file in _STREAMS:
+            file = os.dup(_STREAMS[file])
+        return _io.open(file, *arguments, **options)
+
+    builtins.open = open
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _report(error: BaseException) -> None:
+    _note(NOTE_RAISED)
+    here = error.__traceback__
+    while here is not None and here.tb_frame.f_code.co_filename != NAME:
+        here = here.tb_next
+    sys.excepthook(type(error), error, here or error.__traceback__)
+
+
+def _note(text: bytes) -> None:
+    at = 0
+    while at < len(text):
+        at += os.pwrite(EXCHANGE, text[at:], at)
+
+
+def _end(status: int) -> NoReturn:
+    """Waits for threads, runs what was registered for the end, and flushes; a failing flush is a failure."""
+    try:
+        threading = sys.modules.get("threading")
+        if threading is not None:
+            threading._shutdown()
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except BaseException as error:
+        try:
+            sys.stderr.write(f"{type(error).__name__} while ending: {error}\n")
+            sys.stderr.flush()
+        finally:
+            os._exit(status or 120)
+    os._exit(status)

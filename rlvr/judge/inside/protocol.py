@@ -1,0 +1,22 @@
+"""What travels over the control socket between the judge and a zygote, and which descriptors a zygote has.
+
+A zygote's standard streams are files in memory that the judge made and keeps open: the judge writes a test's input into
+one, the zygote's child reads it and writes its output into the others, whose size the kernel limits. So no pipe can
+fill up, nothing has to be read while a program runs, and no expected output ever is in a process that the program could
+look into.
+"""
+
+from __future__ import annotations
+
+import struct
+
+STDIN, STDOUT, STDERR, EXCHANGE, PROGRAM, CONTROL, CHANNEL = range(7)
+
+# operation, mode, CPU time (ns), wall time (ns), address space (bytes), file size (bytes), processes, unused
+REQUEST = struct.Struct("<IIQQQQII")
+RUN, KILL = 1, 2
+SCRIPT, CALL, SERVE, EXAMINE = range(4)
+
+# wait status, reason for killing, CPU time (ns), wall time (ns), largest resident set (KiB)
+REPLY = struct.Struct("<iIQQQ")
+ENDED, KILLED_CPU, KILLED_WALL, KILLED_ASKED = range(4)

@@ -1,0 +1,382 @@
+"""Python statements that test a program, run in a process of their own: the program's is at the end of a line.
+
+The tester's process holds the asserts and runs nothing that a model wrote. The names that the asserts take from the
+program stand for it there: calling one sends the arguments over and brings plain data back. So a result is compared in
+a process in which the program has no say, and an object of the program with an `__eq__` that always agrees is no plain
+data and equals none.
+
+What the program's side may ask in return is one thing: to call a function that it was handed as an argument.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import values  # type: ignore[import-not-found]
+from program import find  # type: ignore[import-not-found]
+from protocol import CHANNEL, EXCHANGE, PROGRAM  # type: ignore[import-not-found]
+
+LARGEST = 64 << 20
+# What the tester notes in the exchange: all held; one did not; the program raised; the test itself is at fault.
+PASSED, FAILED, RAISED, BROKEN = b"P", b"F", b"R", b"B"
+
+# Between two objects of the program, its own methods decide; with plain data, a program's object takes part in nothing.
+_OPERATORS = "add sub mul truediv floordiv mod pow and or xor lt le gt ge eq ne matmul"
+_BINARY = [f"__{name}__" for name in _OPERATORS.split()]
+_OWN = [
+    "__len__",
+    "__getitem__",
+    "__setitem__",
+    "__delitem__",
+    "__str__",
+    "__repr__",
+    "__hash__",
+    "__enter__",
+    "__exit__",
+]
+
+
+class RemoteError(Exception):
+    """The program raised something that has no counterpart here, or is gone."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The line between the two
+
+
+class _Line:
+    def send(self, text: str) -> None:
+        data = text.encode()
+        data = len(data).to_bytes(4, "big") + data
+        while data:
+            data = data[os.write(CHANNEL, data) :]
+
+    def receive(self) -> str:
+        size = int.from_bytes(self._exactly(4), "big")
+        if size > LARGEST:
+            raise RemoteError("a message is too large")
+        return self._exactly(size).decode()
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = os.read(CHANNEL, min(size - len(parts), 1 << 16))
+            if not part:
+                raise RemoteError("the program ended")
+            parts += part
+        return bytes(parts)
+
+
+class _Party:
+    """Either end: asks the other, and answers what the other asks while it waits."""
+
+    def __init__(self) -> None:
+        self.line = _Line()
+        self.objects: dict[int, Any] = {}
+
+    def ask(self, *question: Any) -> Any:
+        self.line.send(values.encode(["ask", *question], self.export))
+        while True:
+            message = values.decode(self.line.receive(), self.stand_in)
+            if not isinstance(message, list) or not message:
+                raise RemoteError("not a message")
+            if message[0] == "ask":
+                self.reply(message[1:])
+            else:
+                return message
+
+    def reply(self, question: list[Any]) -> None:
+        try:
+            answer = self.answer(*question)
+        except Exception as error:
+            answer = ["raised", type(error).__name__, _words(error)]
+        except BaseException as error:  # SystemExit and its like end no test, they fail it
+            answer = ["raised", f"{type(error).__name__} (the program tried to end)", _words(error)]
+        self.line.send(values.encode(answer, self.export))
+
+    def answer(self, *question: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def export(self, thing: object) -> object:
+        raise NotImplementedError
+
+    def stand_in(self, content: Any) -> object:
+        raise NotImplementedError
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str.__str__(str(error))[:500]
+    except Exception:
+        return ""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The program's side
+
+
+def serve(namespace: dict[str, Any]) -> None:
+    """Answers the tester until it is done."""
+    party = _Program(namespace)
+    while True:
+        try:
+            message = values.decode(party.line.receive(), party.stand_in)
+        except RemoteError:
+            return
+        party.reply(message[1:])
+
+
+class _Program(_Party):
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        super().__init__()
+        self.namespace = namespace
+
+    def answer(self, operation: str, *rest: Any) -> list[Any]:
+        if operation == "describe":
+            (names,) = rest
+            return ["value", {name: _kind(find(self.namespace, name)) for name in names if self.knows(name)}]
+        if operation == "name":
+            return ["value", find(self.namespace, rest[0])]
+        if operation == "call":
+            thing, arguments, named = rest
+            result = thing(*arguments, **named)
+            return [
+                "value",
+                result,
+                [item if isinstance(item, (list, dict, set, bytearray)) else None for item in arguments],
+            ]
+        if operation == "attribute":
+            return ["value", getattr(rest[0], rest[1])]
+        if operation == "assign":
+            setattr(*rest)
+            return ["value", None]
+        if operation == "next":
+            for item in rest[0]:
+                return ["value", [item]]
+            return ["value", []]
+        if operation == "iterate":
+            return ["value", iter(rest[0])]
+        if operation == "method":
+            thing, name, arguments = rest
+            if not hasattr(type(thing), name):
+                raise TypeError(f"{type(thing).__name__!r} object has no {name}")
+            return ["value", getattr(type(thing), name)(thing, *arguments)]
+        raise ValueError(f"unknown operation {operation!r}")
+
+    def knows(self, name: str) -> bool:
+        try:
+            find(self.namespace, name)
+        except (NameError, AttributeError):
+            return False
+        return True
+
+    def export(self, thing: object) -> object:
+        if isinstance(thing, _Callback):
+            return ["yours", thing.number]
+        self.objects[id(thing)] = thing
+        return ["mine", id(thing)]
+
+    def stand_in(self, content: Any) -> object:
+        whose, number = content
+        return self.objects[number] if whose == "yours" else _Callback(self, number)
+
+
+class _Callback:
+    """On the program's side: a function that the test handed over."""
+
+    def __init__(self, party: _Party, number: int) -> None:
+        self.party = party
+        self.number = number
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        answer = self.party.ask("callback", self.number, list(arguments), named)
+        if answer[0] == "raised":
+            raise _counterpart(answer[1], answer[2])
+        return answer[1]
+
+
+def _kind(thing: object) -> list[str]:
+    if isinstance(thing, type) and issubclass(thing, BaseException):
+        return ["exception", next(base.__name__ for base in thing.__mro__ if base.__module__ == "builtins")]
+    return ["thing"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The tester's side
+
+
+def examine(entry_point: str | None) -> None:
+    """Runs the statements in the descriptor PROGRAM against the program at the other end, and notes how it went."""
+    party = _Tester(entry_point)
+    try:
+        source = os.pread(PROGRAM, os.fstat(PROGRAM).st_size, 0).decode()
+        tree = ast.parse(source, "test")
+        namespace = party.namespace(tree)
+        code = compile(tree, "test", "exec", dont_inherit=True)
+    except RemoteError as error:
+        return _conclude(RAISED, error)
+    except (SyntaxError, ValueError) as error:
+        return _conclude(BROKEN, error)
+    try:
+        exec(code, namespace)
+    except AssertionError as error:
+        _conclude(FAILED, error)
+    except BaseException as error:
+        _conclude(RAISED, error)
+    else:
+        _conclude(PASSED, None)
+
+
+def _conclude(note: bytes, error: BaseException | None) -> None:
+    text = note + (f"{type(error).__name__}: {_words(error)}"[:500].encode(errors="replace") if error else b"")
+    os.pwrite(EXCHANGE, text, 0)
+
+
+class _Tester(_Party):
+    def __init__(self, entry_point: str | None) -> None:
+        super().__init__()
+        self.entry_point = entry_point
+        self.callbacks: dict[int, Callable[..., Any]] = {}
+        self.exceptions: dict[str, type[BaseException]] = {}
+
+    def namespace(self, tree: ast.Module) -> dict[str, Any]:
+        """What the statements find under the names that they don't define themselves.
+
+        Builtins and the standard library's modules are the tester's own, whatever the program calls by their names:
+        an `abs` that is always 0 would make many a test hold. The function under test is the program's in any case.
+        """
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        modules = {
+            node.value.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+            if node.value.id in sys.stdlib_module_names
+        }
+        namespace: dict[str, Any] = {"__name__": "test", "__builtins__": builtins}
+        for name in modules:
+            namespace[name] = importlib.import_module(name)
+        own = {name for name in used if name in namespace or hasattr(builtins, name)} - {self.entry_point}
+        wanted = sorted(used - own)
+        for name, kind in self.said(self.ask("describe", wanted)).items():
+            if kind[0] == "exception":
+                base = getattr(builtins, kind[1], Exception)
+                kind_here = type(name, (base if issubclass(base, Exception) else Exception,), {})
+                self.exceptions[name] = namespace[name] = kind_here
+            else:
+                namespace[name] = self.said(self.ask("name", name))
+        return namespace
+
+    def said(self, answer: list[Any]) -> Any:
+        if answer[0] == "raised":
+            known = self.exceptions.get(answer[1])
+            raise known(answer[2]) if known else _counterpart(answer[1], answer[2])
+        return answer[1]
+
+    def answer(self, operation: str, *rest: Any) -> list[Any]:
+        if operation != "callback":
+            raise PermissionError("only functions that were handed over can be called")
+        number, arguments, named = rest
+        return ["value", self.callbacks[number](*arguments, **named)]
+
+    def export(self, thing: object) -> object:
+        if isinstance(thing, _Thing):
+            return ["yours", object.__getattribute__(thing, "_number")]
+        if callable(thing):
+            self.callbacks[id(thing)] = thing
+            return ["mine", id(thing)]
+        raise TypeError(f"a {type(thing).__name__} cannot be handed to the program")
+
+    def stand_in(self, content: Any) -> object:
+        whose, number = content
+        return self.callbacks[number] if whose == "yours" else _Thing(self, number)
+
+
+class _Thing:
+    """On the tester's side: an object of the program."""
+
+    def __init__(self, party: _Tester, number: int) -> None:
+        object.__setattr__(self, "_party", party)
+        object.__setattr__(self, "_number", number)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        party = object.__getattribute__(self, "_party")
+        answer = party.ask("call", self, list(arguments), named)
+        result = party.said(answer)
+        for given, now in zip(arguments, answer[2], strict=True):
+            _overwrite(given, now)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        party = object.__getattribute__(self, "_party")
+        return party.said(party.ask("attribute", self, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        party = object.__getattribute__(self, "_party")
+        party.said(party.ask("assign", self, name, value))
+
+    def __iter__(self) -> Any:
+        party = object.__getattribute__(self, "_party")
+        return party.said(party.ask("iterate", self))
+
+    def __next__(self) -> Any:
+        party = object.__getattribute__(self, "_party")
+        answer = party.said(party.ask("next", self))
+        if not answer:
+            raise StopIteration
+        return answer[0]
+
+
+def _own(name: str) -> Callable[..., Any]:
+    def method(self: _Thing, *arguments: Any) -> Any:
+        party = object.__getattribute__(self, "_party")
+        if name == "__exit__":
+            arguments = (None, None, None)
+        return party.said(party.ask("method", self, name, list(arguments)))
+
+    return method
+
+
+def _binary(name: str) -> Callable[..., Any]:
+    delegate = _own(name)
+
+    def method(self: _Thing, other: Any) -> Any:
+        if isinstance(other, _Thing):
+            return delegate(self, other)
+        return NotImplemented if name not in ("__eq__", "__ne__") else name == "__ne__"
+
+    return method
+
+
+for _name in _OWN:
+    setattr(_Thing, _name, _own(_name))
+for _name in _BINARY:
+    setattr(_Thing, _name, _binary(_name))
+
+
+def _overwrite(given: Any, now: Any) -> None:
+    """What the program did to an argument, done to the tester's."""
+    if type(given) is not type(now) or given == now:
+        return
+    if isinstance(given, (list, bytearray)):
+        given[:] = now
+    elif isinstance(given, (dict, set)):
+        given.clear()
+        given.update(now)
+
+
+def _counterpart(name: str, words: str) -> Exception:
+    """The builtin exception of that name, if raising it can't be mistaken for something else."""
+    kind = getattr(builtins, name, None)
+    steers = (StopIteration, StopAsyncIteration)
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, steers):
+        try:
+            return kind(words)
+        except TypeError:  # such as UnicodeDecodeError, which wants five arguments
+            pass
+    return RemoteError(f"{name}: {words}")

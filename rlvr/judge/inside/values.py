@@ -1,0 +1,112 @@
+"""Plain values as JSON: how arguments go into a program's process and results come out of it.
+
+Nothing is executed when a text is read back, whoever wrote it, and what is read back has exact builtin types. Beyond
+JSON's own types there are tuples, sets, bytes, complex numbers, big integers and dictionaries with any plain key; what
+is none of these arrives as `Foreign`, which equals nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+_SMALL = 1 << 63  # beyond, Python's limit on the digits of integers in text would be met
+_DEEPEST = 200
+
+
+class Foreign:
+    """Stands for a value that is not plain data; equal to nothing, itself included."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+def encode(value: object, export: Callable[[object], object] | None = None) -> str:
+    """The JSON text of a value.
+
+    Subclasses are written as the builtin type that they extend, numbers and arrays of numpy as Python's.
+
+    Args:
+        export: gives for anything that is not plain data something that JSON can carry, from which `decode` will make
+            a stand-in. Without it such a thing arrives as `Foreign`.
+    """
+    return json.dumps(_plain(value, 0, export), separators=(",", ":"))
+
+
+def decode(text: str, stand_in: Callable[[object], object] | None = None) -> object:
+    """The value of a text that `encode` wrote.
+
+    Raises:
+        ValueError: it is not such a text.
+    """
+    try:
+        return _value(json.loads(text), stand_in)
+    except (RecursionError, TypeError, AttributeError, KeyError, OverflowError) as error:
+        raise ValueError(f"not an encoded value ({type(error).__name__})") from error
+
+
+def _plain(value: object, depth: int, export: Callable[[object], object] | None) -> object:
+    if depth > _DEEPEST:
+        return {"foreign": "a value nested too deeply"}
+    kind = type(value)
+    if kind.__module__ == "numpy":
+        value = value.tolist() if kind.__name__ == "ndarray" else value.item()  # type: ignore[attr-defined]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        number = int(value)
+        return number if -_SMALL < number < _SMALL else {"int": hex(number)}
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    deeper = depth + 1
+    if isinstance(value, list):
+        return [_plain(item, deeper, export) for item in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(item, deeper, export) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_plain(key, deeper, export), _plain(item, deeper, export)] for key, item in value.items()]}
+    if isinstance(value, (set, frozenset)):
+        name = "set" if isinstance(value, set) else "frozenset"
+        return {name: [_plain(item, deeper, export) for item in value]}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": bytes(value).hex()}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    return {"foreign": kind.__name__} if export is None else {"stand_in": export(value)}
+
+
+def _value(data: object, stand_in: Callable[[object], object] | None) -> object:
+    if isinstance(data, list):
+        return [_value(item, stand_in) for item in data]
+    if not isinstance(data, dict):
+        return data
+    ((name, content),) = data.items()
+    if name == "dict":
+        return {_value(key, stand_in): _value(item, stand_in) for key, item in content}
+    if name == "tuple":
+        return tuple(_value(item, stand_in) for item in content)
+    if name == "set":
+        return {_value(item, stand_in) for item in content}
+    if name == "frozenset":
+        return frozenset(_value(item, stand_in) for item in content)
+    if name == "int":
+        return int(content, 16)
+    if name == "bytes":
+        return bytes.fromhex(content)
+    if name == "complex":
+        return complex(*content)
+    if name == "foreign":
+        return Foreign(str(content)[:100])
+    if name == "stand_in" and stand_in is not None:
+        return stand_in(content)
+    raise ValueError(f"not an encoded value: {str(name)[:40]!r}")

@@ -1,0 +1,59 @@
+"""Which modules a Python program finds: imported before the door closes, since a program can open no file.
+
+Most programs want what is in `BASE`. One that imports anything of `RICH` runs in a copy of a larger interpreter, whose
+fork costs more; one that imports a package of `PACKAGES`, where it is installed, in a larger one still.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from pathlib import Path
+
+_BASE_NAMES = """
+    abc bisect cmath codecs collections collections.abc copy functools heapq io itertools json math operator os
+    random re string sys threading time types typing _strptime encodings.ascii encodings.latin_1
+    encodings.utf_8_sig linecache traceback
+"""
+BASE = tuple(_BASE_NAMES.split())
+_RICH_NAMES = """
+    argparse array ast asyncio base64 binascii builtins calendar cmd codeop colorsys concurrent
+    concurrent.futures concurrent.futures.thread contextlib contextvars copyreg csv ctypes dataclasses datetime
+    decimal difflib dis enum errno fileinput fnmatch fractions gc getopt gettext graphlib hashlib heapq hmac
+    html html.parser inspect importlib importlib.util ipaddress keyword locale logging lzma marshal mmap
+    multiprocessing multiprocessing.pool multiprocessing.dummy numbers opcode pathlib pdb pickle platform
+    posixpath pprint profile cProfile pstats queue quopri reprlib resource sched secrets select selectors shlex
+    shutil signal site socket sqlite3 ssl stat statistics stringprep struct subprocess symtable sysconfig
+    tempfile textwrap timeit token tokenize trace tracemalloc unicodedata unittest unittest.mock urllib
+    urllib.parse urllib.request uuid warnings weakref xml.etree.ElementTree zipfile zlib bz2 gzip zoneinfo
+    http.client email email.message json.tool doctest code bdb abc
+"""
+RICH = tuple(_RICH_NAMES.split())
+PACKAGES = ("numpy", "sortedcontainers")
+REMOTE = ("remote",)
+
+_IMPORTED = re.compile(r"\b(?:import|from)\b([^\n;#]{0,400})|\b(importlib|__import__)\b")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_RICH_TOPS = frozenset(name.partition(".")[0] for name in RICH)
+
+
+@functools.cache
+def site(package: str) -> str | None:
+    """The folder from which a package is imported, or None where it is not installed."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    return str(Path(spec.origin).parent.parent) if spec is not None and spec.origin else None
+
+
+@functools.lru_cache(maxsize=4096)
+def wanted(source: str) -> tuple[str, ...]:
+    """What an interpreter must have imported for a program: the names beyond `BASE`, packages last."""
+    names: set[str] = set()
+    for match in _IMPORTED.finditer(source):
+        names.update(_WORD.findall(match[1] or match[2]))
+    packages = tuple(package for package in PACKAGES if package in names and site(package))
+    rich = bool(packages) or "__import__" in names or names & _RICH_TOPS
+    return (*RICH, *packages) if rich else ()

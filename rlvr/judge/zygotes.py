@@ -1,0 +1,416 @@
+"""The judge's end of a zygote: starting it, having it run a program, reading what came of it.
+
+See inside/protocol.py for how the two talk. The files in memory stay open here and are emptied after every run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr.judge import seccomp
+from rlvr.judge.inside.protocol import (
+    EXCHANGE,
+    KILL,
+    KILLED_ASKED,
+    KILLED_CPU,
+    KILLED_WALL,
+    PROGRAM,
+    REPLY,
+    REQUEST,
+    RUN,
+    SCRIPT,
+    STDERR,
+    STDIN,
+    STDOUT,
+)
+
+INSIDE = Path(__file__).resolve().parent / "inside"
+START_S = 60.0
+STDERR_TAIL = 4096
+# A program that is not stopped for being idle, because the kernel says that it waits for a processor, is stopped after
+# so many times its wall time, come what may.
+_LONGEST = 12
+_ROOM_BYTES = 768 << 20  # address space beyond the memory limit: code, libraries, stacks that are reserved but not used
+_FLAGS = ["-S", "-s", "-P", "-B", "-X", "utf8"]
+_ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+}  # fmt: skip
+_USERS = range(0x6B00_0000, 0x6B00_0000 + 4096)
+_SMALL_USERS = range(60_000, 64_096)  # where a container maps only the first 65,536
+
+
+class ZygoteError(Exception):
+    """The zygote is at fault, or gone: nothing is known about the program."""
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """Which means a zygote uses; see rungs.py."""
+
+    seccomp: bool
+    landlock: bool
+    chroot: bool
+    user: bool
+    small_users: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a zygote is prepared for.
+
+    Attributes:
+        name: "python", "launch" or "compile".
+        preload: modules that are imported before the door closes.
+        site: a folder to import them from, besides the standard library.
+        readable, writable: paths that compilers need; programs have none.
+        launcher: the compiled launcher, for "launch".
+    """
+
+    name: str
+    preload: tuple[str, ...] = ()
+    site: str | None = None
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    root: str | None = None
+    launcher: str | None = None
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What one run may use; see verdicts.Limits."""
+
+    time_s: float
+    idle_s: float
+    memory_mb: float
+    output_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of one run: raw facts, no verdict."""
+
+    status: int
+    stopped: str
+    cpu_s: float
+    wall_s: float
+    memory_mb: float
+    output: bytes
+    too_much: bool
+    stderr: bytes
+    exchange: bytes
+
+
+class Zygote:
+    """One zygote process; used by one thread at a time.
+
+    Raises:
+        ZygoteError: it does not start; with what it printed.
+    """
+
+    def __init__(self, kind: Kind, confinement: Confinement) -> None:
+        self.kind = kind
+        self.confinement = confinement
+        self.process = 0
+        self.owner = os.getpid()
+        self._lease: socket.socket | None = None
+        self._files: list[int] = []
+        self._readers: list[int] = []
+        self.user = 0
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        folder: Path | None = None
+        try:
+            with theirs:
+                if confinement.user:
+                    self.user, self._lease = lease_user(confinement.small_users)
+                self._open_files()
+                if confinement.chroot and kind.name != "compile":
+                    from rlvr.judge import places
+
+                    folder = places.scratch("root")
+                    folder.chmod(0o555)
+                self._spawn(theirs, str(folder) if folder else kind.root)
+            self.missing = self._greeting()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            if folder is not None:
+                folder.rmdir()  # a process may well have a root that is no more
+
+    def _open_files(self) -> None:
+        for name in ("stdin", "stdout", "stderr", "exchange", "program"):
+            self._files.append(os.memfd_create(f"judge-{name}", os.MFD_CLOEXEC))
+        # The program gets descriptions of its own that can't be written to: it could else leave its input, or its own
+        # text, changed for the next run.
+        for file in (STDIN, PROGRAM):
+            self._readers.append(os.open(f"/proc/self/fd/{self._files[file]}", os.O_RDONLY | os.O_CLOEXEC))
+
+    def _spawn(self, theirs: socket.socket, root: str | None) -> None:
+        kind, confinement = self.kind, self.confinement
+        filters = None
+        if confinement.seccomp:
+            broad = seccomp.compiler_filter() if kind.name == "compile" else seccomp.starter_filter()
+            narrow = b"" if kind.name == "compile" else seccomp.program_filter()
+            _fill(self._files[PROGRAM], broad + narrow)
+            _fill(self._files[EXCHANGE], narrow)
+            filters = [len(broad), len(narrow)]
+        configuration = {
+            "kind": kind.name, "flags": _FLAGS, "filters": filters, "own_pid": seccomp.OWN_PID,
+            "landlock": confinement.landlock, "readable": kind.readable, "writable": kind.writable,
+            "root": root, "user": self.user, "preload": kind.preload, "site": kind.site, "nofile": 64,
+        }  # fmt: skip
+        given = [self._readers[0], self._files[STDOUT], self._files[STDERR], self._files[EXCHANGE], self._readers[1]]
+        given.append(theirs.fileno())
+        # A copy in memory, since a confined process may execute no file that has a path.
+        launcher = in_memory(Path(kind.launcher)) if kind.launcher else None
+        if launcher is not None:
+            given.append(launcher)
+        # Out of the way of the numbers that they are to have.
+        high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in given]
+        try:
+            self.process = os.posix_spawn(
+                sys.executable,
+                [sys.executable, *_FLAGS, str(INSIDE / "zygote.py"), json.dumps(configuration)],
+                _ENVIRONMENT,
+                file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(high)],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
+            )
+        except OSError as error:
+            raise ZygoteError(f"no process can be started ({error})") from error
+        finally:
+            for descriptor in high:
+                os.close(descriptor)
+            if launcher is not None:
+                os.close(launcher)
+
+    def _greeting(self) -> list[str]:
+        self.control.settimeout(START_S)
+        try:
+            greeting = self.control.recv(1 << 16)
+        except OSError as error:
+            greeting = b""
+            failure = str(error)
+        else:
+            failure = "it ended"
+        self.control.settimeout(None)
+        printed = os.pread(self._files[STDERR], 1 << 16, 0).decode(errors="replace").strip()
+        if not greeting:
+            raise ZygoteError(f"the process that starts programs does not start ({failure}): {printed[-1500:]}")
+        for file in (STDOUT, STDERR, EXCHANGE, PROGRAM):
+            _empty(self._files[file])
+        return list(json.loads(greeting).get("missing", []))
+
+    def load(self, program: bytes) -> None:
+        """The source or the test that the following runs are about."""
+        _fill(self._files[PROGRAM], program)
+
+    def run(
+        self,
+        allowance: Allowance,
+        *,
+        mode: int = SCRIPT,
+        given: bytes = b"",
+        exchange: bytes = b"",
+        attached: int | None = None,
+    ) -> Ran:
+        """Has the loaded program run once.
+
+        Args:
+            given: its standard input.
+            exchange: what else it is told: the arguments of a function call.
+            attached: a descriptor to hand over with it: the line to a tester, or a compiled program.
+
+        Raises:
+            ZygoteError: the zygote ended or says nothing sensible.
+        """
+        self.begin(allowance, mode=mode, given=given, exchange=exchange, attached=attached)
+        return self.finish(allowance)
+
+    def begin(
+        self, allowance: Allowance, *, mode: int, given: bytes = b"", exchange: bytes = b"", attached: int | None = None
+    ) -> None:
+        """The first half of `run`."""
+        _fill(self._files[STDIN], given)
+        os.lseek(self._readers[0], 0, os.SEEK_SET)
+        if exchange or mode != SCRIPT:
+            _fill(self._files[EXCHANGE], exchange)
+        request = REQUEST.pack(
+            RUN,
+            mode,
+            int(allowance.time_s * 1e9),
+            int((allowance.idle_s + allowance.time_s) * _LONGEST * 1e9),
+            (int(allowance.memory_mb) << 20) + _ROOM_BYTES,
+            allowance.output_bytes + 1,
+            allowance.processes + 1 if self.user else 0,
+            0,
+        )
+        try:
+            if attached is None:
+                self.control.send(request)
+            else:
+                socket.send_fds(self.control, [request], [attached])
+        except OSError as error:
+            raise ZygoteError(f"the process that starts programs is gone ({error})") from error
+        self._began = time.monotonic()
+
+    def finish(self, allowance: Allowance) -> Ran:
+        """The second half of `run`."""
+        self._await(allowance.idle_s)
+        try:
+            message = self.control.recv(REPLY.size)
+        except OSError as error:
+            raise ZygoteError(f"the process that starts programs is gone ({error})") from error
+        if len(message) != REPLY.size:
+            raise ZygoteError("the process that starts programs ended")
+        status, reason, cpu_ns, wall_ns, resident = REPLY.unpack(message)
+        if status == -1:
+            raise ZygoteError("no process can be started for the program")
+        stopped = {KILLED_CPU: "cpu", KILLED_WALL: "wall", KILLED_ASKED: "idle"}.get(reason, "")
+        most = allowance.output_bytes
+        output, size = self._take(STDOUT, most)
+        stderr, stderr_size = self._take(STDERR, most, tail=STDERR_TAIL)
+        exchange, _ = self._take(EXCHANGE, most)
+        too_much = max(size, stderr_size) > most
+        return Ran(status, stopped, cpu_ns / 1e9, wall_ns / 1e9, resident / 1024, output, too_much, stderr, exchange)
+
+    def _await(self, idle_s: float) -> None:
+        """Until there is a reply; asks for the program's end once it has been idle for too long."""
+        asked = False
+        patience = idle_s
+        poller = select.poll()
+        poller.register(self.control, select.POLLIN)
+        while not poller.poll(patience * 1000 + 1):
+            idle = time.monotonic() - self._began - self._active_s()
+            if asked and idle > idle_s + START_S:
+                raise ZygoteError("the process that starts programs does not answer")
+            if idle >= idle_s and not asked:
+                asked = True
+                self.interrupt()
+            patience = max(idle_s - idle, 0.05) if not asked else 1.0
+
+    def interrupt(self) -> None:
+        """Asks for the end of the program that runs."""
+        with contextlib.suppress(OSError):
+            self.control.send(REQUEST.pack(KILL, 0, 0, 0, 0, 0, 0, 0))
+
+    def _active_s(self) -> float:
+        """Seconds in which the program computed or waited for a processor; 0 where the kernel does not say."""
+        total = 0
+        try:
+            children = Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split()
+            for child in children:
+                for thread in Path(f"/proc/{child}/task").iterdir():
+                    computed, waited, _ = (thread / "schedstat").read_text().split()
+                    total += int(computed) + int(waited)
+        except (OSError, ValueError):
+            return 0.0 if not total else total / 1e9
+        return total / 1e9
+
+    def _take(self, file: int, most: int, tail: int | None = None) -> tuple[bytes, int]:
+        descriptor = self._files[file]
+        size = os.fstat(descriptor).st_size
+        if size == 0:
+            if file != EXCHANGE:
+                os.lseek(descriptor, 0, os.SEEK_SET)  # a program may have moved the position and written nothing
+            return b"", 0
+        start = max(0, size - tail) if tail is not None else 0
+        content = os.pread(descriptor, min(size - start, most), start)
+        _empty(descriptor)
+        return content, size
+
+    def alive(self) -> bool:
+        return self.process > 0 and self.owner == os.getpid() and _waited(self.process, os.WNOHANG) is None
+
+    def close(self) -> None:
+        """Ends the zygote; its child goes with it."""
+        self.control.close()
+        if self.process > 0 and self.owner == os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                self._end_children()
+                os.kill(self.process, signal.SIGKILL)
+            _waited(self.process, 0)
+        self.process = 0
+        for descriptor in (*self._files, *self._readers):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._files, self._readers = [], []
+        if self._lease is not None:
+            self._lease.close()
+
+    def _end_children(self) -> None:
+        with contextlib.suppress(OSError):
+            for child in Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split():
+                with contextlib.suppress(OSError):
+                    if self.kind.name == "compile":
+                        os.killpg(int(child), signal.SIGKILL)
+                    os.kill(int(child), signal.SIGKILL)
+
+
+def _waited(process: int, options: int) -> int | None:
+    """The status of a process that has ended, or None; one that somebody else waited for has ended too."""
+    try:
+        ended, status = os.waitpid(process, options)
+    except ChildProcessError:
+        return 0
+    return status if ended else None
+
+
+def _fill(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    at = 0
+    while at < len(content):
+        at += os.pwrite(descriptor, content[at:] if at else content, at)
+
+
+def _empty(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def in_memory(path: Path) -> int:
+    """A descriptor of a copy of the file in memory, open for reading only (else it could not be executed).
+
+    Raises:
+        OSError: it is no file that can be read.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        content = file.read()
+    writable = os.memfd_create("judge-compiled", os.MFD_CLOEXEC)
+    try:
+        at = 0
+        while at < len(content):
+            at += os.write(writable, content[at:] if at else content)
+        return os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(writable)
+
+
+def lease_user(small: bool) -> tuple[int, socket.socket]:
+    """A user number that no other judge on this machine uses at present, and what holds it.
+
+    It is held by the name of a socket, which goes with its process and needs no file.
+    """
+    users = _SMALL_USERS if small else _USERS
+    for user in users:
+        holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            holder.bind(f"\0grpo-recipes-judge-user-{user}")
+        except OSError:
+            holder.close()
+            continue
+        return user, holder
+    raise ZygoteError(f"all {len(users)} users for programs are taken")
