@@ -96,7 +96,7 @@ _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1031, 1032, 1034)
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_GET_TIMERSLACK, PR_SET_NO_NEW_PRIVS, PR_SET_VMA.
 _PRCTL = (2, 3, 15, 16, 30, 38, 0x53564D41)
-_PR_SET_SECCOMP = 22
+_PR_SET_SECCOMP, _PR_SET_PDEATHSIG = 22, 1
 
 # Stands in the narrow filter for the program's own process number, which is known only after the fork.
 OWN_PID = 0x7E57C0DE
@@ -199,7 +199,7 @@ class _Filter:
         self.deny("clone3", error=errno.ENOSYS)  # its flags lie in memory, out of a filter's sight; libraries fall back
         self.when("fcntl", 1, [(_EQUAL, command) for command in _FCNTL])
         self.when("ioctl", 1, [(_EQUAL, command) for command in _IOCTL], otherwise=errno.ENOTTY)
-        options = [*_PRCTL, _PR_SET_SECCOMP] if starter else list(_PRCTL)
+        options = [*_PRCTL, _PR_SET_SECCOMP, _PR_SET_PDEATHSIG] if starter else list(_PRCTL)
         self.when("prctl", 0, [(_EQUAL, option) for option in options])
         self.when("prlimit64", 0, [(_EQUAL, 0)])
         # A pair of stream sockets is connected for good; one of datagrams could be sent from to any address.

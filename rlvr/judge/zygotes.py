@@ -20,10 +20,6 @@ from pathlib import Path
 from rlvr.judge import seccomp
 from rlvr.judge.inside.protocol import (
     EXCHANGE,
-    KILL,
-    KILLED_ASKED,
-    KILLED_CPU,
-    KILLED_WALL,
     PROGRAM,
     REPLY,
     REQUEST,
@@ -40,6 +36,8 @@ STDERR_TAIL = 4096
 # A program that is not stopped for being idle, because the kernel says that it waits for a processor, is stopped after
 # so many times its wall time, come what may.
 _LONGEST = 12
+_SHORTEST_LOOK_S = 0.02
+_PROCESS_CLOCK = 2  # CPUCLOCK_SCHED: makes a process number into that of its CPU-time clock
 _ROOM_BYTES = 768 << 20  # address space beyond the memory limit: code, libraries, stacks that are reserved but not used
 _FLAGS = ["-S", "-s", "-P", "-B", "-X", "utf8"]
 _ENVIRONMENT = {
@@ -128,6 +126,8 @@ class Zygote:
         self._files: list[int] = []
         self._readers: list[int] = []
         self.user = 0
+        self._interrupted = False
+        self._began = 0.0
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         folder: Path | None = None
         try:
@@ -169,7 +169,8 @@ class Zygote:
         configuration = {
             "kind": kind.name, "flags": _FLAGS, "filters": filters, "own_pid": seccomp.OWN_PID,
             "landlock": confinement.landlock, "readable": kind.readable, "writable": kind.writable,
-            "root": root, "user": self.user, "preload": kind.preload, "site": kind.site, "nofile": 64,
+            "root": root, "user": self.user, "judge": os.getpid(), "preload": kind.preload,
+            "site": kind.site, "nofile": 64,
         }  # fmt: skip
         given = [self._readers[0], self._files[STDOUT], self._files[STDERR], self._files[EXCHANGE], self._readers[1]]
         given.append(theirs.fileno())
@@ -252,12 +253,13 @@ class Zygote:
             RUN,
             mode,
             int(allowance.time_s * 1e9),
-            int((allowance.idle_s + allowance.time_s) * _LONGEST * 1e9),
             (int(allowance.memory_mb) << 20) + _ROOM_BYTES,
             allowance.output_bytes + 1,
             allowance.processes + 1 if self.user else 0,
             0,
         )
+        self._interrupted = False
+        self._began = time.monotonic()
         try:
             if attached is None:
                 self.control.send(request)
@@ -265,60 +267,98 @@ class Zygote:
                 socket.send_fds(self.control, [request], [attached])
         except OSError as error:
             raise ZygoteError(f"the process that starts programs is gone ({error})") from error
-        self._began = time.monotonic()
 
     def finish(self, allowance: Allowance) -> Ran:
         """The second half of `run`."""
-        self._await(allowance.idle_s)
+        stopped = self._await(allowance)
         try:
             message = self.control.recv(REPLY.size)
         except OSError as error:
             raise ZygoteError(f"the process that starts programs is gone ({error})") from error
         if len(message) != REPLY.size:
             raise ZygoteError("the process that starts programs ended")
-        status, reason, cpu_ns, wall_ns, resident = REPLY.unpack(message)
+        wall_s = time.monotonic() - self._began
+        status, resident, cpu_ns = REPLY.unpack(message)
         if status == -1:
             raise ZygoteError("no process can be started for the program")
-        stopped = {KILLED_CPU: "cpu", KILLED_WALL: "wall", KILLED_ASKED: "idle"}.get(reason, "")
+        if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+            stopped = ""  # it ended by itself while its end was decided
         most = allowance.output_bytes
         output, size = self._take(STDOUT, most)
         stderr, stderr_size = self._take(STDERR, most, tail=STDERR_TAIL)
         exchange, _ = self._take(EXCHANGE, most)
         too_much = max(size, stderr_size) > most
-        return Ran(status, stopped, cpu_ns / 1e9, wall_ns / 1e9, resident / 1024, output, too_much, stderr, exchange)
+        return Ran(status, stopped, cpu_ns / 1e9, wall_s, resident / 1024, output, too_much, stderr, exchange)
 
-    def _await(self, idle_s: float) -> None:
-        """Until there is a reply; asks for the program's end once it has been idle for too long."""
-        asked = False
-        patience = idle_s
+    def _await(self, allowance: Allowance) -> str:
+        """Until there is a reply; ends a program that has used up its time, and says which time that was."""
         poller = select.poll()
         poller.register(self.control, select.POLLIN)
+        stopped = ""
+        patience = min(allowance.time_s, allowance.idle_s)
+        longest = _LONGEST * (allowance.idle_s + allowance.time_s)
         while not poller.poll(patience * 1000 + 1):
-            idle = time.monotonic() - self._began - self._active_s()
-            if asked and idle > idle_s + START_S:
+            wall = time.monotonic() - self._began
+            computed, waited, threads = self._times()
+            idle = wall - computed - waited
+            if self._interrupted:
+                stopped = "idle"
+            elif computed >= allowance.time_s:
+                stopped = "cpu"
+            elif idle >= allowance.idle_s or wall >= longest:
+                stopped = "idle"
+            if not stopped:
+                soonest = (allowance.time_s - computed) / threads
+                patience = min(max(soonest, _SHORTEST_LOOK_S), max(allowance.idle_s - idle, _SHORTEST_LOOK_S))
+                continue
+            if wall > longest + START_S:
                 raise ZygoteError("the process that starts programs does not answer")
-            if idle >= idle_s and not asked:
-                asked = True
-                self.interrupt()
-            patience = max(idle_s - idle, 0.05) if not asked else 1.0
+            self._end_children()
+            patience = 0.2
+        return stopped
 
     def interrupt(self) -> None:
-        """Asks for the end of the program that runs."""
-        with contextlib.suppress(OSError):
-            self.control.send(REQUEST.pack(KILL, 0, 0, 0, 0, 0, 0, 0))
+        """From another thread: the program that runs is to end."""
+        self._interrupted = True
+        self._end_children()
 
-    def _active_s(self) -> float:
-        """Seconds in which the program computed or waited for a processor; 0 where the kernel does not say."""
-        total = 0
+    def _times(self) -> tuple[float, float, int]:
+        """Seconds in which the program computed and in which it waited for a processor, and how many threads it has.
+
+        Where the kernel does not say, it has done neither.
+        """
+        computed = waited = 0
+        threads = 0
+        for child in self._children():
+            try:
+                for thread in os.listdir(f"/proc/{child}/task"):
+                    threads += 1
+                    with open(f"/proc/{child}/task/{thread}/schedstat") as file:
+                        waited += int(file.read().split()[1])
+                computed += time.clock_gettime_ns((~child << 3) | _PROCESS_CLOCK)
+            except (OSError, ValueError, IndexError):
+                continue
+        return computed / 1e9, waited / 1e9, min(max(threads, 1), os.cpu_count() or 1)
+
+    def _children(self) -> list[int]:
         try:
-            children = Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split()
-            for child in children:
-                for thread in Path(f"/proc/{child}/task").iterdir():
-                    computed, waited, _ = (thread / "schedstat").read_text().split()
-                    total += int(computed) + int(waited)
+            with open(f"/proc/{self.process}/task/{self.process}/children") as file:
+                return [int(child) for child in file.read().split()]
         except (OSError, ValueError):
-            return 0.0 if not total else total / 1e9
-        return total / 1e9
+            return []
+
+    def _end_children(self) -> None:
+        for child in self._children():
+            with contextlib.suppress(OSError):
+                descriptor = os.pidfd_open(child)
+                try:
+                    # Only if it is still there: its number might by now be another process's.
+                    if child in self._children():
+                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                        if self.kind.name == "compile":
+                            os.killpg(child, signal.SIGKILL)
+                finally:
+                    os.close(descriptor)
 
     def _take(self, file: int, most: int, tail: int | None = None) -> tuple[bytes, int]:
         descriptor = self._files[file]
@@ -350,14 +390,6 @@ class Zygote:
         self._files, self._readers = [], []
         if self._lease is not None:
             self._lease.close()
-
-    def _end_children(self) -> None:
-        with contextlib.suppress(OSError):
-            for child in Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split():
-                with contextlib.suppress(OSError):
-                    if self.kind.name == "compile":
-                        os.killpg(int(child), signal.SIGKILL)
-                    os.kill(int(child), signal.SIGKILL)
 
 
 def _waited(process: int, options: int) -> int | None:

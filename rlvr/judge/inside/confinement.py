@@ -10,7 +10,7 @@ import ctypes
 import os
 import resource
 
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 1, 38, 22, 2
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_VERSION = 1
 _RULE_PATH_BENEATH = 1
@@ -24,6 +24,11 @@ _SCOPES = 0b11  # abstract sockets and signals, from version 6
 # Not through ctypes.CDLL, which gives up Python's lock around each call.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+
+
+def end_with_parent() -> None:
+    """Has the kernel kill this process when the thread that started it ends, however that comes."""
+    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
 
 
 class _Ruleset(ctypes.Structure):

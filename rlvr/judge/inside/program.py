@@ -7,6 +7,7 @@ exchange, an exit status) can only turn one failure into another.
 from __future__ import annotations
 
 import _io
+import _thread
 import atexit
 import builtins
 import gc
@@ -28,7 +29,6 @@ _STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 def run(mode: int) -> NoReturn:
     """Runs the program in the descriptor PROGRAM and ends the process as an interpreter would end."""
     gc.enable()
-    _furnish()
     order: Any = None
     if mode in (CALL, EXAMINE):
         order = values.decode(os.pread(EXCHANGE, os.fstat(EXCHANGE).st_size, 0).decode())
@@ -101,7 +101,7 @@ def _compiled(source: bytes) -> Any:
     _end(1)
 
 
-def _furnish() -> None:
+def furnish() -> None:
     """What `site` gives an interpreter, and the standard streams by their paths, since no path can be opened here."""
 
     def leave(code: object = None) -> NoReturn:
@@ -144,10 +144,10 @@ def _note(text: bytes) -> None:
 def _end(status: int) -> NoReturn:
     """Waits for threads, runs what was registered for the end, and flushes; a failing flush is a failure."""
     try:
-        threading = sys.modules.get("threading")
-        if threading is not None:
-            threading._shutdown()
-        atexit._run_exitfuncs()
+        if _thread._count():
+            sys.modules["threading"]._shutdown()
+        if atexit._ncallbacks():
+            atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()

@@ -12,11 +12,10 @@ import struct
 
 STDIN, STDOUT, STDERR, EXCHANGE, PROGRAM, CONTROL, CHANNEL = range(7)
 
-# operation, mode, CPU time (ns), wall time (ns), address space (bytes), file size (bytes), processes, unused
-REQUEST = struct.Struct("<IIQQQQII")
-RUN, KILL = 1, 2
+# operation, mode, CPU time (ns), address space (bytes), file size (bytes), processes, unused
+REQUEST = struct.Struct("<IIQQQII")
+RUN = 1
 SCRIPT, CALL, SERVE, EXAMINE = range(4)
 
-# wait status, reason for killing, CPU time (ns), wall time (ns), largest resident set (KiB)
-REPLY = struct.Struct("<iIQQQ")
-ENDED, KILLED_CPU, KILLED_WALL, KILLED_ASKED = range(4)
+# wait status, largest resident set (KiB), CPU time (ns)
+REPLY = struct.Struct("<iIQ")

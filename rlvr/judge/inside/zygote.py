@@ -19,10 +19,8 @@ import importlib
 import json
 import os
 import resource
-import select
 import signal
 import sys
-import time
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -31,24 +29,20 @@ import program  # type: ignore[import-not-found]
 from protocol import (  # type: ignore[import-not-found]
     CHANNEL,
     CONTROL,
-    ENDED,
     EXCHANGE,
-    KILL,
-    KILLED_ASKED,
-    KILLED_CPU,
-    KILLED_WALL,
     PROGRAM,
     REPLY,
     REQUEST,
 )
 
-_OWN_PIDS_CLOCK = 2  # CPUCLOCK_SCHED: makes a process number into the number of its CPU-time clock
-_SHORTEST_LOOK_S = 0.02
 _DESCRIPTOR = 4  # bytes of a descriptor's number in a control message
 
 
 def main() -> None:
     configuration = json.loads(sys.argv[1])
+    confinement.end_with_parent()
+    if os.getppid() != configuration["judge"]:
+        return  # it is gone already
     os.closerange(CHANNEL + 1 if configuration["kind"] == "launch" else CHANNEL, 1 << 16)
     kind = configuration["kind"]
     if kind == "python" and resource.getrlimit(resource.RLIMIT_STACK)[0] != resource.RLIM_INFINITY:
@@ -116,45 +110,42 @@ def _serve(kind: str, narrow: Any) -> None:
         sys.modules.pop(name, None)
     control = _socket.socket(fileno=CONTROL)
     room = _socket.CMSG_LEN(_DESCRIPTOR)
-    poller = select.poll()
-    poller.register(CONTROL, select.POLLIN)
     run = _compile if kind == "compile" else program.run
+    program.furnish()
     gc.collect()
     gc.freeze()
     gc.disable()
+    # After a fork each page that is written to, here or in the child, is copied first. So this loop does little, and
+    # it is the judge that watches over the child and ends it.
     while True:
         message, attached, _, _ = control.recvmsg(REQUEST.size, room)
         if not message:
             return
         request = REQUEST.unpack(message)
-        if request[0] == KILL:
-            continue  # meant for a child that has ended meanwhile
-        channel = -1
-        if attached:
-            channel = int.from_bytes(attached[0][2][:_DESCRIPTOR], sys.byteorder)
-        started = time.monotonic_ns()
         child = os.fork()
         if child == 0:
             try:
-                control.detach()
+                confinement.end_with_parent()
                 os.close(CONTROL)
                 _limit(request)
-                if channel >= 0:
-                    os.dup2(channel, CHANNEL)
+                if attached:
+                    os.dup2(int.from_bytes(attached[0][2][:_DESCRIPTOR], sys.byteorder), CHANNEL)
                 if narrow is not None:
                     narrow.load()
                 run(request[1])
             finally:
                 os._exit(1)
-        if channel >= 0:
-            os.close(channel)
-        reply = _wait(child, started, request, poller, group=kind == "compile")
-        control.send(reply)
+        if attached:
+            os.close(int.from_bytes(attached[0][2][:_DESCRIPTOR], sys.byteorder))
+        _, status, usage = os.wait4(child, 0)
+        if kind == "compile":
+            _sweep(child)
+        control.send(REPLY.pack(status, usage.ru_maxrss, int((usage.ru_utime + usage.ru_stime) * 1e9)))
 
 
 def _limit(request: tuple[int, ...]) -> None:
-    _, _, cpu_ns, _, space, size, processes, _ = request
-    seconds = cpu_ns // 1_000_000_000 + 2  # the kernel's own limit counts whole seconds; _wait is more exact
+    _, _, cpu_ns, space, size, processes, _ = request
+    seconds = cpu_ns // 1_000_000_000 + 2  # the kernel counts whole seconds; the judge is more exact
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     if processes:
@@ -162,57 +153,10 @@ def _limit(request: tuple[int, ...]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
-def _wait(child: int, started: int, request: tuple[int, ...], poller: Any, group: bool) -> bytes:
-    """Until the child ends, has used up its time, the judge asks for its end, or is gone itself."""
-    _, _, cpu_ns, wall_ns, _, _, _, _ = request
-    clock = (~child << 3) | _OWN_PIDS_CLOCK
-    cores = os.cpu_count() or 1
-    reason = ENDED
-    descriptor = os.pidfd_open(child)
-    poller.register(descriptor, select.POLLIN)
-    used = 0
-    try:
-        while True:
-            left = wall_ns - (time.monotonic_ns() - started)
-            # With as many threads as there are cores the CPU time could be used up this soon.
-            soonest = max((cpu_ns - used) / 1e9 / (1 if used == 0 else cores), _SHORTEST_LOOK_S)
-            ready = [fd for fd, _ in poller.poll(max(0.0, min(left / 1e9, soonest)) * 1000 + 1)]
-            if descriptor in ready:
-                break
-            if ready:
-                message = os.read(CONTROL, REQUEST.size)
-                if not message:
-                    _kill(child, group)
-                    os._exit(0)
-                reason = KILLED_ASKED
-                break
-            used = time.clock_gettime_ns(clock)
-            if used >= cpu_ns:
-                reason = KILLED_CPU
-                break
-            if time.monotonic_ns() - started >= wall_ns:
-                reason = KILLED_WALL
-                break
-    finally:
-        poller.unregister(descriptor)
-        os.close(descriptor)
-    if reason != ENDED:
-        _kill(child, group)
-    _, status, usage = os.wait4(child, 0)
-    if group:
-        _kill(child, group)
-    cpu = int((usage.ru_utime + usage.ru_stime) * 1e9)
-    return bytes(REPLY.pack(status, reason, cpu, time.monotonic_ns() - started, usage.ru_maxrss))
-
-
-def _kill(child: int, group: bool) -> None:
-    try:
-        if group:
-            os.killpg(child, signal.SIGKILL)
-        else:
-            os.kill(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it ended by itself
+def _sweep(group: int) -> None:
+    """Ends what a compiler may have left running."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _default_signals() -> None:
