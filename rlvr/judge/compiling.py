@@ -69,7 +69,8 @@ class Compiler:
                 f"({found.describe()}). Use a kernel with Landlock (5.13 or newer), or accept that with "
                 "allow_weak_sandbox: true; see docs/sandbox.md."
             )
-        self.folder = places.scratch("compile")
+        self._scratch = places.Scratch("compile")
+        self.folder = self._scratch.path
         try:
             readable = [*_SYSTEM, str(places.cache()), *_prefixes()]
             kind = Kind("compile", readable=tuple(readable), writable=(str(self.folder), "/dev/null"))
@@ -77,7 +78,7 @@ class Compiler:
             if self.zygote.user:
                 os.chown(self.folder, self.zygote.user, self.zygote.user)
         except BaseException:
-            places.discard(self.folder)
+            self._scratch.discard()
             raise
         self._drivers: dict[tuple[str, str], bytes] = {}
 
@@ -155,7 +156,7 @@ class Compiler:
 
     def close(self) -> None:
         self.zygote.close()
-        places.discard(self.folder)
+        self._scratch.discard()
 
 
 def _readable(text: bytes, folder: Path) -> str:

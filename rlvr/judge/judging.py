@@ -145,10 +145,10 @@ def _submission(given: Submission | Mapping[str, Any], index: int, of: int) -> S
         raise InputError(f"{where}: the program should be text, but is {type(given.program).__name__}.")
     if not isinstance(given.limits, Limits):
         raise InputError(f"{where}: limits should be a Limits, but is {type(given.limits).__name__}.")
-    row = language(given.language)
-    if row.compiled:
-        compiler_path(row)
     try:
+        row = language(given.language)
+        if row.compiled:
+            compiler_path(row)
         check_comparison(given.comparison, given.tolerance)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
@@ -171,7 +171,10 @@ def _check_calls(submission: Submission, row: Language, tests: Sequence[Test], w
         raise InputError(f"{where}: function calls are known for Python and C++, not for {row.name}.")
     if not submission.signature:
         raise InputError(f"{where} calls a function in C++: give its signature, as in 'int add(int, int)'.")
-    name = function_name(submission.signature)
+    try:
+        name = function_name(submission.signature)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
     if name != submission.entry_point:
         raise InputError(f"{where}: the signature is that of {name!r}, but entry_point is {submission.entry_point!r}.")
     if any(test.form != CALL for test in tests):

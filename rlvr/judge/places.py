@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 NAME = "grpo-recipes"
+_SETTLED_S = 2.0
 
 
 def cache() -> Path:
@@ -53,20 +57,49 @@ def temporary_folders() -> list[Path]:
     return [Path(folder) for folder in (*named, "/tmp", "/var/tmp", "/dev/shm", "/run")]
 
 
-def scratch(prefix: str) -> Path:
-    """A new, empty folder of our own.
+class Scratch:
+    """A new, empty folder of our own, removed by `discard`.
+
+    A lock on it lasts as long as this process, so that the next one can tell what a killed one left, and remove it.
 
     Raises:
         OSError: there is no place for one.
     """
-    for folder in temporary_folders():
+
+    def __init__(self, purpose: str) -> None:
+        self.owner = os.getpid()
+        for parent in temporary_folders():
+            try:
+                _sweep(parent)
+                self.path = Path(tempfile.mkdtemp(prefix=f"{NAME}-{purpose}-", dir=parent))
+                self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                fcntl.flock(self._held, fcntl.LOCK_EX)
+                return
+            except OSError:
+                continue
+        raise OSError("no temporary folder can be made: tried " + ", ".join(map(str, temporary_folders())))
+
+    def discard(self) -> None:
+        """Removes it; in a forked child it only lets go of it."""
+        if self.owner == os.getpid():
+            shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.close(self._held)
+
+
+def _sweep(parent: Path) -> None:
+    """Removes the folders of processes that were killed: nobody holds their locks."""
+    for folder in parent.glob(f"{NAME}-*-????????"):
         try:
-            return Path(tempfile.mkdtemp(prefix=f"{NAME}-{prefix}-", dir=folder))
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             continue
-    raise OSError("no temporary folder can be made: tried " + ", ".join(map(str, temporary_folders())))
-
-
-def discard(folder: Path) -> None:
-    """Removes a folder that `scratch` made."""
-    shutil.rmtree(folder, ignore_errors=True)
+        try:
+            # One that is brand new may not be locked yet.
+            if time.time() - os.fstat(descriptor).st_mtime > _SETTLED_S:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # somebody works in it
+        finally:
+            os.close(descriptor)

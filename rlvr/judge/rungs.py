@@ -108,10 +108,10 @@ def switched_off(*names: str) -> Iterator[Rungs]:
 def _probe() -> Rungs:
     folder = None
     with contextlib.suppress(OSError):
-        folder = places.scratch("probe")
+        folder = places.Scratch("probe")
     try:
         code = seccomp.starter_filter().hex() if seccomp.supported() else ""
-        command = [sys.executable, "-S", "-s", "-P", "-B", str(INSIDE / "probe.py"), str(folder or "")]
+        command = [sys.executable, "-S", "-s", "-P", "-B", str(INSIDE / "probe.py"), str(folder.path if folder else "")]
         command += [json.dumps([_USERS[-1], _SMALL_USERS[-1]]), code]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath}, check=False
@@ -121,7 +121,7 @@ def _probe() -> Rungs:
         outcome = json.loads(done.stdout)
     finally:
         if folder is not None:
-            places.discard(folder)
+            folder.discard()
     users = outcome.pop("users")
     version = outcome.pop("landlock_version")
     hindered = {name: why for name, why in outcome.items() if why is not None}

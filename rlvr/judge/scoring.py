@@ -166,8 +166,10 @@ def _judge_once(name: str, submissions: Mapping[int, Submission]) -> dict[int, J
     with _lock:
         for number, key in keys.items():
             kept = _kept.get(key)
-            if kept is not None and (submissions[number].stop_early or SKIP not in counted(kept)):
-                known[key] = kept
+            stop_early = submissions[number].stop_early
+            if kept is not None and (stop_early or SKIP not in counted(kept)):
+                known[key] = _stopped(kept) if stop_early else kept
+                _kept.move_to_end(key)
     missing = {key: submissions[number] for number, key in keys.items() if key not in known}
     try:
         judged = dict(zip(missing, judge_many(list(missing.values())), strict=True))
@@ -181,6 +183,24 @@ def _judge_once(name: str, submissions: Mapping[int, Submission]) -> dict[int, J
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
     return {number: {**known, **judged}[key] for number, key in keys.items()}
+
+
+def _stopped(judgement: Judgement) -> Judgement:
+    """What a judgement would have been, had it ended at the first failure: the same as if it had been asked for."""
+    chosen = range(len(judgement.verdicts)) if judgement.sampled is None else judgement.sampled
+    failed = next((index for index in chosen if judgement.verdicts[index] != AC), None)
+    if failed is None or judgement.verdicts[failed] == CE:
+        return judgement
+    end = failed + 1
+    rest = len(judgement.verdicts) - end
+    return replace(
+        judgement,
+        verdicts=judgement.verdicts[:end] + [SKIP] * rest,
+        reasons=judgement.reasons[:end] + [""] * rest,
+        cpu_s=judgement.cpu_s[:end] + [0.0] * rest,
+        memory_mb=judgement.memory_mb[:end] + [0.0] * rest,
+        stderr=judgement.stderr[:end] + [""] * rest,
+    )
 
 
 def _key(submission: Submission, digests: dict[int, bytes]) -> bytes:

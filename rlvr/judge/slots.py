@@ -281,6 +281,8 @@ def _failure(ran: Ran, limits: Limits, row: Language | None) -> Outcome | None:
     words = _last_line(ran.stderr)
     if ran.too_much:
         return _outcome(OLE, f"more than {limits.output_kb} kB", ran)
+    if ran.memory_mb > limits.memory_mb:
+        return _outcome(MLE, f"{ran.memory_mb:.0f} MB of {limits.memory_mb:g} MB", ran)
     if ran.cpu_s > limits.time_s or ran.stopped == "cpu":
         return _outcome(TLE, f"{ran.cpu_s:.2f} s of {limits.time_s:g} s", ran)
     if ran.stopped:
@@ -293,12 +295,8 @@ def _failure(ran: Ran, limits: Limits, row: Language | None) -> Outcome | None:
     else:
         starved = b"std::bad_alloc" in ran.stderr and os.WIFSIGNALED(ran.status)
     killed = os.WIFSIGNALED(ran.status) and os.WTERMSIG(ran.status) == signal.SIGKILL
-    if (
-        ran.memory_mb > limits.memory_mb
-        or (starved and ran.status)
-        or (killed and ran.memory_mb > limits.memory_mb / 2)
-    ):
-        return _outcome(MLE, f"{ran.memory_mb:.0f} MB of {limits.memory_mb:g} MB", ran)
+    if (starved and ran.status) or (killed and ran.memory_mb > limits.memory_mb / 2):
+        return _outcome(MLE, f"no more memory at {ran.memory_mb:.0f} MB of {limits.memory_mb:g} MB", ran)
     if os.WIFSIGNALED(ran.status):
         number = os.WTERMSIG(ran.status)
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -188,4 +187,4 @@ _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) el
 
 def digest(tests: Sequence[Mapping[str, Any]]) -> str:
     """The same for equal tests, whatever object holds them."""
-    return json.dumps(tests, default=repr, sort_keys=True)
+    return values.encode(tests)

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr.judge import seccomp
+from rlvr.judge import places, seccomp
 from rlvr.judge.inside.protocol import (
     EXCHANGE,
     PROGRAM,
@@ -38,7 +38,7 @@ STDERR_TAIL = 4096
 _LONGEST = 12
 _SHORTEST_LOOK_S = 0.02
 _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED: makes a process number into that of its CPU-time clock
-_ROOM_BYTES = 768 << 20  # address space beyond the memory limit: code, libraries, stacks that are reserved but not used
+_ROOM_BYTES = 512 << 20  # address space beyond the memory limit: code, libraries, stacks that are reserved but not used
 _FLAGS = ["-S", "-s", "-P", "-B", "-X", "utf8"]
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1",
@@ -129,25 +129,23 @@ class Zygote:
         self._interrupted = False
         self._began = 0.0
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        folder: Path | None = None
+        folder: places.Scratch | None = None
         try:
             with theirs:
                 if confinement.user:
                     self.user, self._lease = lease_user(confinement.small_users)
                 self._open_files()
                 if confinement.chroot and kind.name != "compile":
-                    from rlvr.judge import places
-
-                    folder = places.scratch("root")
-                    folder.chmod(0o555)
-                self._spawn(theirs, str(folder) if folder else kind.root)
+                    folder = places.Scratch("root")
+                    folder.path.chmod(0o555)
+                self._spawn(theirs, str(folder.path) if folder else kind.root)
             self.missing = self._greeting()
         except BaseException:
             self.close()
             raise
         finally:
             if folder is not None:
-                folder.rmdir()  # a process may well have a root that is no more
+                folder.discard()  # a process may well have a root that is no more
 
     def _open_files(self) -> None:
         for name in ("stdin", "stdout", "stderr", "exchange", "program"):

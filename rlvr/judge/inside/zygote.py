@@ -100,6 +100,7 @@ def _confine(configuration: dict[str, Any], broad: Any) -> None:
         confinement.change_root(configuration["root"])
     if configuration["user"]:
         confinement.change_user(configuration["user"])
+    confinement.end_with_parent()  # a change of the user has undone it
     if broad is not None:
         broad.load()
 
