@@ -167,8 +167,8 @@ def test_function_calls_in_cpp() -> None:
     using = "#include <bits/stdc++.h>\nusing namespace std;\n"
     judged = judge_many(
         [
-            Submission(using + program, "cpp", [{"call": given, "expected": expected}], entry_point="f", signature=signature)
-            for program, signature, given, expected in CALLS_CPP
+            Submission(using + program, "cpp", [{"call": given, "expected": value}], entry_point="f", signature=sign)
+            for program, sign, given, value in CALLS_CPP
         ]
     )  # fmt: skip
     assert [judgement.verdicts for judgement in judged] == [["AC"]] * len(CALLS_CPP), [j.feedback for j in judged]
