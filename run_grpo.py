@@ -59,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def run(recipe: Recipe, *, only_check: bool = False) -> None:
     """The story of a run."""
     from rlvr import evaluation, launch, model, preflight, report, run_directory
-    from rlvr.plugins import load_rewards, load_task
+    from rlvr.plugins import conditions, load_rewards, load_task
 
     console.quieten_loading_bars()
 
@@ -76,12 +76,14 @@ def run(recipe: Recipe, *, only_check: bool = False) -> None:
     from rlvr import training  # TRL takes five seconds to import: only now, when all else was found right
 
     training.check_config(recipe, task, rewards)
-    _introduce(recipe, [*task.notes, *plan.lines(), f"attention: {model.attention(recipe)[1]}"])
+    surroundings = conditions(rewards)
+    told = [f"attention: {model.attention(recipe)[1]}", *(f"{name}: {words}" for name, words in surroundings.items())]
+    _introduce(recipe, [*task.notes, *plan.lines(), *told])
     if only_check:
         console.say("Nothing wrong was found.")
         return
 
-    run_directory.prepare(recipe, state)
+    run_directory.prepare(recipe, state, surroundings)
 
     # 2. Before: the untouched model on held-out rows.
     results = {}

@@ -113,11 +113,23 @@ def companion(function: Callable[..., Any], name: str) -> Callable[..., Any] | N
     - `check_rows(*, <the columns>, <the options>, **kwargs) -> list[str | None]`: what is wrong with each row of the
       data, asked once before training;
     - `explain(completion, *, <the columns of the row>, <the options>, **kwargs) -> list[str]`: how one score comes
-      about, asked by scripts/score.py.
+      about, asked by scripts/score.py;
+    - `conditions(*, <the options>, **kwargs) -> dict[str, str]`: what its scores depend on beside its arguments, such
+      as the sandbox that this machine offers; told when a run starts, and kept with it.
     """
     module = inspect.getmodule(inspect.unwrap(function))
     found = vars(module).get(name) if module is not None else None
     return found if callable(found) else None
+
+
+def conditions(rewards: Sequence[Reward]) -> dict[str, str]:
+    """What the rewards' scores depend on beside their arguments, by a short name."""
+    found: dict[str, str] = {}
+    for reward in rewards:
+        ask = companion(reward.function, "conditions")
+        if ask is not None:
+            found |= ask(**reward.options)
+    return found
 
 
 def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:

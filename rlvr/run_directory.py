@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
     from accelerate import PartialState
 
 
-def prepare(recipe: Recipe, state: PartialState) -> None:
-    """Makes the run directory, with the resolved recipe in it, and the place that MLflow writes to."""
+def prepare(recipe: Recipe, state: PartialState, conditions: Mapping[str, str] | None = None) -> None:
+    """Makes the run directory, with the resolved recipe in it, and the place that MLflow writes to.
+
+    Args:
+        conditions: what the rewards' scores depend on beside the recipe, kept with the libraries' versions.
+    """
     if state.is_main_process:
         folder = recipe.output_dir
         if not recipe.settings.get("resume_from_checkpoint"):
@@ -27,7 +32,8 @@ def prepare(recipe: Recipe, state: PartialState) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_recipe(recipe, folder / "recipe.yaml")
-            (folder / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n", encoding="utf-8")
+            content = {**versions(), **(conditions or {})}
+            (folder / "versions.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             reason = f"The run directory {folder} can't be written: {error.strerror}. Set output_dir."
             raise InputError(reason) from error

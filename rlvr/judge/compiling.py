@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.judge import places
+from rlvr.judge import places, toolchain
 from rlvr.judge.languages import LANGUAGES, Language, compiler_path
 from rlvr.judge.rungs import Rungs
 from rlvr.judge.verdicts import Limits, SandboxUnavailable
@@ -69,17 +69,23 @@ class Compiler:
                 f"({found.describe()}). Use a kernel with Landlock (5.13 or newer), or accept that with "
                 "allow_weak_sandbox: true; see docs/sandbox.md."
             )
-        self._scratch = places.Scratch("compile")
+        # Without Landlock the compiler gets a root with nothing but itself and the folder it works in.
+        confinement = found.confinement
+        rooted = confinement.chroot and not confinement.landlock
+        self.root = _rooted() if rooted else Path("/")
+        self._scratch = places.Scratch("compile", self.root / toolchain.WORK if rooted else None)
         self.folder = self._scratch.path
         try:
             readable = [*_SYSTEM, str(places.cache()), *_prefixes()]
-            kind = Kind("compile", readable=tuple(readable), writable=(str(self.folder), "/dev/null"))
-            self.zygote = Zygote(kind, found.confinement)
+            writable = (str(self.folder), "/dev/null")
+            root = str(self.root) if rooted else None
+            self.zygote = Zygote(Kind("compile", readable=tuple(readable), writable=writable, root=root), confinement)
             if self.zygote.user:
                 os.chown(self.folder, self.zygote.user, self.zygote.user)
         except BaseException:
             self._scratch.discard()
             raise
+        self.described = found.describe()
         self._drivers: dict[tuple[str, str], bytes] = {}
 
     def compile(self, row: Language, source: bytes, limits: Limits, signature: str | None = None) -> Compiled:
@@ -89,7 +95,11 @@ class Compiler:
             ZygoteError: the compiler could not do its work, through no fault of the program.
         """
         path = compiler_path(row)
-        headers = str(precompiled(row)) if row.header else str(self.folder)
+        if self.root != Path("/") and not toolchain.supported(row):
+            raise SandboxUnavailable(
+                f"Without Landlock, {row.compiler} can't be confined ({self.described}): only g++ and gcc can."
+            )
+        headers = self._headers(row)
         try:
             extra: list[str] = []
             if signature is not None:
@@ -97,7 +107,7 @@ class Compiler:
                 if isinstance(driver, Compiled):
                     return driver
                 (self.folder / "driver.o").write_bytes(driver)
-                extra = [str(self.folder / "driver.o")]
+                extra = [self._inside(self.folder / "driver.o")]
                 source = b'#include <bits/stdc++.h>\n#define main submitted_main\n#line 1 "program.cpp"\n' + source
             return self._run(row, path, headers, source, limits, extra)
         except OSError as error:
@@ -126,18 +136,19 @@ class Compiler:
     ) -> Compiled:
         program = self.folder / "program"
         (self.folder / row.source).write_bytes(source)
-        names = {"headers": headers, "program": str(program), "source": str(self.folder / row.source)}
+        inside = self._inside(self.folder)
+        names = {"headers": headers, "program": f"{inside}/program", "source": f"{inside}/{row.source}"}
         command = [path, *(argument.format(**names) for argument in row.arguments), *extra]
         order = {
             "command": command,
-            "folder": str(self.folder),
+            "folder": inside,
             "environment": {"PATH": os.pathsep.join([str(Path(path).parent), "/usr/bin", "/bin"]), "LC_ALL": "C",
                             "TMPDIR": str(self.folder), "HOME": str(self.folder)},
         }  # fmt: skip
         time_s = limits.compile_time_s
         allowance = Allowance(time_s, 2 * time_s + 5, _MEMORY_MB, LARGEST_PROGRAM, processes=64)
         ran = self.zygote.run(allowance, exchange=json.dumps(order).encode())
-        said = _readable(ran.stderr, self.folder)
+        said = _readable(ran.stderr, inside)
         if ran.stopped or ran.cpu_s > limits.compile_time_s:
             return Compiled(None, f"The compiler was stopped after {ran.cpu_s:.1f} s.\n{said}", ran.cpu_s)
         if ran.status != 0:
@@ -145,6 +156,25 @@ class Compiler:
                 raise ZygoteError(f"there is no space left in {self.folder.parent}")
             return Compiled(None, said or f"The compiler ended with status {ran.status}.", ran.cpu_s)
         return Compiled(in_memory(program), said, ran.cpu_s)
+
+    def _inside(self, path: Path) -> str:
+        """A path as the compiler sees it."""
+        return f"/{path.relative_to(self.root)}"
+
+    def _headers(self, row: Language) -> str:
+        """The folder of the precompiled header, as the compiler sees it."""
+        if not row.header:
+            return self._inside(self.folder)
+        folder = precompiled(row)
+        if self.root != Path("/"):
+            target = self.root / str(folder).lstrip("/")
+            if not target.exists():
+                new = Path(f"{target}.{os.getpid()}-{id(self)}")
+                shutil.copytree(folder, new)
+                with contextlib.suppress(OSError):  # another process was faster
+                    new.rename(target)
+                shutil.rmtree(new, ignore_errors=True)
+        return str(folder)
 
     def _clear(self) -> None:
         for entry in os.scandir(self.folder):
@@ -159,7 +189,7 @@ class Compiler:
         self._scratch.discard()
 
 
-def _readable(text: bytes, folder: Path) -> str:
+def _readable(text: bytes, folder: str) -> str:
     """A compiler's words without the folder it worked in."""
     return text.decode(errors="replace").replace(f"{folder}/", "").strip()[:_OUTPUT_CHARACTERS]
 
@@ -219,6 +249,16 @@ def precompiled(row: Language) -> Path:
     return _cached(f"{row.name}-header", [_version(row), *flags], make)
 
 
+def _rooted() -> Path:
+    """The folder with nothing but the compilers of C++ and C in it.
+
+    Raises:
+        InputError: they can't be copied.
+    """
+    row = LANGUAGES["cpp"]
+    return _cached("toolchain", [_version(row)], functools.partial(toolchain.install, row))
+
+
 @functools.cache
 def launcher() -> Path:
     """The program that starts compiled programs.
@@ -269,7 +309,7 @@ def _cached(name: str, key: list[Any], make: Any) -> Path:
             except BaseException:
                 shutil.rmtree(new, ignore_errors=True)
                 raise
-            for path in (new, *new.rglob("*")):
+            for path in (new, *(path for path in new.rglob("*") if not path.is_symlink())):
                 path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
             new.rename(folder)
             return folder

@@ -66,9 +66,9 @@ class Scratch:
         OSError: there is no place for one.
     """
 
-    def __init__(self, purpose: str) -> None:
+    def __init__(self, purpose: str, within: Path | None = None) -> None:
         self.owner = os.getpid()
-        for parent in temporary_folders():
+        for parent in [within] if within else temporary_folders():
             try:
                 _sweep(parent)
                 self.path = Path(tempfile.mkdtemp(prefix=f"{NAME}-{purpose}-", dir=parent))

@@ -51,7 +51,7 @@ class Rungs:
     @property
     def compiling(self) -> bool:
         """Whether a compiler can be kept from reading what it is not meant to."""
-        return self.confinement.seccomp and self.confinement.landlock
+        return self.confinement.seccomp and (self.confinement.landlock or self.confinement.chroot)
 
     def describe(self) -> str:
         """One line for a log."""
@@ -63,8 +63,8 @@ class Rungs:
         return line
 
     def metadata(self) -> dict[str, str]:
-        """For a run's metadata."""
-        return {"sandbox_tier": self.tier, "sandbox": self.describe()}
+        """For the log and the metadata of a run."""
+        return {"sandbox": self.describe().removeprefix("sandbox ")}
 
 
 _found: Rungs | None = None

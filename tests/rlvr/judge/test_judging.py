@@ -508,7 +508,7 @@ def test_python_is_judged_where_no_file_can_be_written(monkeypatch: pytest.Monke
 def test_the_rungs_are_named() -> None:
     found = rungs()
     assert found.describe().startswith(f"sandbox {found.tier}: ")
-    assert found.metadata()["sandbox_tier"] == found.tier
+    assert found.metadata()["sandbox"].startswith(f"{found.tier}: ")
 
 
 def test_a_weak_sandbox_is_refused_unless_it_is_allowed() -> None:
@@ -530,3 +530,18 @@ def test_nothing_is_compiled_where_a_compiler_could_read_everything() -> None:
         with pytest.raises(SandboxUnavailable, match="Compilers can't be confined here"):
             verdicts(ADD_CPP, language="cpp", tests=SUMS)
         assert verdicts(ADD_CPP, language="cpp", tests=SUMS, allow_weak_sandbox=True) == ["AC", "AC"]
+
+
+def test_without_landlock_a_compiler_gets_a_root_of_its_own(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can change the root")
+    secret = tmp_path / "secret.txt"
+    secret.write_text("0")
+    tmp_path.chmod(0o755)
+    with switched_off("landlock") as found:
+        assert found.tier == "strong"
+        assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
+        reading = f'#include <cstdio>\nint x = 1 +\n#include "{secret}"\n;\nint main() {{ std::printf("%d", x); }}'
+        judgement = judge(reading, language="cpp", tests=ONE)
+        assert judgement.verdicts == ["CE"]
+        assert "No such file or directory" in judgement.compile_output
