@@ -42,4 +42,5 @@ class Task:
     @property
     def is_chat(self) -> bool:
         """Whether prompts are chat messages, to be rendered by the model's own template, rather than plain text."""
-        return len(self.train) > 0 and not isinstance(self.train[0]["prompt"], str)
+        rows = next((rows for rows in (self.train, self.validation, self.test) if len(rows)), None)
+        return rows is not None and not isinstance(rows[0]["prompt"], str)

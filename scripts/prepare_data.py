@@ -2,15 +2,18 @@
 
     python scripts/prepare_data.py --config recipes/demo-arithmetic.yaml --output data/demo
     python scripts/prepare_data.py --config recipes/x.yaml --output data/x --task.shots 4     # any recipe key
+    python scripts/prepare_data.py --config recipes/x.yaml --output data/x --against humaneval --drop-overlaps
 
 The folder then holds a JSONL file for each split that has rows (train, validation, test), summary.json for programs,
 and README.md, which says what was done to the data and how a recipe trains on the folder itself (task: jsonl, with the
-prompts as they are). Exits with 2, and writes nothing, if the recipe or its data is wrong.
+prompts as they are). With --against, overlaps.jsonl names the training rows that an evaluation set asks, too. Exits
+with 2, and writes nothing, if the recipe or its data is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from rlvr.task import Task
 
 SPLITS = ("train", "validation", "test")
-FILES = (*(f"{split}.jsonl" for split in SPLITS), "summary.json", "README.md")
+FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
 
 
 def main() -> int:
@@ -34,6 +37,17 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True, metavar="RECIPE", help="the recipe's YAML file")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="the folder to write")
     parser.add_argument("--force", action="store_true", help="write into DIR even if it holds files already")
+    parser.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="FILE_OR_TASK",
+        help="an evaluation set that training rows are compared with: a data file, the name of a task (humaneval), or "
+        "a task with options ('{name: mbpp, path: mbpp.jsonl}'), whose test split is taken; may be given several times",
+    )
+    parser.add_argument(
+        "--drop-overlaps", action="store_true", help="leave out the training rows that overlap with an --against"
+    )
     arguments, overrides = parser.parse_known_args()
 
     from rlvr import console
@@ -41,22 +55,37 @@ def main() -> int:
 
     console.quieten()
     try:
-        prepare(arguments.config, overrides, arguments.output, force=arguments.force)
+        if arguments.drop_overlaps and not arguments.against:
+            raise InputError("--drop-overlaps needs an --against: the evaluation set to compare with.")
+        prepare(
+            arguments.config,
+            overrides,
+            arguments.output,
+            force=arguments.force,
+            against=arguments.against,
+            drop_overlaps=arguments.drop_overlaps,
+        )
     except InputError as error:
         console.complain(str(error))
         return 2
     return 0
 
 
-def prepare(config: Path, overrides: list[str], output: Path, *, force: bool) -> None:
-    """Loads the recipe's task, writes the folder, and prints what was written."""
+def prepare(
+    config: Path, overrides: list[str], output: Path, *, force: bool, against: list[str], drop_overlaps: bool
+) -> None:
+    """Loads the recipe's task, compares it with evaluation sets, writes the folder, and prints what was written."""
     from rlvr.plugins import load_task
     from rlvr.recipe import load_recipe
 
     recipe = load_recipe(config, overrides)
     _check_output(output, force)
     task = load_task(recipe.task)
-    summary = summarise(recipe, task)
+    overlaps: list[dict[str, Any]] = []
+    for name in against:
+        task, found = compare(task, name, drop=drop_overlaps)
+        overlaps += found
+    summary = {**summarise(recipe, task), "against": against, "overlaps": len(overlaps)}
 
     output.mkdir(parents=True, exist_ok=True)
     for name in FILES:
@@ -66,10 +95,75 @@ def prepare(config: Path, overrides: list[str], output: Path, *, force: bool) ->
             with (output / f"{split}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
                 for row in task.split(split):
                     file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+    if against:
+        lines = "".join(json.dumps(overlap, ensure_ascii=False) + "\n" for overlap in overlaps)
+        (output / "overlaps.jsonl").write_text(lines, encoding="utf-8")
     text = json.dumps(summary, indent=2, ensure_ascii=False, default=str)
     (output / "summary.json").write_text(f"{text}\n", encoding="utf-8")
     (output / "README.md").write_text(readme(summary, output), encoding="utf-8")
-    _print(summary, task, output)
+    _print(summary, task, output, overlaps)
+
+
+def compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[dict[str, Any]]]:
+    """Compares the training rows with an evaluation set.
+
+    Returns:
+        The task, with a note on what was found, and without the rows that overlap if they are to be dropped; and the
+        overlaps, for overlaps.jsonl.
+    """
+    from rlvr.contamination import find_overlaps, question_of
+    from rlvr.errors import InputError
+
+    train = [question_of(row, f"Training row {number}") for number, row in enumerate(task.train)]
+    name, held_rows = _evaluation_set(against)
+    held = [question_of(row, f"{name}, row {number}") for number, row in enumerate(held_rows)]
+    found = find_overlaps(train, held)
+    ids = task.train["id"] if "id" in task.train.column_names else range(len(train))
+    overlaps = [
+        {
+            "train_id": ids[overlap.train],
+            "against": name,
+            "held_id": held_rows[overlap.held].get("id", held_rows[overlap.held].get("task_id", overlap.held)),
+            "same": overlap.same,
+            "share": round(overlap.share, 3),
+            "words": overlap.words,
+        }
+        for overlap in found
+    ]
+    rows = {overlap.train for overlap in found}
+    note = f"Compared {len(train):,} training rows with {len(held):,} of {name}: {len(rows):,} overlap"
+    if not drop or not rows:
+        return dataclasses.replace(task, notes=(*task.notes, f"{note}.")), overlaps
+    kept = [number for number in range(len(train)) if number not in rows]
+    if not kept:
+        raise InputError(f"--drop-overlaps: every training row overlaps with {name}, so none would be left.")
+    notes = (*task.notes, f"{note}, and were dropped.")
+    return dataclasses.replace(task, train=task.train.select(kept), notes=notes), overlaps
+
+
+def _evaluation_set(against: str) -> tuple[str, list[dict[str, Any]]]:
+    """A data file and its rows, or a task, given by its name or as {name: …, options …}, and its test rows."""
+    import yaml
+
+    from rlvr.errors import InputError
+    from rlvr.plugins import load_task
+    from rlvr.recipe import TaskSpec
+    from rlvr.rows import READABLE, read_rows
+
+    if Path(against).suffix in READABLE:
+        return against, read_rows(Path(against))
+    try:
+        asked = yaml.safe_load(against)
+    except yaml.YAMLError as error:
+        raise InputError(f"--against {against} is neither a data file nor a task: {error}") from None
+    options = dict(asked) if isinstance(asked, dict) else {"name": against}
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise InputError(f"--against {against} names no task. Write a file, a task, or {{name: mbpp, path: …}}.")
+    rows = list(load_task(TaskSpec(name, options)).test)
+    if not rows:
+        raise InputError(f"--against {against}: this task has no test rows to compare with.")
+    return name, rows
 
 
 def _check_output(output: Path, force: bool) -> None:
@@ -86,13 +180,14 @@ def _check_output(output: Path, force: bool) -> None:
 
 def summarise(recipe: Recipe, task: Task) -> dict[str, Any]:
     """What the folder holds, for programs: rows, columns, length of the prompts in characters, notes, options."""
+    filled = next((split for split in SPLITS if len(task.split(split)) > 0), "train")
     return {
         "recipe": recipe.path.name,
         "task": recipe.task.name,
         "options": dict(recipe.task.options),
         "rows": {split: len(task.split(split)) for split in SPLITS},
         "columns": list(task.train.column_names),
-        "prompt_kind": "text" if isinstance(task.train[0]["prompt"], str) else "messages",
+        "prompt_kind": "text" if isinstance(task.split(filled)[0]["prompt"], str) else "messages",
         "prompt_characters": {
             split: _spread([len(prompt_text(prompt)) for prompt in task.split(split)["prompt"]])
             for split in SPLITS
@@ -130,6 +225,14 @@ def readme(summary: dict[str, Any], output: Path) -> str:
     rows = [f"| {split}.jsonl | {count:,} |" for split, count in summary["rows"].items() if count]
     options = json.dumps(summary["options"], ensure_ascii=False, default=str)
     kind = "plain text" if summary["prompt_kind"] == "text" else "a list of chat messages"
+    use = [
+        "A recipe trains on these files, with the prompts exactly as they stand here, by this section:",
+        "",
+        "```yaml",
+        *task,
+        "```",
+        "",
+    ]
     return "\n".join(
         [
             f"# What {summary['recipe']} trains on",
@@ -144,17 +247,12 @@ def readme(summary: dict[str, Any], output: Path) -> str:
             "",
             *(f"- {note}" for note in summary["notes"]),
             "",
-            "A recipe trains on these files, with the prompts exactly as they stand here, by this section:",
-            "",
-            "```yaml",
-            *task,
-            "```",
-            "",
+            *(use if summary["rows"]["train"] else ()),
         ]
     )
 
 
-def _print(summary: dict[str, Any], task: Task, output: Path) -> None:
+def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[dict[str, Any]]) -> None:
     from rlvr import console
 
     console.say(f"Task {summary['task']} of {summary['recipe']}")
@@ -168,14 +266,20 @@ def _print(summary: dict[str, Any], task: Task, output: Path) -> None:
     ]
     console.say(console.table(["split", "rows", *measures], table))
     console.say("  Lengths are those of the prompts, in characters.")
-    train = task.train
-    places = sorted({0, len(train) // 2, len(train) - 1})
-    for place in places:
+    if overlaps:
         console.say()
-        console.say(f"── train row {place} " + "─" * 60)
-        console.say(prompt_text(train[place]["prompt"]))
-        if "final_answer" in train.column_names:
-            console.say(f"→ final_answer: {train[place]['final_answer']}")
+        console.say("The closest overlaps; overlaps.jsonl has all of them:")
+        for overlap in sorted(overlaps, key=lambda overlap: -float(overlap["share"]))[:5]:
+            pair = f"{overlap['train_id']} with {overlap['held_id']} of {overlap['against']}"
+            console.say(f"  {pair}, {overlap['share']:.0%} of it: {overlap['words']}")
+    shown = next(split for split in SPLITS if len(task.split(split)) > 0)
+    rows = task.split(shown)
+    for place in sorted({0, len(rows) // 2, len(rows) - 1}):
+        console.say()
+        console.say(f"── {shown} row {place} " + "─" * 60)
+        console.say(prompt_text(rows[place]["prompt"]))
+        if "final_answer" in rows.column_names:
+            console.say(f"→ final_answer: {rows[place]['final_answer']}")
     console.say()
     console.say(f"Written to {output}: look at its README.md first.")
 

@@ -8,6 +8,8 @@
 
 Data that has a `prompt` column (text, or a list of chat messages) and no template is used as it is, such as the files
 that scripts/prepare_data.py writes.
+
+Rows of APPS or TACO, which have a column `input_output`, get the columns that code rewards read (docs/tasks.md).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr import schema
+from rlvr import code_apps, code_prompts, schema
+from rlvr.code_tests import BadTests
 from rlvr.errors import InputError
 from rlvr.rows import (
     READABLE,
@@ -82,7 +85,8 @@ def jsonl(
         seed: of the splits and limits.
 
     Training rows that ask the same (`question`, or else the prompt) as a held-out row are dropped. `source` and `id`
-    are added where the data has none.
+    are added where the data has none. A row of APPS or TACO gets `tests` (JSON text), `entry_point`, `prefix` and
+    `language` ("python") in place of `input_output`, and a prompt where there is neither a template nor one.
     """
     if path is None:
         raise InputError(
@@ -106,6 +110,9 @@ def jsonl(
             )
 
     raw, notes = _read(path, test_path, subset, train_split)
+    if "input_output" not in (columns or {}).values():
+        raw, more = _with_tests(path, raw, prompt_template)
+        notes += more
     shape = _Shape(path, columns, prompt_template, fields, system, style)
     splits = {split: [shape.ours(row, split, index) for index, row in enumerate(rows)] for split, rows in raw.items()}
     if columns is None and (
@@ -181,6 +188,42 @@ def _read(
         splits["test"] = read_rows(Path(test_path))
     read = ", ".join(f"{len(rows):,} {split}" for split, rows in splits.items() if rows)
     return splits, [f"Read {read} rows from {path}{f' and {test_path}' if test_path else ''}."]
+
+
+def _with_tests(path: str, raw: dict[str, list[Row]], template: str | None) -> tuple[dict[str, list[Row]], list[str]]:
+    """Rows of APPS or TACO with `tests` for `input_output`, and a prompt if nothing else makes one; others as they are.
+
+    Rows whose tests can't be used are left out, which the notes say.
+    """
+    splits: dict[str, list[Row]] = {}
+    dropped: dict[str, list[str]] = {}
+    found = False
+    for split, rows in raw.items():
+        splits[split] = []
+        for index, row in enumerate(rows):
+            if "input_output" not in row or "tests" in row:
+                splits[split].append(row)
+                continue
+            found = True
+            try:
+                ours = code_apps.apps_columns(row)
+            except BadTests as error:
+                dropped.setdefault(str(error), []).append(f"{split} row {index}")
+                continue
+            if template is None and "prompt" not in row:
+                if not isinstance(row.get("question"), str):
+                    raise missing_column(f"{path}, {split} row {index}", "question", row, "A prompt is made of it.")
+                ours["prompt"] = code_prompts.with_starter(
+                    ours["entry_point"], row["question"], row.get("starter_code")
+                )
+            splits[split].append(ours)
+    if not found:
+        return raw, []
+    notes = ["Made tests of the column input_output; left out the columns input_output and solutions."]
+    for why, places in dropped.items():
+        named = f"{', '.join(places[:5])}{', …' if len(places) > 5 else ''}"
+        notes.append(f"Dropped {len(places):,} rows with {why} ({named}).")
+    return splits, notes
 
 
 def _may_be_hub_id(path: str) -> bool:

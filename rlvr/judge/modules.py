@@ -53,7 +53,7 @@ def wanted(source: str) -> tuple[str, ...]:
     """What an interpreter must have imported for a program: the names beyond `BASE`, packages last."""
     names: set[str] = set()
     for match in _IMPORTED.finditer(source):
-        names.update(_WORD.findall(match[1] or match[2]))
+        names.update(_WORD.findall(match[1] or match[2] or ""))
     packages = tuple(package for package in PACKAGES if package in names and site(package))
     rich = bool(packages) or "__import__" in names or names & _RICH_TOPS
     return (*RICH, *packages) if rich else ()

@@ -173,3 +173,113 @@ def test_rows_that_cannot_be_used_are_named(tmp_path: Path, rows: list[dict], wo
 def test_test_rows_that_are_the_training_rows_leave_nothing_to_train_on(tmp_path: Path, file: str) -> None:
     with pytest.raises(InputError, match="none is left"):
         jsonl(path=file, test_path=file, prompt_template="{problem}")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# APPS and TACO
+
+
+def apps_row(tests: object, **fields: object) -> dict:
+    text = tests if isinstance(tests, str) else json.dumps(tests)
+    return {"question": "Add two numbers.", "input_output": text, "solutions": '["SECRET"]', "problem_id": 7, **fields}
+
+
+ADDER = "def add(a, b):\n    return a + b\n"
+METHOD = "class Solution:\n    def add(self, a: int, b: int) -> int:\n        "
+
+
+def test_rows_of_apps_get_the_columns_that_code_rewards_read(tmp_path: Path) -> None:
+    rows = [
+        apps_row({"inputs": ["1 2\n", ["3 4", "5"]], "outputs": ["3\n", ["7", "5"]]}, difficulty="interview"),
+        apps_row({"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}, starter_code=ADDER.split("\n")[0]),
+        apps_row({"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}, starter_code=METHOD, problem_id=9),
+    ]
+    task = jsonl(path=write(tmp_path / "apps.jsonl", rows), test_fraction=0, style="chat")
+    stdin, function, method = task.train
+    assert json.loads(stdin["tests"]) == [{"input": "1 2\n", "output": "3\n"}, {"input": "3 4\n5", "output": "7\n5"}]
+    assert json.loads(function["tests"]) == json.loads(method["tests"]) == [{"call": [1, 2], "expected": 3}]
+    assert [row["entry_point"] for row in task.train] == [None, "add", "call_add"]
+    assert [row["prefix"] is None for row in task.train] == [True, True, False]
+    assert (stdin["language"], stdin["id"], method["id"], stdin["difficulty"]) == ("python", "7", "9", "interview")
+    assert not {"input_output", "solutions", "problem_id"} & set(task.train.column_names)
+    assert "standard input" in stdin["prompt"][0]["content"]
+    assert "def add(a, b):" in function["prompt"][0]["content"]
+    assert "class Solution" in method["prompt"][0]["content"]
+
+
+def test_the_prefix_calls_the_method_of_a_program_of_leetcodes_kind(tmp_path: Path) -> None:
+    row = apps_row({"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}, starter_code=METHOD)
+    row = jsonl(path=write(tmp_path / "apps.jsonl", [row]), test_fraction=0).train[0]
+    names: dict = {}
+    exec(f"{row['prefix']}{METHOD}return a + b\n\nitems: List[int] = []", names)
+    (test,) = json.loads(row["tests"])
+    assert names[row["entry_point"]](*test["call"]) == test["expected"]
+
+
+def test_arguments_of_all_types_stay_as_they_are(tmp_path: Path) -> None:
+    arguments = [[1, 2.5, "x", None, True, 10**30, {"a": [1, "b"]}, [], "\u2028"]]
+    rows = [
+        apps_row({"fn_name": "f", "inputs": arguments, "outputs": [[0]]}),
+        apps_row({"fn_name": "f", "inputs": [[1.5]], "outputs": ["text"]}, question="Another one."),
+    ]
+    task = jsonl(path=write(tmp_path / "apps.jsonl", rows), test_fraction=0)
+    assert json.loads(task.train[0]["tests"]) == [{"call": arguments[0], "expected": 0}]
+    assert json.loads(task.train[1]["tests"]) == [{"call": [1.5], "expected": "text"}]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "starter_code", "expected", "why"),
+    [
+        ([[3], [5]], "def f(x):", [3, 5], "each value in a list of its own"),
+        ([[3], [5, 6]], "def f(x):", [[3], [5, 6]], "lists of several lengths are the values"),
+        ([[3], [5]], "def f(x) -> List[int]:", [[3], [5]], "the starter code returns a list"),
+        ([3, 5], "def f(x):", [3, 5], "bare values"),
+        ([[[3]], [[5]]], "def f(x):", [[3], [5]], "a list in a list"),
+    ],
+)
+def test_outputs_of_functions_are_taken_out_of_lists_around_them(
+    tmp_path: Path, outputs: list, starter_code: str, expected: list, why: str
+) -> None:
+    row = apps_row({"fn_name": "f", "inputs": [[1], [2]], "outputs": outputs}, starter_code=starter_code)
+    row = jsonl(path=write(tmp_path / "apps.jsonl", [row]), test_fraction=0).train[0]
+    assert [test["expected"] for test in json.loads(row["tests"])] == expected, why
+
+
+def test_rows_of_apps_without_usable_tests_are_dropped_and_counted(tmp_path: Path) -> None:
+    cut = {"inputs": ["1"], "outputs": [f"{'9 ' * 150}..."]}
+    bad = ["", "{", "[]", {"inputs": ["1"], "outputs": []}, {"fn_name": "f", "inputs": ["1"], "outputs": [1]}, cut]
+    bad.append({"fn_name": "a b", "inputs": [[1]], "outputs": [1]})
+    rows = [apps_row({"inputs": ["1"], "outputs": ["1"]}), *map(apps_row, bad)]
+    task = jsonl(path=write(tmp_path / "apps.jsonl", rows), test_fraction=0)
+    assert len(task.train) == 1
+    counts = {note.split(" rows with ")[1].split(" (")[0]: note.split()[1] for note in task.notes if "Dropped" in note}
+    assert counts == {
+        "no tests": "2",
+        "tests that are not valid JSON": "2",
+        "unequal numbers of inputs and outputs": "1",
+        "arguments that are no list": "1",
+        "a function whose name is none": "1",
+    }
+
+
+def test_limits_of_taco_become_numbers(tmp_path: Path) -> None:
+    tests = {"inputs": ["1"], "outputs": ["1"]}
+    rows = [apps_row(tests, time_limit="2.0 seconds", memory_limit="256.0 megabytes")]
+    rows.append(apps_row(tests, question="Another one.", time_limit=None, memory_limit=None))
+    task = jsonl(path=write(tmp_path / "taco.jsonl", rows), test_fraction=0)
+    assert list(task.train["time_s"]) == [2.0, None]
+    assert list(task.train["memory_mb"]) == [256.0, None]
+
+
+def test_a_template_makes_the_prompts_of_apps_rows_too(tmp_path: Path) -> None:
+    row = apps_row({"inputs": ["1"], "outputs": ["1"]}, starter_code="x = 1")
+    template = "{question}\n\n{starter_code}"
+    task = jsonl(path=write(tmp_path / "apps.jsonl", [row]), test_fraction=0, prompt_template=template)
+    assert task.train[0]["prompt"] == "Add two numbers.\n\nx = 1"
+
+
+def test_the_raw_column_stays_where_it_is_asked_for(tmp_path: Path) -> None:
+    row = apps_row({"inputs": ["1"], "outputs": ["1"]}, prompt="?")
+    path = write(tmp_path / "apps.jsonl", [row])
+    task = jsonl(path=path, test_fraction=0, columns={"tests": "input_output"})
+    assert task.train[0]["tests"] == row["input_output"]

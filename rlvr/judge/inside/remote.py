@@ -16,7 +16,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import values  # type: ignore[import-not-found]
 from program import find  # type: ignore[import-not-found]
@@ -110,6 +110,18 @@ class _Party:
         raise NotImplementedError
 
 
+def _is_known_type(thing: object) -> TypeGuard[type]:
+    """Whether it is a builtin type, which both ends know by its name."""
+    return isinstance(thing, type) and vars(builtins).get(thing.__name__) is thing
+
+
+def _known_type(name: str) -> type:
+    found = vars(builtins)[name]
+    if not isinstance(found, type):
+        raise ValueError(f"{name!r} is no type")
+    return found
+
+
 def _words(error: BaseException) -> str:
     try:
         return str.__str__(str(error))[:500]
@@ -177,6 +189,8 @@ class _Program(_Party):
         return True
 
     def export(self, thing: object) -> object:
+        if _is_known_type(thing):
+            return ["type", thing.__name__]
         if isinstance(thing, _Callback):
             return ["yours", thing.number]
         self.objects[id(thing)] = thing
@@ -184,6 +198,8 @@ class _Program(_Party):
 
     def stand_in(self, content: Any) -> object:
         whose, number = content
+        if whose == "type":
+            return _known_type(number)
         return self.objects[number] if whose == "yours" else _Callback(self, number)
 
 
@@ -285,6 +301,8 @@ class _Tester(_Party):
         return ["value", self.callbacks[number](*arguments, **named)]
 
     def export(self, thing: object) -> object:
+        if _is_known_type(thing):
+            return ["type", thing.__name__]
         if isinstance(thing, _Thing):
             return ["yours", object.__getattribute__(thing, "_number")]
         if callable(thing):
@@ -294,6 +312,8 @@ class _Tester(_Party):
 
     def stand_in(self, content: Any) -> object:
         whose, number = content
+        if whose == "type":
+            return _known_type(number)
         return self.callbacks[number] if whose == "yours" else _Thing(self, number)
 
 

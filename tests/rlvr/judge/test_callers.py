@@ -1,4 +1,4 @@
-"""The judge under callers of other rights: root in a default container, an ordinary user, with each means or without."""
+"""The judge under callers of other rights: root in a default container, an ordinary user, each means switched off."""
 
 from __future__ import annotations
 

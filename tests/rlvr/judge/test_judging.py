@@ -201,6 +201,8 @@ ASSERTS = [
      "a number that equals everything"),
     ("def f(x):\n    import sys\n    sys.exit(0)", "r = f(2)\nassert r == 4", "RE", "ends well in the middle"),
     ("def f(x):\n    while True: pass", "r = f(2)\nassert r == 4", "TLE", "does not end"),
+    ("def f(xs, t):  # import\n    return [isinstance(x, t) for x in xs]", "assert f([1, 'a'], int)[0] is True",
+     "AC", "takes a type"),
     ("raise SystemExit(0)", "r = f(2)\nassert r == 4", "RE", "ends well at once"),
 ]  # fmt: skip
 

@@ -1,0 +1,410 @@
+"""CodeContests: both forms, what is dropped and why, which tests are scored, and the real 808 easy problems."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.errors import InputError
+from rlvr.task import Task
+from tasks.code_contests import REASONS, code_contests
+
+REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"
+LEAD_IN = "Solve this task in C++. Document your thoughts in <think> tags and code in <code> tags."
+STATEMENT = """\
+{story} Number {number}.
+
+Input
+
+One integer n.
+
+Output
+
+{output}
+
+Examples
+
+Input
+
+3
+
+
+Output
+
+4
+"""
+
+
+def columns(*pairs: tuple[str, str]) -> dict[str, list[str]]:
+    return {"input": [given for given, _ in pairs], "output": [wanted for _, wanted in pairs]}
+
+
+def hub_row(number: int, **fields: Any) -> dict[str, Any]:
+    """A row in the hub's form; `story` and `output` are put into its statement."""
+    story, output = fields.pop("story", "Add one."), fields.pop("output", "Print n + 1.")
+    return {
+        "name": f"{number}_A. Add One",
+        "description": STATEMENT.format(story=story, number=number, output=output),
+        "public_tests": columns(("3\n", "4\n")),
+        "private_tests": columns(("5\n", "6\n"), ("7\n", "8\n")),
+        "generated_tests": columns(("9\n", "10\n")),
+        "source": 2,
+        "difficulty": 7,
+        "solutions": {"language": [3], "solution": ["SECRET"]},
+        "cf_rating": 800,
+        "cf_tags": ["math"],
+        "time_limit": {"seconds": 1, "nanos": 500_000_000},
+        "memory_limit_bytes": 256_000_000,
+        "input_file": "",
+        "output_file": "",
+        "is_description_translated": False,
+        **fields,
+    }
+
+
+def prepared_row(number: int, **fields: Any) -> dict[str, Any]:
+    """The same in the prepared form."""
+    row = hub_row(number, **fields)
+    truth = ("name", "cf_rating", "memory_limit_bytes", "time_limit", "public_tests", "private_tests")
+    content = f"<|im_start|>user\n{LEAD_IN}\n\nProblem:\n{row['description']}<|im_start|>assistant\n"
+    return {
+        "data_source": "code_contests",
+        "prompt": [{"role": "user", "content": content}],
+        "ability": "coding-cp",
+        "reward_model": {"style": "rule", "ground_truth": {name: row[name] for name in truth}},
+    }
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    if path.suffix == ".parquet":
+        from datasets import Dataset
+
+        Dataset.from_list(rows).to_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def load(folder: Path, rows: list[dict[str, Any]], **options: Any) -> Task:
+    return code_contests(path=write(folder / "rows.jsonl", rows), **{"test_fraction": 0, **options})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Forms
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_both_forms_give_the_same_rows(tmp_path: Path, suffix: str) -> None:
+    hub, prepared = (
+        code_contests(path=write(tmp_path / f"{form.__name__}.{suffix}", [form(n) for n in range(20)]))
+        for form in (hub_row, prepared_row)
+    )
+    assert list(hub.train) == list(prepared.train)
+    assert list(hub.test) == list(prepared.test)
+    assert (len(hub.train), len(hub.test)) == (18, 2)
+
+
+def test_a_row_has_the_columns_that_code_rewards_read(tmp_path: Path) -> None:
+    row = load(tmp_path, [hub_row(4)]).train[0]
+    question = hub_row(4)["description"].strip()
+    assert row.pop("prompt")[0]["content"].endswith(f"{question}\n\nTime limit: 1.5 s. Memory limit: 256 MB.")
+    assert row == {
+        "question": question,
+        "tests": [{"input": "5\n", "output": "6\n"}, {"input": "7\n", "output": "8\n"}],
+        "public_tests": [{"input": "3\n", "output": "4\n"}],
+        "time_s": 1.5,
+        "memory_mb": 256,
+        "comparison": "lines",
+        "tolerance": 1e-6,
+        "language": "cpp",
+        "difficulty": "800",
+        "source": "code_contests",
+        "id": "4_A",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "roles", "words"),
+    [
+        ({}, ["user"], ["C++17", "```cpp"]),
+        ({"language": "python"}, ["user"], ["Python 3", "```python"]),
+        ({"answer_format": "tags"}, ["user"], ["<think>", "<code>"]),
+        ({"instruction_role": "system"}, ["system", "user"], ["C++17", "```cpp"]),
+    ],
+)
+def test_the_prompt_is_ours_and_asks_for_one_format(tmp_path: Path, options: dict, roles: list, words: list) -> None:
+    prompt = load(tmp_path, [prepared_row(1)], **options).train[0]["prompt"]
+    assert [message["role"] for message in prompt] == roles
+    assert all(word in prompt[0]["content"] for word in words)
+    text = "".join(message["content"] for message in prompt)
+    assert ("```" in text) != ("<code>" in text)
+    assert "<|im_start|>" not in text and "Problem:" not in text and "Document your thoughts" not in text
+
+
+def test_a_folder_gives_its_splits_and_no_problem_is_in_two(tmp_path: Path) -> None:
+    for name, numbers in (("train-00000-of-00002", (1, 2, 3)), ("train-00001-of-00002", (4, 5)), ("test", (5, 6))):
+        write(tmp_path / f"{name}.parquet", [hub_row(number) for number in numbers])
+    write(tmp_path / "valid.parquet", [hub_row(7), {**hub_row(2), "name": "12_A. Add One"}])
+    task = code_contests(path=str(tmp_path))
+    ids = [list(task.split(split)["id"]) for split in ("train", "validation", "test")]
+    assert ids == [["1_A", "3_A", "4_A"], ["7_A", "12_A"], ["5_A", "6_A"]]
+    assert any("Dropped 2 problems that are there already" in note for note in task.notes)
+
+
+def test_columns_that_are_not_needed_and_rows_outside_the_band_are_never_read(tmp_path: Path) -> None:
+    from rlvr.code_rows import Wanted, read_file
+
+    rows = [hub_row(number, cf_rating=rating) for number, rating in enumerate((0, 700, 800, 900, 2400))]
+    for suffix in ("parquet", "jsonl"):
+        file = Path(write(tmp_path / f"rows.{suffix}", rows))
+        found = read_file(file, Wanted(("name", "no_such_column"), band=("cf_rating", 800, 1000)))
+        assert found.rows == [{"name": "2_A. Add One"}, {"name": "3_A. Add One"}]
+        assert found.skipped == 3
+
+
+def test_a_downloaded_dataset_is_read_like_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets.config
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    from rlvr.code_rows import Wanted, download_split, read_split
+
+    for split, numbers in (("train", range(300)), ("test", range(300, 303))):
+        rows = [hub_row(number, cf_rating=700 + number) for number in numbers]
+        write(tmp_path / f"{split}.parquet", rows)
+    wanted = Wanted(("name", "time_limit"), band=("cf_rating", 800, 1000))
+    # `datasets` takes a folder of parquet files for a data set of its own; what the hub's client adds is the network.
+    loaded = download_split(str(tmp_path), ("train", "valid", "test"), wanted, "")
+    assert loaded == {split: read_split(tmp_path, split, wanted) for split in ("train", "valid", "test")}
+    assert (len(loaded["train"].rows), loaded["train"].skipped) == (200, 100)
+    assert (len(loaded["valid"].rows), loaded["test"].skipped) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "ratings"),
+    [
+        ({"tier": "easy"}, {"800", "1000"}),
+        ({"tier": "hard"}, {"1100", "2200"}),
+        ({"tier": "expert"}, {"2300", "3500"}),
+        ({"rating": [900, 1100]}, {"1000", "1100"}),
+    ],
+)
+@pytest.mark.parametrize("form", [hub_row, prepared_row])
+def test_a_band_of_ratings_includes_its_ends(tmp_path: Path, options: dict, ratings: set, form: Any) -> None:
+    every = (0, 799, 800, 1000, 1100, 2200, 2300, 3500, 3501)
+    rows = [form(number, cf_rating=rating) for number, rating in enumerate(every)]
+    task = load(tmp_path, rows, **options)
+    assert set(task.train["difficulty"]) == ratings
+    assert any(f"Dropped {len(every) - len(ratings)} problems with a rating outside" in note for note in task.notes)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is dropped
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "why"),
+    [
+        ({"private_tests": columns()}, "no_tests", "no private tests"),
+        ({"private_tests": None}, "no_tests", "null in place of tests"),
+        ({"private_tests": columns(("3\n", "4\n"))}, "no_tests", "none but the one that the statement shows"),
+        ({"private_tests": columns(("1\n", f"{'9 ' * 150}..."))}, "no_tests", "the only one breaks off"),
+        ({"private_tests": {"input": ["1"], "output": []}}, "broken", "an input without an output"),
+        ({"description": " "}, "broken", "no statement"),
+        ({"time_limit": None}, "limits", "no time limit"),
+        ({"time_limit": {"seconds": 0, "nanos": 0}}, "limits", "no time at all"),
+        ({"time_limit": {"seconds": 3600, "nanos": 0}}, "limits", "an hour"),
+        ({"memory_limit_bytes": 0}, "limits", "no memory"),
+        ({"story": "Add <image>."}, "image", "a formula that is a picture"),
+        ({"story": "This is an interactive problem."}, "interactive", "another program answers"),
+        ({"input_file": "in.txt"}, "files", "a file, by the data's column"),
+        ({"output": "Write it to output.txt."}, "files", "a file, by the statement"),
+        ({"output": "Print any number above n."}, "several_answers", "by the statement"),
+        ({"private_tests": columns(("5\n", "6\n"), ("5 \n", "7\n"))}, "several_answers", "two outputs of one input"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_what_cannot_be_scored_justly_is_dropped_and_counted(
+    tmp_path: Path, fields: dict, reason: str, why: str, suffix: str
+) -> None:
+    file = write(tmp_path / f"rows.{suffix}", [hub_row(1), hub_row(2, **fields)])
+    task = code_contests(path=file, test_fraction=0)
+    assert list(task.train["id"]) == ["1_A"], why
+    assert f"Dropped 1 problems {REASONS[reason]} (2_A)." in task.notes, (why, task.notes)
+
+
+@pytest.mark.parametrize("kind", ["image", "interactive", "files", "several_answers"])
+def test_some_kinds_of_problems_can_be_kept(tmp_path: Path, kind: str) -> None:
+    spoilt = {
+        "image": {"story": "Add <image>."},
+        "interactive": {"story": "This is an interactive problem."},
+        "files": {"input_file": "in.txt"},
+        "several_answers": {"output": "Print any number above n."},
+    }
+    rows = [hub_row(number, **fields) for number, fields in enumerate(spoilt.values())]
+    task = load(tmp_path, rows, keep=[kind])
+    assert list(task.train["id"]) == [f"{list(spoilt).index(kind)}_A"]
+
+
+def test_all_dropped_problems_are_named_on_request(tmp_path: Path) -> None:
+    rows = [hub_row(0), *(hub_row(number, story="<image>") for number in range(1, 9))]
+    assert any("(1_A, 2_A, 3_A, 4_A, 5_A, …)" in note for note in load(tmp_path, rows).notes)
+    named = load(tmp_path, rows, name_dropped=True).notes
+    assert any("(1_A, 2_A, 3_A, 4_A, 5_A, 6_A, 7_A, 8_A)" in note for note in named)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Tests
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs"),
+    [
+        ({"tests": "private"}, ["5\n", "7\n"]),
+        ({"tests": "public"}, ["3\n"]),
+        ({"tests": "all"}, ["3\n", "5\n", "7\n"]),
+        ({"tests": "private", "generated": True}, ["5\n", "7\n", "9\n"]),
+    ],
+)
+def test_which_tests_are_scored_is_an_option(tmp_path: Path, options: dict, inputs: list[str]) -> None:
+    row = load(tmp_path, [hub_row(1)], **options).train[0]
+    assert [test["input"] for test in row["tests"]] == inputs
+    assert [test["input"] for test in row["public_tests"]] == ["3\n"]
+
+
+def test_shown_doubled_and_cut_tests_are_left_out_and_counted(tmp_path: Path) -> None:
+    cut = ("8\n", f"{'9 ' * 150}...")
+    grid = ("8\n", "..#\n" * 60 + "...")  # dots, but nothing is missing
+    row = hub_row(1, private_tests=columns(("5\n", "6\n"), ("5\n", "6"), ("3 \n", "4"), cut, grid))
+    task = load(tmp_path, [row])
+    assert [test["output"] for test in task.train[0]["tests"]] == ["6\n", grid[1]]
+    for words in ("1 tests that were cut off", "1 tests that are there twice", "1 tests that the statement shows"):
+        assert any(f"Left out {words}" in note for note in task.notes), words
+
+
+def test_a_sample_of_the_tests_depends_on_the_seed_alone_and_grows(tmp_path: Path) -> None:
+    rows = [hub_row(n, private_tests=columns(*((f"{i}\n", f"{i + 1}\n") for i in range(10, 60)))) for n in range(3)]
+
+    def drawn(**options: Any) -> list[list[str]]:
+        return [[test["input"] for test in row["tests"]] for row in load(tmp_path, rows, **options).train]
+
+    five, again, ten, other = drawn(max_tests=5), drawn(max_tests=5), drawn(max_tests=10), drawn(max_tests=5, seed=1)
+    assert five == again != other
+    assert all(len(few) == 5 and set(few) < set(more) for few, more in zip(five, ten, strict=True))
+    assert five[0] != five[1]  # each problem has a draw of its own
+    assert any("at most 5 tests a problem with seed 42" in note for note in load(tmp_path, rows, max_tests=5).notes)
+
+
+def test_problems_with_few_tests_can_be_left_out(tmp_path: Path) -> None:
+    rows = [hub_row(1), hub_row(2, private_tests=columns(("5\n", "6\n")))]
+    assert list(load(tmp_path, rows, min_tests=2).train["id"]) == ["1_A"]
+
+
+def test_real_numbers_are_compared_with_the_statements_tolerance(tmp_path: Path) -> None:
+    from rlvr.judge.comparison import same_output
+
+    error = "Print the time. The absolute or relative error should not exceed 10 - 4."
+    row = load(tmp_path, [hub_row(1, output=error, private_tests=columns(("1\n", "5\n"), ("2\n", "0.25\n")))]).train[0]
+    assert (row["comparison"], row["tolerance"]) == ("float", 1e-4)
+    for test, printed in zip(row["tests"], (b"5.00004\n", b"0.2500\n"), strict=True):
+        assert same_output(test["output"], printed, row["comparison"], row["tolerance"]) is None
+
+
+def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> None:
+    row = load(tmp_path, [hub_row(1)], language="python", time_factor=4).train[0]
+    assert row["time_s"] == 6.0
+    assert "Time limit: 6 s." in row["prompt"][0]["content"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "why"),
+    [
+        ({"tier": "medium"}, ["tier", "easy, hard, expert"], "an unknown tier"),
+        ({"rating": [1000]}, ["rating", "[1200, 1600]"], "half a band"),
+        ({"rating": [1600, 1200]}, ["rating", "[1200, 1600]"], "a band the wrong way round"),
+        ({"language": "rust"}, ["language", "python, cpp"], "an unknown language"),
+        ({"tests": "secret"}, ["tests", "private, public, all"], "unknown tests"),
+        ({"keep": ["rating"]}, ["keep", "image"], "a kind that can't be kept"),
+        ({"max_tests": 0}, ["max_tests"], "no tests"),
+        ({"time_factor": 0}, ["time_factor"], "no time"),
+        ({"answer_format": "xml"}, ["answer_format", "fence, tags"], "an unknown format"),
+        ({"path": "rows.jsonI"}, ["no file rows.jsonI"], "a misspelt file"),
+        ({"tier": "expert"}, ["none is left", "Dropped 1 problems with a rating"], "nothing to train on"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict, words: list[str], why: str) -> None:
+    file = write(tmp_path / "rows.jsonl", [hub_row(1)])
+    with pytest.raises(InputError) as error:
+        code_contests(**{"path": file, **options})
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "why"),
+    [
+        ({"problem": "?"}, ["row 0", "'name'"], "another data set"),
+        ({"prompt": "?", "reward_model": {}}, ["row 0", "ground_truth"], "a prepared form without its truth"),
+    ],
+)
+def test_rows_of_another_form_are_named(tmp_path: Path, row: dict, words: list[str], why: str) -> None:
+    with pytest.raises(InputError) as error:
+        load(tmp_path, [row])
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+def test_a_folder_without_training_rows_says_what_is_missing(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(tmp_path / f"{name}.jsonl", [hub_row(1)])
+    with pytest.raises(InputError, match=r"train\.parquet"):
+        code_contests(path=str(tmp_path))
+
+
+def test_without_the_network_the_error_says_how_to_do_without() -> None:
+    with pytest.raises(InputError, match="set path: FOLDER under task"):
+        code_contests()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The real problems
+
+
+@pytest.fixture(scope="module")
+def real() -> Task:
+    if not REAL.is_file():
+        pytest.skip("the prepared CodeContests are not on this machine (looked in ../shared/data)")
+    return code_contests(path=str(REAL), test_fraction=0, name_dropped=True)
+
+
+def test_of_the_real_easy_problems_as_many_are_left_as_the_page_says(real: Task) -> None:
+    assert len(real.train) == 596
+    counts = {
+        reason: int(match[1])
+        for reason, words in REASONS.items()
+        for note in real.notes
+        if (match := re.match(rf"Dropped ([\d,]+) problems {re.escape(words)} \(", note))
+    }
+    assert counts == {"no_tests": 9, "image": 85, "several_answers": 112, "doubled": 6}
+    assert "Outputs are compared by lines (535), yes_no (54), float (7)." in real.notes
+
+
+def test_no_real_prompt_has_anything_baked_in(real: Task) -> None:
+    prompts = [row["prompt"] for row in real.train]
+    assert all(len(prompt) == 1 and prompt[0]["role"] == "user" for prompt in prompts)
+    texts = [prompt[0]["content"] for prompt in prompts]
+    assert not any(word in text for text in texts for word in ("<|im_", "<think>", "<code>", "\nProblem:"))
+    openings = {text.split("\n\n")[0] for text in texts}
+    assert len(openings) == 1
+
+
+def test_real_rows_keep_their_tests_apart(real: Task) -> None:
+    for row in real.train:
+        shown = {test["input"].strip() for test in row["public_tests"]}
+        assert row["tests"] and shown.isdisjoint(test["input"].strip() for test in row["tests"]), row["id"]
+        assert 0.5 <= row["time_s"] <= 4 and 64 <= row["memory_mb"] <= 1024, row["id"]

@@ -1,0 +1,154 @@
+"""HumanEval: test rows only, a test for each assert, and a prefix that makes a program of a continuation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.errors import InputError
+from tasks.humaneval import humaneval
+
+PROMPT = '''from typing import List
+
+
+def double(n: int) -> int:
+    return 2 * n
+
+
+def doubled(numbers: List[int]) -> List[int]:
+    """Doubles every number.
+
+    >>> doubled([1, 2])
+    [2, 4]
+    """
+'''
+BODY = "    return [double(number) for number in numbers]\n"
+METADATA = "\n\nMETADATA = {\n    'author': 'me'\n}\n\n\n"
+CHECK = """def check(candidate):
+
+    # Easy cases
+    assert candidate([]) == []
+    assert candidate([1, 2]) == [
+        2,
+        4,
+    ], "two numbers"
+    assert True, "This prints if this assert fails 1 (good for debugging!)"
+"""
+LOOP = "def check(candidate):\n    for n in range(5):\n        assert candidate([n]) == [double(n)]\n"
+
+
+def problem(number: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "task_id": f"HumanEval/{number}",
+        "prompt": PROMPT,
+        "entry_point": "doubled",
+        "canonical_solution": BODY,
+        "test": METADATA + CHECK,
+        **fields,
+    }
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def passes(program: str, test: str) -> bool:
+    names: dict[str, Any] = {}
+    exec(program, names)
+    try:
+        exec(test, names)
+    except (AssertionError, TypeError):
+        return False
+    return True
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return write(tmp_path / "HumanEval.jsonl", [problem(0), problem(1, test=METADATA + LOOP)])
+
+
+def test_all_rows_are_test_rows(file: str) -> None:
+    task = humaneval(path=file)
+    assert (len(task.train), len(task.validation), len(task.test)) == (0, 0, 2)
+    assert task.train.column_names == task.test.column_names
+
+
+def test_a_row_has_the_columns_that_code_rewards_read_and_no_solution(file: str) -> None:
+    row = humaneval(path=file).test[0]
+    assert row["prefix"] == PROMPT
+    assert (row["entry_point"], row["language"], row["source"]) == ("doubled", "python", "humaneval")
+    assert row["id"] == "HumanEval/0"
+    assert PROMPT.strip() in row["prompt"][0]["content"]
+    assert BODY.strip() not in json.dumps(row)
+
+
+def test_each_assert_is_a_test_and_those_that_test_nothing_are_left_out(file: str) -> None:
+    asserts, loop = humaneval(path=file).test
+    assert len(asserts["tests"]) == 2
+    assert not any("assert True" in test["assert"] for test in asserts["tests"])
+    assert len(loop["tests"]) == 1 and "check(doubled)" in loop["tests"][0]["assert"]
+
+
+@pytest.mark.parametrize("partial_credit", [True, False])
+@pytest.mark.parametrize(
+    ("body", "share", "why"),
+    [
+        (BODY, 1.0, "right"),
+        ("    return []\n", 0.5, "right for no numbers"),
+        ("    pass\n", 0.0, "a stub"),
+        ("    return None\n", 0.0, "wrong for all"),
+    ],
+)
+def test_a_program_passes_all_tests_in_one_form_if_it_does_in_the_other(
+    file: str, body: str, share: float, why: str, partial_credit: bool
+) -> None:
+    for row in humaneval(path=file, partial_credit=partial_credit).test:
+        passed = [passes(row["prefix"] + body, test["assert"]) for test in row["tests"]]
+        if len(passed) > 1:
+            assert sum(passed) / len(passed) == share, why
+        else:
+            assert passed == [share == 1], why
+
+
+def test_the_prefix_makes_a_program_of_a_continuation_and_of_a_whole_function(file: str) -> None:
+    row = humaneval(path=file).test[0]
+    whole = "def doubled(numbers: List[int]) -> List[int]:\n    return [double(n) for n in numbers]\n"
+    for answer in (BODY, whole):
+        assert all(passes(row["prefix"] + answer, test["assert"]) for test in row["tests"])
+
+
+def test_a_training_split_is_refused_with_the_reason(file: str) -> None:
+    with pytest.raises(InputError, match="yardstick.*Train on mbpp"):
+        humaneval(path=file, split="train")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "why"),
+    [
+        ({"test": "def test(f):\n    assert f()"}, ["row 1", "check(candidate)"], "no check"),
+        ({"test": "def check(candidate):\n    assert True"}, ["row 1", "nothing of its candidate"], "tests nothing"),
+        ({"test": "def check(candidate:"}, ["row 1", "not valid Python"], "broken Python"),
+        ({"entry_point": ""}, ["row 1", "entry_point"], "no entry point"),
+        ({"prompt": None}, ["row 1", "prompt"], "no prompt"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(tmp_path: Path, fields: dict, words: list[str], why: str) -> None:
+    with pytest.raises(InputError) as error:
+        humaneval(path=write(tmp_path / "HumanEval.jsonl", [problem(0), problem(1, **fields)]))
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+def test_a_limit_keeps_some_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "HumanEval.jsonl", [problem(number) for number in range(9)])
+    task = humaneval(path=path, limit_test=4)
+    assert len(task.test) == 4
+    assert any("Kept 4 of 9" in note for note in task.notes)
+
+
+def test_without_the_network_the_error_says_how_to_do_without() -> None:
+    with pytest.raises(InputError, match=r"HumanEval\.jsonl"):
+        humaneval()
