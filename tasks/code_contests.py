@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr import code_statements, code_tests
-from rlvr.code_prompts import ANSWER_FORMATS, LANGUAGES, STDIN, as_messages, instruction
-from rlvr.code_rows import Found, Wanted, download_split, only_file, read_file, read_split
+from rlvr.code_data import statements as code_statements
+from rlvr.code_data import tests as code_tests
+from rlvr.code_data.prompts import ANSWER_FORMATS, LANGUAGES, STDIN, as_messages, instruction
+from rlvr.code_data.rows import Found, Wanted, download_split, only_file, read_file, read_split
 from rlvr.errors import InputError
 from rlvr.rows import (
     Row,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from rlvr.code_asserts import split_check
-from rlvr.code_prompts import ANSWER_FORMATS, COMPLETION, as_messages, instruction
-from rlvr.code_tests import BadTests
+from rlvr.code_data.asserts import split_check
+from rlvr.code_data.prompts import ANSWER_FORMATS, COMPLETION, as_messages, instruction
+from rlvr.code_data.tests import BadTests
 from rlvr.errors import InputError
 from rlvr.rows import Row, as_datasets, check_choice, check_whole, download_rows, limited, missing_column, read_rows
 from rlvr.task import Task

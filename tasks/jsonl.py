@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr import code_apps, code_prompts, schema
-from rlvr.code_tests import BadTests
+from rlvr import schema
+from rlvr.code_data import apps as code_apps
+from rlvr.code_data import prompts as code_prompts
+from rlvr.code_data.tests import BadTests
 from rlvr.errors import InputError
 from rlvr.rows import (
     READABLE,

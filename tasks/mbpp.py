@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from rlvr.code_asserts import entry_point_of, with_setup
-from rlvr.code_prompts import ANSWER_FORMATS, FUNCTION, as_messages, instruction
-from rlvr.code_tests import BadTests
+from rlvr.code_data.asserts import entry_point_of, with_setup
+from rlvr.code_data.prompts import ANSWER_FORMATS, FUNCTION, as_messages, instruction
+from rlvr.code_data.tests import BadTests
 from rlvr.errors import InputError
 from rlvr.rows import (
     READABLE,

@@ -156,7 +156,7 @@ def test_a_folder_gives_its_splits_and_no_problem_is_in_two(tmp_path: Path) -> N
 
 
 def test_columns_that_are_not_needed_and_rows_outside_the_band_are_never_read(tmp_path: Path) -> None:
-    from rlvr.code_rows import Wanted, read_file
+    from rlvr.code_data.rows import Wanted, read_file
 
     rows = [hub_row(number, cf_rating=rating) for number, rating in enumerate((0, 700, 800, 900, 2400))]
     for suffix in ("parquet", "jsonl"):
@@ -170,7 +170,7 @@ def test_a_downloaded_dataset_is_read_like_its_files(tmp_path: Path, monkeypatch
     import datasets.config
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    from rlvr.code_rows import Wanted, download_split, read_split
+    from rlvr.code_data.rows import Wanted, download_split, read_split
 
     for split, numbers in (("train", range(300)), ("test", range(300, 303))):
         rows = [hub_row(number, cf_rating=700 + number) for number in numbers]

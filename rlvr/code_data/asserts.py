@@ -9,7 +9,7 @@ import ast
 import builtins
 from collections.abc import Sequence
 
-from rlvr.code_tests import BadTests, Test
+from rlvr.code_data.tests import BadTests, Test
 
 
 def with_setup(asserts: Sequence[str], setup: Sequence[str] = ()) -> list[Test]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr import code_tests
+from rlvr.code_data import tests as code_tests
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr import code_statements, code_tests
-from rlvr.code_statements import Statement, read_statement
+from rlvr.code_data import statements as code_statements
+from rlvr.code_data import tests as code_tests
+from rlvr.code_data.statements import Statement, read_statement
 from rlvr.rows import read_rows
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.code_asserts import entry_point_of, split_check, with_setup
-from rlvr.code_tests import BadTests
+from rlvr.code_data.asserts import entry_point_of, split_check, with_setup
+from rlvr.code_data.tests import BadTests
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.code_tests import BadTests, Test, without_cut
+from rlvr.code_data.tests import BadTests, Test, without_cut
 from rlvr.rows import Row
 
 
