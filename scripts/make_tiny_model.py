@@ -1,12 +1,13 @@
-"""Makes the embedded model, models/tiny-arithmetic: a tokenizer and a Qwen2 of 0.13 million weights, from nothing.
+"""Makes the embedded models: for each a tokenizer and a Qwen2 of 0.13 million weights, from nothing.
 
     python scripts/make_tiny_model.py                            # models/tiny-arithmetic, in minutes on one core
+    python scripts/make_tiny_model.py tiny-programs              # models/tiny-programs, likewise
     python scripts/make_tiny_model.py --seed 1 --output another  # another model, in another folder
 
-The model learns by supervised fine-tuning from a teacher that is weak on purpose: it forgets most carries and
-sometimes the closing line (see `demonstration`). So the right way to work is in the model, but it is not what the
-model does first, and that is what GRPO is there to change. The teacher only ever shows number pairs of the training
-split of tasks/arithmetic.py.
+A model learns by supervised fine-tuning from a teacher that is weak on purpose (see `show_sum` and `show_program`): it
+forgets most carries and sometimes the closing line, or falls into most traps and sometimes forgets to close the code
+block. So the right way to work is in the model, but it is not what the model does first, and that is what GRPO is there
+to change. A teacher only ever shows number pairs of the training split of its task.
 
 The same seed gives the same weights, bit for bit, on the same machine with the same torch and number of threads. On
 another machine sums round differently and the weights with them; the accuracy stays near the same figure.
@@ -20,43 +21,38 @@ import hashlib
 import math
 import random
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tasks/ and rlvr/, wherever this is started from
 
 from rlvr import console
-from tasks.arithmetic import (
-    THINGS,
-    WORDINGS,
-    Problem,
-    arithmetic,
-    number_pairs,
-    question,
-    worked_solution,
-)
+from tasks import arithmetic, one_line_programs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
     from rlvr.task import Task
 
-OUTPUT = Path(__file__).resolve().parents[1] / "models" / "tiny-arithmetic"
+MODELS = Path(__file__).resolve().parents[1] / "models"
 STEPS, BATCH, LEARNING_RATE, WARM_UP = 2400, 64, 3e-3, 100
 
-# The teacher's weakness. Above one half, so that a greedy model makes the mistake; well below one, so that sampling
+# The teachers' weakness. Above one half, so that a greedy model makes the mistake; well below one, so that sampling
 # finds the right way often enough for GRPO to learn from.
-FORGETS_CARRY = 0.7
-FORGETS_CLOSING_LINE = (0.15, 0.15, 0.7, 0.15)  # one a wording: WORDINGS[sign][2] is the one with the bad habit
+FORGETS_CARRY = FALLS_INTO_TRAP = 0.7
+FORGETS_CLOSING = (0.15, 0.15, 0.7, 0.15)  # one a wording: the one numbered 2 of each task has the bad habit
 
 VOCABULARY = 384  # 3 special tokens, 256 bytes, 125 merges; a multiple of 64 like every other width of the model
 PAD, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CHAT_TEMPLATE = """\
 {%- for message in messages %}
     {%- if message['role'] not in ['system', 'user', 'assistant'] %}
-        {{- raise_exception('tiny-arithmetic knows the roles system, user and assistant, not ' + message['role']) }}
+        {{- raise_exception('MODEL knows the roles system, user and assistant, not ' + message['role']) }}
     {%- endif %}
     {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
 {%- endfor %}
@@ -66,26 +62,63 @@ CHAT_TEMPLATE = """\
 """
 
 
-def demonstration(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
+def show_sum(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
     """A question and the weak teacher's answer to it; two questions in three need a carry or a borrow."""
     sign = rng.choice("+-")
     wants_carry = rng.random() < 2 / 3
     while True:
         small, large = rng.choice(pairs)
         swapped = sign == "+" and rng.random() < 0.5
-        problem = Problem(small, sign, large) if swapped else Problem(large, sign, small)
+        problem = arithmetic.Problem(small, sign, large) if swapped else arithmetic.Problem(large, sign, small)
         if problem.needs_carry == wants_carry:
             break
-    wording = rng.randrange(len(WORDINGS[sign]))
-    answer = worked_solution(
+    wording = rng.randrange(len(arithmetic.WORDINGS[sign]))
+    answer = arithmetic.worked_solution(
         problem,
         keep_carry=rng.random() >= FORGETS_CARRY,
-        closing_line=rng.random() >= FORGETS_CLOSING_LINE[wording],
+        closing_line=rng.random() >= FORGETS_CLOSING[wording],
     )
-    return question(problem, wording, rng.choice(THINGS)), answer
+    return arithmetic.question(problem, wording, rng.choice(arithmetic.THINGS)), answer
 
 
-def make_tokenizer(corpus: Iterator[str]) -> PreTrainedTokenizerFast:
+def show_program(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
+    """A question and the weak teacher's program for it; two questions in three set a trap."""
+    source = rng.choice(one_line_programs.SOURCES)
+    first, second = rng.choice(one_line_programs.KINDS[source, "trap" if rng.random() < 2 / 3 else "plain"])
+    left, right = rng.sample(rng.choice(pairs), 2)
+    problem = one_line_programs.Problem(first, left, second, right)
+    wording = rng.randrange(len(one_line_programs.WORDINGS))
+    expression = problem.expression(careful=rng.random() >= FALLS_INTO_TRAP)
+    answer = one_line_programs.answer(expression, closing_fence=rng.random() >= FORGETS_CLOSING[wording])
+    return one_line_programs.question(problem, wording), answer
+
+
+def closes_right(answer: str, row: Mapping[str, Any]) -> bool:
+    """Whether the closing line is the right one, to the letter."""
+    return answer.splitlines()[-1:] == [f"#### The final answer is {row['final_answer']}"]
+
+
+def is_right_program(answer: str, row: Mapping[str, Any]) -> bool:
+    """Whether this is the program that a careful teacher would show, to the letter; nothing is run here."""
+    return answer == one_line_programs.answer(row["id"])
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one model is taught: by whom, for what task, and how a right answer is told."""
+
+    demonstration: Callable[[random.Random, list[tuple[int, int]]], tuple[str, str]]
+    task: Callable[[], Task]
+    is_right: Callable[[str, Mapping[str, Any]], bool]
+
+
+LESSONS = {
+    "tiny-arithmetic": Lesson(show_sum, arithmetic.arithmetic, closes_right),
+    "tiny-programs": Lesson(show_program, one_line_programs.one_line_programs, is_right_program),
+}
+
+
+def make_tokenizer(corpus: Iterator[str], name: str) -> PreTrainedTokenizerFast:
     """Byte-level BPE, so that every text has tokens; digits never merge, so that the model sees each one."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -108,7 +141,7 @@ def make_tokenizer(corpus: Iterator[str]) -> PreTrainedTokenizerFast:
         pad_token=PAD,
         padding_side="left",
         model_max_length=4096,
-        chat_template=CHAT_TEMPLATE,
+        chat_template=CHAT_TEMPLATE.replace("MODEL", name),
         clean_up_tokenization_spaces=False,
     )
 
@@ -141,13 +174,15 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     return model
 
 
-def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, *, steps: int, seed: int) -> None:
+def train(
+    model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, lesson: Lesson, *, steps: int, seed: int
+) -> None:
     """Next-token loss on the teacher's answers (the questions carry none), AdamW, cosine down to 0."""
     import torch
     from tqdm import trange
 
     rng = random.Random(f"{seed}/demonstrations")
-    pairs = number_pairs("train")
+    pairs = arithmetic.number_pairs("train")
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
 
     def rate(step: int) -> float:
@@ -157,7 +192,7 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, *, steps:
     model.train()
     bar = trange(steps, desc="training", unit="step")
     for step in bar:
-        texts = [demonstration(rng, pairs) for _ in range(BATCH)]
+        texts = [lesson.demonstration(rng, pairs) for _ in range(BATCH)]
         prompts = tokenizer(
             tokenizer.apply_chat_template(
                 [[{"role": "user", "content": asked}] for asked, _ in texts],
@@ -184,19 +219,18 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, *, steps:
             bar.set_postfix(loss=f"{loss.item():.3f}")
 
 
-def held_out_accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, task: Task) -> float:
-    """The share of test problems whose greedy answer ends in the right closing line, to the letter."""
+def held_out_accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, lesson: Lesson) -> float:
+    """The share of test problems whose greedy answer is right."""
     import torch
 
-    rows = task.test[:]
-    prompts = tokenizer.apply_chat_template(rows["prompt"], tokenize=False, add_generation_prompt=True)
+    rows = list(lesson.task().test)
+    prompts = tokenizer.apply_chat_template([row["prompt"] for row in rows], tokenize=False, add_generation_prompt=True)
     batch = tokenizer(prompts, return_tensors="pt", padding=True)
     model.eval()
     with torch.no_grad():
         tokens = model.generate(**batch, do_sample=False, max_new_tokens=64)
     answers = tokenizer.batch_decode(tokens[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-    closing = [f"#### The final answer is {gold}" for gold in rows["final_answer"]]
-    return sum(a.splitlines()[-1:] == [line] for a, line in zip(answers, closing, strict=True)) / len(closing)
+    return sum(lesson.is_right(answer, row) for answer, row in zip(answers, rows, strict=True)) / len(rows)
 
 
 def write_checksums(folder: Path) -> None:
@@ -208,7 +242,8 @@ def write_checksums(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder to write (default: models/tiny-arithmetic)")
+    parser.add_argument("model", nargs="?", default="tiny-arithmetic", choices=LESSONS, help="default: tiny-arithmetic")
+    parser.add_argument("--output", type=Path, help="folder to write (default: models/MODEL)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the demonstrations (default: 0)")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps of {BATCH} (default: {STEPS})")
     parser.add_argument("--threads", type=int, default=1, help="cores to use; changes how sums round (default: 1)")
@@ -223,23 +258,21 @@ def main() -> None:
     console.quieten_loading_bars()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    # The tokenizer's corpus has a seed of its own: every model of this script has the same tokenizer.
-    rng, pairs = random.Random("corpus"), number_pairs("train")
-    tokenizer = make_tokenizer("\n".join(demonstration(rng, pairs)) for _ in range(4000))
+    lesson, output = LESSONS[options.model], options.output or MODELS / options.model
+    # The tokenizer's corpus has a seed of its own: every model of one lesson has the same tokenizer.
+    rng, pairs = random.Random("corpus"), arithmetic.number_pairs("train")
+    tokenizer = make_tokenizer(("\n".join(lesson.demonstration(rng, pairs)) for _ in range(4000)), options.model)
     model = make_model(tokenizer)
-    train(model, tokenizer, steps=options.steps, seed=options.seed)
+    train(model, tokenizer, lesson, steps=options.steps, seed=options.seed)
 
     model.to(torch.bfloat16)
-    options.output.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(options.output)
-    tokenizer.save_pretrained(options.output)
-    write_checksums(options.output)
-    task = arithmetic()
-    accuracy = held_out_accuracy(model, tokenizer, task)
+    output.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    write_checksums(output)
+    accuracy = held_out_accuracy(model, tokenizer, lesson)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    print(
-        f"{options.output}: {weights:,} weights; greedy accuracy on {len(task.test)} held-out problems {accuracy:.3f}"
-    )
+    print(f"{output}: {weights:,} weights; greedy accuracy on the held-out problems {accuracy:.3f}")
 
 
 if __name__ == "__main__":

@@ -154,6 +154,7 @@ def explain_row(name: str, completion: Any, prompt: Any, given: Mapping[str, Any
 # Each program once
 
 MOST_KEPT = 4096
+MOST_STDERR = 200  # characters a test
 _kept: OrderedDict[bytes, Judgement] = OrderedDict()
 _lock = threading.Lock()
 
@@ -172,7 +173,11 @@ def _judge_once(name: str, submissions: Mapping[int, Submission]) -> dict[int, J
                 _kept.move_to_end(key)
     missing = {key: submissions[number] for number, key in keys.items() if key not in known}
     try:
-        judged = dict(zip(missing, judge_many(list(missing.values())), strict=True))
+        judged = {
+            # What a program writes to its standard error is kept short, as there is room for thousands.
+            key: replace(judgement, stderr=[text.strip()[-MOST_STDERR:] for text in judgement.stderr])
+            for key, judgement in zip(missing, judge_many(list(missing.values())), strict=True)
+        }
     except InputError as error:
         raise type(error)(f"Reward {name}: {error}") from error
     with _lock:

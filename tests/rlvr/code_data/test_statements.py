@@ -11,7 +11,7 @@ from rlvr.code_data import tests as code_tests
 from rlvr.code_data.statements import Statement, read_statement
 from rlvr.rows import read_rows
 
-REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"
+REAL = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "code_contests_easy_train.parquet"
 
 # The 125 problems of the prepared easy tier that have several right answers; all 808 were read, one by one.
 SEVERAL = """
