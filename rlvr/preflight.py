@@ -204,7 +204,7 @@ def _row_faults(reward: Reward, task: Task) -> list[str]:
             continue
         asked = inspect.signature(check_rows).parameters
         columns = {column: list(rows[column]) for column in rows.column_names if column in asked}
-        found = [(row, fault) for row, fault in enumerate(check_rows(**columns, **reward.options)) if fault]
+        found = [(row, fault) for row, fault in enumerate(check_rows(**{**columns, **reward.options})) if fault]
         if found:
             ids = rows["id"] if "id" in rows.column_names else None
             named = [

@@ -107,7 +107,8 @@ class Reward:
         return log_what_is_new
 
     def _call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
-        values = self.function(prompts=prompts, completions=completions, **kwargs, **self.options)
+        # An option holds for all rows, whatever a column of its name says.
+        values = self.function(prompts=prompts, completions=completions, **{**kwargs, **self.options})
         return asyncio.run(_result_of(values)) if inspect.isawaitable(values) else values
 
     def _first_failing_row(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> int | None:

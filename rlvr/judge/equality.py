@@ -87,7 +87,7 @@ def _value_fault(expected: Any, got: Any, rules: _Rules, depth: int) -> str | No
     same = expected == got or (expected != expected and got != got)
     if not same and rules.near is not None and kind is float and type(got) in (int, float):
         same = rules.near.number(expected, got)
-    return None if same else f"expected {_named(expected)}, got {_named(got)}"
+    return None if same else f"expected {named(expected)}, got {named(got)}"
 
 
 def _kind_fault(expected: Any, got: Any, rules: _Rules) -> str | None:
@@ -102,7 +102,7 @@ def _kind_fault(expected: Any, got: Any, rules: _Rules) -> str | None:
         or (kind is list and other is tuple and rules.lists_for_tuples)
     )
     if not alike:
-        return f"expected {_named(expected)}, got {_named(got)}"
+        return f"expected {named(expected)}, got {named(got)}"
     if kind in _LISTS or kind in _SETS or kind is dict:
         what = "keys" if kind is dict else "items"
         return None if len(expected) == len(got) else f"expected {len(expected):,} {what}, got {len(got):,}"
@@ -118,9 +118,9 @@ def _dict_fault(expected: dict[Any, Any], got: dict[Any, Any], rules: _Rules, de
         if not found and rules.lists_for_tuples:
             found = _take(wanted, _json_key(key), exactly, depth)
         if not found:
-            return f"the key {_named(key)} is not expected"
+            return f"the key {named(key)} is not expected"
         if fault := _value_fault(expected[found[0]], value, rules, depth + 1):
-            return _at(f"[{_named(key)}]", fault)
+            return _at(f"[{named(key)}]", fault)
     return None
 
 
@@ -147,7 +147,7 @@ def _unordered_fault(expected: Any, got: Any, rules: _Rules, depth: int) -> str 
     wanted = _by_key(expected)
     for item in got:
         if not _take(wanted, item, rules, depth):
-            return f"the item {_named(item)} is not expected" + (" so often" if _key(item) in wanted else "")
+            return f"the item {named(item)} is not expected" + (" so often" if _key(item) in wanted else "")
     return None
 
 
@@ -191,7 +191,7 @@ def _at(place: str, fault: str) -> str:
     return f"at {place}{fault[3:]}" if fault.startswith("at [") else f"at {place}: {fault}"
 
 
-def _named(value: Any) -> str:
+def named(value: Any) -> str:
     """A value in a few words: in full where it is short, else what it is."""
     kind = type(value)
     if kind is int:
@@ -203,6 +203,6 @@ def _named(value: Any) -> str:
     if kind not in _PLAIN:
         return f"a value of type {kind.__name__:.60}"
     if kind in _LISTS and len(value) <= 4 and all(type(item) in _NUMBERS for item in value):
-        inside = ", ".join(map(_named, value))
+        inside = ", ".join(map(named, value))
         return f"[{inside}]" if kind is list else f"({inside})"
     return f"a {kind.__name__} of {len(value):,}"

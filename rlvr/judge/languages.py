@@ -46,10 +46,10 @@ _CPP_FLAGS = ("-std=c++17", "-O2", "-DONLINE_JUDGE", "-w")
 LANGUAGES = {
     language.name: language
     for language in (
-        Language("python", ("py", "python3", "py3")),
+        Language("python", ("py", "python3", "py3", "ipython")),
         Language(
             "cpp",
-            ("c++", "cc", "cxx", "c++17", "cpp17"),
+            ("c++", "cc", "cxx", "c++17", "cpp17", "g++", "gnu++"),
             source="program.cpp",
             compiler="g++",
             arguments=(*_CPP_FLAGS, "-pipe", "-static", "-fmax-errors=20", "-I{headers}", "-o", "{program}",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import pickle
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -187,7 +188,8 @@ def _judge_once(name: str, submissions: Mapping[int, Submission]) -> dict[int, J
                 _kept.move_to_end(key)
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
-    return {number: {**known, **judged}[key] for number, key in keys.items()}
+    known |= judged
+    return {number: known[key] for number, key in keys.items()}
 
 
 def _stopped(judgement: Judgement) -> Judgement:
@@ -211,8 +213,11 @@ def _stopped(judgement: Judgement) -> Judgement:
 def _key(submission: Submission, digests: dict[int, bytes]) -> bytes:
     """The same for submissions of which one judgement holds for both: whether the first failure ends it aside."""
     if id(submission.tests) not in digests:
-        text = json.dumps(submission.tests, default=repr, sort_keys=True)
-        digests[id(submission.tests)] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        try:
+            data = json.dumps(submission.tests, default=repr, sort_keys=True).encode("utf-8", "surrogatepass")
+        except (TypeError, ValueError):  # keys of several types, or integers of thousands of digits
+            data = pickle.dumps(submission.tests)
+        digests[id(submission.tests)] = hashlib.sha256(data).digest()
     rest = replace(submission, program="", tests=[], stop_early=False)
     parts = (submission.program, digests[id(submission.tests)], rest)
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).digest()

@@ -17,6 +17,7 @@ from typing import TypeVar
 from rlvr.judge import modules
 from rlvr.judge.comparison import same_output, same_value
 from rlvr.judge.compiling import Compiled, Compiler, launcher
+from rlvr.judge.equality import named
 from rlvr.judge.inside import values
 from rlvr.judge.inside.protocol import CALL as CALL_MODE
 from rlvr.judge.inside.protocol import EXAMINE, SCRIPT, SERVE
@@ -215,7 +216,7 @@ class Slot:
         except ValueError as error:
             return f"the result can't be read ({error})"
         if test.python_equality:
-            return None if _equal(test.expected, got) else f"expected {test.expected!r:.200}, got {got!r:.200}"
+            return None if _equal(test.expected, got) else f"expected {named(test.expected)}, got {named(got)}"
         if comparison not in ("float", "unordered"):
             comparison = "exact"
         return same_value(test.expected, got, comparison=comparison, tolerance=tolerance)

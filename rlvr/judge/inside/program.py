@@ -94,7 +94,7 @@ def _compiled(source: bytes) -> Any:
         return compile(source, NAME, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
         _note(NOTE_SYNTAX)
-        sys.excepthook(type(error), error, None)
+        sys.excepthook(type(error), error.with_traceback(None), None)
     except MemoryError:  # the parser's name for a text that is nested too deeply
         _note(NOTE_SYNTAX)
         sys.stderr.write("MemoryError: the program is too deeply nested or too large to compile\n")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 _SMALL = 1 << 63  # beyond, Python's limit on the digits of integers in text would be met
 _DEEPEST = 200
+_MOST_OF_A_HASH = 64
 
 
 class Foreign:
@@ -92,13 +93,13 @@ def _value(data: object, stand_in: Callable[[object], object] | None) -> object:
         return data
     ((name, content),) = data.items()
     if name == "dict":
-        return {_value(key, stand_in): _value(item, stand_in) for key, item in content}
+        keys = _spread([_value(key, stand_in) for key, _ in content])
+        return {key: _value(item, stand_in) for key, (_, item) in zip(keys, content, strict=True)}
     if name == "tuple":
         return tuple(_value(item, stand_in) for item in content)
-    if name == "set":
-        return {_value(item, stand_in) for item in content}
-    if name == "frozenset":
-        return frozenset(_value(item, stand_in) for item in content)
+    if name in ("set", "frozenset"):
+        items = _spread([_value(item, stand_in) for item in content])
+        return set(items) if name == "set" else frozenset(items)
     if name == "int":
         return int(content, 16)
     if name == "bytes":
@@ -110,3 +111,19 @@ def _value(data: object, stand_in: Callable[[object], object] | None) -> object:
     if name == "stand_in" and stand_in is not None:
         return stand_in(content)
     raise ValueError(f"not an encoded value: {str(name)[:40]!r}")
+
+
+def _spread(items: list[object]) -> list[object]:
+    """Items for a table, unless they were made to have one hash: each would be compared with all of the others.
+
+    Raises:
+        ValueError: they were.
+    """
+    hashes: dict[str, int] = {}
+    for item in items:
+        # Their texts' hashes nobody can choose; of how many items each hash is.
+        text = str(hash(item))
+        hashes[text] = hashes.get(text, 0) + 1
+    if hashes and max(hashes.values()) > _MOST_OF_A_HASH:
+        raise ValueError("a set or dictionary whose items have the same hash")
+    return items

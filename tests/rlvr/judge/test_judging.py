@@ -101,6 +101,12 @@ def test_each_fault_of_a_compiled_program_has_its_verdict() -> None:
     assert got == {why: [verdict] for _, verdict, why in VERDICTS_CPP}
 
 
+def test_a_syntax_error_is_told_without_our_own_files() -> None:
+    judgement = judge("print(1", language="python", tests=ONE)
+    assert judgement.compile_output.startswith('File "program.py", line 1')
+    assert "inside" not in judgement.compile_output
+
+
 def test_a_compilers_words_are_told_without_its_folder() -> None:
     judgement = judge("int main() { return x; }", language="cpp", tests=ONE)
     assert "program.cpp:1:21: error: 'x' was not declared" in judgement.compile_output
@@ -177,6 +183,7 @@ def test_function_calls_in_cpp() -> None:
 ASSERTS = [
     ("def f(x): return x * 2", "assert f(2) == 4", "AC", "a plain call"),
     ("def f(x): return x * 2", "assert f(2) == 5", "WA", "a plain call that is wrong"),
+    ("def f(x): return [10 ** 5000]", "assert f(2) == [4]", "WA", "a number of more digits than Python writes"),
     ("def f(x): return x == 2", "assert f(2) == 1", "AC", "Python's equality, in an assert"),
     ("def f(x): return [x]", "assert f(2) == (2,)", "WA", "in which a list is no tuple"),
     ("def f(x): return [3, 1, x]", "assert sorted(f(2)) == [1, 2, 3]", "AC", "a builtin around it"),

@@ -1,0 +1,357 @@
+#!/usr/bin/env python
+"""How fast the judge is, beside the floor of this machine and beside the usual ways of running a model's programs.
+
+    python benchmarks/judge.py                 # about six minutes on two cores
+    python benchmarks/judge.py --quick         # a tenth of the work: whether it runs, not how fast
+
+Rates are runs a second of CPU time, over everything that takes part (the judge, the processes that it keeps, the
+programs), so that they hardly depend on how many cores there are. The others, written for this comparison:
+
+- bare fork: `os.fork` and `os.waitpid` of an interpreter with the same modules, the child ends at once: the floor;
+- python -I -S -E and python: a new interpreter a test by `subprocess.run`, without and with its site-packages;
+- guarded fork: a process a program by `multiprocessing`, which disables functions of `os` and runs all tests inside;
+- one script: a new interpreter a program, with a script that runs all tests inside.
+None of these confines anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+if str(PROJECT) not in sys.path:
+    sys.path.insert(0, str(PROJECT))
+
+from rlvr.judge import Limits, Submission, close, compiling, judge_many, modules, rungs, slots, zygotes  # noqa: E402  # noqa: E402
+from rlvr.judge.languages import LANGUAGES  # noqa: E402
+
+SUM = "import sys\ndata = sys.stdin.read().split()\nprint(sum(map(int, data)))\n"
+SUM_CPP = "#include <bits/stdc++.h>\nusing namespace std;\nint main() { long long a, s = 0; while (cin >> a) s += a; cout << s; }\n"  # noqa: E501
+INPUT, OUTPUT = "1 2 3 4 5\n", "15\n"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Measuring
+
+
+def cpu_of_everything() -> float:
+    """Seconds of CPU time of this process, of what it has waited for, and of the processes below it."""
+    total = 0.0
+    ticks = os.sysconf("SC_CLK_TCK")
+    for usage in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        used = resource.getrusage(usage)
+        total += used.ru_utime + used.ru_stime
+    for child in _below(os.getpid()):
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        total += sum(map(int, fields[11:15])) / ticks
+    return total
+
+
+def _below(process: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def rate(action: Callable[[], int], repeats: int = 3) -> float:
+    """The best of several measurements: runs a second of CPU time."""
+    best = 0.0
+    for _ in range(repeats):
+        begun = cpu_of_everything()
+        runs = action()
+        best = max(best, runs / max(cpu_of_everything() - begun, 1e-9))
+    return best
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The ways
+
+
+def bare_fork(runs: int) -> float:
+    """In an interpreter of its own, with what the judge's has imported; runs a second of CPU time."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(zygotes.INSIDE)!r})
+import _socket, contextlib, ctypes, gc, importlib, json, os, resource, signal
+import confinement, program, protocol
+for name in {modules.BASE!r}: importlib.import_module(name)
+gc.collect(); gc.freeze(); gc.disable()
+best = 0
+for _ in range(3):
+    begun = sum(os.times()[:4])
+    for _ in range({runs}):
+        child = os.fork()
+        if child == 0: os._exit(0)
+        os.waitpid(child, 0)
+    best = max(best, {runs} / (sum(os.times()[:4]) - begun))
+print(best)
+"""
+    done = subprocess.run(
+        [sys.executable, "-S", "-s", "-P", "-B", "-c", code], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def judged(language: str, program: str, runs: int) -> Callable[[], int]:
+    tests = [{"input": INPUT, "output": OUTPUT}] * 20
+
+    def action() -> int:
+        marks = range(runs // 20)
+        comment = "#" if language == "python" else "//"
+        if language == "cpp":
+            marks = range(1)
+        asked = [Submission(f"{program}{comment}{time.monotonic_ns()}{mark}", language, tests * (runs // 20 // len(marks)))
+                 for mark in marks]  # fmt: skip
+        judgements = judge_many(asked)
+        assert all(judgement.score == 1 for judgement in judgements), judgements[0].feedback
+        return sum(len(judgement.verdicts) for judgement in judgements)
+
+    return action
+
+
+def new_interpreter(command: list[str], runs: int) -> Callable[[], int]:
+    def action() -> int:
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(SUM)
+            file.flush()
+            for _ in range(runs):
+                done = subprocess.run([*command, file.name], input=INPUT, capture_output=True, text=True, timeout=30)
+                assert done.stdout.strip() == OUTPUT.strip()
+        return runs
+
+    return action
+
+
+def _guarded(program: str, tests: list[tuple[str, str]], results: list[bool]) -> None:
+    for name in ("kill", "system", "fork", "remove", "rmdir", "rename", "chmod", "chown"):
+        setattr(os, name, None)
+    for given, expected in tests:
+        out = io.StringIO()
+        sys.stdin = io.StringIO(given)
+        with contextlib.redirect_stdout(out):
+            exec(program, {"__name__": "__main__"})
+        results.append(out.getvalue().strip() == expected.strip())
+
+
+def guarded_fork(runs: int) -> Callable[[], int]:
+    context = multiprocessing.get_context("fork")
+
+    def action() -> int:
+        for _ in range(runs // 20):
+            with context.Manager() as manager:
+                results = manager.list()
+                child = context.Process(target=_guarded, args=(SUM, [(INPUT, OUTPUT)] * 20, results))
+                child.start()
+                child.join(30)
+                assert list(results) == [True] * 20
+        return runs
+
+    return action
+
+
+def one_script(runs: int) -> Callable[[], int]:
+    script = f"""
+import io, sys, contextlib
+program = {SUM!r}
+for given, expected in [({INPUT!r}, {OUTPUT!r})] * 20:
+    out = io.StringIO(); sys.stdin = io.StringIO(given)
+    with contextlib.redirect_stdout(out): exec(program, {{"__name__": "__main__"}})
+    assert out.getvalue().strip() == expected.strip()
+"""
+
+    def action() -> int:
+        for _ in range(runs // 20):
+            subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+        return runs
+
+    return action
+
+
+def empty_static(runs: int) -> Callable[[], int]:
+    folder = tempfile.mkdtemp()
+    source, program = Path(folder) / "empty.cpp", Path(folder) / "empty"
+    source.write_text("int main() {}\n")
+    subprocess.run(["g++", "-O2", "-static", "-o", str(program), str(source)], check=True)
+    # From a small process, as the judge's launcher is: a large one pays for its size.
+    spawner, text = Path(folder) / "spawner", Path(folder) / "spawner.cpp"
+    text.write_text(
+        "#include <spawn.h>\n#include <sys/wait.h>\n#include <cstdlib>\nint main(int c, char **v) {\n"
+        "  char *const none[] = {nullptr}; char *const words[] = {v[1], nullptr};\n"
+        "  for (int i = atoi(v[2]); i; --i) { pid_t p; posix_spawn(&p, v[1], nullptr, nullptr, words, none); waitpid(p, nullptr, 0); }\n"  # noqa: E501
+        "}\n"
+    )
+    subprocess.run(["g++", "-O2", "-static", "-o", str(spawner), str(text)], check=True)
+
+    def action() -> int:
+        subprocess.run([str(spawner), str(program), str(runs)], check=True)
+        return runs
+
+    return action
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The report
+
+
+def table(rows: list[tuple[str, float]], of: float) -> None:
+    for name, value in rows:
+        print(f"  {name:<44} {value:>9,.0f} a CPU second   {value / of:>6.2f} x the floor")
+
+
+def python_runs(runs: int) -> None:
+    print("\nPython, one test a run")
+    floor = bare_fork(runs)
+    rows = [("bare fork (the floor)", floor)]
+    judged("python", SUM, 200)()
+    rows.append(("judge, 20 tests a program", rate(judged("python", SUM, runs))))
+    rows.append(("python -I -S -E", rate(new_interpreter([sys.executable, "-I", "-S", "-E"], runs // 20))))
+    rows.append(("python, full environment", rate(new_interpreter([sys.executable], runs // 40))))
+    rows.append(("guarded fork, 20 tests a process", rate(guarded_fork(runs // 4))))
+    rows.append(("one script, 20 tests an interpreter", rate(one_script(runs // 4))))
+    table(rows, floor)
+
+
+def cpp_runs(runs: int) -> None:
+    print("\nC++, one test a run (compiled once)")
+    floor = rate(empty_static(runs))
+    action = judged("cpp", SUM_CPP, runs)
+    compile_s = judge_many([Submission(SUM_CPP, "cpp", [{"input": INPUT, "output": OUTPUT}])])[0].compile_s
+
+    def without_compiling() -> float:
+        begun = cpu_of_everything()
+        done = action()
+        return done / (cpu_of_everything() - begun - compile_s)
+
+    rows = [
+        ("posix_spawn of an empty static program (floor)", floor),
+        ("judge", max(without_compiling() for _ in range(3))),
+    ]
+    table(rows, floor)
+
+
+def compiling_times(repeats: int) -> None:
+    print("\nCompiling a contest program (seconds of CPU time, best)")
+    row = LANGUAGES["cpp"]
+    compiling.precompiled(row)
+    compiler = compiling.Compiler(rungs(), allow_weak_sandbox=False)
+    with contextlib.closing(compiler):
+        best = {}
+        for name, source in (
+            ("judge, header precompiled", SUM_CPP),
+            ("without", SUM_CPP.replace("#include <bits/stdc++.h>", ";\n#include <bits/stdc++.h>")),
+        ):
+            times = []
+            for _ in range(repeats):
+                made = compiler.compile(row, source.encode(), Limits())
+                assert made.program is not None, made.output
+                os.close(made.program)
+                times.append(made.cpu_s)
+            best[name] = min(times)
+    for name, seconds in best.items():
+        print(f"  {name:<44} {seconds:>9.2f}")
+    fast, slow = best.values()
+    print(f"  {'times faster':<44} {slow / fast:>9.1f}")
+
+
+def hanging(programs: int) -> None:
+    print(f"\n{programs} programs x 20 tests, one in ten hangs (0.5 s a test)")
+    limits = Limits(time_s=0.5, wall_s=1.0)
+    tests = [{"input": INPUT, "output": OUTPUT}] * 20
+    hang = "while True: pass\n"
+    asked = [
+        Submission((hang if mark % 10 == 0 else SUM) + f"#{mark}", "python", tests, limits=limits)
+        for mark in range(programs)
+    ]
+    # What the limits alone make of it: every hanging test its half second; the honest ones at the rate measured now.
+    begun = time.perf_counter()
+    judge_many([submission for mark, submission in enumerate(asked) if mark % 10])
+    honest = time.perf_counter() - begun
+    least = (programs // 10) * 20 * 0.5 / slots() + honest
+    begun = time.perf_counter()
+    judgements = judge_many(asked)
+    taken = time.perf_counter() - begun
+    assert all(j.score == (0 if mark % 10 == 0 else 1) for mark, j in enumerate(judgements))
+    print(f"  arithmetic of the limits over {slots()} cores          {least:>7.1f} s")
+    print(f"  measured                                       {taken:>7.1f} s   {taken / least - 1:+.1%}")
+
+
+def growth(tests: int) -> None:
+    print(f"\n{tests:,} tests in one process")
+
+    def footprint() -> tuple[float, int, int, int]:
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        files = sum(1 for folder in ("/tmp", "/dev/shm", "/var/tmp") for _ in Path(folder).glob("*"))
+        return resident, len(os.listdir("/proc/self/fd")), len(_below(os.getpid())), files
+
+    action = judged("python", SUM, 2000)
+    action()
+    before = footprint()
+    for _ in range(tests // 2000):
+        action()
+    after = footprint()
+    for name, one, two in zip(
+        ("memory, MB", "descriptors", "processes", "temporary files"), before, after, strict=True
+    ):
+        print(f"  {name:<20} {one:>8,.1f} before {two:>8,.1f} after")
+
+
+def steady(repeats: int) -> None:
+    print(f"\nVerdicts over {repeats} repetitions, idle and with twice as many busy processes as cores")
+    limits = Limits(time_s=1.0, wall_s=2.0)
+    spin = "import time\nx = time.process_time()\nwhile time.process_time() - x < {}: pass\nprint(15)\n"
+    programs = [spin.format(0.6), spin.format(3), SUM, "import time\ntime.sleep(0.5)\nprint(15)\n", "print(1)", "1/0",
+                "import time\ntime.sleep(60)", "x = bytearray(2 * 10**9)"]  # fmt: skip
+    tests = [{"input": INPUT, "output": OUTPUT}]
+
+    def verdicts() -> tuple[str, ...]:
+        return tuple(
+            j.verdicts[0] for j in judge_many([Submission(p, "python", tests, limits=limits) for p in programs])
+        )
+
+    seen = {verdicts() for _ in range(repeats)}
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        seen |= {verdicts() for _ in range(repeats)}
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    print(f"  {len(seen)} different outcome{'s' if len(seen) > 1 else ''}: {' / '.join(' '.join(row) for row in seen)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--only", choices=["python", "cpp", "compiling", "hanging", "growth", "steady"])
+    options = parser.parse_args()
+    part = 10 if options.quick else 1
+    print(f"{rungs().describe()}; {slots()} slots; Python {sys.version.split()[0]}")
+    parts: dict[str, Callable[[], None]] = {
+        "python": lambda: python_runs(4000 // part),
+        "cpp": lambda: cpp_runs(4000 // part),
+        "compiling": lambda: compiling_times(5 if part == 1 else 1),
+        "hanging": lambda: hanging(500 // part),
+        "growth": lambda: growth(100_000 // part),
+        "steady": lambda: steady(20 // part),
+    }
+    for name, measure in parts.items():
+        if options.only in (None, name):
+            measure()
+    close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+"""The reward for programs that pass their tests, really run; and what all code rewards share."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from typing import Any
+
+import pytest
+
+from rewards.code_execution import check_rows, code_execution, explain
+from rewards.code_quality import code_quality
+from rewards.code_tiered import code_tiered
+from rlvr.errors import InputError
+from rlvr.judge import VERDICTS, Judgement, Limits, judge
+from rlvr.judge.scoring import Batch, Row, passed_all
+from rlvr.plugins import load_reward
+from rlvr.recipe import RewardSpec
+
+
+def fenced(code: str, label: str = "python") -> str:
+    return f"Here it is:\n```{label}\n{code}\n```\n"
+
+
+SUMS = [{"input": "1 2\n", "output": "3\n"}, {"input": "2 2\n", "output": "4\n"}]
+RIGHT = fenced("print(sum(map(int, input().split())))")
+HALF = fenced("print(3)")
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward", "why"),
+    [
+        (RIGHT, 1.0, "right"),
+        (HALF, 0.5, "right on one of two tests"),
+        (fenced("print(7)"), 0.0, "wrong"),
+        (fenced("print("), 0.0, "no Python"),
+        (fenced("1 / 0"), 0.0, "an error"),
+        (fenced("print(sum(map(int, input().split())))\nraise SystemExit(1)"), 0.0, "an exit status"),
+        (fenced("import os\nos._exit(0)"), 0.0, "an early exit"),
+        (fenced("while True: pass"), 0.0, "an endless loop"),
+        ("3", 0.0, "no program"),
+        ("```python\nprint(3)", 0.0, "a block that is never closed"),
+        (f"<think>{RIGHT}", 0.0, "thoughts that never end"),
+        (f"<think>{HALF}</think>{RIGHT}", 1.0, "a draft among the thoughts"),
+        (f"{RIGHT}\nQuestion: next\n{HALF}", 1.0, "an invented problem behind"),
+        (HALF + RIGHT, 1.0, "the last of two"),
+        (fenced("int main() {}", "cpp"), 0.0, "another language"),
+        (fenced("s = '\ud800'\nprint(3)"), 0.0, "no Unicode"),
+        (fenced("print(3)\0"), 0.0, "a NUL"),
+    ],
+)
+def test_scores_plain_and_chat_completions_alike(completion: str, reward: float, why: str) -> None:
+    chat = [{"role": "assistant", "content": completion}]
+    rewards = code_execution(["", []], [completion, chat], tests=[SUMS, json.dumps(SUMS)], time_s=0.3)
+    assert rewards == [reward, reward], why
+    assert explain(completion, prompt="", tests=SUMS, time_s=0.3)[-1] == f"Reward: {reward:g}"
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [None, "", [], 7, b"x", ["x"], [{"role": "assistant"}], "\x00", "\ud800", float("nan"), "`" * 100_000],
+    ids=lambda completion: repr(completion)[:20],
+)
+def test_what_a_model_does_wrong_is_wrong_and_no_error(completion: Any) -> None:
+    assert code_execution([""] * 2, [completion, RIGHT], tests=[SUMS] * 2) == [0.0, 1.0]
+
+
+def test_takes_what_the_trainer_adds() -> None:
+    assert code_execution(
+        prompts=["a"], completions=[RIGHT], completion_ids=[[1]], tests=[SUMS], difficulty=["easy"],
+        trainer_state=None, log_extra=None, log_metric=None,
+    ) == [1.0]  # fmt: skip
+
+
+def test_rows_without_tests_are_masked() -> None:
+    tests: list[Any] = [None, [], "[]", "null", SUMS]
+    assert code_execution([""] * 5, [RIGHT] * 5, tests=tests) == [None, None, None, None, 1.0]
+    assert explain(RIGHT, tests=None)[-1] == "Reward: none"
+
+
+def test_all_or_nothing_pays_no_share_and_stops_at_the_first_failure() -> None:
+    logged: dict[str, float] = {}
+    completions = [RIGHT, HALF, fenced("print(9)  # all or nothing"), "none"]
+    rewards = code_execution(
+        [""] * 4, completions, tests=[SUMS] * 4, all_or_nothing=True, log_metric=logged.__setitem__
+    )
+    assert rewards == [1.0, 0.0, 0.0, 0.0]
+    assert logged["code_execution/verdict_skip"] == pytest.approx(1 / 6), "the second test of the third program"
+    assert explain(HALF, tests=SUMS, all_or_nothing=True)[-1] == "Reward: 0"
+
+
+def test_a_share_ends_where_a_program_is_stopped() -> None:
+    tests = [SUMS[0], {"input": "2 2", "output": "5"}, SUMS[1]]
+    assert code_execution([""], [RIGHT], tests=[tests]) == [pytest.approx(2 / 3)]
+    assert code_execution([""], [RIGHT], tests=[tests], stop_early=True) == [pytest.approx(1 / 3)]
+
+
+@pytest.mark.parametrize(
+    ("visibility", "rewards"), [("private", [0.5, None]), ("public", [1.0, 1.0]), ("all", [pytest.approx(2 / 3), None])]
+)
+def test_which_tests_count_is_an_option(visibility: Any, rewards: list[Any]) -> None:
+    public = [[{"input": "", "output": "3"}]] * 2
+    assert (
+        code_execution([""] * 2, [HALF] * 2, tests=[SUMS, None], public_tests=public, visibility=visibility) == rewards
+    )
+
+
+def test_columns_say_what_each_row_needs() -> None:
+    rewards = code_execution(
+        [""] * 5,
+        [
+            fenced("def add(a, b): return a + b"),
+            "```python\n    return a + b\n```",
+            fenced("print(0.30000001)"),
+            fenced("print(2)"),
+            fenced("print('YES')"),
+        ],
+        tests=[
+            [{"call": [1, 2], "expected": 3}],
+            [{"assert": "assert add(1, 2) == 3"}],
+            [{"input": "", "output": "0.3"}],
+            [{"input": "4", "output": ""}],
+            [{"input": "", "output": "yes"}],
+        ],
+        entry_point=["add", "add", None, None, None],
+        prefix=[None, "def add(a, b):\n", None, None, None],
+        comparison=[None, None, "float", None, "yes_no"],
+        tolerance=[None, None, 1e-3, None, None],
+        checker=[None, None, None, "def check(i, o, e): return int(o) ** 2 == int(i)", None],
+        language=[None, "python", "py", None, None],
+    )
+    assert rewards == [1.0] * 5
+
+
+def test_the_time_limit_of_a_problem_is_multiplied_where_that_is_asked_for() -> None:
+    slow = fenced("import time\nwhile time.process_time() < 0.4: pass\nprint(3)")
+    arguments: dict[str, Any] = {"tests": [SUMS[:1]], "time_s": [0.2]}
+    assert code_execution([""], [slow], **arguments) == [0.0]
+    assert code_execution([""], [slow], **arguments, time_factor=5.0) == [1.0]
+
+
+def test_the_memory_limit_of_a_problem_holds() -> None:
+    large = fenced("x = b'1' * 150_000_000\nprint(3)")
+    assert code_execution([""] * 2, [large] * 2, tests=[SUMS[:1]] * 2, memory_mb=[64, 400]) == [0.0, 1.0]
+
+
+def test_a_sample_of_the_tests_is_drawn_with_its_seed() -> None:
+    tests = [{"input": str(number), "output": str(number % 2)} for number in range(40)]
+    odd = fenced("print(1)")
+    logged: dict[str, float] = {}
+    shares = [
+        code_execution([""], [odd], tests=[tests], sample=5, seed=seed, log_metric=logged.__setitem__)[0]
+        for seed in (0, 0, 1, 2, 3)
+    ]
+    assert shares[0] == shares[1]
+    assert len(set(shares)) > 1 and all(share in (0, 0.2, 0.4, 0.6, 0.8, 1) for share in shares)
+    assert logged["code_execution/verdict_skip"] == 0.0, "tests that are not drawn don't count"
+
+
+@pytest.mark.parametrize(
+    ("completion", "options", "why"),
+    [
+        ("print(3)", {"bare": True}, "a turn that is nothing but code"),
+        (f"{RIGHT}and\n{HALF}", {"blocks": "first"}, "the first of two"),
+        (f"<code>\nprint(7)\n</code>\n{RIGHT}", {"code_tags": False}, "no tags"),
+        (RIGHT, {"opened": False}, "no thoughts"),
+        (f"x</think>{RIGHT}", {"opened": True}, "thoughts that the prompt has opened"),
+        (fenced("x = input()") + fenced("print(sum(map(int, x.split())))"), {"blocks": "join"}, "all blocks"),
+    ],
+)
+def test_how_the_program_is_found_is_an_option(completion: str, options: dict[str, Any], why: str) -> None:
+    assert code_execution([""], [completion], tests=[SUMS[:1]], **options) == [1.0], why
+    assert explain(completion, tests=SUMS[:1], **options)[-1] == "Reward: 1", why
+
+
+def test_thoughts_that_the_prompt_has_opened_and_nothing_closes_hold_no_program() -> None:
+    assert code_execution(["Q\n<think>\n"], [RIGHT], tests=[SUMS]) == [0.0]
+    assert code_execution(["Q"], [RIGHT], tests=[SUMS], opened=True) == [0.0]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed here")
+def test_programs_in_cpp_are_compiled_and_run() -> None:
+    plus = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"
+    rewards = code_execution(
+        [""] * 4,
+        [
+            f"<think>In <code> tags.</think>\n<code>\n{plus}\n</code>",
+            fenced(plus, "cpp"),
+            fenced("int main() {", "cpp"),
+            fenced("int add(int a, int b) { return a + b; }\nint main() {}", "c++"),
+        ],
+        tests=[SUMS, SUMS, SUMS, [{"call": [1, 2], "expected": 3}]],
+        language=["cpp", "c++", "cpp", "cpp"],
+        entry_point=[None, None, None, "add"],
+        signature=[None, None, None, "int add(int, int)"],
+    )
+    assert rewards == [1.0, 1.0, 0.0, 1.0]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What the rewards of one recipe share
+
+
+def test_a_program_runs_once_for_all_rewards_of_a_recipe() -> None:
+    slow = fenced("import time\nwhile time.process_time() < 0.5: pass\nprint(sum(map(int, input().split())))  # once")
+    arguments: dict[str, Any] = {"tests": [SUMS], "time_s": [1.5]}
+    assert code_execution([""], [slow], **arguments) == [1.0]
+    started = time.perf_counter()
+    assert code_tiered([""], [slow], **arguments) == [1.0]
+    assert code_quality([""], [slow], **arguments) == [pytest.approx(0.3)]
+    assert code_execution([""], [slow], **arguments, all_or_nothing=True) == [1.0]
+    assert code_execution([""], [slow], tests=[json.dumps(SUMS)], time_s=1.5) == [1.0]
+    assert time.perf_counter() - started < 0.4
+    assert code_execution([""], [slow], tests=[SUMS], time_s=0.2) == [0.0], "other limits are another question"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_was_judged_before_never_changes_a_reward(first: bool) -> None:
+    program = fenced(f"x = input()\nprint(4 if x == '2 2' else 0)  # {first}")
+    for stop_early in (first, not first):
+        logged: dict[str, float] = {}
+        rewards = code_execution([""], [program], tests=[SUMS], stop_early=stop_early, log_metric=logged.__setitem__)
+        assert rewards == [0.0 if stop_early else 0.5]
+        assert logged["code_execution/verdict_skip"] == (0.5 if stop_early else 0.0)
+
+
+def test_the_figures_of_a_batch_are_logged() -> None:
+    logged: dict[str, float] = {}
+    completions = [RIGHT, HALF, fenced("print(("), "none", fenced("1/0"), RIGHT]
+    code_execution([""] * 6, completions, tests=[*[SUMS] * 5, None], log_metric=logged.__setitem__)
+    shares = dict.fromkeys(VERDICTS, 0.0) | {"AC": 3 / 8, "WA": 1 / 8, "RE": 2 / 8, "CE": 2 / 8}
+    assert logged == pytest.approx(
+        {
+            **{f"code_execution/verdict_{verdict.lower()}": share for verdict, share in shares.items()},
+            "code_execution/no_program": 0.2,
+            "code_execution/compile_errors": 0.2,
+            "code_execution/sandbox_errors": 0.0,
+            "code_execution/cpu_s": logged["code_execution/cpu_s"],
+            "code_execution/judge_s": logged["code_execution/judge_s"],
+        }
+    )
+    assert 0 < logged["code_execution/cpu_s"] < 0.5
+    assert 0 < logged["code_execution/judge_s"] < 60
+    code_execution([""], [RIGHT], tests=[None], log_metric=lambda name, value: pytest.fail("nothing was judged"))
+
+
+def test_a_failure_of_the_sandbox_is_masked_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    from rlvr.judge.scoring import _sound_alarm
+
+    failed = Judgement(["AC", "SE"], ["", "no process could be started"], [0.1, 0.0], [1.0, 0.0], ["", ""])
+    fine = Judgement(["AC"], [""], [0.1], [1.0], [""])
+    rows = [Row(2, "x", "", failed), Row(1, "x", "", fine), Row(1, None, ""), Row(1, "y", "", fine)]
+    assert [row.can_be_scored for row in rows] == [False, True, True, True]
+    assert not passed_all(rows[0]) and passed_all(rows[1])
+    logged: dict[str, float] = {}
+    Batch(rows, 1.0).log("code_execution", logged.__setitem__)
+    assert logged["code_execution/sandbox_errors"] == 0.25
+    with caplog.at_level(logging.WARNING):
+        _sound_alarm("code_execution", rows)
+        _sound_alarm("code_execution", rows[1:])
+    (record,) = caplog.records
+    assert "failed on 1 of 4" in record.getMessage() and "no process could be started" in record.getMessage()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Mistakes of the caller
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "why"),
+    [
+        ({"tests": [SUMS]}, ["2 completions", "1 entries", "tests"], "too few tests"),
+        ({"tests": SUMS[0]}, ["tests"], "no list"),
+        ({"tests": [SUMS, 7]}, ["row 1", "tests", "7"], "tests that are none"),
+        ({"tests": [SUMS, "{"]}, ["row 1", "no JSON"], "tests that are no JSON"),
+        ({"tests": [SUMS, [{"inptu": "1", "output": "1"}]]}, ["'inptu'", "input"], "an unknown key"),
+        ({"tests": [SUMS, [{"input": "1"}]]}, ["no output"], "no output"),
+        ({"tests": [SUMS] * 2, "language": "pyhton"}, ["pyhton", "python"], "an unknown language"),
+        ({"tests": [SUMS] * 2, "language": ["python"]}, ["1 entries", "language"], "too few languages"),
+        ({"tests": [SUMS] * 2, "comparison": "token"}, ["tokens?"], "an unknown comparison"),
+        ({"tests": [SUMS] * 2, "time_s": [2.0, "2"]}, ["row 1", "time_s", "'2'"], "a limit that is no number"),
+        ({"tests": [SUMS] * 2, "time_s": [2.0, -1.0]}, ["row 1", "time_s"], "a negative limit"),
+        ({"tests": [SUMS] * 2, "memory_mb": [True, 1]}, ["row 0", "memory_mb"], "a truth value"),
+        ({"tests": [SUMS] * 2, "visibility": "hidden"}, ["visibility", "private, public, all"], "an unknown choice"),
+        ({"tests": [SUMS] * 2, "visibility": "public"}, ["public_tests"], "no public tests"),
+        ({"tests": [SUMS] * 2, "blocks": "best"}, ["blocks", "last, first, only, join"], "another one"),
+        ({"tests": [SUMS] * 2, "sample": 0}, ["sample"], "no sample"),
+        ({"tests": [SUMS] * 2, "time_factor": 0}, ["time_factor"], "no time"),
+        ({"tests": [SUMS] * 2, "sample": [1, 2]}, ["sample", "column"], "a column that stands for an option"),
+        ({"tests": [SUMS] * 2, "checker": "def check("}, ["checker"], "a checker that is no Python"),
+    ],
+)
+def test_a_callers_mistake_is_named(arguments: dict[str, Any], words: list[str], why: str) -> None:
+    with pytest.raises(InputError) as error:
+        code_execution([""] * 2, [RIGHT] * 2, **arguments)
+    message = str(error.value)
+    assert "code_execution" in message and all(word in message for word in words), (why, message)
+
+
+def test_prompts_and_completions_must_be_as_many() -> None:
+    with pytest.raises(InputError, match="1 prompts for 2 completions"):
+        code_execution([""], [RIGHT] * 2, tests=[SUMS] * 2)
+
+
+def test_rows_that_can_not_be_judged_are_named_before_training() -> None:
+    tests: list[Any] = [
+        SUMS, json.dumps(SUMS), None, [], "{", [{"input": "1"}], [{"call": [1], "expected": 1}],
+        [{"assert": "assert ("}], [{"input": 5, "output": "5"}],
+    ]  # fmt: skip
+    faults = check_rows(tests=tests, all_or_nothing=True)
+    assert faults[:2] == [None, None]
+    for fault, word in zip(
+        faults[2:], ["no test", "no test", "JSON", "output", "entry_point", "Python", "text"], strict=True
+    ):
+        assert fault is not None and word in fault, fault
+    assert check_rows(tests=[SUMS], time_s=[-1])[0] is not None
+    assert check_rows(tests=[[{"input": ""}]], checker=["def check(i, o, e): return True"]) == [None]
+    assert "checker" in (check_rows(tests=[SUMS], checker=["def check("])[0] or "")
+    assert check_rows(tests=[SUMS], public_tests=[None], visibility="public") == ["there is no public test"]
+    with pytest.raises(InputError, match="visibility"):
+        check_rows(tests=[SUMS], visibility="hidden")
+
+
+def test_a_recipe_can_name_it() -> None:
+    reward = load_reward(RewardSpec("code_execution", options={"time_s": 1.0, "all_or_nothing": True}))
+    assert reward.columns == ("tests",)
+    assert reward([""], [RIGHT], tests=[SUMS], tags=[["math"]], rating=[800]) == [1.0]
+    with pytest.raises(InputError, match="time_factor"):
+        load_reward(RewardSpec("code_execution", options={"time_factr": 2}))
+
+
+def test_an_explanation_shows_how_a_share_came_about() -> None:
+    text = "\n".join(explain(HALF, tests=SUMS))
+    assert "the only block" in text and "1 AC, 1 WA" in text and "expected '4', got '3'" in text
+    assert "never closed" in "\n".join(explain("```python\nprint(", tests=SUMS))
+    assert "SyntaxError" in "\n".join(explain(fenced("print("), tests=SUMS))
+
+
+def test_the_reward_is_the_score_of_the_judge() -> None:
+    program = "print(3)\n"
+    score = judge(program, language="python", tests=SUMS, limits=Limits()).score
+    assert code_execution([""], [fenced(program)], tests=[SUMS]) == [score]

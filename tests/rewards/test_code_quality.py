@@ -1,0 +1,71 @@
+"""The extras for programs beside their being right, and the gate before them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rewards.code_quality import check_rows, code_quality, explain
+from rlvr.errors import InputError
+
+TESTS = [{"input": "1", "output": "2"}, {"input": "2", "output": "4"}]
+ALL: dict[str, Any] = {"compiles": 0.1, "runs": 0.2, "quiet": 0.3, "fast": 0.4}
+
+
+def fenced(code: str) -> str:
+    return f"```python\n{code}\n```\n"
+
+
+NOISY = "import sys\nsys.stderr.write('here\\n')\nprint(2 * int(input()))"
+SLOW = "import time\nwhile time.process_time() < 0.4: pass\nprint(2 * int(input()))"
+CASES = [
+    (fenced("print(2 * int(input()))"), 1.0, 1.0, "right, quiet and fast"),
+    (fenced(NOISY), 0.7, 0.7, "something on standard error"),
+    (fenced(SLOW), 0.6, 0.6, "slow"),
+    (fenced("print(2)"), 0.0, 1.0, "wrong on one test"),
+    (fenced("pass"), 0.0, 1.0, "it does nothing"),
+    (fenced("print(4 // (int(input()) - 1))"), 0.0, 0.1, "an error on one test"),
+    (fenced("print(("), 0.0, 0.0, "a syntax error"),
+    ("no program", 0.0, 0.0, "no code"),
+]
+
+
+@pytest.mark.parametrize(("completion", "gated", "ungated", "why"), CASES)
+def test_extras_are_paid_only_to_programs_that_are_right(
+    completion: str, gated: float, ungated: float, why: str
+) -> None:
+    arguments: dict[str, Any] = {"tests": [TESTS], "time_s": 0.6, **ALL}
+    assert code_quality([""], [completion], **arguments) == [pytest.approx(gated)], why
+    assert code_quality([""], [completion], **arguments, gated=False) == [pytest.approx(ungated)], why
+    for option, reward in ((True, gated), (False, ungated)):
+        said = explain(completion, prompt="", tests=TESTS, time_s=0.6, gated=option, **ALL)
+        assert said[-1] == f"Reward: {reward:g}", why
+
+
+def test_by_default_it_pays_little_and_nothing_for_speed() -> None:
+    assert code_quality([""] * 2, [CASES[0][0], fenced(SLOW)], tests=[TESTS] * 2) == [pytest.approx(0.3)] * 2
+
+
+def test_rows_without_tests_are_masked() -> None:
+    assert code_quality([""], [CASES[0][0]], tests=[None]) == [None]
+
+
+def test_the_share_of_each_extra_is_logged() -> None:
+    logged: dict[str, float] = {}
+    code_quality([""] * 2, [fenced(NOISY), fenced("1/0")], tests=[TESTS] * 2, log_metric=logged.__setitem__)
+    assert logged == {
+        "code_quality/compiles": 1.0, "code_quality/runs": 0.5, "code_quality/quiet": 0.0, "code_quality/fast": 0.5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options", [{"compiles": -0.1}, {"runs": 2.0}, {"quiet": True}, {"fast_share": "half"}], ids=str
+)
+def test_an_option_out_of_range_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"code_quality, option {next(iter(options))}"):
+        code_quality([""], [""], tests=[TESTS], **options)
+
+
+def test_its_rows_are_checked_as_those_of_code_execution() -> None:
+    assert check_rows(tests=[TESTS, "{"], compiles=0.2)[0] is None

@@ -1,0 +1,91 @@
+"""docs/code-rewards.md is tried as written: its commands, its tables and its recipe excerpt."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from rewards.code_execution import code_execution
+from rlvr.judge import VERDICTS
+from rlvr.judge.comparison import OUTPUT_COMPARISONS, same_output
+from rlvr.plugins import load_rewards
+from rlvr.recipe import RewardSpec
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "code-rewards.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+COMPARED = re.findall(
+    r"^\| `(\w+)` \| `(.+?)` \| `(.+?)` \| (right|wrong) \|", SECTIONS["What is the same"], re.MULTILINE
+)
+PARAMETERS = set(inspect.signature(code_execution).parameters)
+
+
+def test_the_commands_print_what_the_page_says() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        ).stdout
+        for command in re.findall(r"^python -c '(.*)'$", PAGE, re.MULTILINE)
+    ]
+    assert printed[0].splitlines()[-1] == "Reward: 0.5"
+    assert printed[1].startswith("sandbox ")
+
+
+@pytest.mark.parametrize(("comparison", "expected", "printed", "verdict"), COMPARED)
+def test_outputs_are_the_same_where_the_page_says_so(
+    comparison: str, expected: str, printed: str, verdict: str
+) -> None:
+    def as_text(written: str) -> str:
+        return written.replace("\\n", "\n").replace("\\r", "\r")
+
+    reason = same_output(as_text(expected), as_text(printed).encode(), comparison)
+    assert (reason is None) == (verdict == "right"), reason
+
+
+def test_the_table_has_every_comparison() -> None:
+    assert {comparison for comparison, *_ in COMPARED} == set(OUTPUT_COMPARISONS)
+
+
+def test_the_tables_name_columns_and_options_that_exist() -> None:
+    for section in ("Which program is read", "What a row of the data says"):
+        names = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", SECTIONS[section], re.MULTILINE)
+        found = {name for cell in names for name in re.findall(r"`(\w+)`", cell)}
+        assert len(found) > 3 and found <= PARAMETERS, found - PARAMETERS
+
+
+def test_each_form_of_a_test_is_one() -> None:
+    forms = re.findall(r"^\| `(\{.*?\})` \|", SECTIONS["What a row of the data says"], re.MULTILINE)
+    both = (
+        "```python\ndef add(a, b): return a + b\nif __name__ == '__main__': print(add(*map(int, input().split())))\n```"
+    )
+    assert len(forms) == 3
+    for form in forms:
+        assert code_execution([""], [both], tests=[[json.loads(form)]], entry_point="add") == [1.0], form
+
+
+def test_the_excerpt_is_a_recipe_that_scores() -> None:
+    (excerpt,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    rewards = load_rewards([RewardSpec(**entry) for entry in YAML(typ="safe").load(excerpt)["rewards"]])
+    program = "```python\nprint(sum(map(int, input().split())))\n```"
+    columns: dict[str, Any] = {"tests": [[{"input": "1 2", "output": "3"}]]}
+    values = {reward.name: reward([""], [program], **columns)[0] for reward in rewards}
+    assert values == {"code_execution": 1.0, "code_format": 1.0, "code_quality": pytest.approx(0.3)}
+
+
+def test_the_figures_of_the_table_are_logged() -> None:
+    logged: dict[str, float] = {}
+    code_execution(
+        [""], ["```python\nprint(3)\n```"], tests=[[{"input": "", "output": "3"}]], log_metric=logged.__setitem__
+    )
+    names = re.findall(r"^\| (`.*?) \|", SECTIONS["Figures of a run"], re.MULTILINE)
+    figures = {name for cell in names for name in re.findall(r"`(\w+)`", cell)}
+    assert len(figures) > 5 and {f"code_execution/{name}" for name in figures} <= logged.keys()
+    assert {f"code_execution/verdict_{verdict.lower()}" for verdict in VERDICTS} <= logged.keys()

@@ -1,0 +1,57 @@
+"""The tiers that were published for CodeFu, and those of its code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rewards.code_tiered import check_rows, code_tiered, explain
+from rlvr.errors import InputError
+
+TESTS = [{"input": f"{number}", "output": f"{number * 2}"} for number in range(4)]
+
+
+def fenced(code: str) -> str:
+    return f"```python\n{code}\n```\n"
+
+
+TIERS = [
+    (fenced("print(2 * int(input()))"), 1.0, 1.0, "right"),
+    (fenced("print(2 * min(2, int(input())))"), 0.75, 0.0, "right on three of four"),
+    (fenced("print('0')"), 0.25, 0.0, "right on one"),
+    (fenced("print('x')"), 0.0, 0.0, "wrong"),
+    (fenced("1 / 0"), 0.0, 0.0, "an error"),
+    (fenced("n = int(input())\nwhile n == 3: pass\nprint(2 * n)"), 0.0, 0.0, "one test over the time limit"),
+    (fenced("while True: pass"), 0.0, 0.0, "all of them"),
+    (fenced("print(("), -0.5, -0.5, "a syntax error"),
+    ("```python\nprint(2 * int(input()))", -1.0, -1.0, "a block that is never closed"),
+    ("no program", -1.0, -1.0, "no code"),
+    ("", -1.0, -1.0, "nothing"),
+]
+
+
+@pytest.mark.parametrize(("completion", "published", "original", "why"), TIERS)
+def test_the_tiers_are_those_that_were_published(completion: str, published: float, original: float, why: str) -> None:
+    arguments: dict[str, Any] = {"tests": [TESTS], "time_s": 0.3}
+    assert code_tiered([""], [completion], **arguments) == [published], why
+    assert code_tiered([""], [completion], **arguments, published=False) == [original], why
+    for option, reward in ((True, published), (False, original)):
+        said = explain(completion, prompt="", tests=TESTS, time_s=0.3, published=option)
+        assert said[-1] == f"Reward: {reward:g}" and said[-2].startswith("Tier: "), why
+
+
+def test_rows_without_tests_are_masked() -> None:
+    assert code_tiered([""] * 2, ["no program", TIERS[0][0]], tests=[None, []]) == [None, None]
+
+
+def test_its_figures_are_logged_under_its_name() -> None:
+    logged: dict[str, float] = {}
+    code_tiered([""] * 2, [TIERS[0][0], "none"], tests=[TESTS] * 2, log_metric=logged.__setitem__)
+    assert logged["code_tiered/verdict_ac"] == 1.0 and logged["code_tiered/no_program"] == 0.5
+
+
+def test_its_rows_are_checked_as_those_of_code_execution() -> None:
+    assert check_rows(tests=[TESTS, None], published=False) == [None, "there is no test"]
+    with pytest.raises(InputError, match="Reward code_tiered"):
+        code_tiered([""], [""], tests=[[], []])
