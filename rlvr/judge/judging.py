@@ -22,7 +22,7 @@ from rlvr.judge.comparison import check_comparison
 from rlvr.judge.compiling import Compiled, function_name
 from rlvr.judge.languages import Language, compiler_path, language
 from rlvr.judge.rungs import WEAK, rungs
-from rlvr.judge.slots import Outcome, Slot
+from rlvr.judge.slots import Outcome, Program, Slot
 from rlvr.judge.testing import ASSERT, CALL, Test, digest, read_tests
 from rlvr.judge.verdicts import (
     AC,
@@ -39,6 +39,7 @@ from rlvr.judge.zygotes import ZygoteError
 
 _log = logging.getLogger(__name__)
 _Unit = Callable[[Slot], None]
+_TRANSLATED_FROM = 4  # tests, from which on it pays to compile a Python program once for all of them
 
 
 def judge(
@@ -192,11 +193,11 @@ class _Job:
 
     def __init__(self, submission: Submission, row: Language, tests: list[Test]) -> None:
         self.submission = submission
-        self.row = row
         self.tests = tests
-        program = submission.program
-        self.source = program.encode("utf-8", "surrogatepass") if isinstance(program, str) else program
-        self.checker = submission.checker.encode() if submission.checker is not None else None
+        text = submission.program
+        source = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        checker = submission.checker.encode() if submission.checker is not None else None
+        self.program = Program(submission, row, source, checker)
         self.outcomes: list[Outcome | None] = [None] * len(tests)
         self.chosen = list(range(len(tests)))
         self.sampled: list[int] | None = None
@@ -205,16 +206,15 @@ class _Job:
             self.chosen = self.sampled
         self.compile_output = ""
         self.compile_s = 0.0
-        self.compiled: int | None = None
         self.failed_at = len(tests)  # the first test known to have failed
 
     def start(self, call: _Call, chunk: int) -> None:
         """Puts its first pieces of work into the call's queue."""
         if not self.chosen:
             return
-        if len(self.source) > LARGEST_SOURCE:
+        if len(self.program.source) > LARGEST_SOURCE:
             self._all(CE, f"the program is larger than {LARGEST_SOURCE >> 20} MB")
-        elif self.row.compiled:
+        elif self.program.row.compiled:
             call.add(lambda slot: self._compile(slot, call, chunk))
         else:
             self._add_tests(call, chunk)
@@ -226,25 +226,28 @@ class _Job:
 
     def _compile(self, slot: Slot, call: _Call, chunk: int) -> None:
         try:
-            compiled = slot.compile(self.submission, self.row, self.source)
+            compiled = slot.compile(self.program)
         except ZygoteError as error:
             self._all(SE, str(error))
             return
         self._compiled(compiled)
-        if self.compiled is not None:
+        if self.program.compiled is not None:
             self._add_tests(call, chunk)
 
     def _compiled(self, compiled: Compiled) -> None:
-        self.compiled, self.compile_output, self.compile_s = compiled.program, compiled.output, compiled.cpu_s
+        self.program.compiled = compiled.program
+        self.compile_output, self.compile_s = compiled.output, compiled.cpu_s
         if compiled.program is None:
             lines = compiled.output.splitlines()
             self._all(CE, next((line for line in lines if "error" in line), lines[0] if lines else "")[:300])
 
     def _run(self, call: _Call, part: list[int], slot: Slot) -> None:
+        if len(self.chosen) >= _TRANSLATED_FROM and self.program.code is None and not self.program.row.compiled:
+            self.program.code = slot.translate(self.program)
         for index in part:
             if call.cancelled or (self.failed_at < index and self._stops()):
                 return
-            outcome = slot.test(self.submission, self.row, self.tests[index], self.source, self.compiled, self.checker)
+            outcome = slot.test(self.program, self.tests[index])
             self.outcomes[index] = outcome
             if outcome.verdict != AC:
                 self.failed_at = min(self.failed_at, index)
@@ -264,9 +267,9 @@ class _Job:
 
     def judgement(self) -> Judgement:
         """What came of it; closes the compiled program."""
-        if self.compiled is not None:
-            os.close(self.compiled)
-            self.compiled = None
+        if self.program.compiled is not None:
+            os.close(self.program.compiled)
+            self.program.compiled = None
         if any(outcome and outcome.verdict == CE for outcome in self.outcomes):
             # Pieces that ran at the same time may have been told otherwise; a program compiles or it does not.
             reason = next(outcome.reason for outcome in self.outcomes if outcome and outcome.verdict == CE)

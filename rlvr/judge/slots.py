@@ -20,7 +20,7 @@ from rlvr.judge.compiling import Compiled, Compiler, launcher
 from rlvr.judge.equality import named
 from rlvr.judge.inside import values
 from rlvr.judge.inside.protocol import CALL as CALL_MODE
-from rlvr.judge.inside.protocol import EXAMINE, SCRIPT, SERVE
+from rlvr.judge.inside.protocol import CODE, EXAMINE, SCRIPT, SERVE, SOURCE, TRANSLATE
 from rlvr.judge.languages import Language
 from rlvr.judge.rungs import Rungs
 from rlvr.judge.testing import ASSERT, CALL, Test
@@ -30,6 +30,23 @@ from rlvr.judge.zygotes import Allowance, Kind, Ran, Zygote, ZygoteError
 _MOST_ZYGOTES = 5  # a slot keeps warm
 _TESTER = Limits(time_s=10.0, wall_s=60.0, memory_mb=512, output_kb=1024)
 _T = TypeVar("_T")
+
+
+@dataclass
+class Program:
+    """A submission as it is worked on.
+
+    Attributes:
+        code: what Python made of the source, if it is to run many times.
+        compiled: a descriptor of what a compiler made of it.
+    """
+
+    submission: Submission
+    row: Language
+    source: bytes
+    checker: bytes | None = None
+    code: bytes | None = None
+    compiled: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,12 +84,14 @@ class Slot:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def compile(self, submission: Submission, row: Language, source: bytes) -> Compiled:
+    def compile(self, program: Program) -> Compiled:
         """Compiles a program.
 
         Raises:
             ZygoteError: compilers can't do their work here at present.
         """
+
+        submission = program.submission
 
         def attempt() -> Compiled:
             if self._compiler is None or not self._compiler.alive():
@@ -83,26 +102,34 @@ class Slot:
                     raise ZygoteError(str(error)) from error
             self.running = [self._compiler.zygote]
             signature = submission.signature if submission.entry_point else None
-            return self._compiler.compile(row, source, submission.limits, signature)
+            return self._compiler.compile(program.row, program.source, submission.limits, signature)
 
         return self._twice(attempt)
 
-    def test(
-        self,
-        submission: Submission,
-        row: Language,
-        test: Test,
-        source: bytes,
-        compiled: int | None,
-        checker: bytes | None,
-    ) -> Outcome:
+    def test(self, program: Program, test: Test) -> Outcome:
         """Runs one test."""
         try:
-            return self._twice(lambda: self._test(submission, row, test, source, compiled, checker))
+            return self._twice(lambda: self._test(program, test))
         except _Fatal as error:
             return Outcome(RE, f"two processes ended over it: {error}")
         except ZygoteError as error:
             return Outcome(SE, str(error))
+
+    def translate(self, program: Program) -> bytes | None:
+        """What Python makes of the source, for a program that is to run many times; None where it can't tell."""
+
+        def attempt() -> bytes | None:
+            zygote = self._python(program.source.decode(errors="replace"))
+            zygote.load(program.source)
+            self.running = [zygote]
+            ran = zygote.run(_allowance(program.submission.limits), mode=TRANSLATE)
+            self.running = []
+            return ran.exchange[1:] if ran.status == 0 and ran.exchange[:1] == b"C" and not ran.stopped else None
+
+        try:
+            return self._twice(attempt)
+        except ZygoteError:
+            return None
 
     def _twice(self, action: Callable[[], _T]) -> _T:
         """A process that starts programs may go once through anybody's fault; the second time is the program's doing.
@@ -167,22 +194,13 @@ class Slot:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _test(
-        self,
-        submission: Submission,
-        row: Language,
-        test: Test,
-        source: bytes,
-        compiled: int | None,
-        checker: bytes | None,
-    ) -> Outcome:
-        limits = submission.limits
+    def _test(self, program: Program, test: Test) -> Outcome:
+        submission, row, limits = program.submission, program.row, program.submission.limits
         if row.compiled:
             zygote = self._zygote(("launch",), lambda: Kind("launch", launcher=str(launcher())))
         else:
-            text = source.decode(errors="replace")
-            zygote = self._python(text, remote=test.form == ASSERT)
-            zygote.load(source)
+            zygote = self._python(program.source.decode(errors="replace"), remote=test.form == ASSERT)
+            zygote.load(program.code or program.source, CODE if program.code else SOURCE)
         if test.form == ASSERT:
             return self._examine(zygote, submission, test)
         self.running = [zygote]
@@ -192,13 +210,13 @@ class Slot:
             mode=mode,
             given=b"" if mode else test.given,
             exchange=test.given if mode else b"",
-            attached=compiled,
+            attached=program.compiled,
         )
         self.running = []
         failed = _failure(ran, limits, row)
         if failed is not None:
             return failed
-        reason = self._difference(submission, test, ran, checker)
+        reason = self._difference(submission, test, ran, program.checker)
         return _outcome(AC if reason is None else WA, reason or "", ran)
 
     def _difference(self, submission: Submission, test: Test, ran: Ran, checker: bytes | None) -> str | None:

@@ -25,6 +25,7 @@ from rlvr.judge.inside.protocol import (
     REQUEST,
     RUN,
     SCRIPT,
+    SOURCE,
     STDERR,
     STDIN,
     STDOUT,
@@ -128,6 +129,7 @@ class Zygote:
         self.user = 0
         self._interrupted = False
         self._began = 0.0
+        self._form = SOURCE
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         folder: places.Scratch | None = None
         try:
@@ -213,8 +215,9 @@ class Zygote:
             _empty(self._files[file])
         return list(json.loads(greeting).get("missing", []))
 
-    def load(self, program: bytes) -> None:
-        """The source or the test that the following runs are about."""
+    def load(self, program: bytes, form: int = SOURCE) -> None:
+        """The source (or code, or the test) that the following runs are about."""
+        self._form = form
         _fill(self._files[PROGRAM], program)
 
     def run(
@@ -254,7 +257,7 @@ class Zygote:
             (int(allowance.memory_mb) << 20) + _ROOM_BYTES,
             allowance.output_bytes + 1,
             allowance.processes + 1 if self.user else 0,
-            0,
+            self._form,
         )
         self._interrupted = False
         self._began = time.monotonic()

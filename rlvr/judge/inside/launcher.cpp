@@ -25,7 +25,7 @@ enum { SCRIPT = 0, CALL = 1 };
 struct __attribute__((packed)) Request {
     uint32_t operation, mode;
     uint64_t cpu_ns, space, size;
-    uint32_t processes, unused;
+    uint32_t processes, form;
 };
 struct __attribute__((packed)) Reply {
     int32_t status;

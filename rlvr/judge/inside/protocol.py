@@ -12,10 +12,11 @@ import struct
 
 STDIN, STDOUT, STDERR, EXCHANGE, PROGRAM, CONTROL, CHANNEL = range(7)
 
-# operation, mode, CPU time (ns), address space (bytes), file size (bytes), processes, unused
+# operation, mode, CPU time (ns), address space (bytes), file size (bytes), processes, form of the program
 REQUEST = struct.Struct("<IIQQQII")
 RUN = 1
-SCRIPT, CALL, SERVE, EXAMINE = range(4)
+SCRIPT, CALL, SERVE, EXAMINE, TRANSLATE = range(5)
+SOURCE, CODE = range(2)
 
 # wait status, largest resident set (KiB), CPU time (ns)
 REPLY = struct.Struct("<iIQ")

@@ -123,7 +123,10 @@ def _serve(kind: str, narrow: Any) -> None:
         if not message:
             return
         request = REQUEST.unpack(message)
-        child = os.fork()
+        child = confinement.fork()
+        if child < 0:
+            control.send(REPLY.pack(-1, 0, 0))
+            continue
         if child == 0:
             try:
                 confinement.end_with_parent()
@@ -133,7 +136,7 @@ def _serve(kind: str, narrow: Any) -> None:
                     os.dup2(int.from_bytes(attached[0][2][:_DESCRIPTOR], sys.byteorder), CHANNEL)
                 if narrow is not None:
                     narrow.load()
-                run(request[1])
+                run(request[1], request[-1])
             finally:
                 os._exit(1)
         if attached:
@@ -166,7 +169,7 @@ def _default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _compile(mode: int) -> None:
+def _compile(mode: int, form: int) -> None:
     """In the child: becomes the command that the exchange names."""
     order = json.loads(os.pread(EXCHANGE, 1 << 20, 0))
     os.setsid()
