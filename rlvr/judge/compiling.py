@@ -121,7 +121,7 @@ class Compiler:
         if key not in self._drivers:
             name = function_name(signature)
             text = (INSIDE / "driver.hpp").read_text()
-            text += f"{signature.strip().rstrip(';')};\nint main() {{ return judge_driver::drive({name}); }}\n"
+            text += f"{signature.strip().rstrip(';')};\nint main() {{ return judge_driver::drive(::{name}); }}\n"
             compiled = self._run(row, path, headers, text.encode(), limits, ["-c"])
             if compiled.program is None:
                 return Compiled(

@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 
 _BASE_NAMES = """
-    abc bisect cmath codecs collections collections.abc copy functools heapq io itertools json math operator os
-    random re string sys threading time types typing _strptime encodings.ascii encodings.latin_1
+    abc bisect unicodedata cmath codecs collections collections.abc copy functools heapq io itertools json math
+    operator os random re string sys threading time types typing _strptime encodings.ascii encodings.latin_1
     encodings.utf_8_sig linecache traceback
 """
 BASE = tuple(_BASE_NAMES.split())

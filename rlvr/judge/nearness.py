@@ -48,11 +48,13 @@ class Near:
         self._exact = _ARITHMETIC.create_decimal(repr(float(tolerance)))
 
     def token(self, expected: bytes, got: bytes) -> bool:
-        """For numbers as they are printed; False where either is none, or the expected one is an integer."""
+        """For numbers as they are printed; False where either is none. An integer is near itself alone."""
         if len(expected) > _MOST_DIGITS or len(got) > _MOST_DIGITS:
             return False
-        if not _DECIMAL.fullmatch(expected) or not _DECIMAL.fullmatch(got) or expected.lstrip(b"+-").isdigit():
+        if not _DECIMAL.fullmatch(expected) or not _DECIMAL.fullmatch(got):
             return False
+        if expected.lstrip(b"+-").isdigit():  # 2.0 for 2, but nothing that is only near it
+            return _ARITHMETIC.create_decimal(expected.decode()) == _ARITHMETIC.create_decimal(got.decode())
         sure = self._by_float(float(expected), float(got))
         if sure is not None:
             return sure

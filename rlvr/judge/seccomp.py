@@ -25,7 +25,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "madvise": (28, 233), "dup": (32, 23), "dup2": (33, None), "pause": (34, None), "nanosleep": (35, 101),
     "getitimer": (36, 102), "alarm": (37, None), "setitimer": (38, 103), "getpid": (39, 172), "sendto": (44, 206),
     "recvfrom": (45, 207), "sendmsg": (46, 211), "recvmsg": (47, 212), "shutdown": (48, 210),
-    "getsockname": (51, 204), "getpeername": (52, 205), "socketpair": (53, 199), "setsockopt": (54, 208),
+    "getsockname": (51, 204), "getpeername": (52, 205), "socketpair": (53, 199),
     "getsockopt": (55, 209), "clone": (56, 220), "fork": (57, None), "vfork": (58, None), "execve": (59, 221),
     "exit": (60, 93), "wait4": (61, 260), "kill": (62, 129), "uname": (63, 160), "fcntl": (72, 25),
     "fsync": (74, 82), "fdatasync": (75, 83), "ftruncate": (77, 46), "getcwd": (79, 17), "readlink": (89, None),
@@ -65,7 +65,7 @@ _PLAIN_CALLS = """
     read write close fstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64
     pwrite64 readv writev preadv pwritev pipe pipe2 select pselect6 ppoll sched_yield mremap msync mincore
     madvise dup dup2 dup3 pause nanosleep getitimer alarm setitimer getpid recvfrom sendmsg recvmsg shutdown
-    getsockname getpeername setsockopt getsockopt exit wait4 waitid uname fsync fdatasync ftruncate fadvise64
+    getsockname getpeername getsockopt exit wait4 waitid uname fsync fdatasync ftruncate fadvise64
     getcwd gettimeofday getrlimit setrlimit getrusage sysinfo times getuid getgid geteuid getegid getppid
     getpgrp getgroups getresuid getresgid getpgid getsid rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack
     getpriority sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min arch_prctl

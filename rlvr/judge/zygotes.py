@@ -288,6 +288,9 @@ class Zygote:
         output, size = self._take(STDOUT, most)
         stderr, stderr_size = self._take(STDERR, most, tail=STDERR_TAIL)
         exchange, _ = self._take(EXCHANGE, most)
+        # Flags of the descriptors, which a program may have changed, would tell the next one that it was there.
+        for descriptor in (*self._files[STDOUT : EXCHANGE + 1], *self._readers):
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)
         too_much = max(size, stderr_size) > most
         return Ran(status, stopped, cpu_ns / 1e9, wall_s, resident / 1024, output, too_much, stderr, exchange)
 
@@ -365,8 +368,7 @@ class Zygote:
         descriptor = self._files[file]
         size = os.fstat(descriptor).st_size
         if size == 0:
-            if file != EXCHANGE:
-                os.lseek(descriptor, 0, os.SEEK_SET)  # a program may have moved the position and written nothing
+            os.lseek(descriptor, 0, os.SEEK_SET)  # a program may have moved the position and written nothing
             return b"", 0
         start = max(0, size - tail) if tail is not None else 0
         content = os.pread(descriptor, min(size - start, most), start)

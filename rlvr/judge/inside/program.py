@@ -10,6 +10,7 @@ import _io
 import _thread
 import atexit
 import builtins
+import contextlib
 import gc
 import marshal
 import os
@@ -24,6 +25,7 @@ NAME = "program.py"
 # Notes in the exchange's first byte: it does not compile; no memory was left; it raised; a value follows; code follows.
 NOTE_SYNTAX, NOTE_MEMORY, NOTE_RAISED, NOTE_VALUE, NOTE_CODE = b"S", b"M", b"R", b"V", b"C"
 
+_BUFFERED = (_io.TextIOWrapper, _io.BufferedWriter, _io.BufferedRandom, _io.BufferedRWPair)
 _STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
@@ -131,7 +133,7 @@ def _exit_status(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF
+        return code & 0xFF if -(2**63) <= code < 2**63 else 0xFF
     print(code, file=sys.stderr)
     return 1
 
@@ -150,6 +152,20 @@ def _note(text: bytes) -> None:
         at += os.pwrite(EXCHANGE, text[at:], at)
 
 
+def _flush() -> None:
+    """Writes what still waits in a buffer, in the program's own files too, as an interpreter's end would."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
+    # What lies in the generations now is the program's own: all that was there before it has been frozen.
+    own = [thing for thing in gc.get_objects() if type(thing) in _BUFFERED]
+    own.sort(key=lambda thing: type(thing) is not _io.TextIOWrapper)  # text first: it fills the others
+    for stream in (*own, sys.__stdout__):
+        if stream is not None and not stream.closed:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+
+
 def _end(status: int) -> NoReturn:
     """Waits for threads, runs what was registered for the end, and flushes; a failing flush is a failure."""
     try:
@@ -157,9 +173,7 @@ def _end(status: int) -> NoReturn:
             sys.modules["threading"]._shutdown()
         if atexit._ncallbacks():
             atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None and not stream.closed:
-                stream.flush()
+        _flush()
     except BaseException as error:
         try:
             sys.stderr.write(f"{type(error).__name__} while ending: {error}\n")

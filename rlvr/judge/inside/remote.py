@@ -15,6 +15,7 @@ import builtins
 import importlib
 import os
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
@@ -26,24 +27,22 @@ LARGEST = 64 << 20
 # What the tester notes in the exchange: all held; one did not; the program raised; the test itself is at fault.
 PASSED, FAILED, RAISED, BROKEN = b"P", b"F", b"R", b"B"
 
-# Between two objects of the program, its own methods decide; with plain data, a program's object takes part in nothing.
-_OPERATORS = "add sub mul truediv floordiv mod pow and or xor lt le gt ge eq ne matmul"
-_BINARY = [f"__{name}__" for name in _OPERATORS.split()]
-_OWN = [
-    "__len__",
-    "__getitem__",
-    "__setitem__",
-    "__delitem__",
-    "__str__",
-    "__repr__",
-    "__hash__",
-    "__enter__",
-    "__exit__",
-]
+# Between two objects of the program, its own methods decide. With plain data, its object is compared with nothing, and
+# computing with it gives objects again: a plain number that comes of it would be the program's word alone.
+_COMPARING = [f"__{name}__" for name in ("lt", "le", "gt", "ge", "eq", "ne")]
+_ARITHMETIC = "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow and or xor matmul"
+_BINARY = [*_COMPARING, *(f"__{name}__" for name in _ARITHMETIC.split())]
+_UNARY = ["__neg__", "__pos__", "__invert__", "__abs__"]
+_OWN_NAMES = "len getitem setitem delitem str repr hash enter exit int float round"
+_OWN = [f"__{name}__" for name in _OWN_NAMES.split()]
 
 
 class RemoteError(Exception):
-    """The program raised something that has no counterpart here, or is gone."""
+    """The program raised something that has no counterpart here."""
+
+
+class Ended(BaseException):
+    """The program is gone, tried to end, or says nothing sensible: nothing that a test may expect of it."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -60,7 +59,7 @@ class _Line:
     def receive(self) -> str:
         size = int.from_bytes(self._exactly(4), "big")
         if size > LARGEST:
-            raise RemoteError("a message is too large")
+            raise Ended("a message is too large")
         return self._exactly(size).decode()
 
     def _exactly(self, size: int) -> bytes:
@@ -68,7 +67,7 @@ class _Line:
         while len(parts) < size:
             part = os.read(CHANNEL, min(size - len(parts), 1 << 16))
             if not part:
-                raise RemoteError("the program ended")
+                raise Ended("the program ended")
             parts += part
         return bytes(parts)
 
@@ -83,9 +82,12 @@ class _Party:
     def ask(self, *question: Any) -> Any:
         self.line.send(values.encode(["ask", *question], self.export))
         while True:
-            message = values.decode(self.line.receive(), self.stand_in)
-            if not isinstance(message, list) or not message:
-                raise RemoteError("not a message")
+            try:
+                message = values.decode(self.line.receive(), self.stand_in)
+            except ValueError as error:
+                raise Ended("not a message") from error
+            if not isinstance(message, list) or len(message) < 2:
+                raise Ended("not a message")
             if message[0] == "ask":
                 self.reply(message[1:])
             else:
@@ -97,7 +99,7 @@ class _Party:
         except Exception as error:
             answer = ["raised", type(error).__name__, _words(error)]
         except BaseException as error:  # SystemExit and its like end no test, they fail it
-            answer = ["raised", f"{type(error).__name__} (the program tried to end)", _words(error)]
+            answer = ["ended", f"{type(error).__name__}: {_words(error)}"]
         self.line.send(values.encode(answer, self.export))
 
     def answer(self, *question: Any) -> list[Any]:
@@ -139,7 +141,7 @@ def serve(namespace: dict[str, Any]) -> None:
     while True:
         try:
             message = values.decode(party.line.receive(), party.stand_in)
-        except RemoteError:
+        except Ended:
             return
         party.reply(message[1:])
 
@@ -174,11 +176,18 @@ class _Program(_Party):
             return ["value", []]
         if operation == "iterate":
             return ["value", iter(rest[0])]
+        if operation == "await":
+            return ["value", sys.modules["asyncio"].run(rest[0])]
+        if operation in ("isinstance", "issubclass"):
+            return ["value", bool(getattr(builtins, operation)(*rest))]
+        if operation == "truth":
+            return ["value", bool(rest[0])]
         if operation == "method":
             thing, name, arguments = rest
             if not hasattr(type(thing), name):
                 raise TypeError(f"{type(thing).__name__!r} object has no {name}")
-            return ["value", getattr(type(thing), name)(thing, *arguments)]
+            result = getattr(type(thing), name)(thing, *arguments)
+            return ["not implemented", None] if result is NotImplemented else ["value", result]
         raise ValueError(f"unknown operation {operation!r}")
 
     def knows(self, name: str) -> bool:
@@ -191,6 +200,9 @@ class _Program(_Party):
     def export(self, thing: object) -> object:
         if _is_known_type(thing):
             return ["type", thing.__name__]
+        if isinstance(thing, types.CoroutineType):
+            self.objects[id(thing)] = thing
+            return ["coroutine", id(thing)]
         if isinstance(thing, _Callback):
             return ["yours", thing.number]
         self.objects[id(thing)] = thing
@@ -235,7 +247,7 @@ def examine(entry_point: str | None) -> None:
         tree = ast.parse(source, "test")
         namespace = party.namespace(tree)
         code = compile(tree, "test", "exec", dont_inherit=True)
-    except RemoteError as error:
+    except (RemoteError, Ended) as error:
         return _conclude(RAISED, error)
     except (SyntaxError, ValueError) as error:
         return _conclude(BROKEN, error)
@@ -246,7 +258,7 @@ def examine(entry_point: str | None) -> None:
     except BaseException as error:
         _conclude(RAISED, error)
     else:
-        _conclude(PASSED, None)
+        _conclude(RAISED if party.ended else PASSED, party.ended)
 
 
 def _conclude(note: bytes, error: BaseException | None) -> None:
@@ -260,6 +272,7 @@ class _Tester(_Party):
         self.entry_point = entry_point
         self.callbacks: dict[int, Callable[..., Any]] = {}
         self.exceptions: dict[str, type[BaseException]] = {}
+        self.ended: Ended | None = None
 
     def namespace(self, tree: ast.Module) -> dict[str, Any]:
         """What the statements find under the names that they don't define themselves.
@@ -279,7 +292,11 @@ class _Tester(_Party):
             namespace[name] = importlib.import_module(name)
         own = {name for name in used if name in namespace or hasattr(builtins, name)} - {self.entry_point}
         wanted = sorted(used - own)
-        for name, kind in self.said(self.ask("describe", wanted)).items():
+        described = self.said(self.ask("describe", wanted))
+        for name in wanted:
+            if name not in described:  # and what else it may hold is nobody's business
+                continue
+            kind = described[name]
             if kind[0] == "exception":
                 base = getattr(builtins, kind[1], Exception)
                 kind_here = type(name, (base if issubclass(base, Exception) else Exception,), {})
@@ -288,7 +305,17 @@ class _Tester(_Party):
                 namespace[name] = self.said(self.ask("name", name))
         return namespace
 
+    def ask(self, *question: Any) -> Any:
+        try:
+            return super().ask(*question)
+        except Ended as error:
+            self.ended = error  # for good, even if the test catches it
+            raise
+
     def said(self, answer: list[Any]) -> Any:
+        if answer[0] == "ended":
+            self.ended = Ended(str(answer[1]))
+            raise self.ended
         if answer[0] == "raised":
             known = self.exceptions.get(answer[1])
             raise known(answer[2]) if known else _counterpart(answer[1], answer[2])
@@ -299,6 +326,9 @@ class _Tester(_Party):
             raise PermissionError("only functions that were handed over can be called")
         number, arguments, named = rest
         return ["value", self.callbacks[number](*arguments, **named)]
+
+    async def _awaited(self, coroutine: _Thing) -> Any:
+        return self.said(self.ask("await", coroutine))
 
     def export(self, thing: object) -> object:
         if _is_known_type(thing):
@@ -314,6 +344,8 @@ class _Tester(_Party):
         whose, number = content
         if whose == "type":
             return _known_type(number)
+        if whose == "coroutine":
+            return self._awaited(_Thing(self, number))
         return self.callbacks[number] if whose == "yours" else _Thing(self, number)
 
 
@@ -351,13 +383,41 @@ class _Thing:
             raise StopIteration
         return answer[0]
 
+    def __bool__(self) -> bool:
+        party = object.__getattribute__(self, "_party")
+        return party.said(party.ask("truth", self)) is True
+
+    def __contains__(self, wanted: Any) -> bool:
+        return any(item is wanted or item == wanted for item in self)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        party = object.__getattribute__(self, "_party")
+        return isinstance(instance, _Thing) and party.said(party.ask("isinstance", instance, self)) is True
+
+    def __subclasscheck__(self, kind: Any) -> bool:
+        party = object.__getattribute__(self, "_party")
+        return isinstance(kind, _Thing) and party.said(party.ask("issubclass", kind, self)) is True
+
 
 def _own(name: str) -> Callable[..., Any]:
     def method(self: _Thing, *arguments: Any) -> Any:
         party = object.__getattribute__(self, "_party")
         if name == "__exit__":
             arguments = (None, None, None)
-        return party.said(party.ask("method", self, name, list(arguments)))
+        answer = party.ask("method", self, name, list(arguments))
+        return NotImplemented if answer[0] == "not implemented" else party.said(answer)
+
+    return method
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    delegate = _own(name)
+
+    def method(self: _Thing) -> Any:
+        result = delegate(self)
+        if not isinstance(result, _Thing):
+            raise TypeError(f"{name} of the program's object gives no object")
+        return result
 
     return method
 
@@ -368,13 +428,22 @@ def _binary(name: str) -> Callable[..., Any]:
     def method(self: _Thing, other: Any) -> Any:
         if isinstance(other, _Thing):
             return delegate(self, other)
-        return NotImplemented if name not in ("__eq__", "__ne__") else name == "__ne__"
+        if name in _COMPARING:
+            return NotImplemented
+        return _only_a_thing(delegate(self, other))
 
     return method
 
 
+def _only_a_thing(result: Any) -> Any:
+    """Of the program's object and plain data another object may come, but no number that the test then trusts."""
+    return result if isinstance(result, _Thing) else NotImplemented
+
+
 for _name in _OWN:
     setattr(_Thing, _name, _own(_name))
+for _name in _UNARY:
+    setattr(_Thing, _name, _unary(_name))
 for _name in _BINARY:
     setattr(_Thing, _name, _binary(_name))
 

@@ -1,18 +1,26 @@
 """Plain values as JSON: how arguments go into a program's process and results come out of it.
 
 Nothing is executed when a text is read back, whoever wrote it, and what is read back has exact builtin types. Beyond
-JSON's own types there are tuples, sets, bytes, complex numbers, big integers and dictionaries with any plain key; what
-is none of these arrives as `Foreign`, which equals nothing.
+JSON's own types there are tuples, sets, bytes, complex numbers, ranges, big integers, dictionaries with any plain key,
+and the standard library's fractions, decimals, dates and deques; what is none of these arrives as `Foreign`, which
+equals nothing.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
+from typing import Any
 
 _SMALL = 1 << 63  # beyond, Python's limit on the digits of integers in text would be met
 _DEEPEST = 200
 _MOST_OF_A_HASH = 64
+_CLASSES = {
+    "Fraction": "fractions", "Decimal": "decimal", "deque": "collections", "date": "datetime", "datetime": "datetime",
+    "timedelta": "datetime",
+}  # fmt: skip
+_LIBRARY = frozenset(_CLASSES.values())
 
 
 class Foreign:
@@ -50,7 +58,7 @@ def decode(text: str, stand_in: Callable[[object], object] | None = None) -> obj
     """
     try:
         return _value(json.loads(text), stand_in)
-    except (RecursionError, TypeError, AttributeError, KeyError, OverflowError) as error:
+    except (RecursionError, TypeError, AttributeError, KeyError, ArithmeticError) as error:
         raise ValueError(f"not an encoded value ({type(error).__name__})") from error
 
 
@@ -83,7 +91,41 @@ def _plain(value: object, depth: int, export: Callable[[object], object] | None)
         return {"bytes": bytes(value).hex()}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
+    if kind.__module__ in _LIBRARY:
+        library = _from_library(value, kind, deeper, export)
+        if library is not None:
+            return library
     return {"foreign": kind.__name__} if export is None else {"stand_in": export(value)}
+
+
+def _from_library(value: Any, kind: type, depth: int, export: Callable[[object], object] | None) -> object:
+    """The standard library's classes of values; None for its others."""
+    if kind.__name__ == "Fraction" and max(abs(value.numerator), value.denominator) < _SMALL:
+        return {"Fraction": [value.numerator, value.denominator]}
+    if kind.__name__ == "Decimal":
+        return {"Decimal": str(value)}
+    if kind.__name__ == "deque":
+        return {"deque": [_plain(item, depth, export) for item in value]}
+    if kind.__name__ in ("date", "datetime") and getattr(value, "tzinfo", None) is None:
+        return {kind.__name__: value.isoformat()}
+    if kind.__name__ == "timedelta":
+        return {"timedelta": [value.days, value.seconds, value.microseconds]}
+    return None
+
+
+def _to_library(name: str, content: Any, stand_in: Callable[[object], object] | None) -> object:
+    kind = getattr(importlib.import_module(_CLASSES[name]), name)
+    if name in ("date", "datetime"):
+        return kind.fromisoformat(content)
+    if name == "deque":
+        return kind([_value(item, stand_in) for item in content])
+    if name == "Decimal":
+        return kind(str(content)[:1000])
+    if name == "Fraction" and max(map(abs, content)) >= _SMALL:
+        raise ValueError("a fraction of large numbers")
+    return kind(*content)
 
 
 def _value(data: object, stand_in: Callable[[object], object] | None) -> object:
@@ -106,6 +148,10 @@ def _value(data: object, stand_in: Callable[[object], object] | None) -> object:
         return bytes.fromhex(content)
     if name == "complex":
         return complex(*content)
+    if name == "range":
+        return range(*content)
+    if name in _CLASSES:
+        return _to_library(name, content, stand_in)
     if name == "foreign":
         return Foreign(str(content)[:100])
     if name == "stand_in" and stand_in is not None:
