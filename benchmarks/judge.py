@@ -113,8 +113,8 @@ def judged(language: str, program: str, runs: int) -> Callable[[], int]:
         comment = "#" if language == "python" else "//"
         if language == "cpp":
             marks = range(1)
-        asked = [Submission(f"{program}{comment}{time.monotonic_ns()}{mark}", language, tests * (runs // 20 // len(marks)))
-                 for mark in marks]  # fmt: skip
+        copies = tests * (runs // 20 // len(marks))
+        asked = [Submission(f"{program}{comment}{time.monotonic_ns()}{mark}", language, copies) for mark in marks]
         judgements = judge_many(asked)
         assert all(judgement.score == 1 for judgement in judgements), judgements[0].feedback
         return sum(len(judgement.verdicts) for judgement in judgements)

@@ -31,7 +31,7 @@ _RICH_NAMES = """
 """
 RICH = tuple(_RICH_NAMES.split())
 PACKAGES = ("numpy", "sortedcontainers")
-REMOTE = ("remote",)
+SERVING, EXAMINING = ("serving",), ("examining",)
 
 _IMPORTED = re.compile(r"\b(?:import|from)\b([^\n;#]{0,400})|\b(importlib|__import__)\b")
 _WORD = re.compile(r"[A-Za-z_]\w*")

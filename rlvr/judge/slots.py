@@ -185,7 +185,7 @@ class Slot:
 
     def _python(self, source: str, *, remote: bool = False, tester: bool = False) -> Zygote:
         wanted = modules.RICH if tester else modules.wanted(source)
-        preload = modules.BASE + wanted + (modules.REMOTE if remote or tester else ())
+        preload = modules.BASE + wanted + (modules.EXAMINING if tester else modules.SERVING if remote else ())
         site = next(
             (found for name in reversed(wanted) if name in modules.PACKAGES and (found := modules.site(name))), None
         )

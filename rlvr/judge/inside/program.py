@@ -44,7 +44,7 @@ def run(mode: int, form: int) -> NoReturn:
     status = 1
     try:
         if mode == EXAMINE:
-            _remote().examine(order["entry_point"])
+            sys.modules["examining"].examine(order["entry_point"])
             status = 0
         else:
             text = os.pread(PROGRAM, os.fstat(PROGRAM).st_size, 0)
@@ -64,8 +64,8 @@ def run(mode: int, form: int) -> NoReturn:
                 _note(NOTE_VALUE + values.encode(function(*order["arguments"])).encode())
                 sys.stdout.flush()
                 os._exit(0)
-            if mode == SERVE:
-                _remote().serve(module.__dict__)
+            if mode == SERVE:  # only interpreters that are to serve, or to examine, have imported what it takes
+                sys.modules["serving"].serve(module.__dict__)
             status = 0
     except SystemExit as stop:
         status = _exit_status(stop.code)
@@ -93,11 +93,6 @@ def find(namespace: dict[str, Any], name: str) -> Any:
         raise NameError(f"the program defines no {holder!r}")
     owner = namespace[holder]
     return getattr(owner() if isinstance(owner, type) else owner, method)
-
-
-def _remote() -> Any:
-    """Only interpreters that are to serve or to examine have it imported; the others are smaller for it."""
-    return sys.modules["remote"]
 
 
 def _compiled(source: bytes) -> Any:

@@ -107,7 +107,7 @@ def _confine(configuration: dict[str, Any], broad: Any) -> None:
 
 def _serve(kind: str, narrow: Any) -> None:
     # Programs must not find these through sys.modules, nor their imports by chance.
-    for name in ("confinement", "program", "protocol", "values"):
+    for name in ("confinement", "program", "protocol", "values", "line"):
         sys.modules.pop(name, None)
     control = _socket.socket(fileno=CONTROL)
     room = _socket.CMSG_LEN(_DESCRIPTOR)

@@ -15,15 +15,20 @@ import builtins
 import importlib
 import os
 import sys
-import types
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
-import values  # type: ignore[import-not-found]
-from program import find  # type: ignore[import-not-found]
-from protocol import CHANNEL, EXCHANGE, PROGRAM  # type: ignore[import-not-found]
+from line import (  # type: ignore[import-not-found]
+    Ended,
+    Party,
+    RemoteError,
+    counterpart,
+    is_known_type,
+    known_type,
+    words_of,
+)
+from protocol import EXCHANGE, PROGRAM  # type: ignore[import-not-found]
 
-LARGEST = 64 << 20
 # What the tester notes in the exchange: all held; one did not; the program raised; the test itself is at fault.
 PASSED, FAILED, RAISED, BROKEN = b"P", b"F", b"R", b"B"
 
@@ -35,208 +40,6 @@ _BINARY = [*_COMPARING, *(f"__{name}__" for name in _ARITHMETIC.split())]
 _UNARY = ["__neg__", "__pos__", "__invert__", "__abs__"]
 _OWN_NAMES = "len getitem setitem delitem str repr hash enter exit int float round"
 _OWN = [f"__{name}__" for name in _OWN_NAMES.split()]
-
-
-class RemoteError(Exception):
-    """The program raised something that has no counterpart here."""
-
-
-class Ended(BaseException):
-    """The program is gone, tried to end, or says nothing sensible: nothing that a test may expect of it."""
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The line between the two
-
-
-class _Line:
-    def send(self, text: str) -> None:
-        data = text.encode()
-        data = len(data).to_bytes(4, "big") + data
-        while data:
-            data = data[os.write(CHANNEL, data) :]
-
-    def receive(self) -> str:
-        size = int.from_bytes(self._exactly(4), "big")
-        if size > LARGEST:
-            raise Ended("a message is too large")
-        return self._exactly(size).decode()
-
-    def _exactly(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = os.read(CHANNEL, min(size - len(parts), 1 << 16))
-            if not part:
-                raise Ended("the program ended")
-            parts += part
-        return bytes(parts)
-
-
-class _Party:
-    """Either end: asks the other, and answers what the other asks while it waits."""
-
-    def __init__(self) -> None:
-        self.line = _Line()
-        self.objects: dict[int, Any] = {}
-
-    def ask(self, *question: Any) -> Any:
-        self.line.send(values.encode(["ask", *question], self.export))
-        while True:
-            try:
-                message = values.decode(self.line.receive(), self.stand_in)
-            except ValueError as error:
-                raise Ended("not a message") from error
-            if not isinstance(message, list) or len(message) < 2:
-                raise Ended("not a message")
-            if message[0] == "ask":
-                self.reply(message[1:])
-            else:
-                return message
-
-    def reply(self, question: list[Any]) -> None:
-        try:
-            answer = self.answer(*question)
-        except Exception as error:
-            answer = ["raised", type(error).__name__, _words(error)]
-        except BaseException as error:  # SystemExit and its like end no test, they fail it
-            answer = ["ended", f"{type(error).__name__}: {_words(error)}"]
-        self.line.send(values.encode(answer, self.export))
-
-    def answer(self, *question: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def export(self, thing: object) -> object:
-        raise NotImplementedError
-
-    def stand_in(self, content: Any) -> object:
-        raise NotImplementedError
-
-
-def _is_known_type(thing: object) -> TypeGuard[type]:
-    """Whether it is a builtin type, which both ends know by its name."""
-    return isinstance(thing, type) and vars(builtins).get(thing.__name__) is thing
-
-
-def _known_type(name: str) -> type:
-    found = vars(builtins)[name]
-    if not isinstance(found, type):
-        raise ValueError(f"{name!r} is no type")
-    return found
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return str.__str__(str(error))[:500]
-    except Exception:
-        return ""
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The program's side
-
-
-def serve(namespace: dict[str, Any]) -> None:
-    """Answers the tester until it is done."""
-    party = _Program(namespace)
-    while True:
-        try:
-            message = values.decode(party.line.receive(), party.stand_in)
-        except Ended:
-            return
-        party.reply(message[1:])
-
-
-class _Program(_Party):
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        super().__init__()
-        self.namespace = namespace
-
-    def answer(self, operation: str, *rest: Any) -> list[Any]:
-        if operation == "describe":
-            (names,) = rest
-            return ["value", {name: _kind(find(self.namespace, name)) for name in names if self.knows(name)}]
-        if operation == "name":
-            return ["value", find(self.namespace, rest[0])]
-        if operation == "call":
-            thing, arguments, named = rest
-            result = thing(*arguments, **named)
-            return [
-                "value",
-                result,
-                [item if isinstance(item, (list, dict, set, bytearray)) else None for item in arguments],
-            ]
-        if operation == "attribute":
-            return ["value", getattr(rest[0], rest[1])]
-        if operation == "assign":
-            setattr(*rest)
-            return ["value", None]
-        if operation == "next":
-            for item in rest[0]:
-                return ["value", [item]]
-            return ["value", []]
-        if operation == "iterate":
-            return ["value", iter(rest[0])]
-        if operation == "await":
-            return ["value", sys.modules["asyncio"].run(rest[0])]
-        if operation in ("isinstance", "issubclass"):
-            return ["value", bool(getattr(builtins, operation)(*rest))]
-        if operation == "truth":
-            return ["value", bool(rest[0])]
-        if operation == "method":
-            thing, name, arguments = rest
-            if not hasattr(type(thing), name):
-                raise TypeError(f"{type(thing).__name__!r} object has no {name}")
-            result = getattr(type(thing), name)(thing, *arguments)
-            return ["not implemented", None] if result is NotImplemented else ["value", result]
-        raise ValueError(f"unknown operation {operation!r}")
-
-    def knows(self, name: str) -> bool:
-        try:
-            find(self.namespace, name)
-        except (NameError, AttributeError):
-            return False
-        return True
-
-    def export(self, thing: object) -> object:
-        if _is_known_type(thing):
-            return ["type", thing.__name__]
-        if isinstance(thing, types.CoroutineType):
-            self.objects[id(thing)] = thing
-            return ["coroutine", id(thing)]
-        if isinstance(thing, _Callback):
-            return ["yours", thing.number]
-        self.objects[id(thing)] = thing
-        return ["mine", id(thing)]
-
-    def stand_in(self, content: Any) -> object:
-        whose, number = content
-        if whose == "type":
-            return _known_type(number)
-        return self.objects[number] if whose == "yours" else _Callback(self, number)
-
-
-class _Callback:
-    """On the program's side: a function that the test handed over."""
-
-    def __init__(self, party: _Party, number: int) -> None:
-        self.party = party
-        self.number = number
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        answer = self.party.ask("callback", self.number, list(arguments), named)
-        if answer[0] == "raised":
-            raise _counterpart(answer[1], answer[2])
-        return answer[1]
-
-
-def _kind(thing: object) -> list[str]:
-    if isinstance(thing, type) and issubclass(thing, BaseException):
-        return ["exception", next(base.__name__ for base in thing.__mro__ if base.__module__ == "builtins")]
-    return ["thing"]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The tester's side
 
 
 def examine(entry_point: str | None) -> None:
@@ -262,11 +65,11 @@ def examine(entry_point: str | None) -> None:
 
 
 def _conclude(note: bytes, error: BaseException | None) -> None:
-    text = note + (f"{type(error).__name__}: {_words(error)}"[:500].encode(errors="replace") if error else b"")
+    text = note + (f"{type(error).__name__}: {words_of(error)}"[:500].encode(errors="replace") if error else b"")
     os.pwrite(EXCHANGE, text, 0)
 
 
-class _Tester(_Party):
+class _Tester(Party):
     def __init__(self, entry_point: str | None) -> None:
         super().__init__()
         self.entry_point = entry_point
@@ -318,7 +121,7 @@ class _Tester(_Party):
             raise self.ended
         if answer[0] == "raised":
             known = self.exceptions.get(answer[1])
-            raise known(answer[2]) if known else _counterpart(answer[1], answer[2])
+            raise known(answer[2]) if known else counterpart(answer[1], answer[2])
         return answer[1]
 
     def answer(self, operation: str, *rest: Any) -> list[Any]:
@@ -331,7 +134,7 @@ class _Tester(_Party):
         return self.said(self.ask("await", coroutine))
 
     def export(self, thing: object) -> object:
-        if _is_known_type(thing):
+        if isinstance(thing, type) and is_known_type(thing):
             return ["type", thing.__name__]
         if isinstance(thing, _Thing):
             return ["yours", object.__getattribute__(thing, "_number")]
@@ -343,7 +146,7 @@ class _Tester(_Party):
     def stand_in(self, content: Any) -> object:
         whose, number = content
         if whose == "type":
-            return _known_type(number)
+            return known_type(number)
         if whose == "coroutine":
             return self._awaited(_Thing(self, number))
         return self.callbacks[number] if whose == "yours" else _Thing(self, number)
@@ -457,15 +260,3 @@ def _overwrite(given: Any, now: Any) -> None:
     elif isinstance(given, (dict, set)):
         given.clear()
         given.update(now)
-
-
-def _counterpart(name: str, words: str) -> Exception:
-    """The builtin exception of that name, if raising it can't be mistaken for something else."""
-    kind = getattr(builtins, name, None)
-    steers = (StopIteration, StopAsyncIteration)
-    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, steers):
-        try:
-            return kind(words)
-        except TypeError:  # such as UnicodeDecodeError, which wants five arguments
-            pass
-    return RemoteError(f"{name}: {words}")
