@@ -210,9 +210,10 @@ class Slot:
             mode=mode,
             given=b"" if mode else test.given,
             exchange=test.given if mode else b"",
-            attached=program.compiled,
+            attached=program.compiled if zygote.loaded is not program else None,
         )
         self.running = []
+        zygote.loaded = program  # the launcher keeps it
         failed = _failure(ran, limits, row)
         if failed is not None:
             return failed

@@ -130,7 +130,10 @@ class Zygote:
         self._interrupted = False
         self._began = 0.0
         self._form = SOURCE
+        self.loaded: object = None  # what a launcher was given last, for its user to note
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._poller = select.poll()
+        self._poller.register(self.control, select.POLLIN)
         folder: places.Scratch | None = None
         try:
             with theirs:
@@ -296,8 +299,7 @@ class Zygote:
 
     def _await(self, allowance: Allowance) -> str:
         """Until there is a reply; ends a program that has used up its time, and says which time that was."""
-        poller = select.poll()
-        poller.register(self.control, select.POLLIN)
+        poller = self._poller
         stopped = ""
         patience = min(allowance.time_s, allowance.idle_s)
         longest = _LONGEST * (allowance.idle_s + allowance.time_s)

@@ -154,11 +154,12 @@ def _flush() -> None:
             stream.flush()
     # What lies in the generations now is the program's own: all that was there before it has been frozen.
     own = [thing for thing in gc.get_objects() if type(thing) in _BUFFERED]
-    own.sort(key=lambda thing: type(thing) is not _io.TextIOWrapper)  # text first: it fills the others
-    for stream in (*own, sys.__stdout__):
-        if stream is not None and not stream.closed:
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
+    if own or sys.stdout is not sys.__stdout__:
+        own.sort(key=lambda thing: type(thing) is not _io.TextIOWrapper)  # text first: it fills the others
+        for stream in (*own, sys.__stdout__):
+            if stream is not None and not stream.closed:
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
 
 
 def _end(status: int) -> NoReturn:

@@ -113,6 +113,7 @@ def _serve(kind: str, narrow: Any) -> None:
     room = _socket.CMSG_LEN(_DESCRIPTOR)
     run = _compile if kind == "compile" else program.run
     program.furnish()
+    print(end="", flush=True)  # sets up the stream, once for all
     gc.collect()
     gc.freeze()
     gc.disable()
