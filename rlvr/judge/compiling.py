@@ -73,7 +73,9 @@ class Compiler:
         confinement = found.confinement
         rooted = confinement.chroot and not confinement.landlock
         self.root = _rooted() if rooted else Path("/")
-        self._scratch = places.Scratch("compile", self.root / toolchain.WORK if rooted else None)
+        self._scratch = places.Scratch(
+            "compile", self.root / toolchain.WORK if rooted else None, reachable=confinement.user and not rooted
+        )
         self.folder = self._scratch.path
         try:
             readable = [*_SYSTEM, str(places.cache()), *_prefixes()]

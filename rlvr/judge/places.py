@@ -62,13 +62,19 @@ class Scratch:
 
     A lock on it lasts as long as this process, so that the next one can tell what a killed one left, and remove it.
 
+    Args:
+        within: where to make it; one of `temporary_folders` if not given.
+        reachable: whether other users must be able to reach it (not what is in it, unless it is given to them).
+
     Raises:
         OSError: there is no place for one.
     """
 
-    def __init__(self, purpose: str, within: Path | None = None) -> None:
+    def __init__(self, purpose: str, within: Path | None = None, *, reachable: bool = False) -> None:
         self.owner = os.getpid()
         for parent in [within] if within else temporary_folders():
+            if reachable and not _can_be_reached(parent):
+                continue
             try:
                 _sweep(parent)
                 self.path = Path(tempfile.mkdtemp(prefix=f"{NAME}-{purpose}-", dir=parent))
@@ -85,6 +91,14 @@ class Scratch:
             shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._held)
+
+
+def _can_be_reached(folder: Path) -> bool:
+    try:
+        real = folder.resolve(strict=True)
+        return all(above.stat().st_mode & stat.S_IXOTH for above in (real, *real.parents))
+    except OSError:
+        return False
 
 
 def _sweep(parent: Path) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.judge import Limits, Submission, judge, judge_many, judging, rungs
+from rlvr.judge import Limits, Submission, close, judge, judge_many, judging, rungs
 from rlvr.judge.rungs import switched_off
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -452,15 +455,43 @@ def test_thousands_of_runs_leave_no_descriptor_process_file_or_memory_behind() -
     assert grown < 8, f"{grown:.1f} MB"
 
 
-def test_closing_removes_what_it_worked_with() -> None:
-    from rlvr.judge import close, places
-
-    judge(ADD_CPP, language="cpp", tests=SUMS)
+@pytest.fixture
+def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files that programs' own users can reach too."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
     close()
-    left = [path for folder in places.temporary_folders() for path in folder.glob("grpo-recipes-compile-*")]
-    mine = [path for path in left if path.stat().st_mtime > time.time() - 5]
-    assert not mine
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    close()
+    shutil.rmtree(folder)
+
+
+def test_closing_removes_what_it_worked_with(temporary_folder: Path) -> None:
+    assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
+    assert list(temporary_folder.glob("grpo-recipes-compile-*"))
+    close()
+    assert not list(temporary_folder.iterdir())
     assert verdicts(ADD, tests=SUMS) == ["AC", "AC"]
+
+
+def test_a_temporary_folder_that_only_its_owner_reaches_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    close()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
+    close()
+
+
+def test_what_a_killed_judge_left_is_removed_by_the_next(temporary_folder: Path) -> None:
+    left = temporary_folder / "grpo-recipes-compile-abcd1234"
+    left.mkdir()
+    (left / "program.cpp").write_text("int main() {}")
+    os.utime(left, (time.time() - 60, time.time() - 60))
+    assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
+    assert not left.exists()
 
 
 @pytest.mark.slow
