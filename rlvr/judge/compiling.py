@@ -32,6 +32,7 @@ from rlvr.judge.zygotes import INSIDE, Allowance, Kind, Zygote, ZygoteError, in_
 _log = logging.getLogger(__name__)
 LARGEST_PROGRAM = 64 << 20
 _MEMORY_MB = 2048
+_COMPILER_IDLE_S = 5.0  # a compiler that waits for this long waits for what never comes
 _OUTPUT_CHARACTERS = 2000
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/libexec", "/usr/bin", "/usr/local/bin",
            "/usr/local/lib", "/usr/local/include", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives",
@@ -148,7 +149,7 @@ class Compiler:
                             "TMPDIR": str(self.folder), "HOME": str(self.folder)},
         }  # fmt: skip
         time_s = limits.compile_time_s
-        allowance = Allowance(time_s, 2 * time_s + 5, _MEMORY_MB, LARGEST_PROGRAM, processes=64)
+        allowance = Allowance(time_s, _COMPILER_IDLE_S, _MEMORY_MB, LARGEST_PROGRAM, processes=64)
         ran = self.zygote.run(allowance, exchange=json.dumps(order).encode())
         said = _readable(ran.stderr, inside)
         if ran.stopped or ran.cpu_s > limits.compile_time_s:

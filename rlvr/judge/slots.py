@@ -11,7 +11,7 @@ import signal
 import socket
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rlvr.judge import modules
@@ -226,7 +226,7 @@ class Slot:
         comparison = test.comparison or submission.comparison
         if test.form != CALL:
             if checker is not None:
-                return self._check(checker, test, ran.output)
+                return self._check(submission, checker, test, ran.output)
             return same_output(test.expected, ran.output, comparison, tolerance)
         if ran.exchange[:1] != b"V":
             return "the program ended before the function returned"
@@ -240,14 +240,16 @@ class Slot:
             comparison = "exact"
         return same_value(test.expected, got, comparison=comparison, tolerance=tolerance)
 
-    def _check(self, checker: bytes, test: Test, output: bytes) -> str | None:
+    def _check(self, submission: Submission, checker: bytes, test: Test, output: bytes) -> str | None:
         """Why a checker refuses an output, or None. It runs in a process that never holds a program."""
         arguments = [text.decode("utf-8", "surrogateescape") for text in (test.given, output, test.expected)]
         zygote = self._python("", tester=True)
         zygote.load(checker)
         exchange = values.encode({"entry_point": "check", "arguments": arguments}).encode()
         self.running = [zygote]
-        ran = zygote.run(_allowance(_TESTER), mode=CALL_MODE, exchange=exchange)
+        # A program must not be able to keep a checker busy for much longer than itself.
+        limits = replace(_TESTER, time_s=min(max(2 * submission.limits.time_s, 1.0), _TESTER.time_s))
+        ran = zygote.run(_allowance(limits), mode=CALL_MODE, exchange=exchange)
         self.running = []
         try:
             verdict = values.decode(ran.exchange[1:].decode()) if ran.exchange[:1] == b"V" and ran.status == 0 else None
@@ -337,6 +339,8 @@ def _equal(expected: object, got: object) -> bool:
 
 
 def _outcome(verdict: str, reason: str, ran: Ran) -> Outcome:
+    # Some of the words are the program's: they must not steer a terminal.
+    reason = "".join(character if character.isprintable() else " " for character in reason)
     return Outcome(verdict, reason, ran.cpu_s, ran.memory_mb, ran.stderr.decode(errors="replace"))
 
 

@@ -138,7 +138,9 @@ def _report(error: BaseException) -> None:
     here = error.__traceback__
     while here is not None and here.tb_frame.f_code.co_filename != NAME:
         here = here.tb_next
-    sys.excepthook(type(error), error, here or error.__traceback__)
+    if here is not None:
+        error = error.with_traceback(here)
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _note(text: bytes) -> None:

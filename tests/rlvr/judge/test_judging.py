@@ -110,6 +110,12 @@ def test_a_syntax_error_is_told_without_our_own_files() -> None:
     assert "inside" not in judgement.compile_output
 
 
+def test_a_programs_words_cannot_steer_a_terminal_and_show_no_path_of_ours() -> None:
+    judgement = judge("raise ValueError('\\x1b[2J\\x07bad')", language="python", tests=ONE)
+    assert "bad" in judgement.feedback and judgement.feedback.replace("\n", "").isprintable()
+    assert "inside" not in judgement.stderr[0] and 'File "program.py", line 1' in judgement.stderr[0]
+
+
 def test_a_compilers_words_are_told_without_its_folder() -> None:
     judgement = judge("int main() { return x; }", language="cpp", tests=ONE)
     assert "program.cpp:1:21: error: 'x' was not declared" in judgement.compile_output
