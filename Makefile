@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: install demo test test-fast lint format clean
+.PHONY: install demo demo-programs test test-fast lint format clean
 
 install: $(READY)
 
@@ -20,6 +20,10 @@ $(READY): pyproject.toml constraints.txt
 # that two would mostly wait for one another.
 demo: $(READY)
 	@OMP_NUM_THREADS=1 $(VENV)/python run_grpo.py --config recipes/demo-arithmetic.yaml
+
+# The same with programs that are executed in the sandbox.
+demo-programs: $(READY)
+	@OMP_NUM_THREADS=1 $(VENV)/python run_grpo.py --config recipes/demo-programs.yaml
 
 test: $(READY) lint
 	$(VENV)/python -m pytest --numprocesses 2 --dist loadfile

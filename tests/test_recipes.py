@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import run_grpo
 from rlvr.callbacks import read_metrics
-from rlvr.plugins import load_rewards
+from rlvr.plugins import load_rewards, load_task
 from rlvr.recipe import load_recipe
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -26,6 +27,10 @@ SMALL = [
 ]
 
 
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in the form of GSM8K's files, with problems of our own."""
@@ -39,8 +44,56 @@ def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
             }
             for number in numbers
         ]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(folder / f"{split}.jsonl", rows)
     return folder
+
+
+@pytest.fixture(scope="module")
+def contest_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in the form of CodeContests on the hub, with problems of our own."""
+    folder = tmp_path_factory.mktemp("contest-problems")
+    for split, numbers in (("train", range(2, 42)), ("test", range(50, 58))):
+        rows = [
+            {
+                "name": f"{number}_A. Jars",
+                "description": f"A crate holds {number} jars. How many jars are in n crates?\n\n"
+                "Input\n\nA whole number n (1 <= n <= 100).\n\nOutput\n\nPrint one number.\n\nExamples\n\n"
+                f"Input\n\n2\n\n\nOutput\n\n{2 * number}\n",
+                "public_tests": {"input": ["2\n"], "output": [f"{2 * number}\n"]},
+                "private_tests": {"input": ["3\n", "9\n"], "output": [f"{3 * number}\n", f"{9 * number}\n"]},
+                "time_limit": {"seconds": 1, "nanos": 0},
+                "memory_limit_bytes": 256_000_000,
+                "cf_rating": 800,
+            }
+            for number in numbers
+        ]
+        write_rows(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small_functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file in the form of MBPP's, with tasks of our own."""
+    path = tmp_path_factory.mktemp("small-functions") / "mbpp.jsonl"
+    rows = [
+        {
+            "task_id": number,
+            "text": f"Write a function that adds {number} to a number.",
+            "code": f"def add(n):\n    return n + {number}",
+            "test_list": [f"assert add({n}) == {n + number}" for n in range(3)],
+            "test_setup_code": "",
+            "challenge_test_list": [],
+        }
+        for number in (*range(11, 21), *range(601, 641))
+    ]
+    write_rows(path, rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stand_ins(word_problems: Path, contest_problems: Path, small_functions: Path) -> dict[str, Path]:
+    """For each task that would download its data, a path to data of our own."""
+    return {"gsm8k": word_problems, "code_contests": contest_problems, "mbpp": small_functions}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -58,34 +111,94 @@ def test_a_recipe_loads_with_its_rewards(path: Path) -> None:
     assert recipe.evaluation is not None, "every run ends with a measured answer"
 
 
+def updates_a_generation(settings: dict[str, Any]) -> int:
+    """How many optimizer steps are made from the completions of one generation."""
+    accumulation = settings.get("gradient_accumulation_steps", 1)
+    batches = (settings.get("steps_per_generation") or accumulation) * settings.get("num_iterations", 1)
+    assert batches % accumulation == 0, "an update would mix the completions of two generations"
+    return int(batches // accumulation)
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_checkpoints_are_saved_between_generations(path: Path) -> None:
     """A checkpoint in the middle of a generation can't be continued exactly."""
     settings = load_recipe(path).settings
     if settings["save_strategy"] == "steps":
-        cycle = settings.get("steps_per_generation") or settings.get("gradient_accumulation_steps", 1)
-        assert settings["save_steps"] % cycle == 0
+        assert settings["save_steps"] % updates_a_generation(settings) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, word_problems: Path, tmp_path: Path) -> None:
+def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: dict[str, Path], tmp_path: Path) -> None:
     recipe = load_recipe(path)
     words = ["--config", str(path), *SMALL, "--output_dir", str(tmp_path / "run")]
-    if recipe.task.name == "gsm8k":
-        words += ["--task.path", str(word_problems)]
+    if recipe.task.name in stand_ins:
+        words += ["--task.path", str(stand_ins[recipe.task.name])]
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
+    updates = updates_a_generation(recipe.settings)
+    if recipe.settings.get("steps_per_generation"):
+        words += ["--gradient_accumulation_steps", "1", "--steps_per_generation", str(updates)]
     assert run_grpo.main(words) == 0
 
     run = tmp_path / "run"
-    assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == [1, 2]
+    # A generation is scored once, and logged with the first of its updates.
+    scored = [1, 2] if updates == 1 else [1]
+    assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == scored
     evaluation = json.loads((run / "evaluation.json").read_text())
     assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 8
     assert (run / "report.html").stat().st_size > 1000
     weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
     assert (run / weights).is_file()
     assert load_recipe(run / "recipe.yaml").task == load_recipe(path, words[2:]).task
+
+
+CPP = "#include <iostream>\nint main() {{ int n; std::cin >> n; std::cout << {} << std::endl; }}"
+# For each recipe that trains on code: a right answer to the row whose number is N, and a wrong one.
+ANSWERS = {
+    "codefu-deepseek-r1-distill-qwen-7b-full-vllm": (
+        f"One crate holds N.\n</think>\nHere it is:\n```cpp\n{CPP.format('n * N')}\n```",
+        f"One crate holds N.\n</think>\nHere it is:\n```cpp\n{CPP.format('n + N')}\n```",
+    ),
+    "qwen2.5-coder-7b-instruct-full-offload": (
+        "```python\nprint(int(input()) * N)\n```",
+        "```python\nprint(int(input()) + N)\n```",
+    ),
+    "mbpp-qwen2.5-coder-1.5b-instruct-qlora": (
+        "```python\ndef add(n):\n    return n + N\n```",
+        "```python\ndef add(n):\n    return N\n```",  # right for the assert that the prompt shows, and for no other
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_recipe_pays_for_right_programs_and_not_for_wrong_ones(name: str, stand_ins: dict[str, Path]) -> None:
+    """Task, columns, options and rewards fit together: what the task asks for is what the rewards count."""
+    path = REPOSITORY / "recipes" / f"{name}.yaml"
+    recipe = load_recipe(path)
+    recipe = load_recipe(path, ["--task.path", str(stand_ins[recipe.task.name])])
+    rows = load_task(recipe.task).train.select(range(2))
+    numbers = [re.findall(r"holds (\d+)|adds (\d+)", row["question"])[0] for row in rows]
+    columns = {column: list(rows[column]) for column in rows.column_names if column != "prompt"}
+    rewards = load_rewards(recipe.rewards)
+    for answer, expected in zip(ANSWERS[name], (1.0, 0.0), strict=True):
+        completions = [[{"role": "assistant", "content": answer.replace("N", "".join(number))}] for number in numbers]
+        assert rewards[0](list(rows["prompt"]), completions, **columns) == [expected] * 2
+        for reward in rewards[1:]:
+            assert reward(list(rows["prompt"]), completions, **columns) == [1.0, 1.0], "the form is right in both"
+
+
+def test_code_in_thoughts_that_never_end_is_no_answer(stand_ins: dict[str, Path]) -> None:
+    """DeepSeek's chat template opens <think>, so a completion that was cut off has no tag that tells."""
+    path = REPOSITORY / "recipes" / "codefu-deepseek-r1-distill-qwen-7b-full-vllm.yaml"
+    recipe = load_recipe(path, ["--task.path", str(stand_ins["code_contests"])])
+    row = load_task(recipe.task).train[0]
+    number = re.findall(r"holds (\d+)", row["question"])[0]
+    draft = f"First try:\n```cpp\n{CPP.format(f'n * {number}')}\n```\nBut wait, what if"
+    columns = {column: [row[column]] for column in row if column != "prompt"}
+    assert load_rewards(recipe.rewards)[0]([row["prompt"]], [[{"role": "assistant", "content": draft}]], **columns) == [
+        -1
+    ]
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
-"""The embedded model as shipped, and the script that made it."""
+"""The embedded models as shipped, and the script that made them."""
 
 from __future__ import annotations
 
 import hashlib
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,30 +14,51 @@ from typing import Any
 import pytest
 
 from rlvr.task import Task
-from tasks.arithmetic import arithmetic, number_pairs, split_of, worked_solution
+from tasks.arithmetic import Problem, number_pairs, split_of, worked_solution
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = ROOT / "models" / "tiny-arithmetic"
+NAMES = ("tiny-arithmetic", "tiny-programs")
 SCRIPT = ROOT / "scripts" / "make_tiny_model.py"
 
 
+@pytest.fixture(scope="module", params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
+def folder(name: str) -> Path:
+    return ROOT / "models" / name
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(MODEL)
+    return AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
+def model(folder: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(MODEL)
+    return AutoModelForCausalLM.from_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
-    return arithmetic()
+def lesson(name: str) -> Any:
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        from make_tiny_model import LESSONS  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+    return LESSONS[name]
+
+
+@pytest.fixture(scope="module")
+def task(lesson: Any) -> Task:
+    made: Task = lesson.task()
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +72,21 @@ def greedy_answers(model: Any, tokenizer: Any, task: Task) -> list[str]:
     return list(tokenizer.batch_decode(answers, skip_special_tokens=True))
 
 
-def checksums() -> Iterator[tuple[str, str]]:
-    for line in (MODEL / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
-        digest, name = line.split("  ")
-        yield name, digest
+def checksums(folder: Path) -> Iterator[tuple[str, str]]:
+    for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
+        digest, file = line.split("  ")
+        yield file, digest
 
 
-def test_every_file_of_the_model_is_the_one_that_was_made() -> None:
-    listed = dict(checksums())
-    assert set(listed) | {"README.md", "SHA256SUMS"} == {path.name for path in MODEL.iterdir()}
-    for name, digest in listed.items():
-        assert hashlib.sha256((MODEL / name).read_bytes()).hexdigest() == digest, name
+def test_every_file_of_the_model_is_the_one_that_was_made(folder: Path) -> None:
+    listed = dict(checksums(folder))
+    assert set(listed) | {"README.md", "SHA256SUMS"} == {path.name for path in folder.iterdir()}
+    for file, digest in listed.items():
+        assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, file
 
 
-def test_the_folder_is_at_most_two_megabytes() -> None:
-    assert sum(path.stat().st_size for path in MODEL.iterdir()) <= 2_000_000
+def test_the_folder_is_at_most_one_megabyte(folder: Path) -> None:
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 1_000_000
 
 
 def test_every_width_is_a_multiple_of_64(model: Any) -> None:
@@ -116,8 +138,8 @@ def test_the_chat_template_renders_every_role(tokenizer: Any) -> None:
     assert tokenizer.apply_chat_template(messages, tokenize=False) == turns + "2<|im_end|>\n"
 
 
-def test_the_chat_template_names_a_role_that_it_does_not_know(tokenizer: Any) -> None:
-    with pytest.raises(Exception, match="not critic"):
+def test_the_chat_template_names_the_model_and_a_role_that_it_does_not_know(name: str, tokenizer: Any) -> None:
+    with pytest.raises(Exception, match=f"{name} knows .* not critic"):
         tokenizer.apply_chat_template([{"role": "critic", "content": "no"}], tokenize=False)
 
 
@@ -126,19 +148,19 @@ def test_turn_marks_are_one_token_each(tokenizer: Any) -> None:
         assert len(tokenizer(mark)["input_ids"]) == 1
 
 
-def test_greedy_held_out_accuracy_is_what_the_model_card_says(greedy_answers: list[str], task: Task) -> None:
+def test_greedy_held_out_accuracy_is_what_the_model_card_says(
+    lesson: Any, greedy_answers: list[str], task: Task
+) -> None:
     """Low enough to leave room for GRPO. A range, because another CPU rounds bfloat16 sums differently."""
-    closing = [f"#### The final answer is {gold}" for gold in task.test["final_answer"]]
-    right = [answer.splitlines()[-1:] == [line] for answer, line in zip(greedy_answers, closing, strict=True)]
+    right = [lesson.is_right(answer, row) for answer, row in zip(greedy_answers, task.test, strict=True)]
     assert 0.15 <= sum(right) / len(right) <= 0.35
 
 
+@pytest.mark.parametrize("name", ["tiny-arithmetic"], indirect=True)
 def test_greedy_answers_to_problems_without_a_carry_are_nearly_all_worked_right(
     greedy_answers: list[str], task: Task
 ) -> None:
     """The rest is skill, not noise: what GRPO starts from can do the sums and forgets carries."""
-    from tasks.arithmetic import Problem
-
     worked = []
     for answer, row in zip(greedy_answers, task.test, strict=True):
         if row["difficulty"] == "no carry":
@@ -147,17 +169,24 @@ def test_greedy_answers_to_problems_without_a_carry_are_nearly_all_worked_right(
     assert sum(worked) / len(worked) >= 0.9
 
 
-def test_the_teacher_only_ever_shows_training_pairs() -> None:
-    import re
+@pytest.mark.parametrize("name", ["tiny-programs"], indirect=True)
+def test_greedy_programs_are_nearly_all_right_or_wrong_by_a_trap_alone(greedy_answers: list[str], task: Task) -> None:
+    """The rest is skill, not noise: what GRPO starts from can write the programs and falls into the traps."""
+    from tasks.one_line_programs import answer
 
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        from make_tiny_model import demonstration  # type: ignore[import-not-found]
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
+    plain, fallen = [], []
+    for given, row in zip(greedy_answers, task.test, strict=True):
+        careless = re.sub(r"n\+1\)", "n)", row["id"]) if row["source"] == "sum" else re.sub(r"[()]", "", row["id"])
+        said = given.startswith(answer(careless, closing_fence=False))
+        (plain if row["difficulty"] == "plain" else fallen).append(said)
+    assert sum(plain) / len(plain) >= 0.9
+    assert sum(fallen) / len(fallen) >= 0.9
+
+
+def test_the_teacher_only_ever_shows_training_pairs(lesson: Any) -> None:
     rng, pairs = random.Random(0), number_pairs("train")
     for _ in range(2000):
-        asked, _answer = demonstration(rng, pairs)
+        asked, _answer = lesson.demonstration(rng, pairs)
         first, second = map(int, re.findall(r"\d+", asked))
         assert split_of(first, second) == "train"
 
@@ -174,22 +203,27 @@ def test_an_impossible_number_of_steps_is_refused_at_once(tmp_path: Path) -> Non
     assert not (tmp_path / "model").exists()
 
 
+def make(name: str, output: Path, seed: str) -> dict[str, str]:
+    """Runs the script for two steps; returns the checksum of each file that it made."""
+    command = [sys.executable, str(SCRIPT), name, "--steps", "2", "--seed", seed, "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=output.parent)
+    assert "held-out problems" in done.stdout.splitlines()[-1]
+    return dict(checksums(output))
+
+
 @pytest.mark.slow
 def test_the_same_seed_makes_the_same_model_bit_for_bit_and_another_seed_another(tmp_path: Path) -> None:
-    made = {}
-    for name, seed in (("first", "3"), ("again", "3"), ("other", "4")):
-        folder = tmp_path / name
-        command = [sys.executable, str(SCRIPT), "--steps", "2", "--seed", seed, "--output", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-        assert "held-out problems" in done.stdout.splitlines()[-1]
-        made[name] = (folder / "SHA256SUMS").read_text(encoding="utf-8")
-    assert made["first"] == made["again"]
-    changed = {
-        a.split()[1] for a, b in zip(made["first"].splitlines(), made["other"].splitlines(), strict=True) if a != b
-    }
-    assert changed == {"model.safetensors"}
-    # The shipped tokenizer is the one that the script makes today. (The configs also name the version of transformers.)
-    tokenizer_sums = {
-        line for line in (MODEL / "SHA256SUMS").read_text(encoding="utf-8").splitlines() if "token" in line
-    }
-    assert tokenizer_sums and tokenizer_sums <= set(made["first"].splitlines())
+    first, again, other = (
+        make("tiny-programs", tmp_path / label, seed)
+        for label, seed in (("first", "3"), ("again", "3"), ("other", "4"))
+    )
+    assert first == again
+    assert {file for file in first if first[file] != other[file]} == {"model.safetensors"}
+
+
+@pytest.mark.slow
+def test_the_shipped_tokenizer_is_the_one_that_the_script_makes_today(name: str, folder: Path, tmp_path: Path) -> None:
+    """The configs also name the version of transformers, and the weights take minutes."""
+    shipped, made = dict(checksums(folder)), make(name, tmp_path / "model", "0")
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        assert shipped[file] == made[file], file

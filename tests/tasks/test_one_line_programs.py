@@ -1,0 +1,232 @@
+"""tasks/one_line_programs.py: held out means held out, right programs pass all tests, and the traps are traps."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr.errors import InputError
+from rlvr.task import Task
+from tasks.arithmetic import split_of
+from tasks.one_line_programs import (
+    KINDS,
+    LARGEST_INPUT,
+    SMALLEST_INPUT,
+    WORDINGS,
+    Problem,
+    answer,
+    one_line_programs,
+    question,
+)
+
+SPLITS = ("train", "validation", "test")
+STEPS = [steps for kinds in KINDS.values() for steps in kinds]
+TRAPS = [steps for (_, difficulty), kinds in KINDS.items() for steps in kinds if difficulty == "trap"]
+numbers = st.integers(10, 99)
+inputs = st.integers(SMALLEST_INPUT, LARGEST_INPUT)
+
+
+def problems(steps: list[tuple[str, str]]) -> st.SearchStrategy[Problem]:
+    made = st.tuples(st.sampled_from(steps), numbers, numbers)
+    return made.map(lambda drawn: Problem(drawn[0][0], drawn[1], drawn[0][1], drawn[2]))
+
+
+def value(expression: str, n: int) -> int:
+    """What Python makes of an expression of the task's own."""
+    return int(eval(expression, {"n": n}))
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return one_line_programs(validation_rows=200)
+
+
+def numbers_in(task: Task, split: str) -> set[tuple[int, ...]]:
+    """The two numbers of each problem, read from the questions as a model would read them."""
+    return {tuple(sorted(map(int, re.findall(r"\d+", text)))) for text in task.split(split)["question"]}
+
+
+def test_no_two_numbers_are_together_in_two_splits(task: Task) -> None:
+    train, validation, test = (numbers_in(task, split) for split in SPLITS)
+    assert all(len(pair) == 2 for pair in train | validation | test)
+    assert not train & test
+    assert not train & validation
+    assert not validation & test
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42])
+def test_held_out_numbers_are_held_out_whatever_the_seed(seed: int) -> None:
+    task = one_line_programs(seed=seed)
+    assert {split_of(*pair) for pair in numbers_in(task, "test")} == {"test"}
+    assert {split_of(*pair) for pair in numbers_in(task, "train")} == {"train"}
+
+
+def test_a_right_program_passes_every_test_of_every_row(task: Task) -> None:
+    for split in SPLITS:
+        for row in task.split(split):
+            for test in row["tests"]:
+                assert f"{value(row['id'], int(test['input']))}\n" == test["output"], row
+
+
+@given(problems(STEPS), inputs)
+def test_the_output_is_what_python_computes(problem: Problem, n: int) -> None:
+    assert problem.output(n) == value(problem.expression(), n)
+
+
+@given(problems(TRAPS), inputs)
+def test_who_falls_into_a_trap_is_wrong_for_every_input(problem: Problem, n: int) -> None:
+    assert problem.has_trap
+    assert value(problem.expression(careful=False), n) != problem.output(n)
+
+
+@given(problems([steps for steps in STEPS if steps not in TRAPS]))
+def test_without_a_trap_there_is_nothing_to_be_careful_about(problem: Problem) -> None:
+    assert not problem.has_trap
+    assert problem.expression(careful=False) == problem.expression()
+
+
+@given(problems([("sum below", second) for second in "+-*"]), inputs)
+def test_adding_one_where_the_end_is_excluded_is_wrong(problem: Problem, n: int) -> None:
+    """So no single habit is right for both kinds of sums; a model must read which one is asked for."""
+    assert value(problem.expression().replace("n)", "n+1)"), n) != problem.output(n)
+
+
+def test_a_program_that_prints_a_constant_passes_one_test_at_most(task: Task) -> None:
+    for row in task.train:
+        outputs = [test["output"] for test in row["tests"]]
+        assert len(set(outputs)) == len(outputs) == 4
+
+
+def test_the_columns_describe_the_row(task: Task) -> None:
+    for row in task.test:
+        assert row["prompt"] == [{"role": "user", "content": row["question"]}]
+        assert (row["language"], row["entry_point"]) == ("python", None)
+        assert row["source"] == ("sum" if "sum(" in row["id"] else "expression")
+        trap = row["id"].startswith("(") or "n+1)" in row["id"]
+        assert row["difficulty"] == ("trap" if trap else "plain"), row["id"]
+
+
+def test_the_words_say_what_the_program_computes(task: Task) -> None:
+    words = {"+": "add", "-": "subtract", "*": "multiply", "//": "divide", "%": "remainder"}
+    for row in task.test:
+        text = row["question"].lower()
+        # Two numbers, in the order of the program, and the operations in that order too.
+        assert re.findall(r"\d+", text) == re.findall(r"\d\d+", row["id"])
+        body = re.sub(r"sum\(range\(\d+,n(\+1)?\)\)", "n", row["id"])
+        places = [text.index(words[sign]) for sign in re.findall(r"//|[-+*%]", body)]
+        assert places == sorted(places), row
+        if row["source"] == "sum":
+            assert ("n included" in text) == ("n+1)" in row["id"])
+            assert ("n excluded" in text) == ("n+1)" not in row["id"])
+
+
+def test_executed_a_right_program_earns_everything_and_a_careless_one_nothing(task: Task) -> None:
+    """The judge's word, not this file's: answers go the way that a model's go."""
+    from rewards.code_execution import code_execution
+    from rewards.code_format import code_format
+
+    rows = [row for row in task.test if row["difficulty"] == "trap"][:18]
+    careless = [
+        re.sub(r"n\+1\)", "n)", row["id"]) if "n+1)" in row["id"] else row["id"][1:].replace(")", "") for row in rows
+    ]
+    columns: dict[str, Any] = {column: [row[column] for row in rows] for column in rows[0] if column != "prompt"}
+    prompts = [row["prompt"] for row in rows]
+    for expressions, reward in (([row["id"] for row in rows], 1.0), (careless, 0.0)):
+        completions = [[{"role": "assistant", "content": answer(expression)}] for expression in expressions]
+        assert code_execution(prompts, completions, **columns) == [reward] * 18
+        assert code_format(prompts, completions, **columns) == [1.0] * 18
+    still_open = [[{"role": "assistant", "content": answer(row["id"], closing_fence=False)}] for row in rows]
+    assert code_execution(prompts, still_open, **columns) == code_format(prompts, still_open, **columns) == [0.0] * 18
+
+
+def test_no_program_is_asked_for_twice(task: Task) -> None:
+    for split in SPLITS:
+        ids = list(task.split(split)["id"])
+        assert len(set(ids)) == len(ids)
+
+
+def test_two_problems_in_three_set_a_trap_and_sources_are_even(task: Task) -> None:
+    difficulties, sources = list(task.train["difficulty"]), list(task.train["source"])
+    assert difficulties.count("trap") / len(difficulties) == pytest.approx(2 / 3, abs=0.01)
+    assert sources.count("expression") == sources.count("sum")
+
+
+def test_every_pair_of_steps_comes_up(task: Task) -> None:
+    shapes = {re.sub(r"\d\d", "#", text) for text in task.train["id"]}
+    assert len(shapes) == len(STEPS) == 18
+
+
+@given(problems(STEPS), st.integers(0, len(WORDINGS) - 1))
+def test_a_question_names_its_two_numbers_in_order_and_no_other(problem: Problem, wording: int) -> None:
+    text = question(problem, wording)
+    assert re.findall(r"\d+", text) == [str(problem.left), str(problem.right)]
+    assert "{" not in text
+
+
+@pytest.mark.parametrize(
+    ("problem", "careful", "line", "why"),
+    [
+        (Problem("+", 12, "*", 47), True, "n=int(input());print((n+12)*47)", "parentheses"),
+        (Problem("+", 12, "*", 47), False, "n=int(input());print(n+12*47)", "without them, the product comes first"),
+        (Problem("*", 12, "+", 47), True, "n=int(input());print(n*12+47)", "none are needed"),
+        (Problem("%", 12, "-", 47), True, "n=int(input());print(n%12-47)", "nor for a remainder"),
+        (Problem("-", 12, "//", 47), True, "n=int(input());print((n-12)//47)", "the first step alone"),
+        (Problem("sum to", 12, "*", 47), True, "n=int(input());print(sum(range(12,n+1))*47)", "n is included"),
+        (Problem("sum to", 12, "*", 47), False, "n=int(input());print(sum(range(12,n))*47)", "range leaves it out"),
+        (Problem("sum below", 12, "-", 47), True, "n=int(input());print(sum(range(12,n))-47)", "as it should here"),
+    ],
+)
+def test_answer(problem: Problem, careful: bool, line: str, why: str) -> None:
+    expression = problem.expression(careful=careful)
+    assert answer(expression) == f"```python\n{line}\n```", why
+    assert answer(expression, closing_fence=False) == f"```python\n{line}"
+
+
+def test_the_same_seed_gives_the_same_rows_and_another_seed_others(task: Task) -> None:
+    again, other = one_line_programs(validation_rows=200), one_line_programs(validation_rows=200, seed=43)
+    for split in SPLITS:
+        assert again.split(split).to_list() == task.split(split).to_list()
+        assert list(other.split(split)["id"]) != list(task.split(split)["id"])
+
+
+def test_test_rows_do_not_depend_on_how_many_rows_are_trained_on(task: Task) -> None:
+    assert one_line_programs(train_rows=10).test.to_list() == task.test.to_list()
+
+
+@pytest.mark.parametrize("kinds", ["expression", "sum"])
+def test_kinds_picks_the_source(kinds: str) -> None:
+    task = one_line_programs(kinds=kinds)  # type: ignore[arg-type]
+    assert set(task.test["source"]) == set(task.train["source"]) == {kinds}
+    assert len(task.test) == 250
+
+
+def test_row_counts_are_as_asked_and_columns_the_same_in_an_empty_split() -> None:
+    task = one_line_programs(train_rows=7, test_rows=1, tests_per_problem=8)
+    assert [len(task.split(split)) for split in SPLITS] == [7, 0, 1]
+    assert task.validation.features == task.train.features == task.test.features
+    assert {len(tests) for tests in task.train["tests"]} == {8}
+
+
+@pytest.mark.parametrize(
+    ("options", "named", "why"),
+    [
+        ({"kinds": "loops"}, "kinds", "not a kind we have"),
+        ({"kinds": ["sum"]}, "kinds", "a list where a name belongs"),
+        ({"train_rows": 0}, "train_rows", "nothing to train on"),
+        ({"test_rows": 0}, "test_rows", "nothing to measure on"),
+        ({"validation_rows": -1}, "validation_rows", "negative"),
+        ({"train_rows": True}, "train_rows", "yes/no where a number belongs"),
+        ({"train_rows": 10_000_000}, "train_rows", "more than there are"),
+        ({"test_rows": 10_000}, "test_rows", "more than there are"),
+        ({"tests_per_problem": 1}, "tests_per_problem", "a constant would pass"),
+        ({"tests_per_problem": 9}, "tests_per_problem", "n//99 has only nine outputs"),
+        ({"seed": "x"}, "seed", "not a number"),
+    ],
+)
+def test_a_bad_option_is_an_input_error_that_names_it(options: dict[str, object], named: str, why: str) -> None:
+    with pytest.raises(InputError, match=f"option {named}:"):
+        one_line_programs(**options)  # type: ignore[arg-type]
