@@ -105,8 +105,8 @@ print(best)
     return float(done.stdout)
 
 
-def judged(language: str, program: str, runs: int) -> Callable[[], int]:
-    tests = [{"input": INPUT, "output": OUTPUT}] * 20
+def judged(language: str, program: str, runs: int, expected: str = OUTPUT) -> Callable[[], int]:
+    tests = [{"input": INPUT, "output": expected}] * 20
 
     def action() -> int:
         marks = range(runs // 20)
@@ -216,7 +216,8 @@ def python_runs(runs: int) -> None:
     floor = bare_fork(runs)
     rows = [("bare fork (the floor)", floor)]
     judged("python", SUM, 200)()
-    rows.append(("judge, 20 tests a program", rate(judged("python", SUM, runs))))
+    rows.append(("judge, an empty program, 20 tests", rate(judged("python", "pass", runs, ""))))
+    rows.append(("judge, a sum, 20 tests a program", rate(judged("python", SUM, runs))))
     rows.append(("python -I -S -E", rate(new_interpreter([sys.executable, "-I", "-S", "-E"], runs // 20))))
     rows.append(("python, full environment", rate(new_interpreter([sys.executable], runs // 40))))
     rows.append(("guarded fork, 20 tests a process", rate(guarded_fork(runs // 4))))
@@ -227,18 +228,17 @@ def python_runs(runs: int) -> None:
 def cpp_runs(runs: int) -> None:
     print("\nC++, one test a run (compiled once)")
     floor = rate(empty_static(runs))
-    action = judged("cpp", SUM_CPP, runs)
-    compile_s = judge_many([Submission(SUM_CPP, "cpp", [{"input": INPUT, "output": OUTPUT}])])[0].compile_s
-
-    def without_compiling() -> float:
-        begun = cpu_of_everything()
-        done = action()
-        return done / (cpu_of_everything() - begun - compile_s)
-
-    rows = [
-        ("posix_spawn of an empty static program (floor)", floor),
-        ("judge", max(without_compiling() for _ in range(3))),
-    ]
+    rows = [("posix_spawn of an empty static program (floor)", floor)]
+    for name, program, expected in (("an empty program", "int main() {}", ""), ("a sum", SUM_CPP, OUTPUT)):
+        action = judged("cpp", program, runs, expected)
+        test = {"input": INPUT, "output": expected}
+        compile_s = judge_many([Submission(program, "cpp", [test])])[0].compile_s
+        best = 0.0
+        for _ in range(3):
+            begun = cpu_of_everything()
+            done = action()
+            best = max(best, done / (cpu_of_everything() - begun - compile_s))
+        rows.append((f"judge, {name}", best))
     table(rows, floor)
 
 

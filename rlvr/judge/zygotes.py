@@ -350,6 +350,8 @@ class Zygote:
         try:
             with open(f"/proc/{self.process}/task/{self.process}/children") as file:
                 return [int(child) for child in file.read().split()]
+        except FileNotFoundError:
+            return _children_by_search(self.process)  # not every kernel is built with that file
         except (OSError, ValueError):
             return []
 
@@ -395,6 +397,17 @@ class Zygote:
         self._files, self._readers = [], []
         if self._lease is not None:
             self._lease.close()
+
+
+def _children_by_search(parent: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if name.isdigit():
+                with open(f"/proc/{name}/stat") as file:
+                    if int(file.read().rpartition(")")[2].split()[1]) == parent:
+                        found.append(int(name))
+    return found
 
 
 def _waited(process: int, options: int) -> int | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.judge import Limits, Submission, close, judge, judge_many, judging, rungs
+from rlvr.judge import Limits, Submission, close, judge, judge_many, judging, rungs, zygotes
 from rlvr.judge.rungs import switched_off
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -423,8 +423,8 @@ def test_nothing_is_left_however_the_judges_process_ends(ending: str) -> None:
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     time.sleep(0.5)
-    zygotes = _processes(process.pid)
-    below = [child for zygote in zygotes for child in _processes(zygote)]
+    kept = _processes(process.pid)
+    below = [child for zygote in kept for child in _processes(zygote)]
     if ending == "kill":
         process.kill()
     elif ending == "interrupt":
@@ -436,9 +436,9 @@ def test_nothing_is_left_however_the_judges_process_ends(ending: str) -> None:
     if ending == "interrupt":
         assert process.returncode in (-signal.SIGINT, 130, 1)
     deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and any(Path(f"/proc/{child}").exists() for child in zygotes + below):
+    while time.monotonic() < deadline and any(Path(f"/proc/{child}").exists() for child in kept + below):
         time.sleep(0.05)
-    assert not [child for child in zygotes + below if Path(f"/proc/{child}").exists()]
+    assert not [child for child in kept + below if Path(f"/proc/{child}").exists()]
 
 
 def test_thousands_of_runs_leave_no_descriptor_process_file_or_memory_behind() -> None:
@@ -491,6 +491,22 @@ def test_a_temporary_folder_that_only_its_owner_reaches_is_passed_over(
     close()
 
 
+def test_a_full_disk_is_nobodys_wrong_program(temporary_folder: Path) -> None:
+    small = temporary_folder / "small"
+    small.mkdir(mode=0o755)
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "tmpfs", str(small)]
+    if subprocess.run(mounting, capture_output=True).returncode != 0:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        os.environ["TMPDIR"] = str(small)
+        judgement = judge(ADD_CPP, language="cpp", tests=SUMS)
+        assert judgement.verdicts == ["SE", "SE"] and judgement.sandbox_failed
+        assert "no space left" in judgement.reasons[0]
+    finally:
+        close()
+        subprocess.run(["umount", str(small)], check=True)
+
+
 def test_what_a_killed_judge_left_is_removed_by_the_next(temporary_folder: Path) -> None:
     left = temporary_folder / "grpo-recipes-compile-abcd1234"
     left.mkdir()
@@ -519,6 +535,16 @@ def test_verdicts_do_not_change_when_the_machine_is_busy() -> None:
         for process in busy:
             process.kill()
             process.wait()
+
+
+def test_children_are_found_where_the_kernel_has_no_list_of_them() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert child.pid in zygotes._children_by_search(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+    assert child.pid not in zygotes._children_by_search(os.getpid())
 
 
 def test_a_zygote_that_is_killed_is_replaced() -> None:
