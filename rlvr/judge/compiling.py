@@ -32,7 +32,7 @@ from rlvr.judge.zygotes import INSIDE, Allowance, Kind, Zygote, ZygoteError, in_
 _log = logging.getLogger(__name__)
 LARGEST_PROGRAM = 64 << 20
 _MEMORY_MB = 2048
-_COMPILER_IDLE_S = 5.0  # a compiler that waits for this long waits for what never comes
+_COMPILER_IDLE_S = 10.0  # a compiler that waits for this long waits for what never comes
 _OUTPUT_CHARACTERS = 2000
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/libexec", "/usr/bin", "/usr/local/bin",
            "/usr/local/lib", "/usr/local/include", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives",

@@ -38,6 +38,7 @@ STDERR_TAIL = 4096
 # so many times its wall time, come what may.
 _LONGEST = 12
 _SHORTEST_LOOK_S = 0.02
+_TICKS = os.sysconf("SC_CLK_TCK")
 _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED: makes a process number into that of its CPU-time clock
 _ROOM_BYTES = 512 << 20  # address space beyond the memory limit: code, libraries, stacks that are reserved but not used
 _FLAGS = ["-S", "-s", "-P", "-B", "-X", "utf8"]
@@ -335,21 +336,26 @@ class Zygote:
         """
         computed = waited = 0
         threads = 0
-        for child in self._children():
+        processes = self._children()
+        for process in processes:  # a compiler's grow while they are looked at
             try:
-                for thread in os.listdir(f"/proc/{child}/task"):
+                if self.kind.name == "compile":
+                    processes += _children_by_list(process)
+                for thread in os.listdir(f"/proc/{process}/task"):
                     threads += 1
-                    with open(f"/proc/{child}/task/{thread}/schedstat") as file:
+                    with open(f"/proc/{process}/task/{thread}/schedstat") as file:
                         waited += int(file.read().split()[1])
-                computed += time.clock_gettime_ns((~child << 3) | _PROCESS_CLOCK)
+                computed += time.clock_gettime_ns((~process << 3) | _PROCESS_CLOCK)
+                with open(f"/proc/{process}/stat") as file:  # what it has waited for has computed as well
+                    ended = file.read().rpartition(")")[2].split()[13:15]
+                computed += sum(map(int, ended)) * (1_000_000_000 // _TICKS)
             except (OSError, ValueError, IndexError):
                 continue
         return computed / 1e9, waited / 1e9, min(max(threads, 1), os.cpu_count() or 1)
 
     def _children(self) -> list[int]:
         try:
-            with open(f"/proc/{self.process}/task/{self.process}/children") as file:
-                return [int(child) for child in file.read().split()]
+            return _children_by_list(self.process)
         except FileNotFoundError:
             return _children_by_search(self.process)  # not every kernel is built with that file
         except (OSError, ValueError):
@@ -397,6 +403,11 @@ class Zygote:
         self._files, self._readers = [], []
         if self._lease is not None:
             self._lease.close()
+
+
+def _children_by_list(parent: int) -> list[int]:
+    with open(f"/proc/{parent}/task/{parent}/children") as file:
+        return [int(child) for child in file.read().split()]
 
 
 def _children_by_search(parent: int) -> list[int]:
