@@ -7,13 +7,17 @@
 Any key of the recipe can be overridden: --key value; keys of a section are dotted: --task.shots 4,
 --rewards.answer_format.weight 0.2, --evaluation.rows 100.
 
-Exit codes: 0 done; 2 the recipe or the data is wrong, nothing was trained; 1 it failed while running.
+A run that was stopped or killed is continued by the same command (docs/resume.md).
+
+Exit codes: 0 done; 2 the recipe or the data is wrong, nothing was trained; 1 it failed while running; 75 it was stopped
+early, and the same command continues it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +25,8 @@ from pathlib import Path
 from rlvr import console
 from rlvr.errors import InputError
 from rlvr.recipe import Recipe, load_recipe
-from rlvr.rewarding import RewardError
+
+STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -38,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> int:
     recipe = None
     try:
         recipe = load_recipe(options.config, overrides)
-        run(recipe, only_check=options.check)
+        return run(recipe, only_check=options.check)
     except InputError as error:
         console.complain(f"{error}")
         return 2
@@ -46,21 +51,22 @@ def main(words: Sequence[str] | None = None) -> int:
         console.complain("\nStopped by Ctrl-C.")
         return 1
     except Exception as error:
-        if recipe is not None and recipe.output_dir.is_dir():
-            (recipe.output_dir / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        if not isinstance(error, RewardError):
+        if type(error).__name__ not in ("RewardError", "TrainingError"):
             raise
-        # The fault of a reward's author, who is not helped by our frames; failure.txt has them.
-        print(f"{error}", file=sys.stderr, flush=True)
+        # The fault of a reward's author, or of the recipe, who are not helped by our frames; failure.txt has them.
+        console.complain(f"{error}")
         return 1
-    return 0
 
 
-def run(recipe: Recipe, *, only_check: bool = False) -> None:
-    """The story of a run."""
-    from rlvr import evaluation, launch, model, preflight, report, run_directory
+def run(recipe: Recipe, *, only_check: bool = False) -> int:
+    """The story of a run; returns its exit code."""
+    from rlvr import checkpoints, evaluation, launch, model, preflight, report, run_directory
+    from rlvr.interruption import Interrupted, Stop, time_limit
     from rlvr.plugins import conditions, load_rewards, load_task
+    from rlvr.scorer import Scorer
+    from rlvr.tracking import Status, tracker_of
 
+    stop = Stop(time_limit(recipe.settings["max_runtime_s"]), STARTED)
     console.quieten_loading_bars()
 
     # 1. The data, the rewards, and everything that can be wrong with them, before a weight is loaded.
@@ -72,46 +78,98 @@ def run(recipe: Recipe, *, only_check: bool = False) -> None:
     config = model.load_config(recipe)
     state = launch.join(recipe)
     plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, state.num_processes)
+    identity = checkpoints.Identity.of(recipe, task.train, state.num_processes, launch.launcher())
+    begin = checkpoints.choose(recipe, identity)
 
     from rlvr import training  # TRL takes five seconds to import: only now, when all else was found right
 
     training.check_config(recipe, task, rewards)
     surroundings = conditions(rewards)
     told = [f"attention: {model.attention(recipe)[1]}", *(f"{name}: {words}" for name, words in surroundings.items())]
-    _introduce(recipe, [*task.notes, *plan.lines(), *told])
+    _introduce(recipe, [*task.notes, *plan.lines(), *told, *begin.notes])
     if only_check:
         console.say("Nothing wrong was found.")
-        return
+        return 0
 
-    run_directory.prepare(recipe, state, surroundings)
+    run_directory.prepare(recipe, state, surroundings, fresh=begin.fresh)
+    diary = checkpoints.Diary(recipe.output_dir, identity, state.is_main_process)
+    tracker = tracker_of(recipe) if state.is_main_process else None
+    scorer = Scorer(
+        evaluation.scored_by(rewards, metric),
+        deadline_s=recipe.settings["reward_deadline_s"],
+        budget_s=preflight.reward_budget(recipe),
+        seed=recipe.settings.get("seed", 42),
+        rank=state.process_index,
+    )
+    diary.tell("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
+    stop.listen()
+    end: Status = "FAILED"
+    try:
+        scorer.start()
+        if tracker is not None:
+            tracker.start()
+        results = {}
 
-    # 2. Before: the untouched model on held-out rows.
-    results = {}
-    if recipe.evaluation:
-        base = model.load_model(recipe, tokenizer)
-        results["base"] = evaluation.evaluate_split(base, tokenizer, task, recipe, rewards, metric, "before")
-        console.say(f"  before training: {evaluation.in_short(results['base'][0])}")
-        del base
-        training.free_memory()
+        # 2. Before: the untouched model on held-out rows, once a run.
+        if recipe.evaluation:
+            about = evaluation.about(recipe, metric)
+            earlier = evaluation.read_results(recipe.output_dir, "base", about, rewards)
+            if earlier is not None:
+                results["base"] = earlier
+            else:
+                base = model.load_model(recipe, tokenizer)
+                results["base"] = evaluation.evaluate_split(
+                    base, tokenizer, task, recipe, rewards, metric, scorer, "before"
+                )
+                del base
+                training.free_memory()
+                if state.is_main_process:
+                    evaluation.write_evaluation(recipe.output_dir, about, results)
+            console.say(f"  before training: {evaluation.in_short(results['base'][0])}")
 
-    # 3. Training.
-    trainer = training.build_trainer(recipe, task, rewards, tokenizer)
-    trainer.train(resume_from_checkpoint=recipe.settings.get("resume_from_checkpoint"))
-    saved = training.save(trainer, recipe)
-    del trainer
-    training.free_memory()
+        # 3. Training.
+        saved = training.saved_folder(recipe)
+        if not begin.trained:
+            trainer = training.build_trainer(
+                recipe, task, rewards, metric, tokenizer, scorer, identity, steps=plan.steps
+            )
+            with stop:
+                why = training.train(trainer, recipe, stop, begin.checkpoint, tracker)
+                if why is not None:
+                    raise Interrupted(why)
+                training.save(trainer, saved)
+                diary.tell("trained", saved=saved.name)
+            del trainer
+            training.free_memory()
+            stop.check()
 
-    # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
-    if recipe.evaluation:
-        trained = model.load_model(recipe, tokenizer, adapter=saved)
-        results["trained"] = evaluation.evaluate_split(trained, tokenizer, task, recipe, rewards, metric, "after")
-    if state.is_main_process:
-        if results:
-            content = evaluation.write_evaluation(recipe.output_dir, evaluation.about(recipe, metric), results)
-            console.say(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-        console.say(f"  {saved.name:<9} {saved}")
-        console.say(f"  report    {report.write_report(recipe.output_dir)}")
+        # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
+        if recipe.evaluation:
+            trained = model.load_model(recipe, tokenizer, adapter=saved)
+            results["trained"] = evaluation.evaluate_split(
+                trained, tokenizer, task, recipe, rewards, metric, scorer, "after"
+            )
+        if state.is_main_process:
+            if results:
+                content = evaluation.write_evaluation(recipe.output_dir, about, results)
+                console.say(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+            console.say(f"  {saved.name:<9} {saved}")
+            console.say(f"  report    {report.write_report(recipe.output_dir)}")
+        diary.tell("done")
+        end = "FINISHED"
+    except Interrupted as error:
+        end = "KILLED"
+        return diary.interrupted(str(error))
+    except BaseException:
+        diary.failed(traceback.format_exc())
+        raise
+    finally:
+        scorer.close()
+        if tracker is not None:
+            tracker.close(end, timeout_s=30 if end == "FINISHED" else 10)
+        stop.unlisten()
     state.destroy_process_group()
+    return 0
 
 
 def _introduce(recipe: Recipe, lines: Sequence[str]) -> None:

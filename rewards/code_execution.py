@@ -19,6 +19,8 @@ from rlvr.judge import rungs
 from rlvr.judge.problems import Settings, row_faults
 from rlvr.judge.scoring import Row, explain_row, judge_completions, passed_all
 
+SHARES = "judgements"  # of programs: rewards that judge are called in one process, so that each runs once
+
 
 def code_execution(
     prompts: list[Any],

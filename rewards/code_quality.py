@@ -29,6 +29,8 @@ from rlvr.judge import rungs
 from rlvr.judge.problems import Settings
 from rlvr.judge.scoring import Row, explain_row, judge_completions, passed_all
 
+SHARES = "judgements"  # of programs: rewards that judge are called in one process, so that each runs once
+
 _EXTRAS = ("compiles", "runs", "quiet", "fast")
 _BEYOND = {"RE", "TLE", "MLE", "OLE"}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,26 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from rlvr import console
+from rlvr.health import findings, health_line, summary
 from rlvr.metrics import read_metrics
+from rlvr.recipe import Recipe
+
+# transformers' last words are of the session, not of the run: they would differ after a resumption.
+OF_THE_SESSION = frozenset(
+    {"train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss"}
+)
 
 
 class MetricsFile(TrainerCallback):
     """Writes every log event as one JSON object a line: `step`, `time` (Unix seconds) and the metrics by TRL's names.
 
-    Lines after the step that a run resumes from are dropped first, so the file has neither holes nor repeats.
+    Lines after the step that a run resumes from are dropped first, so the file has neither holes nor repeats. Lines
+    that can't be written, because the disk is full, are kept and written with a later one.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.unwritten = ""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -43,19 +54,37 @@ class MetricsFile(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not state.is_world_process_zero or not logs:
+        logs = {key: value for key, value in (logs or {}).items() if key not in OF_THE_SESSION}
+        if not state.is_world_process_zero or not logs.keys() - {"epoch"}:
             return
         # JSON has no NaN: a metric that could not be computed is null.
         clean = {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in logs.items()}
         line = {"step": state.global_step, "time": round(time.time(), 3), **clean}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        first = not self.unwritten
+        self.unwritten += json.dumps(line) + "\n"
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(self.unwritten)
+            self.unwritten = ""
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, size)  # half a line would end the file for its readers
+            if first:
+                console.complain(f"\n  {self.path} can't be written ({error}); its lines are kept until it can.")
 
 
 class Progress(TrainerCallback):
-    """A progress bar with the latest reward and the time left; one line a step where the output is no terminal."""
+    """A progress bar with the latest reward and the time left; one line a step where the output is no terminal.
 
-    def __init__(self) -> None:
+    What is amiss (rlvr/health) is said in a line when it begins or changes, and summed up at the end.
+    """
+
+    def __init__(self, recipe: Recipe | None = None) -> None:
+        self.settings = recipe.as_dict() if recipe is not None else {}
+        self.path = recipe.output_dir / "metrics.jsonl" if recipe is not None else None
+        self.lines: list[dict[str, Any]] = []
+        self.amiss = ""
         self.bar: tqdm[Any] | None = None
         self.started = 0.0
         self.first_step = 0
@@ -66,6 +95,7 @@ class Progress(TrainerCallback):
         if not state.is_world_process_zero:
             return
         self.started, self.first_step = time.monotonic(), state.global_step
+        self.lines = read_metrics(self.path) if self.path is not None else []
         if console.is_terminal():
             self.bar = tqdm(
                 total=state.max_steps,
@@ -88,8 +118,28 @@ class Progress(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         logs = logs or {}
+        if "train_runtime" in logs or not state.is_world_process_zero:
+            return
+        self.lines.append({"step": state.global_step, **logs})
+        self._say_progress(logs, state)
+        self._say_health()
+
+    def _say_health(self) -> None:
+        found = [one for one in findings(self.lines[-200:], settings=self.settings) if one.level != "note"]
+        amiss = found[0].metric if found else ""
+        if amiss and amiss != self.amiss:
+            self._write(f"  {health_line(self.lines[-200:], settings=self.settings)}")
+        self.amiss = amiss
+
+    def _write(self, text: str) -> None:
+        if self.bar is not None:
+            self.bar.write(text)
+        else:
+            console.say(text)
+
+    def _say_progress(self, logs: dict[str, Any], state: TrainerState) -> None:
         reward = logs.get("reward")
-        if reward is None or not state.is_world_process_zero:
+        if reward is None:
             return
         if self.bar is not None:
             self.bar.set_postfix_str(f"reward {reward:.3f}")
@@ -107,3 +157,6 @@ class Progress(TrainerCallback):
     ) -> None:
         if self.bar is not None:
             self.bar.close()
+        if state.is_world_process_zero and state.global_step >= state.max_steps:
+            for line in summary(self.lines, settings=self.settings):
+                console.say(f"  {line}")

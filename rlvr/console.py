@@ -18,8 +18,8 @@ def quieten() -> None:
         "TRANSFORMERS_VERBOSITY": "error",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # MLflow logs in a thread of its own, so a slow tracking server can't slow a step.
-        "MLFLOW_ENABLE_ASYNC_LOGGING": "true",
+        # TRL imports MLflow, which would tell its makers so.
+        "MLFLOW_DISABLE_TELEMETRY": "true",
         # Database migrations of a fresh MLflow store, forty lines at level INFO.
         "MLFLOW_LOGGING_LEVEL": "ERROR",
     }

@@ -17,13 +17,15 @@ from rlvr.errors import InputError
 from rlvr.generation import ended, generate, prompt_tokens
 from rlvr.plugins import load_reward
 from rlvr.recipe import EvaluationSpec, Recipe, RewardSpec
-from rlvr.rewarding import Reward, settle
+from rlvr.rewarding import Reward, RewardError, settle
+from rlvr.scorer import Fault, Scorer, report
 from rlvr.task import Task
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+SCORED_AT_A_TIME = 256
 Z95 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 
@@ -109,6 +111,11 @@ def metric_of(spec: EvaluationSpec | None, rewards: Sequence[Reward]) -> Reward:
     return load_reward(RewardSpec(name))
 
 
+def scored_by(rewards: Sequence[Reward], metric: Reward) -> list[Reward]:
+    """The rewards that an evaluation needs: the recipe's, and the metric if it is none of them."""
+    return [*rewards, *([] if metric in rewards else [metric])]
+
+
 def evaluate_split(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -116,6 +123,7 @@ def evaluate_split(
     recipe: Recipe,
     rewards: Sequence[Reward],
     metric: Reward,
+    scorer: Scorer,
     when: str,
 ) -> tuple[Score, list[dict[str, Any]]]:
     """`evaluate` as the recipe's section `evaluation` says; `when` is shown while it runs ("before", "after")."""
@@ -129,8 +137,9 @@ def evaluate_split(
         data,
         rewards,
         metric,
+        scorer,
         batch_size=spec.batch_size,
-        max_new_tokens=spec.max_new_tokens or recipe.settings.get("max_completion_length", 512),
+        max_new_tokens=_most_tokens(recipe),
         stop_strings=task.stop_strings,
         description=f"evaluating {when}",
     )
@@ -153,7 +162,13 @@ def about(recipe: Recipe, metric: Reward) -> dict[str, Any]:
         "split": spec.split,
         "metric": metric.label,
         "decoding": "greedy",
+        "settings": {"rows": spec.rows, "max_new_tokens": _most_tokens(recipe)},
     }
+
+
+def _most_tokens(recipe: Recipe) -> int:
+    spec = recipe.evaluation or EvaluationSpec()
+    return spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
 
 
 def heading(content: Mapping[str, Any]) -> str:
@@ -177,6 +192,7 @@ def evaluate(
     data: Dataset,
     rewards: Sequence[Reward],
     metric: Reward,
+    scorer: Scorer,
     *,
     batch_size: int,
     max_new_tokens: int,
@@ -187,9 +203,15 @@ def evaluate(
 
     Under a distributed launch every process takes a share of the rows, and all get the whole result.
 
+    Args:
+        scorer: runs `rewards` and `metric` (`scored_by`).
+
     Returns:
         The score, and one record per row in the order of `data`: id, prompt, completion, tokens, ended, correct
         (None where the metric could not say) and `rewards/<label>`.
+
+    Raises:
+        RewardError: a reward is at fault; on all processes, with the reports of all.
     """
     from accelerate import PartialState
     from accelerate.utils import gather_object
@@ -199,7 +221,10 @@ def evaluate(
     records = _complete(
         model, tokenizer, data, mine, batch_size, max_new_tokens, stop_strings, f"{description} ({len(data)} rows)"
     )
-    _score(records, data, rewards, metric)
+    faults = _score(records, data, rewards, metric, scorer)
+    reports = gather_object([report(faults)] if faults else [])
+    if reports:
+        raise RewardError("\n\n".join(reports))
     records = sorted(gather_object(records), key=lambda record: record["row"])
     return summarise(records, [reward.label for reward in rewards]), records
 
@@ -254,10 +279,12 @@ def _eos_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> l
     return tokens if tokenizer.eos_token_id in tokens else [tokenizer.eos_token_id, *tokens]
 
 
-def _score(records: list[dict[str, Any]], data: Dataset, rewards: Sequence[Reward], metric: Reward) -> None:
-    """Adds `correct`, the rewards and the identifying columns to records, in place."""
+def _score(
+    records: list[dict[str, Any]], data: Dataset, rewards: Sequence[Reward], metric: Reward, scorer: Scorer
+) -> list[Fault]:
+    """Adds `correct`, the rewards and the identifying columns to records, in place; returns what went wrong."""
     if not records:
-        return
+        return []
     prompts = [record["prompt"] for record in records]
     # As GRPOTrainer hands completions over: messages for chat prompts, strings for plain ones.
     completions = [
@@ -268,17 +295,26 @@ def _score(records: list[dict[str, Any]], data: Dataset, rewards: Sequence[Rewar
     ]
     rows = [data[record["row"]] for record in records]
     columns = {name: [row[name] for row in rows] for name in data.column_names if name not in ("prompt", "completion")}
-    by_reward = [reward(prompts, completions, **columns) for reward in rewards]
-    judged = metric(prompts, completions, **columns)
-    settled = settle(list(zip(*by_reward, strict=True)), rewards) if rewards else [[] for _ in records]
+    values: list[list[float | None]] = []
+    faults: list[Fault] = []
+    for start in range(0, len(records), SCORED_AT_A_TIME):  # a budget is for a batch, not for a split
+        part = slice(start, start + SCORED_AT_A_TIME)
+        some = {name: column[part] for name, column in columns.items()}
+        scored = scorer.score(prompts[part], completions[part], some)
+        values += scored.values
+        faults += scored.faults
+    places = [scorer.rewards.index(reward) for reward in rewards]
+    settled = settle([[row[place] for place in places] for row in values], rewards)
+    decisive = scorer.rewards.index(metric)
     for number, record in enumerate(records):
-        value = judged[number]
+        value = values[number][decisive]
         record["correct"] = None if value is None else value >= 1.0
         for reward, item in zip(rewards, settled[number], strict=True):
             record[f"rewards/{reward.label}"] = item
         for name in ("id", "source", "difficulty", "final_answer"):
             if name in columns:
                 record[name] = columns[name][number]
+    return faults
 
 
 def summarise(records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Score:
@@ -344,6 +380,31 @@ def write_evaluation(
         pq.write_table(pa.Table.from_pylist(records), folder / "completions" / f"evaluation_{name}.parquet")
     (folder / "evaluation.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return content
+
+
+def read_results(
+    folder: Path, name: str, about: Mapping[str, Any], rewards: Sequence[Reward]
+) -> tuple[Score, list[dict[str, Any]]] | None:
+    """What `write_evaluation` wrote for a model in an earlier session of the run; None if it was made differently.
+
+    Collective: the main process reads, and all get what it read.
+    """
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    records: list[dict[str, Any]] | None = None
+    table = folder / "completions" / f"evaluation_{name}.parquet"
+    if PartialState().is_main_process and table.is_file():
+        try:
+            content = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+            if {key: content.get(key) for key in about} == json.loads(json.dumps(about)):
+                import pyarrow.parquet as pq
+
+                records = pq.read_table(table).to_pylist()
+        except (OSError, ValueError):  # half-written by a session that was killed: it is measured again
+            records = None
+    shared = broadcast_object_list([records])
+    return None if shared[0] is None else (summarise(shared[0], [reward.label for reward in rewards]), shared[0])
 
 
 def results_table(content: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 from rlvr import schema
 from rlvr.errors import InputError
 from rlvr.recipe import RewardSpec, TaskSpec
-from rlvr.rewarding import Reward
+from rlvr.rewarding import Reward, own_traceback
 from rlvr.task import Task
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -103,6 +103,8 @@ def load_reward(spec: RewardSpec) -> Reward:
         columns=tuple(sorted(_columns(target))),
         weight=spec.weight,
         gate=spec.gate,
+        where=spec.where,
+        spec=spec,
     )
 
 
@@ -120,6 +122,17 @@ def companion(function: Callable[..., Any], name: str) -> Callable[..., Any] | N
     module = inspect.getmodule(inspect.unwrap(function))
     found = vars(module).get(name) if module is not None else None
     return found if callable(found) else None
+
+
+def shares(function: Callable[..., Any]) -> str | None:
+    """The constant `SHARES` of the file that defines a reward.
+
+    Rewards that share something that is kept in memory, such as the judgements of programs, name it there; they are
+    called one after the other in one process (rlvr/scorer.py).
+    """
+    module = inspect.getmodule(inspect.unwrap(function))
+    found = vars(module).get("SHARES") if module is not None else None
+    return found if isinstance(found, str) else None
 
 
 def conditions(rewards: Sequence[Reward]) -> dict[str, str]:
@@ -171,7 +184,7 @@ def _from_file(kind: str, path: Path, function: str, module: str | None = None) 
         except (Exception, SystemExit) as error:
             del sys.modules[module]
             raise InputError(
-                f"The {kind} file {_short(path)} fails to import:\n{_own_traceback(error, path)}"
+                f"The {kind} file {_short(path)} fails to import:\n{own_traceback(error, path)}"
             ) from error
     return _member(kind, loaded, function, _short(path))
 
@@ -201,14 +214,6 @@ def _member(kind: str, module: types.ModuleType, function: str, where: str) -> t
         hint = f" Did you mean {close[0]}?" if close else ""
         raise InputError(f"The {kind} {where} has no function {function}.{hint}")
     return found, where
-
-
-def _own_traceback(error: BaseException, path: Path) -> str:
-    """The traceback from the user's file on: our own frames and the import machinery's say nothing to its author."""
-    trace = error.__traceback__
-    while trace is not None and Path(trace.tb_frame.f_code.co_filename) != path:
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace, chain=False)).rstrip()
 
 
 def _short(path: Path) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr import continuous_batching, launch
+from rlvr.curriculum import columns_fault
 from rlvr.errors import InputError
 from rlvr.plugins import companion
 from rlvr.recipe import Recipe
@@ -43,6 +45,7 @@ class Plan:
         rows: rows of the training split.
         dropped: rows left over at the end of every epoch because they fill no batch.
         longest_prompt: tokens of the longest prompt (among the 200 longest by characters).
+        notes: sentences on what the recipe costs without need.
     """
 
     processes: int
@@ -52,6 +55,7 @@ class Plan:
     rows: int
     dropped: int
     longest_prompt: int
+    notes: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """The plan in words, a line each."""
@@ -61,6 +65,7 @@ class Plan:
             f"{self.steps} optimizer steps over {self.rows} training rows"
             + (f" ({self.dropped} of them fill no batch and are left out of each epoch)" if self.dropped else ""),
             f"longest prompt {self.longest_prompt} tokens; nothing is cut",
+            *self.notes,
         ]
 
 
@@ -80,6 +85,9 @@ def check(
     """
     faults = [
         *_combination_faults(recipe, config),
+        *_waiting_faults(recipe, processes),
+        *_sampling_faults(recipe, task, processes),
+        *launch.launch_faults(recipe),
         *_data_faults(recipe, task, rewards, metric),
     ]
     plan = None
@@ -120,9 +128,6 @@ def _combination_faults(recipe: Recipe, config: PretrainedConfig) -> list[str]:
         )
     if recipe.output_dir.exists() and not recipe.output_dir.is_dir():
         faults.append(f"output_dir: {recipe.output_dir} is a file; name a folder, which is made if it isn't there.")
-    resume = settings.get("resume_from_checkpoint")
-    if isinstance(resume, str) and not (Path(resume) / "trainer_state.json").is_file():
-        faults.append(f"resume_from_checkpoint: {resume} is no checkpoint folder (it holds no trainer_state.json).")
     faults += _tracker_faults(settings.get("report_to"))
     copied = {"lm_head", "embed_tokens"} & set(settings.get("lora_modules_to_save") or [])
     if copied and getattr(config.get_text_config(), "tie_word_embeddings", False):
@@ -131,6 +136,48 @@ def _combination_faults(recipe: Recipe, config: PretrainedConfig) -> list[str]:
             f"saving {' and '.join(sorted(copied))} trains a separate copy that no longer is shared. Remove it."
         )
     return faults
+
+
+def reward_budget(recipe: Recipe) -> float:
+    """Seconds that the rewards of a batch may take in all: the recipe's, or a third of what ranks wait for another."""
+    return float(recipe.settings.get("reward_budget_s") or _patience(recipe) / 3)
+
+
+def _sampling_faults(recipe: Recipe, task: Task, processes: int) -> list[str]:
+    """What of dynamic sampling, a curriculum and continuous batching can't go with the rest of the recipe."""
+    settings = recipe.settings
+    batch, group, *_ = _batch(recipe, processes)
+    found = continuous_batching.settings_faults(settings, launch.launcher())
+    if settings.get("dynamic_sampling"):
+        from rlvr.dynamic_sampling import alignment_fault, settings_fault
+
+        faults = (settings_fault(settings), alignment_fault(batch // processes, group))
+        found += [fault for fault in faults if fault]
+    if settings.get("curriculum", "none") != "none":
+        fault = columns_fault(task.train.column_names)
+        found += [fault] if fault else []
+    return [f"{fault}." for fault in found]
+
+
+def _waiting_faults(recipe: Recipe, processes: int) -> list[str]:
+    """Rewards that could outlast the other processes' patience, which would end the run with a timeout of NCCL."""
+    faults = []
+    budget, deadline = reward_budget(recipe), recipe.settings.get("reward_deadline_s", 30.0)
+    if processes > 1 and budget >= _patience(recipe):
+        faults.append(
+            f"reward_budget_s is {budget:g}, but the other processes wait for at most ddp_timeout = "
+            f"{_patience(recipe):g} s: a slow batch of rewards would end the run. Raise the one or lower the other."
+        )
+    if deadline > budget:
+        faults.append(
+            f"reward_deadline_s is {deadline:g} for a row, but reward_budget_s is {budget:g} for a batch: raise "
+            "the one or lower the other."
+        )
+    return faults
+
+
+def _patience(recipe: Recipe) -> float:
+    return float(recipe.settings.get("ddp_timeout", 1800))
 
 
 def _tracker_faults(report_to: str | list[str] | None) -> list[str]:
@@ -184,6 +231,17 @@ def _data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: 
             "mask_truncated_completions: TRL takes every completion without an end-of-sequence token for cut off, and "
             f"those of the task {recipe.task.name} end at a stop string, so none would be learnt from. Set it to false."
         )
+    if recipe.settings.get("eval_strategy", "no") != "no":
+        if len(task.validation) == 0:
+            faults.append(
+                f"eval_strategy: the task {recipe.task.name} has no validation rows; give it some (most tasks have an "
+                "option validation_rows), or set eval_strategy: no."
+            )
+        if not recipe.settings.get("ds3_gather_for_generation", True):
+            faults.append(
+                "eval_strategy with ds3_gather_for_generation: false: processes finish their rows at different times, "
+                "and would wait for one another for ever. Leave ds3_gather_for_generation at true."
+            )
     if recipe.evaluation is not None and len(task.split(recipe.evaluation.split)) == 0:
         faults.append(
             f"evaluation: the task {recipe.task.name} has no rows in its split {recipe.evaluation.split}; give it some "
@@ -260,7 +318,26 @@ def _plan(recipe: Recipe, rows: int, processes: int, longest: int) -> Plan:
     steps_an_epoch = max(generations * per_generation * iterations // accumulation, 1)
     epochs = recipe.settings.get("num_train_epochs", 3.0)
     steps = max_steps if max_steps > 0 else math.ceil(epochs * steps_an_epoch)
-    return Plan(processes, prompts, group, steps, rows, rows - generations * prompts, longest)
+    notes = _precision_notes(recipe)
+    return Plan(processes, prompts, group, steps, rows, rows - generations * prompts, longest, tuple(notes))
+
+
+def _precision_notes(recipe: Recipe) -> list[str]:
+    settings = recipe.settings
+    if settings.get("use_cpu"):
+        return []
+    if settings.get("load_in_4bit") and settings.get("dtype") == "float32":
+        return [
+            "dtype float32 with 4-bit weights: they are computed in float32, which leaves the GPU's 16-bit units idle "
+            "and doubles what activations take; the adapter is float32 in any case. Set dtype: bfloat16"
+        ]
+    deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
+    if not settings.get("use_peft") and settings.get("dtype") in ("bfloat16", "float16") and not deepspeed:
+        return [
+            f"dtype {settings['dtype']} without DeepSpeed: there are no float32 masters, so an update below 1/256 of a "
+            "weight is rounded away. Set dtype: float32 (bf16: true still computes in 16 bits), or launch with zero2"
+        ]
+    return []
 
 
 def _longest_prompt(task: Task, tokenizer: PreTrainedTokenizerBase) -> int:

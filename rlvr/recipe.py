@@ -2,9 +2,9 @@
 
     recipe = load_recipe(Path("recipes/demo-arithmetic.yaml"), ["--learning_rate", "1e-4", "--task.shots", "4"])
 
-Flat keys are the fields of TRL's `GRPOConfig` and `ModelConfig`, under their own names (see rlvr/schema.py). Three
-sections are ours: `task`, `rewards` and `evaluation`. Every fault in the file is found in one pass and reported with
-its line, in words that say how to mend it. Nothing here imports torch.
+Flat keys are the fields of TRL's `GRPOConfig` and `ModelConfig`, under their own names, and a few of ours beside them
+(see rlvr/schema.py). Three sections are ours: `task`, `rewards` and `evaluation`. Every fault in the file is found in
+one pass and reported with its line, in words that say how to mend it. Nothing here imports torch.
 
 YAML is read by its 1.2 rules: `1e-6` is a number, and `no` (as in `save_strategy: no`) is a word, not `false`.
 """
@@ -19,6 +19,7 @@ from typing import Any
 
 from rlvr import schema
 from rlvr.errors import InputError
+from rlvr.overrides import apply_override, parse_overrides
 
 # Where we depart from the defaults of TRL 1.16, and why.
 DEFAULTS: dict[str, Any] = {
@@ -26,6 +27,9 @@ DEFAULTS: dict[str, Any] = {
     "report_to": "mlflow",
     # GRPO steps are long (a generation each): one line a step is what people watch.
     "logging_steps": 1,
+    # A GRPO step takes a minute rather than a second, so transformers' 500 steps between checkpoints are a working day.
+    "save_steps": 25,
+    "save_total_limit": 2,
     # Completions are the first thing to look at when a reward misbehaves. TRL's console table would bury the progress.
     "log_completions": True,
     "num_completions_to_print": 0,
@@ -61,12 +65,18 @@ class RewardSpec:
         weight: factor of this reward in the sum that a completion is scored with.
         options: keyword-only parameters of the function.
         gate: name of another reward in the list; this one counts only where that one is positive.
+        where: "local" for a worker process beside the training process, "trainer" for the training process itself;
+            None for what the function says of itself, else local.
     """
 
     name: str
     weight: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)
     gate: str | None = None
+    where: str | None = None
+
+
+PLACES = ("local", "trainer")
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ class Recipe:
         return Path(self.settings["output_dir"])
 
     def settings_for(self, belongs_to: str) -> dict[str, Any]:
-        """The flat keys of one of TRL's dataclasses: "training" (GRPOConfig) or "model" (ModelConfig)."""
+        """The flat keys of "training" (TRL's GRPOConfig), "model" (its ModelConfig) or "run" (ours)."""
         known = schema.fields()
         return {key: value for key, value in self.settings.items() if known[key].belongs_to == belongs_to}
 
@@ -123,6 +133,7 @@ class Recipe:
             {"name": spec.name, "weight": spec.weight}
             | ({"options": dict(spec.options)} if spec.options else {})
             | ({"gate": spec.gate} if spec.gate else {})
+            | ({"where": spec.where} if spec.where else {})
             for spec in self.rewards
         ]
         if self.evaluation is not None:
@@ -146,7 +157,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     content, lines = _read_yaml(path)
     faults: list[str] = []
     for key, value in parse_overrides(overrides):
-        fault = _apply_override(content, key, value)
+        fault = apply_override(content, key, value, SECTIONS)
         if fault:
             faults.append(f"--{key}: {fault}")
         else:
@@ -180,7 +191,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         raise InputError("\n".join(fault.replace("?.", "?") for fault in faults))
     assert task is not None  # a missing task is among the faults
 
-    defaults = dict(DEFAULTS)
+    defaults = {**DEFAULTS, **{key: default for key, (_, default) in schema.OWN.items()}}
     if settings.get("use_peft"):
         defaults["dtype"] = PEFT_DTYPE
     settings = {"output_dir": f"runs/{path.stem}", **defaults, **settings}
@@ -198,36 +209,6 @@ def write_recipe(recipe: Recipe, path: Path) -> None:
     path.write_text(
         f"# {recipe.path.name} as it ran: overrides and defaults included.\n{buffer.getvalue()}", encoding="utf-8"
     )
-
-
-def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
-    """`["--lr", "1e-4", "--flag", "--a=b"]` as `[("lr", 0.0001), ("flag", True), ("a", "b")]`."""
-    found: list[tuple[str, Any]] = []
-    position = 0
-    while position < len(words):
-        word = words[position]
-        position += 1
-        if not word.startswith("--") or len(word) == 2:
-            raise InputError(f"{word!r} on the command line belongs to no key: overrides are written --key value.")
-        key, equals, text = word[2:].partition("=")
-        if not equals:
-            if position < len(words) and not words[position].startswith("--"):
-                text = words[position]
-                position += 1
-            else:
-                text = "true"
-        found.append((key, _read_value(key, text)))
-    return found
-
-
-def _read_value(key: str, text: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise InputError(f"--{key}: {text!r} can't be read as a YAML value; put it into quotes.") from error
 
 
 def _read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
@@ -285,41 +266,6 @@ def _plain(value: Any) -> Any:
     return str(value)  # dates and the like: no recipe key takes them, so their text is what the user wrote
 
 
-def _apply_override(content: dict[str, Any], dotted: str, value: Any) -> str | None:
-    """Sets a dotted key in place; says what is wrong when it can't."""
-    head, *rest = dotted.split(".")
-    if not rest:
-        content[head] = value
-        return None
-    if head not in SECTIONS:
-        return f"only {', '.join(SECTIONS)} have keys of their own."
-    if head == "rewards":
-        if len(rest) < 2:
-            return "a reward's key is written --rewards.NAME.weight VALUE."
-        # The name may itself hold dots (a dotted import path), so the key is what stands after a known name.
-        for entry in content.get("rewards") or []:
-            name = entry.get("name") if isinstance(entry, dict) else None
-            if name and dotted.startswith(f"rewards.{name}."):
-                return _set(entry, dotted.removeprefix(f"rewards.{name}.").split("."), value)
-        entries = content.get("rewards") or []
-        names = [entry["name"] for entry in entries if isinstance(entry, dict) and "name" in entry]
-        return f"the recipe has no reward {rest[0]!r}; it has {', '.join(names) or 'none'}."
-    if content.get(head) is None:
-        content[head] = {}
-    if not isinstance(content[head], dict):
-        return f"{head} is not a mapping in the recipe."
-    return _set(content[head], rest, value)
-
-
-def _set(section: dict[str, Any], keys: list[str], value: Any) -> str | None:
-    for key in keys[:-1]:
-        section = section.setdefault(key, {})
-        if not isinstance(section, dict):
-            return f"{key} is not a mapping in the recipe."
-    section[keys[-1]] = value
-    return None
-
-
 def _read_task(value: Any, where: str, faults: list[str]) -> TaskSpec | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         faults.append(f"{where} must be a mapping with a name, like task: {{name: gsm8k, shots: 8}}.")
@@ -339,7 +285,7 @@ def _read_rewards(value: Any, where: str, faults: list[str]) -> list[RewardSpec]
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             faults.append(f"{at} must be a mapping with a name, like - name: math_correctness.")
             continue
-        known = ("name", "weight", "options", "gate")
+        known = ("name", "weight", "options", "gate", "where")
         for key in entry:
             if key not in known:
                 inside = " (options of the function go under options:)" if not schema.nearest(key, known) else ""
@@ -351,7 +297,10 @@ def _read_rewards(value: Any, where: str, faults: list[str]) -> list[RewardSpec]
         if not isinstance(options, dict):
             faults.append(f"{at} ({entry['name']}): options must be a mapping, like options: {{tolerance: 0}}.")
             options = {}
-        specs.append(RewardSpec(entry["name"], float(weight), options, gate))
+        where_it_runs = entry.get("where")
+        if where_it_runs is not None and where_it_runs not in PLACES:
+            faults.append(f"{at} ({entry['name']}): where is {where_it_runs!r}, but should be {' or '.join(PLACES)}.")
+        specs.append(RewardSpec(entry["name"], float(weight), options, gate, where_it_runs))
     names = [spec.name for spec in specs]
     for name in sorted({name for name in names if names.count(name) > 1}):
         faults.append(f"{where}: {name} is listed twice; TRL would merge their figures under one name. Keep one.")

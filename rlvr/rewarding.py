@@ -6,6 +6,8 @@ A gated reward counts only where its gate is positive.
 
 What a reward reads goes where its completions go: the trainer writes the text columns that rewards ask for beside the
 completions, so that scripts/score.py can score them again from that file alone.
+
+Here a reward is called in the process at hand; rlvr/scorer.py has workers call it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlvr.recipe import RewardSpec
 
 # What the trainer's table of completions holds already (trl/trainer/grpo_trainer.py, log).
 TABLE_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
@@ -37,7 +43,9 @@ class Reward:
         function: the TRL reward function itself.
         options: keyword arguments added to every call.
         columns: the columns of the data that the function asks for.
-        weight, gate: see `rlvr.recipe.RewardSpec`.
+        weight, gate, where: see `rlvr.recipe.RewardSpec`.
+        spec: what `rlvr.plugins.load_reward` makes the same reward of in another process; None for a function that
+            only this process has (a lambda, a closure).
     """
 
     name: str
@@ -46,6 +54,8 @@ class Reward:
     columns: tuple[str, ...] = ()
     weight: float = 1.0
     gate: str | None = None
+    where: str | None = None
+    spec: RewardSpec | None = None
     # Whether a column holds text, as its first batch had it: TRL takes a column that is logged in some steps only for
     # one that is shorter than the others, and can't write it.
     _is_text: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -76,22 +86,21 @@ class Reward:
             RewardError: with the name of the reward and the first row at fault.
         """
         if kwargs.get("log_extra") is not None:
-            kwargs["log_extra"] = self._log_columns(completions, kwargs)
+            kwargs["log_extra"] = self.log_columns(completions, kwargs, kwargs["log_extra"])
         try:
-            values = self._call(prompts, completions, kwargs)
+            values = self.call(prompts, completions, kwargs)
         except Exception as error:
             row = self._first_failing_row(prompts, completions, kwargs)
-            at = "" if row is None else f" at row {row} of the batch (completion: {_excerpt(completions[row])})"
+            at = "" if row is None else f" at row {row} of the batch (completion: {excerpt(completions[row])})"
             at += _line_of(error, self.function)
             raise RewardError(f"The reward {self.name} raised {type(error).__name__}: {error}{at}") from error
         return self._checked(values, len(completions))
 
-    def _log_columns(self, completions: list[Any], kwargs: Mapping[str, Any]) -> LogExtra:
+    def log_columns(self, completions: list[Any], given: Mapping[str, Any], log_extra: LogExtra) -> LogExtra:
         """Logs the columns of text that this reward asks for; returns the `log_extra` for the function's own use."""
-        log_extra: LogExtra = kwargs["log_extra"]
         logged = _logged_for(completions)
         for column in self.columns:
-            values = kwargs.get(column)
+            values = given.get(column)
             if column in logged or column in TABLE_COLUMNS or column == self.label:
                 continue
             if not isinstance(values, list) or len(values) != len(completions):
@@ -106,7 +115,8 @@ class Reward:
 
         return log_what_is_new
 
-    def _call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the function returns, unchecked."""
         # An option holds for all rows, whatever a column of its name says.
         values = self.function(prompts=prompts, completions=completions, **{**kwargs, **self.options})
         return asyncio.run(_result_of(values)) if inspect.isawaitable(values) else values
@@ -119,33 +129,56 @@ class Reward:
                 for key, value in kwargs.items()
             }
             try:
-                self._call(prompts[row : row + 1], completions[row : row + 1], one)
+                self.call(prompts[row : row + 1], completions[row : row + 1], one)
             except Exception:
                 return row
         return None
 
     def _checked(self, values: Any, rows: int) -> list[float | None]:
-        if isinstance(values, str | Mapping) or not hasattr(values, "__iter__"):
+        listed = as_list(values)
+        if listed is None:
             raise RewardError(f"The reward {self.name} returned {type(values).__name__}, but should return a list.")
-        values = list(values)
-        if len(values) != rows:
-            raise RewardError(f"The reward {self.name} returned {len(values)} values for {rows} completions.")
+        if len(listed) != rows:
+            raise RewardError(f"The reward {self.name} returned {len(listed)} values for {rows} completions.")
         checked: list[float | None] = []
-        for row, value in enumerate(values):
-            if value is None:
-                checked.append(None)
-                continue
+        for value in listed:
             try:
-                number = float(value)
-            except (TypeError, ValueError):
-                number = math.nan
-            if not math.isfinite(number) or isinstance(value, str):
-                raise RewardError(
-                    f"The reward {self.name} returned {value!r} for row {row} of the batch; a reward is a finite "
-                    "number, or None where the row cannot be scored."
-                )
-            checked.append(number)
+                checked.append(as_number(value))
+            except ValueError:
+                break
+        if len(checked) < rows:  # out of the handler, so that the error has no other for its context
+            row = len(checked)
+            raise RewardError(
+                f"The reward {self.name} returned {listed[row]!r} for row {row} of the batch; {A_REWARD_IS}."
+            )
         return checked
+
+
+A_REWARD_IS = "a reward is a finite number, or None where the row cannot be scored"
+
+
+def as_list(values: Any) -> list[Any] | None:
+    """What a reward function returned as a list; None if it is nothing that has an entry a row."""
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
+        return None
+    return list(values)
+
+
+def as_number(value: Any) -> float | None:
+    """An entry of what a reward function returned.
+
+    Raises:
+        ValueError: it is neither a finite number nor None.
+    """
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or isinstance(value, str | bytes):
+        raise ValueError(value)
+    return number
 
 
 LogExtra = Callable[[str, list[Any]], None]
@@ -179,15 +212,33 @@ async def _result_of(awaitable: Any) -> Any:
 
 def _line_of(error: BaseException, function: Callable[..., Any]) -> str:
     """Where in the reward's own file it went wrong, ", in rewards/x.py line 7"; empty if it can't be told."""
-    code = getattr(function, "__code__", None)
+    file = file_of(function)
     found = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if code is not None and frame.filename == code.co_filename:
+        if file is not None and frame.filename == file:
             found = f", in {frame.filename} line {frame.lineno}"
     return found
 
 
-def _excerpt(completion: Any) -> str:
+def file_of(function: Callable[..., Any]) -> str | None:
+    """The file that a function, or an object that can be called, was written in."""
+    function = inspect.unwrap(function)
+    if not hasattr(function, "__code__"):
+        function = type(function).__call__
+    code = getattr(function, "__code__", None)
+    return None if code is None else code.co_filename
+
+
+def own_traceback(error: BaseException, file: str | Path | None, *, chain: bool = False) -> str:
+    """The traceback from the user's file on: our own frames and the import machinery's say nothing to its author."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace, chain=chain)).rstrip()
+
+
+def excerpt(completion: Any) -> str:
+    """The beginning of a completion, for a message."""
     is_chat = isinstance(completion, list) and len(completion) > 0 and isinstance(completion[-1], dict)
     text = repr(completion[-1].get("content", "") if is_chat else completion)
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,15 +1,18 @@
-"""The folder that a run writes to: made, and an earlier run in it moved aside rather than overwritten."""
+"""The folder that a run writes to: made, and an earlier run in it moved aside rather than overwritten.
+
+`run.json` says how far the run has come: `status` is "running", "interrupted" (it can be continued), "failed",
+"trained" (only the evaluation is left) or "done".
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.errors import InputError
@@ -18,27 +21,52 @@ from rlvr.recipe import Recipe, write_recipe
 if TYPE_CHECKING:
     from accelerate import PartialState
 
+STATUS = "run.json"
 
-def prepare(recipe: Recipe, state: PartialState, conditions: Mapping[str, str] | None = None) -> None:
-    """Makes the run directory, with the resolved recipe in it, and the place that MLflow writes to.
+
+def prepare(
+    recipe: Recipe, state: PartialState, conditions: Mapping[str, str] | None = None, *, fresh: bool = True
+) -> None:
+    """Makes the run directory, with the resolved recipe in it.
 
     Args:
         conditions: what the rewards' scores depend on beside the recipe, kept with the libraries' versions.
+        fresh: whether the run begins at step 0; what an earlier one left is then moved aside.
     """
     if state.is_main_process:
         folder = recipe.output_dir
-        if not recipe.settings.get("resume_from_checkpoint"):
+        if fresh:
             _move_earlier_run(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_recipe(recipe, folder / "recipe.yaml")
-            content = {**versions(), **(conditions or {})}
-            (folder / "versions.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            write_json(folder / "versions.json", {**versions(), **(conditions or {})})
+            (folder / "failure.txt").unlink(missing_ok=True)
         except OSError as error:
             reason = f"The run directory {folder} can't be written: {error.strerror}. Set output_dir."
             raise InputError(reason) from error
-    _prepare_tracking(recipe, state.is_main_process)
     state.wait_for_everyone()
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """What run.json says; None where no run of this project's present form was."""
+    try:
+        content = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and "status" in content else None
+
+
+def write_status(folder: Path, status: str, **facts: Any) -> None:
+    """Writes how far the run has come, in the place of what was said before; from the main process only."""
+    write_json(folder / STATUS, {"status": status, **facts})
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file whole or not at all, whenever the process may be killed."""
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    beside.replace(path)
 
 
 def versions() -> dict[str, str]:
@@ -62,25 +90,3 @@ def _move_earlier_run(folder: Path) -> None:
         aside = aside.with_name(f"{aside.name}-again")
     folder.rename(aside)
     console.say(f"  the earlier run in {folder} is now {aside}")
-
-
-def _prepare_tracking(recipe: Recipe, is_main: bool) -> None:
-    """A local SQLite store beside the runs, unless MLFLOW_TRACKING_URI names another.
-
-    MLflow's own defaults are a file store that it has put into maintenance mode, and an artifact folder in whatever
-    directory the command was started from.
-    """
-    report_to = recipe.settings.get("report_to")
-    if "mlflow" not in ([report_to] if isinstance(report_to, str) else report_to or []):
-        return
-    os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "grpo-recipes")
-    if "MLFLOW_TRACKING_URI" in os.environ or not is_main:
-        return
-    store = recipe.output_dir.parent.resolve()
-    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{store / 'mlflow.db'}"
-    from mlflow import MlflowClient
-
-    client = MlflowClient()
-    name = os.environ["MLFLOW_EXPERIMENT_NAME"]
-    if client.get_experiment_by_name(name) is None:
-        client.create_experiment(name, artifact_location=(store / "mlartifacts").as_uri())

@@ -30,6 +30,19 @@ _SOURCES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "model": (("trl", "trainer/model_config.py", "ModelConfig"),),
 }
 
+# Keys of ours beside TRL's, each with its type as TRL's source would write it and its default. docs/recipes.md says
+# what they do; they are keys of the run, and reach none of TRL's classes.
+OWN: dict[str, tuple[str, Any]] = {
+    "resume": ("str", "auto"),
+    "max_runtime_s": ("float | None", None),
+    "reward_faults": ("str", "stop"),
+    "reward_deadline_s": ("float", 30.0),
+    "reward_budget_s": ("float | None", None),
+    "adaptive_threshold": ("float", 0.1),
+    "dynamic_sampling": ("int", 0),
+    "curriculum": ("str", "none"),
+}
+
 # Names from older write-ups and releases that TRL 1.16 / transformers 5.23 no longer have, each with what to do now.
 RENAMED: dict[str, str] = {
     "torch_dtype": "use dtype",
@@ -62,13 +75,16 @@ RENAMED: dict[str, str] = {
     "dataset_id_or_path": "use the task: section (task: {name: jsonl, path: …} reads any dataset)",
     "hub_token": "remove it: no token belongs into a file; set HF_TOKEN or run `hf auth login`",
     "system_prompt": "use the task: section's option system",
+    "resume_from_checkpoint": "use resume, which is auto, never, or a checkpoint's folder",
+    "num_generations_eval": "remove it: validation is greedy, one completion a row",
+    "enable_jit_checkpoint": "remove it: a run that is told to stop saves a checkpoint by itself (docs/resume.md)",
 }
 
 # TRL declares these as plain `str` and looks at the value only when it is first used, which for most of them is after
 # the first generation. Each tuple is the set that the code of TRL 1.16 compares with.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
-    "scale_rewards": ("group", "batch", "none", True, False),
+    "scale_rewards": ("group", "batch", "none", "adaptive", True, False),
     "importance_sampling_level": ("token", "sequence"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("colocate", "server"),
@@ -77,6 +93,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "save_strategy": ("no", "steps", "epoch", "best"),
     "eval_strategy": ("no", "steps", "epoch"),
     "logging_strategy": ("no", "steps", "epoch"),
+    "reward_faults": ("stop", "mask"),
+    "curriculum": ("none", "easy_first"),
     "lr_scheduler_type": (
         "linear",
         "cosine",
@@ -118,8 +136,23 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "lora_dropout": (0, 1),
     "vllm_gpu_memory_utilization": (0, 1),
     "seed": (0, 2**32 - 1),
+    "max_runtime_s": (0, None),
+    "reward_deadline_s": (0, None),
+    "reward_budget_s": (0, None),
+    "adaptive_threshold": (0, None),
+    "dynamic_sampling": (0, None),
 }
-_OPEN = {"num_train_epochs", "logging_steps", "save_steps", "learning_rate", "temperature", "top_p"}
+_OPEN = {
+    "num_train_epochs",
+    "logging_steps",
+    "save_steps",
+    "learning_rate",
+    "temperature",
+    "top_p",
+    "max_runtime_s",
+    "reward_deadline_s",
+    "reward_budget_s",
+}
 
 _WORDS = {
     "bool": "true or false",
@@ -137,7 +170,7 @@ _ALSO_TEXT = {"lora_target_modules", "lora_modules_to_save", "lora_target_parame
 
 @dataclass(frozen=True)
 class Field:
-    """One flat recipe key: its name, the dataclass that it belongs to, and its annotation as written."""
+    """One flat recipe key: its name, whose it is ("training", "model", "run" for ours), its annotation as written."""
 
     name: str
     belongs_to: str
@@ -146,7 +179,7 @@ class Field:
 
 @functools.cache
 def fields() -> dict[str, Field]:
-    """All flat keys that TRL accepts, by name.
+    """All flat keys, TRL's and ours, by name.
 
     Raises:
         InputError: trl or transformers is not installed.
@@ -156,7 +189,7 @@ def fields() -> dict[str, Field]:
         for package, file, class_name in sources:
             for name, annotation in _annotations(package, file, class_name):
                 found[name] = Field(name, belongs_to, annotation)
-    return found
+    return found | {name: Field(name, "run", annotation) for name, (annotation, _) in OWN.items()}
 
 
 def _annotations(package: str, file: str, class_name: str) -> list[tuple[str, str]]:

@@ -1,104 +1,176 @@
-"""Building the trainer: TRL's `GRPOTrainer` with our reward policy, adapters that really learn, and stop strings.
-
-Everything here that touches an underscore method of TRL is in `RecipeTrainer`; trl is bounded to one minor version in
-pyproject.toml and tests/rlvr/test_trl_contract.py holds the signatures.
-"""
+"""Building the trainer of a recipe, and training with it: adapters that really learn, and no run that did nothing."""
 
 from __future__ import annotations
 
 import gc
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PrinterCallback
-from trl import GRPOConfig, GRPOTrainer, ModelConfig, get_peft_config, get_quantization_config
-from trl.models import unwrap_model_for_generation
+from transformers import PrinterCallback, TrainerCallback
+from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from rlvr import model as models
 from rlvr.callbacks import MetricsFile, Progress
+from rlvr.checkpoints import Identity
+from rlvr.curriculum import easy_first
+from rlvr.dynamic_sampling import Refill
 from rlvr.errors import InputError
-from rlvr.generation import ended, generate
-from rlvr.recipe import Recipe
-from rlvr.rewarding import Reward, settle
+from rlvr.interruption import Stop, StopTogether
+from rlvr.recipe import EvaluationSpec, Recipe
+from rlvr.rewarding import Reward
+from rlvr.saving import RestoreBetweenSteps
+from rlvr.scorer import Scorer
 from rlvr.task import Task
+from rlvr.trainer import RecipeTrainer
+from rlvr.validation import Validation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-class RecipeTrainer(GRPOTrainer):
-    """`GRPOTrainer` with two departures.
-
-    1. A reward's `None` takes its row out of the update (TRL: it counts as 0 next to another reward's number), and
-       gates are applied, both after rewards were gathered, so that every rank sees the same.
-    2. With `transformers` generation, plain-text prompts end at the task's stop strings. TRL passes no tokenizer to
-       `generate`, without which transformers refuses `stop_strings`. Can go when huggingface/trl passes one.
-    """
-
-    def __init__(self, *args: Any, rewards: list[Reward], stop_strings: tuple[str, ...] = (), **kwargs: Any) -> None:
-        self._rewards = rewards
-        self._stop_strings = stop_strings
-        super().__init__(*args, reward_funcs=list(rewards), **kwargs)
-
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
-        raw = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        settled = settle(raw.tolist(), self._rewards)
-        masked = sum(row[0] is None for row in settled) / len(settled)
-        mode = "train" if self.model.training else "eval"
-        self._metrics[mode]["rewards/unscored_fraction"].append(masked)
-        numbers = [[torch.nan if value is None else value for value in row] for row in settled]
-        return torch.tensor(numbers, dtype=raw.dtype, device=raw.device)
-
-    def _generate_single_turn(
-        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **kwargs: Any
-    ) -> Any:
-        if not self._stop_strings or self.use_vllm or self.use_transformers_continuous_batching:
-            return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, **kwargs)
-        with unwrap_model_for_generation(
-            self.model_wrapped,
-            self.accelerator,
-            gather_deepspeed3_params=self.args.ds3_gather_for_generation,
-            generation_kwargs=self.generation_kwargs,
-            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-        ) as model:
-            ids = generate(model, self._tokenizer, prompt_ids, self.generation_config, stop_strings=self._stop_strings)
-        return ids, None
-
-    def _generate(self, prompts: Any) -> Any:
-        output = super()._generate(prompts)
-        if self._stop_strings:
-            # TRL counts whatever doesn't end in an end-of-sequence token as cut off; ours may end at a stop string.
-            cut = [not ended(self._tokenizer, ids, self.eos_token_ids, self._stop_strings) for ids in output[1]]
-            everywhere = self.accelerator.gather(torch.tensor(cut, device=self.accelerator.device))
-            mode = "train" if self.model.training else "eval"
-            self._metrics[mode]["completions/clipped_ratio"][-1] = everywhere.float().mean().item()
-        return output
+class TrainingError(Exception):
+    """Training ended without having done anything. The message says why, as far as can be told."""
 
 
 def build_trainer(
-    recipe: Recipe, task: Task, rewards: list[Reward], tokenizer: PreTrainedTokenizerBase
+    recipe: Recipe,
+    task: Task,
+    rewards: list[Reward],
+    metric: Reward,
+    tokenizer: PreTrainedTokenizerBase,
+    scorer: Scorer,
+    identity: Identity,
+    *,
+    steps: int,
 ) -> RecipeTrainer:
-    """The trainer of a recipe, with its model loaded and its adapter in place; nothing is written yet but folders."""
+    """The trainer of a recipe, with its model loaded and its adapter in place; nothing is written yet but folders.
+
+    Args:
+        metric: the reward that decides whether an answer is right.
+        scorer: runs the rewards, and the metric if it is none of them.
+        identity: written into every checkpoint.
+        steps: the optimizer steps of the whole run, which a curriculum is laid out over.
+
+    Raises:
+        InputError: nothing would be trained.
+    """
     model_config = ModelConfig(**models.model_settings(recipe))
+    own = recipe.settings_for("run")
+    config = training_config(recipe, rewards, task.stop_strings)
+    rows = task.train
+    if own["curriculum"] == "easy_first":
+        # Laid out for the whole run, so it is one pass in the order that it has.
+        prompts = config.generation_batch_size // config.num_generations
+        cycle = config.steps_per_generation * config.num_iterations
+        generations = -(-steps * config.gradient_accumulation_steps // cycle)
+        rows = rows.select(easy_first(rows["difficulty"], prompts * generations, config.seed))
+        config.shuffle_dataset = False
+    refill = None
+    if own["dynamic_sampling"]:
+        outcome = (
+            rewards.index(metric) if metric in rewards else rewards.index(max(rewards, key=lambda one: one.weight))
+        )
+        refill = Refill(rows, outcome, own["dynamic_sampling"], config.seed)
     trainer = RecipeTrainer(
         model=model_config.model_name_or_path,
         rewards=rewards,
+        scorer=scorer,
+        settings={**own, "adaptive": recipe.settings.get("scale_rewards") == "adaptive"},
         stop_strings=task.stop_strings,
-        args=training_config(recipe, rewards, task.stop_strings),
-        train_dataset=task.train,
+        validation=_validation(recipe, task, rewards, metric, scorer),
+        identity=identity,
+        keep_checkpoints=recipe.settings.get("save_total_limit"),
+        refill=refill,
+        args=config,
+        train_dataset=rows,
         eval_dataset=task.validation if recipe.settings.get("eval_strategy", "no") != "no" else None,
         processing_class=tokenizer,
         quantization_config=get_quantization_config(model_config),
         peft_config=get_peft_config(model_config),
-        callbacks=[MetricsFile(recipe.output_dir / "metrics.jsonl"), Progress()],
     )
     trainer.remove_callback(PrinterCallback)  # Progress prints what a person wants to see
     models.keep_4bit_trainable_on_cpu(trainer.model)
     if (model_config.load_in_4bit or model_config.load_in_8bit) and not trainer.is_deepspeed_enabled:
         keep_adapter_in_float32(trainer.model)
+    if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
+        raise InputError(
+            f"Nothing of {recipe.settings['model_name_or_path']} would be trained: every weight is frozen. Is the "
+            "folder an adapter rather than a model? Or lora_target_modules names no module that it has."
+        )
     return trainer
+
+
+def train(
+    trainer: RecipeTrainer, recipe: Recipe, stop: Stop, checkpoint: Path | None, tracker: TrainerCallback | None = None
+) -> str | None:
+    """Trains, from a checkpoint if one is given.
+
+    Returns:
+        Why training was ended before its last step, or None if it was not.
+
+    Raises:
+        TrainingError: the steps were made, and nothing was learnt: no row could be scored, or no weight changed.
+    """
+    together = StopTogether(stop, trainer)
+    for callback in (
+        RestoreBetweenSteps(trainer, checkpoint),
+        MetricsFile(recipe.output_dir / "metrics.jsonl"),
+        Progress(recipe),
+        *([tracker] if tracker is not None else []),
+        together,
+    ):
+        trainer.add_callback(callback)
+    before = fingerprint(trainer)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+    if together.stopped is not None:
+        return together.stopped
+    _check_that_something_was_learnt(trainer, before)
+    return None
+
+
+def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
+    """Two sums over each trained weight of this process's share, which change when the weight does."""
+    found = []
+    for parameter in trainer.model.parameters():
+        if parameter.requires_grad:
+            # Under ZeRO-3 the parameter itself is empty, and its share lies in ds_tensor.
+            share = getattr(parameter, "ds_tensor", parameter).detach()
+            found.append(torch.stack([share.sum(dtype=torch.float64), share.float().norm().double()]))
+    return torch.stack(found).cpu()
+
+
+def _check_that_something_was_learnt(trainer: RecipeTrainer, before: torch.Tensor) -> None:
+    steps = trainer.state.global_step - trainer.steps_before
+    if steps == 0:
+        return
+    if trainer.scored_generations == 0:
+        raise TrainingError(
+            f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. Is "
+            "what the rewards read there (columns, golds, a server)?"
+        )
+    if not trainer.anywhere(not torch.equal(before, fingerprint(trainer))):
+        raise TrainingError(
+            f"No weight changed in {steps} steps, so nothing was saved. A group whose rewards are all equal teaches "
+            "nothing; metrics.jsonl has frac_reward_zero_std, the fraction of such groups. If it is 1 throughout, the "
+            "task is too hard or too easy for this model, or the reward always says the same (docs/metrics.md)."
+        )
+
+
+def _validation(recipe: Recipe, task: Task, rewards: list[Reward], metric: Reward, scorer: Scorer) -> Validation | None:
+    if recipe.settings.get("eval_strategy", "no") == "no":
+        return None
+    spec = recipe.evaluation or EvaluationSpec()
+    return Validation(
+        task.validation,
+        rewards,
+        metric,
+        scorer,
+        spec.batch_size,
+        spec.max_new_tokens or recipe.settings.get("max_completion_length", 512),
+        task.stop_strings,
+    )
 
 
 def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[str, ...]) -> GRPOConfig:
@@ -108,6 +180,15 @@ def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[s
     checkpointing is reentrant, and vLLM's stop strings.
     """
     settings = recipe.settings_for("training")
+    if settings.get("scale_rewards") == "adaptive":
+        settings["scale_rewards"] = "group"  # what TRL computes first; RecipeTrainer then puts its own in the place
+    # Checkpoints are rotated once the new one is complete (rlvr/saving.py), MLflow is ours (rlvr/tracking.py), as is
+    # validation, which makes one completion a row.
+    settings["save_total_limit"] = None
+    trackers = settings.get("report_to") or "none"
+    others = [name for name in ([trackers] if isinstance(trackers, str) else trackers) if name != "mlflow"]
+    settings["report_to"] = others or "none"
+    settings["num_generations_eval"] = 1
     settings["reward_weights"] = [reward.weight for reward in rewards]
     settings["model_init_kwargs"] = {
         **(settings.get("model_init_kwargs") or {}),
@@ -157,15 +238,18 @@ def keep_adapter_in_float32(model: torch.nn.Module) -> None:
             parameter.data = parameter.data.float()
 
 
-def save(trainer: RecipeTrainer, recipe: Recipe) -> Path:
-    """Saves what was trained: `adapter/` for a PEFT run, `model/` for full fine-tuning; returns the folder.
+def saved_folder(recipe: Recipe) -> Path:
+    """Where what was trained is saved: `adapter/` for a PEFT run, `model/` for full fine-tuning."""
+    return recipe.output_dir / ("adapter" if recipe.settings.get("use_peft") else "model")
+
+
+def save(trainer: RecipeTrainer, folder: Path) -> None:
+    """Saves what was trained.
 
     Collective: every rank must call it, since under ZeRO-3 each holds a part of the weights.
     """
-    folder = recipe.output_dir / ("adapter" if recipe.settings.get("use_peft") else "model")
     trainer.save_model(str(folder))
     trainer.accelerator.wait_for_everyone()
-    return folder
 
 
 def free_memory() -> None:

@@ -53,8 +53,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def evaluate(recipe: Recipe, adapter: Path | None, *, with_base: bool, folder: Path) -> None:
     """Evaluates the base and/or the adapter, prints the table and writes `folder`/evaluation.json."""
-    from rlvr import evaluation, launch, model
+    from rlvr import evaluation, launch, model, preflight
     from rlvr.plugins import load_rewards, load_task
+    from rlvr.scorer import Scorer
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,12 +70,20 @@ def evaluate(recipe: Recipe, adapter: Path | None, *, with_base: bool, folder: P
         raise InputError(f"The task {recipe.task.name} has no rows in its split {recipe.evaluation.split}.")
     tokenizer = model.load_tokenizer(recipe, chat=task.is_chat)
     state = launch.join(recipe)
+    scorer = Scorer(
+        evaluation.scored_by(rewards, metric),
+        deadline_s=recipe.settings["reward_deadline_s"],
+        budget_s=preflight.reward_budget(recipe),
+        rank=state.process_index,
+    )
+    scorer.start()
     results = {}
     for name, folder_of in (("base", None), ("trained", adapter)):
         if (name == "base" and with_base) or (name == "trained" and adapter is not None):
             loaded = model.load_model(recipe, tokenizer, adapter=folder_of)
-            results[name] = evaluation.evaluate_split(loaded, tokenizer, task, recipe, rewards, metric, name)
+            results[name] = evaluation.evaluate_split(loaded, tokenizer, task, recipe, rewards, metric, scorer, name)
             del loaded
+    scorer.close()
     if state.is_main_process:
         content = evaluation.write_evaluation(folder, evaluation.about(recipe, metric), results)
         console.say(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.plugins import load_reward, load_rewards, load_task
+from rlvr.plugins import load_reward, load_rewards, load_task, shares
 from rlvr.recipe import RewardSpec, TaskSpec
 
 
@@ -118,6 +118,26 @@ def test_two_rewards_may_not_go_under_one_name(tmp_path: Path) -> None:
     path = reward_file(tmp_path, LENGTH)
     with pytest.raises(InputError, match="both be reported as length_reward"):
         load_rewards([RewardSpec(str(path)), RewardSpec(f"{path}:length_reward")])
+
+
+def test_a_reward_knows_what_another_process_can_make_it_of(tmp_path: Path) -> None:
+    spec = RewardSpec(str(reward_file(tmp_path, LENGTH)), weight=0.5, options={"limit": 3}, where="trainer")
+    reward = load_reward(spec)
+    assert (reward.spec, reward.where, reward.weight) == (spec, "trainer", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "shared", "why"),
+    [
+        ("code_execution", "judgements", "it runs programs"),
+        ("code_tiered", "judgements", "so does this"),
+        ("code_quality", "judgements", "and this"),
+        ("code_format", None, "it runs none"),
+        ("trl.rewards.think_format_reward", None, "nor do those of others"),
+    ],
+)
+def test_rewards_that_judge_programs_share_what_they_judged(name: str, shared: str | None, why: str) -> None:
+    assert shares(load_reward(RewardSpec(name)).function) == shared, why
 
 
 def test_a_task_gets_its_options_and_must_return_a_task(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import InputError
-from rlvr.recipe import load_recipe, parse_overrides, write_recipe
+from rlvr.overrides import parse_overrides
+from rlvr.recipe import load_recipe, write_recipe
 
 GOOD = """\
 model_name_or_path: some/model

@@ -26,6 +26,8 @@ def reward(function: Any, **kwargs: Any) -> Reward:
         ([math.nan, 1.0], "returned nan for row 0", "None says that a row can't be scored; NaN is a bug"),
         ([math.inf, 1.0], "returned inf for row 0", "an infinite reward gives infinite advantages"),
         ({"a": 1}, "returned dict", "a mapping"),
+        (b"ab", "returned bytes", "bytes are numbers to Python, and no rewards"),
+        ([10**400, 1.0], "for row 0", "a number that is too large for a float"),
     ],
 )
 def test_what_is_no_list_of_rewards_is_refused_by_name(returned: Any, said: str, why: str) -> None:
@@ -40,6 +42,15 @@ def test_an_exception_names_the_reward_and_the_row() -> None:
 
     with pytest.raises(RewardError, match=r"r raised ZeroDivisionError: .* at row 1 of the batch \(completion: ''\)"):
         reward(fussy)(["p"] * 3, ["a", "", "b"], column=["x", "y", "z"])
+
+
+def test_an_exception_is_placed_in_the_file_of_a_callable_object_too() -> None:
+    class Fussy:
+        def __call__(self, completions: list[str], **kwargs: Any) -> list[float]:
+            raise ValueError("no good")
+
+    with pytest.raises(RewardError, match=r"test_rewarding.py line \d+"):
+        reward(Fussy())(["p"], ["a"])
 
 
 def test_booleans_none_and_tensors_are_rewards() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +38,7 @@ def test_a_run_that_is_resumed_stays_where_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run_directory.prepare(recipe(folder), ALONE)
     (folder / "metrics.jsonl").write_text("precious\n")
-    run_directory.prepare(recipe(folder, resume_from_checkpoint=str(folder / "checkpoint-2")), ALONE)
+    run_directory.prepare(recipe(folder), ALONE, fresh=False)
     assert (folder / "metrics.jsonl").read_text() == "precious\n"
 
 
@@ -53,11 +52,3 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="can't be written"):
         run_directory.prepare(recipe(tmp_path / "file" / "run"), ALONE)
-
-
-def test_mlflow_gets_a_store_beside_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {**os.environ})
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    run_directory.prepare(recipe(tmp_path / "runs" / "x", report_to="mlflow"), ALONE)
-    assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}"
-    assert (tmp_path / "runs" / "mlflow.db").is_file()

@@ -13,7 +13,8 @@ def test_fields_are_exactly_those_of_the_imported_dataclasses() -> None:
     from trl import GRPOConfig, ModelConfig
 
     imported = {field.name for kind in (GRPOConfig, ModelConfig) for field in dataclasses.fields(kind) if field.init}
-    assert set(schema.fields()) == imported
+    assert set(schema.fields()) == imported | set(schema.OWN)
+    assert not imported & set(schema.OWN)
 
 
 def test_each_field_is_filed_under_the_class_that_takes_it() -> None:
@@ -24,7 +25,15 @@ def test_each_field_is_filed_under_the_class_that_takes_it() -> None:
 
 
 def test_a_refused_key_is_gone_from_trl_unless_we_refuse_it_for_a_reason_of_ours() -> None:
-    still_there = {"gradient_checkpointing", "gradient_checkpointing_kwargs", "reward_weights", "hub_token"}
+    still_there = {
+        "gradient_checkpointing",
+        "gradient_checkpointing_kwargs",
+        "reward_weights",
+        "hub_token",
+        "resume_from_checkpoint",
+        "enable_jit_checkpoint",
+        "num_generations_eval",
+    }
     assert set(schema.RENAMED) & set(schema.fields()) == still_there
 
 

@@ -1,4 +1,4 @@
-"""What `rlvr.training.RecipeTrainer` relies on in TRL beyond its public interface still is as it was.
+"""What `rlvr.trainer` and `rlvr.saving` rely on beyond the public interface of TRL and transformers is as it was.
 
 If one of these fails after an upgrade, read the change in TRL before touching the test.
 """
@@ -6,8 +6,10 @@ If one of these fails after an upgrade, read the change in TRL before touching t
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
+from transformers import Trainer
 from trl import GRPOTrainer
 
 
@@ -15,7 +17,12 @@ from trl import GRPOTrainer
     ("method", "parameters", "why"),
     [
         ("_calculate_rewards", ["self", "inputs", "prompts", "completions", "completion_ids_list"], "masks and gates"),
-        ("_generate", ["self", "prompts"], "completions/clipped_ratio with stop strings"),
+        ("_generate", ["self", "prompts"], "completions/clipped_ratio with stop strings; lengths; time"),
+        ("_generate_and_score_completions", ["self", "inputs"], "adaptive advantages, masked tokens, dynamic sampling"),
+        ("_compute_loss", ["self", "model", "inputs"], "policy_kl"),
+        ("training_step", ["self", "model", "inputs", "num_items_in_batch"], "time/update"),
+        ("_save_checkpoint", ["self", "model", "trial"], "checkpoints that are complete or absent"),
+        ("log", ["self", "logs", "start_time"], "a table of completions that can't be written"),
         (
             "_generate_single_turn",
             ["self", "prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"],
@@ -25,6 +32,32 @@ from trl import GRPOTrainer
 )
 def test_overridden_methods_keep_their_parameters(method: str, parameters: list[str], why: str) -> None:
     assert list(inspect.signature(getattr(GRPOTrainer, method)).parameters) == parameters, why
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("_step", GRPOTrainer.training_step),
+        ("_buffered_inputs", GRPOTrainer._prepare_inputs),
+        ("_current_train_step_time", GRPOTrainer.training_step),
+        ("_metrics", GRPOTrainer.log),
+        ("_logs", GRPOTrainer.log),
+        ("_tr_loss", Trainer._maybe_log_save_evaluate),
+        ("_globalstep_last_logged", Trainer._maybe_log_save_evaluate),
+    ],
+)
+def test_what_a_checkpoint_keeps_between_two_steps_still_has_its_name(name: str, where: Any) -> None:
+    assert name.removeprefix("_") in inspect.getsource(inspect.unwrap(where))
+
+
+def test_log_probabilities_are_the_first_thing_returned() -> None:
+    source = inspect.getsource(GRPOTrainer._get_per_token_logps_and_entropies)
+    assert "return logps, entropies, aux_loss" in source
+
+
+def test_trl_itself_still_forgets_what_is_between_two_generations() -> None:
+    """When it saves it, `rlvr.saving.SavingTrainer` has less to do."""
+    assert "_buffered_inputs" not in inspect.getsource(GRPOTrainer._save_checkpoint)
 
 
 def test_trl_itself_still_passes_no_tokenizer_to_generate() -> None:

@@ -147,6 +147,83 @@ def test_threads_share_the_workers(pool: WorkerPool) -> None:
     assert results == {number: [[number, item] for item in range(20)] for number in range(8)}
 
 
+def test_one_worker_at_a_time_is_always_the_same(pool: WorkerPool) -> None:
+    pool.map([["echo", 1]] * 4, deadline_s=5.0)
+    (first,) = pool.map([["pid"]], deadline_s=5.0)
+    found = [outcome.value for outcome in pool.map([["pid"]] * 6, deadline_s=5.0, at_most=1)]
+    assert found == [first.value] * 6
+
+
+def test_a_worker_that_is_still_busy_when_the_budget_ends_is_ended(pool: WorkerPool) -> None:
+    (pid,) = pool.map([["pid"]], deadline_s=5.0)
+    assert statuses(pool, [["spin"]], 60.0, budget_s=0.1) == ["unserved"]
+    until = time.monotonic() + 10
+    while _runs(pid.value) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not _runs(pid.value)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_everybody_leave_the_workers_cold(pool: WorkerPool, number: int) -> None:
+    (pid,) = pool.map([["pid"]], deadline_s=5.0)
+    assert pool._nursery is not None
+    for process in (pid.value, pool._nursery.process.pid):
+        os.kill(process, number)
+    assert [outcome.value for outcome in pool.map([["pid"]], deadline_s=5.0)] == [pid.value]
+
+
+def test_how_a_worker_died_is_told(pool: WorkerPool) -> None:
+    (outcome,) = pool.map([["die"]], deadline_s=5.0)
+    assert outcome.why == "two workers died over it (exit status 3)"
+
+
+def test_a_pool_that_is_launched_is_not_waited_for_and_may_be_closed_at_once(puppet: str) -> None:
+    pool = WorkerPool(puppet)
+    pool.launch()
+    assert pool._nursery is not None
+    pid = pool._nursery.process.pid
+    pool.close()
+    assert not _runs(pid)
+    assert statuses(pool, [["echo", 1]]) == ["done"]
+    pool.close()
+
+
+def test_closing_ends_a_call_in_another_thread(puppet: str) -> None:
+    pool = WorkerPool(puppet)
+    pool.start()
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.extend(statuses(pool, [["spin"]] * 2, 60.0)))
+    thread.start()
+    time.sleep(0.2)
+    pool.close()
+    thread.join(timeout=10)
+    assert found == ["unserved"] * 2
+
+
+def test_bytes_are_handed_over_as_they_are_and_the_function_may_be_made_in_the_nursery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "maker_for_workers.py").write_text(
+        "def make(word):\n    return lambda item: [len(item), item[:2].hex(), word.decode()]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    pool = WorkerPool("maker_for_workers:make", made_with=b"made", memory_mb=None)
+    outcomes = pool.map([b"\x00\xff" * 500_000, b""], deadline_s=20.0)
+    pool.close()
+    assert [outcome.value for outcome in outcomes] == [[1_000_000, "00ff", "made"], [0, "", "made"]]
+
+
+def test_workers_like_their_caller_have_its_environment_its_folder_and_its_standard_error(
+    puppet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    pool = WorkerPool(puppet, like_caller=True, folder=str(tmp_path))
+    environment, quiet = pool.map([["environment"], ["noise"]], deadline_s=20.0)
+    pool.close()
+    assert environment.value["HF_TOKEN"] == "hf_secret" and environment.value["CUDA_VISIBLE_DEVICES"] == ""
+    assert quiet.value == "quiet" and "noise" in capfd.readouterr().err
+
+
 def _in_child(pool: WorkerPool, queue: Any) -> None:
     queue.put([outcome.value for outcome in pool.map([["echo", 1], ["pid"]], deadline_s=20.0)])
 

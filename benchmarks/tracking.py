@@ -1,0 +1,197 @@
+#!/usr/bin/env python
+"""What a step's tracking costs the training process: ours, and transformers' MLflowCallback with TRL's own calls.
+
+    python benchmarks/tracking.py            # about five minutes on two cores
+
+A step here is one log event of 40 metrics and, for TRL, the six profiling calls that it makes a step without gradient
+accumulation (3 x accumulation steps + 3). Stores: SQLite on this machine's disk, and a server on this machine that
+takes 200 ms for every answer. The time is what the training thread spends, the end of the run not included; the end is
+given beside it.
+
+The second table is about the start: a loop of pure Python while a fresh SQLite store is opened, in the same thread, in
+another thread, and in another process as ours is. Every figure comes from a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+if str(PROJECT) not in sys.path:
+    sys.path.insert(0, str(PROJECT))
+
+METRICS = 40
+STEPS = 20
+LATENCY_S = 0.2
+LOOP_UNITS = 600
+UNIT = 200_000  # additions
+
+
+def arguments(folder: Path) -> tuple[Any, Any]:
+    """As much of the trainer's arguments and state as callbacks look at."""
+    config = SimpleNamespace(run_name="benchmark", output_dir=str(folder), to_dict=lambda: {"learning_rate": 1e-6})
+    return config, SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=STEPS)
+
+
+def ours(folder: Path, uri: str) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None], Any]:
+    from rlvr.callbacks import MetricsFile
+    from rlvr.tracking import MLflowTracker
+
+    config, state = arguments(folder)
+    tracker = MLflowTracker(run_name="b", params={}, tags={}, folder=folder, tracking_uri=uri, experiment="b")
+    writer = MetricsFile(folder / "metrics.jsonl")
+
+    def step(logs: dict[str, Any]) -> None:
+        writer.on_log(config, state, None, logs=logs)
+        tracker.on_log(config, state, None, logs=logs)
+
+    writer.on_train_begin(config, state, None)
+    tracker.on_train_begin(config, state, None)
+    return step, lambda: tracker.close("FINISHED", timeout_s=120), state
+
+
+def theirs(folder: Path, uri: str) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None], Any]:
+    os.environ.update(MLFLOW_TRACKING_URI=uri, MLFLOW_EXPERIMENT_NAME="b")
+    from transformers.integrations import MLflowCallback
+    from trl.extras.profiling import ProfilingContext
+
+    config, state = arguments(folder)
+    callback = MLflowCallback()
+    callback.on_train_begin(config, state, None)
+
+    def step(logs: dict[str, Any]) -> None:
+        for number in range(6):
+            with ProfilingContext(f"GRPOTrainer.part{number}", ["mlflow"], step=state.global_step):
+                pass
+        callback.on_log(config, state, None, logs)
+
+    def end() -> None:
+        callback.on_train_end(config, state, None)
+
+    return step, end, state
+
+
+def one_tracker(name: str, uri: str) -> dict[str, float]:
+    """In a process of its own: seconds to begin, for a step (median and worst), and to end."""
+    with tempfile.TemporaryDirectory() as folder:
+        if name == "theirs, asynchronous":
+            os.environ["MLFLOW_ENABLE_ASYNC_LOGGING"] = "true"
+        for module in ("rlvr.callbacks", "rlvr.tracking", "trl.extras.profiling"):
+            importlib.import_module(module)  # as a training process has done anyway
+        start = time.perf_counter()
+        step, end, state = (ours if name == "ours" else theirs)(Path(folder), uri)
+        begin = time.perf_counter() - start
+        times = []
+        for number in range(STEPS):
+            state.global_step = number + 1
+            logs = {f"rewards/part{metric}/mean": number + metric / 100 for metric in range(METRICS)}
+            start = time.perf_counter()
+            step(logs)
+            times.append(time.perf_counter() - start)
+            time.sleep(0.05)  # the rest of the step
+        start = time.perf_counter()
+        end()
+        times.sort()
+        return {
+            "begin": begin,
+            "step": times[len(times) // 2],
+            "worst": times[-1],
+            "end": time.perf_counter() - start,
+        }
+
+
+def one_loop(name: str) -> dict[str, float]:
+    """In a process of its own: seconds of a loop of pure Python, and its longest unit, while a store is opened."""
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{folder}/mlflow.db"
+
+        def open_store() -> None:
+            from mlflow import MlflowClient
+
+            MlflowClient(uri).get_experiment_by_name("x")
+
+        if name == "process":
+            from rlvr.tracking import MLflowTracker
+
+            tracker = MLflowTracker(
+                run_name="b", params={}, tags={}, folder=Path(folder), tracking_uri=uri, experiment="b"
+            )
+        begin = time.perf_counter()
+        if name == "same thread":
+            open_store()
+        elif name == "thread":
+            threading.Thread(target=open_store, daemon=True).start()
+        elif name == "process":
+            tracker.start()
+        units = []
+        first = time.perf_counter() - begin
+        for _ in range(LOOP_UNITS):
+            start = time.perf_counter()
+            total = 0
+            for number in range(UNIT):
+                total += number
+            units.append(time.perf_counter() - start)
+        seconds = time.perf_counter() - begin
+        if name == "process":
+            tracker.close("FINISHED", timeout_s=60)
+        return {"seconds": seconds, "longest": max([first, *units])}
+
+
+def in_its_own_process(*words: str) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", *words],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "ERROR"},
+        check=True,
+    )
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        kind, *words = options.one
+        print(json.dumps(one_loop(*words) if kind == "loop" else one_tracker(*words)))
+        return
+
+    from rlvr import console
+    from tests.rlvr.tracking_server import Server
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        in_its_own_process("tracker", "ours", f"sqlite:///{folder}/mlflow.db")  # makes the store, and warms the disk
+        server = Server(Path(folder))
+        server.delay_s = LATENCY_S
+        for store, uri in (("SQLite", f"sqlite:///{folder}/mlflow.db"), ("200 ms server", server.uri)):
+            for name in ("ours", "theirs", "theirs, asynchronous"):
+                found = in_its_own_process("tracker", name, uri)
+                cells = [f"{1000 * found[key]:,.2f} ms" for key in ("step", "worst")]
+                rows.append([f"{store}, {name}", *cells, f"{found['begin']:.2f} s", f"{found['end']:.2f} s"])
+        server.stop()
+    print(console.table(["", "a step (median)", "worst step", "to begin", "to end"], rows))
+    print()
+    rows = []
+    for name in ("nothing", "process", "thread", "same thread"):
+        tries = [in_its_own_process("loop", name) for _ in range(3)]
+        best = min(tries, key=lambda found: found["seconds"])
+        rows.append([f"opened in: {name}", f"{best['seconds']:.2f} s", f"{1000 * best['longest']:.0f} ms"])
+    print(console.table(["", "the loop", "longest wait"], rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Advantages: how much better a completion did than the others of its group.
+
+GRPO (arXiv:2402.03300, section 4.1.2) subtracts the mean reward of a group of completions of one prompt and divides by
+the group's standard deviation. The division gives every prompt the same say, and that is also its fault: a group whose
+rewards differ only by the noise of a shaped reward, say 1, 1.001, 1, 1, gets advantages as large as those of a group
+that is half right. `adaptive` divides only where there is a spread worth the name.
+
+Everything here is arithmetic on tensors; nothing knows of a trainer.
+"""
+
+from __future__ import annotations
+
+import torch
+
+EPSILON = 1e-4  # TRL's: added to the standard deviation that is divided by
+
+
+def adaptive(rewards: torch.Tensor, group: int, threshold: float) -> torch.Tensor:
+    """GRPO's advantages, divided by a group's standard deviation only where that is above a threshold.
+
+        advantage = (reward - mean) / (std + 1e-4)   where std > threshold
+        advantage =  reward - mean                   elsewhere
+
+    Mean and standard deviation (Bessel's, over one less than the number of rewards) are the group's own. The first line
+    is GRPO's normalisation as TRL computes it for `scale_rewards: group`; the second is that of `scale_rewards: none`
+    (Dr. GRPO, arXiv:2503.20783). A choice between the two by the group's spread was described as adaptive group
+    normalisation in write-ups of training runs with OpenRLHF.
+
+    Rewards that are 0 or 1 in groups of 8 never see the second line: their smallest standard deviation but 0 is 0.354.
+
+    Args:
+        rewards: (N,) one reward a completion, whole groups one after another; NaN where a row is masked: it counts
+            neither in the mean nor in the standard deviation.
+        group: completions a group.
+        threshold: at or below this standard deviation rewards are only centred.
+
+    Returns:
+        (N,) advantages; 0 for masked rows, and in groups of which one row or none is left.
+    """
+    groups = rewards.reshape(-1, group)
+    centred = groups - torch.nanmean(groups, dim=1, keepdim=True)
+    spread = _spread(centred)
+    scaled = torch.where(spread > threshold, centred / (spread + EPSILON), centred)
+    return torch.nan_to_num(scaled, nan=0.0).reshape(-1)
+
+
+def statistics(advantages: torch.Tensor, rewards: torch.Tensor) -> dict[str, float]:
+    """What is worth watching of a batch's advantages, by the name of its metric.
+
+    Args:
+        advantages: (N,) of all ranks.
+        rewards: (N,) their rewards; rows whose reward is NaN are masked, and left out here.
+
+    Returns:
+        The mean, standard deviation, extremes and mean absolute value; nothing if every row is masked. A mean absolute
+        value near 0 says that the batch teaches nothing, whatever its rewards are.
+    """
+    counted = advantages[~torch.isnan(rewards)].float()
+    if counted.numel() == 0:
+        return {}
+    return {
+        "advantages/mean": counted.mean().item(),
+        "advantages/std": counted.std().item() if counted.numel() > 1 else 0.0,
+        "advantages/min": counted.min().item(),
+        "advantages/max": counted.max().item(),
+        "advantages/abs_mean": counted.abs().mean().item(),
+    }
+
+
+def _spread(centred: torch.Tensor) -> torch.Tensor:
+    """(groups, 1): Bessel's standard deviation of centred rewards, NaN left out; 0 where fewer than two are left."""
+    counts = (~torch.isnan(centred)).sum(dim=1, keepdim=True)
+    squares = torch.nansum(centred**2, dim=1, keepdim=True)
+    return torch.sqrt(squares / (counts - 1).clamp(min=1))

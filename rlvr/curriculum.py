@@ -1,0 +1,117 @@
+"""A curriculum: the training rows in the order of their `difficulty`, easy ones first.
+
+GRPO learns from groups that are neither all right nor all wrong. A model that starts with problems which it solves
+sometimes has such groups from the first step on; the hard ones come when it can solve some of them. The order is that
+of the whole run, so the number of prompts that the run will sample must be known.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr.errors import InputError
+
+CHOICES = ("none", "easy_first")
+
+# Words that data sets use, from easy to hard; those on one line are equally hard. APPS: introductory, interview,
+# competition. TACO: EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD.
+_WORDS = (
+    ("trivial", "very_easy", "elementary", "beginner"),
+    ("easy", "introductory", "basic"),
+    ("medium", "intermediate", "interview", "moderate"),
+    ("medium_hard",),
+    ("hard", "advanced", "difficult", "competition", "challenging"),
+    ("very_hard", "expert", "olympiad"),
+)
+_RANK = {word: float(rank) for rank, words in enumerate(_WORDS) for word in words}
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+
+def easy_first(difficulty: Sequence[Any], total: int, seed: int) -> list[int]:
+    """The rows of a whole run, from easy to hard.
+
+    Args:
+        difficulty: one a row: a number, text with one number in it ("1200", "Level 3"), or a word that data sets use
+            (easy, medium, hard, introductory, …); all of a kind.
+        total: prompts that the run samples. More than there are rows: whole passes over the rows, and the rest evenly.
+            Fewer: rows spread evenly over the order, so that a short run ends with hard ones as well.
+        seed: of the order among equally difficult rows.
+
+    Returns:
+        `total` row numbers. A row that comes up several times does so once in every pass, and passes are put into one
+        order: all easy rows of all passes come before any hard one.
+
+    Raises:
+        InputError: names the first row whose difficulty is missing, can't be put into an order, or is of another kind
+            than the others'.
+    """
+    if total < 1:
+        raise InputError(f"curriculum: a run of {total} prompts has no order. Set max_steps or num_train_epochs.")
+    if not difficulty:
+        raise InputError("curriculum: the training split has no rows.")
+    levels = _levels(difficulty)
+    passes, rest = divmod(total, len(levels))
+    order: list[int] = []
+    for number in range(passes):
+        order += _shuffled(len(levels), f"{seed}/{number}")
+    last = sorted(_shuffled(len(levels), f"{seed}/{passes}"), key=levels.__getitem__)
+    # Every len/rest-th row of the sorted pass, from the middle of its share: as many of each difficulty as is fair.
+    order += [last[(2 * place + 1) * len(last) // (2 * rest)] for place in range(rest)]
+    return sorted(order, key=levels.__getitem__)  # stable: among equals the shuffled order stays
+
+
+def columns_fault(columns: Sequence[str]) -> str | None:
+    """Why a table with these columns has no curriculum, if it hasn't; without a full stop."""
+    if "difficulty" in columns:
+        return None
+    return (
+        f"curriculum: easy_first needs a column difficulty in the training rows, which have {', '.join(columns)}. With "
+        "task: jsonl, columns: {difficulty: THEIR NAME} takes another column for it; "
+        "scripts/filter_by_pass_rate.py measures one"
+    )
+
+
+def _shuffled(rows: int, seed: str) -> list[int]:
+    order = list(range(rows))
+    random.Random(f"curriculum/{seed}").shuffle(order)
+    return order
+
+
+def _levels(difficulty: Sequence[Any]) -> list[float]:
+    """A number a row."""
+    read = [_level(value, row) for row, value in enumerate(difficulty)]
+    first_kind = read[0][0]
+    for row, (kind, _) in enumerate(read):
+        if kind != first_kind:
+            raise InputError(
+                f"curriculum: the difficulty of training row {row} is {difficulty[row]!r} ({kind}), but that of row 0 "
+                f"is {difficulty[0]!r} ({first_kind}): the two can't be put into an order. Write them all as numbers."
+            )
+    return [level for _, level in read]
+
+
+def _level(value: Any, row: int) -> tuple[str, float]:
+    """What a difficulty is written with, and the number that it stands for."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if math.isfinite(value):
+            return "a number", float(value)
+    elif isinstance(value, str):
+        word = re.sub(r"[\s-]+", "_", value.strip().lower())
+        if word in _RANK:
+            return "a word", _RANK[word]
+        numbers = _NUMBER.findall(value)
+        if len(numbers) == 1 and math.isfinite(float(numbers[0])):
+            # "Level 3" beside "Chapter 1" has no order; "3" beside 3 has.
+            around = " ".join(value.replace(numbers[0], " ").lower().split())
+            return f"a number after {around!r}" if around else "a number", float(numbers[0])
+    missing = value is None or (isinstance(value, str) and not value.strip())
+    said = "is empty" if missing else f"is {value!r}"
+    raise InputError(
+        f"curriculum: the difficulty of training row {row} {said}. It should be a number, text with one number in it "
+        f"(Level 3), or one of {', '.join(word for words in _WORDS for word in words)}. Fill it in, or set "
+        "curriculum: none."
+    )

@@ -1,0 +1,120 @@
+"""How a run is doing, in words: what its metrics show that a person should act on, and what to do about it.
+
+    health_line(read_metrics(path), settings=recipe.as_dict())
+    "alarm: 100 % of the completions are cut off: raise max_completion_length (8), or …; see docs/metrics.md#…"
+
+Pure functions of the lines of metrics.jsonl; docs/metrics.md explains every metric and says where its thresholds are
+from. A loss near 0 is no sign of anything: in GRPO the advantages of a group sum to 0, whether the model learns or not.
+
+Silence is the aim. A finding needs several lines, a level is left later than it is entered, a change must be more than
+chance, and a metric that is absent means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from rlvr.health import broken, policy, reward
+from rlvr.health.finding import LEVELS, Finding, anchor
+from rlvr.health.run import Run
+from rlvr.health.trends import track
+from rlvr.verdict import mapping, number
+
+__all__ = ["CHECKS", "WINDOW", "Finding", "anchor", "findings", "health_line", "summary"]
+
+WINDOW = 20  # lines that a trend is judged on; a level takes half of them
+MEASURED = ("eval_accuracy", "eval_reward")
+MOMENTS = 30  # of a run that its summary looks back at
+HISTORY = 500  # lines that are looked at, beside the first ones and the validation's: a log step must stay cheap
+
+# A cause stands before what follows from it, so that among equals it is told first.
+CHECKS = (
+    broken.not_finite,
+    broken.unscored,
+    broken.cut_off,
+    broken.learning_rate_zero,
+    broken.gradient_zero,
+    reward.no_spread,
+    reward.reward_falls,
+    reward.validation_falls,
+    reward.trade_off,
+    policy.gradient_grows,
+    policy.too_far_from_policy,
+    policy.sampling_ratio,
+    policy.entropy,
+    policy.length,
+    policy.duplicates,
+    policy.groups_unfilled,
+    reward.unearned,
+    reward.reward_flat,
+    broken.steps_slow_down,
+    broken.rewards_take_long,
+)
+
+
+def findings(
+    lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None, window: int = WINDOW
+) -> list[Finding]:
+    """What the lines show, the most serious first; among equals the cause before what follows from it.
+
+    Args:
+        lines: of metrics.jsonl, oldest first. Lines without a metric, and values that are null or NaN, are fine.
+        settings: the recipe, as `Recipe.as_dict()` or recipe.yaml has it; without it a few findings say less.
+        window: how many lines a trend is judged on.
+    """
+    run = Run(_within_history(lines, 2 * window), mapping(settings), window)
+    found = [finding for check in CHECKS for finding in check(run)]
+    return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+
+
+def health_line(
+    lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None, window: int = WINDOW
+) -> str:
+    """One line for a log: "healthy", or the most serious finding and how many others there are."""
+    found = findings(lines, settings=settings, window=window)
+    if not found:
+        return "healthy"
+    worst = found[0]
+    told = f"{worst.text}: {worst.advice}; see {worst.page}"
+    if worst.level == "note":
+        return f"healthy; {told}"
+    more = sum(finding.level != "note" for finding in found[1:])
+    return f"{worst.level}: {told}{f' (and {more} more)' if more else ''}"
+
+
+def summary(
+    lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None, window: int = WINDOW
+) -> list[str]:
+    """What to say at the end of a run, a line each: the reward, what is found now, and what was found but is over."""
+    rewards = track(lines, "reward")
+    said = ["no step has logged a reward"]
+    if rewards:
+        tenth = max(1, len(rewards) // 10)
+        start, end = (number(fmean(part)) for part in (rewards.first(tenth), rewards.last(tenth)))
+        said = [f"reward {start} → {end} in {rewards.steps[-1]:,} steps"]
+
+    now = findings(lines, settings=settings, window=window)
+    for finding in now:
+        since = f"{finding.level} since step {finding.since_step:,}"
+        said.append(f"{since}: {finding.text}: {finding.advice}; see {finding.page}")
+    before: dict[str, tuple[int, Finding]] = {}
+    for count in sorted({len(lines) * part // MOMENTS for part in range(1, MOMENTS)} - {0}):
+        for finding in findings(lines[:count], settings=settings, window=window):
+            if finding.level != "note":
+                before[finding.metric] = (lines[count - 1].get("step", 0), finding)
+    for metric, (step, finding) in before.items():
+        if metric not in {found.metric for found in now}:
+            said.append(f"over by now, but at step {step:,}: {finding.text}; see {finding.page}")
+    if rewards and len(said) == 1:
+        said.append("healthy from beginning to end")
+    return said
+
+
+def _within_history(lines: Sequence[Mapping[str, Any]], first: int) -> Sequence[Mapping[str, Any]]:
+    start = len(lines) - HISTORY
+    if start <= first:
+        return lines
+    validation = (line for line in lines[first:start] if any(line.get(key) is not None for key in MEASURED))
+    return [*lines[:first], *validation, *lines[start:]]

@@ -1,0 +1,207 @@
+"""One call of a reward function, and what came of it as plain data: the same in a worker and in the training process.
+
+A worker is made ready by `prepare`, which runs in its nursery, and answers what `item` has packed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import hashlib
+import importlib
+import inspect
+import pickle
+import random
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rlvr.errors import InputError
+from rlvr.rewarding import Reward, as_list, as_number, file_of, own_traceback
+
+Note = tuple[str, str, Any]  # ("extra", column, list) or ("metric", name, number)
+LONGEST_TRACE = 4000  # characters
+_DRAWING = ("numpy", "torch")  # packages with random numbers of their own
+_INTO_EVERYTHING = frozenset({"locals", "vars", "eval", "exec", "sys", "inspect"})
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a call came to.
+
+    Attributes:
+        values: one a row: a number, None for a row that the function can't score, or text that shows what it returned
+            instead of a number.
+        kind: "" or what went wrong with the call as a whole.
+        said: what that was, as in "The reward x raised ZeroDivisionError: division by zero".
+        trace: the traceback from the user's file on.
+        notes: what the function logged, in its order.
+    """
+
+    values: Sequence[float | str | None] = ()
+    kind: Literal["", "raised", "wrong length"] = ""
+    said: str = ""
+    trace: str = ""
+    notes: Sequence[Note] = field(default_factory=list)
+
+
+def call(reward: Reward, given: Mapping[str, Any], trainer_state: object) -> Reply:
+    """Calls a reward as GRPOTrainer would, with stand-ins for what belongs to the trainer.
+
+    Args:
+        given: the prompts, the completions and the columns.
+    """
+    notes: list[Note] = []
+    extras: dict[str, list[Any]] = {}
+
+    def log_extra(column: str, values: list[Any]) -> None:
+        if column not in extras:
+            extras[column] = []
+            notes.append(("extra", str(column), extras[column]))
+        extras[column] += [_plain(value) for value in values]  # GRPOTrainer strings them together, too
+
+    def log_metric(name: str, value: float) -> None:
+        notes.append(("metric", str(name), float(value)))
+
+    arguments = {
+        **given,
+        "trainer_state": trainer_state,
+        "log_extra": log_extra,
+        "log_metric": log_metric,
+    }
+    prompts, completions = arguments.pop("prompts"), arguments.pop("completions")
+    try:
+        returned = reward.call(prompts, completions, arguments)
+        listed = as_list(returned)
+    except (Exception, SystemExit) as error:
+        trace = own_traceback(error, file_of(reward.function), chain=True)
+        if isinstance(error, InputError) or not trace.startswith("Traceback"):
+            trace = ""  # it says all there is to know; or it never came to the user's code
+        if len(trace) > LONGEST_TRACE:
+            trace = f"{trace[: LONGEST_TRACE // 2]}\n…\n{trace[-LONGEST_TRACE // 2 :]}"
+        return Reply(kind="raised", said=f"raised {type(error).__name__}: {error}"[:1000], trace=trace)
+    if listed is None:
+        return Reply(kind="wrong length", said=f"returned {type(returned).__name__}, but should return a list")
+    if len(listed) != len(completions):
+        said = f"returned {len(listed)} values for {len(completions)} completions"
+        return Reply(kind="wrong length", said=said)
+    return Reply([_value(entry) for entry in listed], notes=notes)
+
+
+def _value(entry: Any) -> float | str | None:
+    try:
+        return as_number(entry)
+    except ValueError:
+        return repr(entry)[:200]
+
+
+def _plain(value: Any) -> Any:
+    """What can travel as JSON: numbers, text and None as they are, anything else as text."""
+    if hasattr(value, "item") and getattr(value, "size", 2) in (1, ()):  # a number of numpy
+        value = value.item()
+    if value is None or isinstance(value, bool | float | str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else hex(value)[:100]
+    return str(value)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# In a worker
+
+
+def prepare(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
+    """The function of a worker's items: loads the rewards (pickled specs) as the caller has loaded them.
+
+    Raises:
+        InputError: as `rlvr.plugins.load_reward`.
+    """
+    from rlvr.plugins import load_reward
+
+    loaded = [load_reward(spec) for spec in pickle.loads(rewards)]
+    _import_what_draws(loaded)
+
+    def serve(item: bytes) -> dict[str, Any]:
+        message = pickle.loads(item)
+        reward = loaded[message["place"]]
+        try:
+            given = {name: pickle.loads(part) for name, part in message["parts"].items()}
+        except Exception as error:
+            said = (
+                f"can't be given its columns in a worker, as they can't be unpickled ({type(error).__name__}: {error})"
+            )
+            return asdict(Reply(kind="raised", said=f"{said}. Give it `where: trainer` in the recipe"))
+        _seed(message["seed"])
+        try:
+            return asdict(call(reward, given, types.SimpleNamespace(**message["state"])))
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+
+    return serve
+
+
+def item(place: int, parts: Mapping[str, bytes], state: Mapping[str, Any], seed: tuple[Any, ...]) -> bytes:
+    """A call, as a worker is told.
+
+    Args:
+        place: of the reward among those that the worker has loaded.
+        parts: the arguments, each pickled by itself, so that those that several rewards see are pickled once.
+        seed: what the random numbers of the call depend on.
+    """
+    return pickle.dumps({"place": place, "parts": parts, "state": state, "seed": seed}, protocol=5)
+
+
+def _import_what_draws(rewards: Sequence[Reward]) -> None:
+    """Imports what a file may import when it is called only: what is not there yet can't be seeded."""
+    for file in {file_of(reward.function) for reward in rewards} - {None}:
+        with contextlib.suppress(OSError, ImportError):
+            source = Path(str(file)).read_bytes()
+            for package in (package for package in _DRAWING if package.encode() in source):
+                importlib.import_module(package)
+
+
+def _seed(parts: tuple[Any, ...]) -> None:
+    number = int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
+    random.seed(number)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(number)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(number)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a function can see
+
+
+def names_seen(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The keyword arguments that a function can see; None if it may see all.
+
+    A function that never touches its `**kwargs` can't see what is in them, so that need not travel: a million
+    token numbers, or tests by the megabyte for a reward that looks at the text alone.
+    """
+    if not isinstance(function, types.FunctionType):
+        function = type(function).__call__
+    if not isinstance(function, types.FunctionType):
+        return None
+    code = function.__code__
+    named = code.co_argcount + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        rest = code.co_varnames[named + bool(code.co_flags & inspect.CO_VARARGS)]
+        for instruction in dis.get_instructions(code):
+            touched = instruction.argval
+            if touched == rest or (isinstance(touched, tuple) and rest in touched):
+                return None
+    if _INTO_EVERYTHING.intersection(code.co_names):
+        return None
+    return frozenset(code.co_varnames[:named])
+
+
+def plain_state(state: object) -> dict[str, Any]:
+    """The attributes of a trainer's state (or a mapping) that are numbers and text: not its history of logs."""
+    found = state if isinstance(state, Mapping) else vars(state) if hasattr(state, "__dict__") else {}
+    return {name: value for name, value in found.items() if value is None or isinstance(value, int | float | str)}

@@ -1,0 +1,384 @@
+"""Rewards outside of the training process: in workers that can be killed, all at the same time.
+
+    with Scorer(rewards, deadline_s=30, budget_s=600) as scorer:
+        scored = scorer.score(prompts, completions, {"final_answer": golds}, step=7)
+    scored.values[row][reward], scored.faults
+
+Each reward has a worker of its own; those that share something in memory (`SHARES` in their files) have one together.
+In the caller's own process run the rewards that ask for it (`where: trainer`, or an attribute `in_trainer` of the
+function) and those that no other process could find again (lambdas). What hangs there can't be stopped.
+
+A function gets the whole batch in one call, as from GRPOTrainer. If it raises, dies, is late or returns no list of the
+right length, it is called for one row at a time, several workers at once, so that the rows at fault are known by name
+and the others keep their values. A function that is right for each row but not for the batch is at fault for the whole
+batch, unless it was only late or killed: which can be a machine's doing, and is told as a warning.
+
+A worker draws the same random numbers for the same seed, step, rank and reward, so that a run that is resumed is
+rewarded as it would have been. The caller's random numbers are left as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace, TracebackType
+from typing import Any
+
+from rlvr.faults import Case, Fault, Finding, reply_of, report
+from rlvr.plugins import shares
+from rlvr.reward_call import call, item, names_seen, plain_state
+from rlvr.rewarding import LogExtra, Reward
+from rlvr.workers import OUT_OF_TIME, Outcome, StartError, WorkerError, WorkerPool
+
+__all__ = ["Fault", "Scored", "Scorer", "report"]
+
+_log = logging.getLogger(__name__)
+START_S = 300.0  # for a worker's imports, which may be torch on a busy file system
+MOST_WORKERS = 4  # a group, where rows are scored one at a time
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the rewards say of a batch.
+
+    Attributes:
+        values: by row and reward, before gates and masks (`rlvr.rewarding.settle`); None where a reward could not say,
+            or was at fault.
+        faults: in the order of the rewards and rows.
+        seconds: by label, from the call until its values were there.
+    """
+
+    values: list[list[float | None]]
+    faults: list[Fault]
+    seconds: dict[str, float]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Group:
+    """Rewards that one pool of workers serves, by their places in the recipe."""
+
+    places: list[int]
+    pool: WorkerPool
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The arguments of a call, and each of them pickled, or why it can't be."""
+
+    given: Mapping[str, Any]
+    pickled: Mapping[str, bytes | Exception]
+    trainer_state: object
+    state: Mapping[str, Any]
+    rows: int
+    step: int
+
+    def row(self, number: int) -> dict[str, Any]:
+        return {
+            name: value[number : number + 1] if isinstance(value, list) and len(value) == self.rows else value
+            for name, value in self.given.items()
+        }
+
+
+class Scorer:
+    """Scores batches with all rewards of a recipe; see the head of this file.
+
+    Args:
+        rewards: as `rlvr.plugins.load_rewards` returns them.
+        deadline_s: seconds that one row may take.
+        budget_s: seconds that a batch may take; half of them for the call with the whole batch.
+        seed, rank: what random numbers in workers depend on, beside the step.
+    """
+
+    def __init__(
+        self,
+        rewards: Sequence[Reward],
+        *,
+        deadline_s: float = 30.0,
+        budget_s: float = 600.0,
+        seed: int = 0,
+        rank: int = 0,
+    ) -> None:
+        self.rewards = list(rewards)
+        self.deadline_s = deadline_s
+        self.budget_s = budget_s
+        self.seed = seed
+        self.rank = rank
+        self._seen = [names_seen(reward.function) for reward in self.rewards]
+        self._closed = False
+        self._here: list[int] = []
+        self._groups: list[_Group] = []
+        by_what: dict[str, list[int]] = {}
+        for place, reward in enumerate(self.rewards):
+            if _must_stay(reward):
+                self._here.append(place)
+            else:
+                by_what.setdefault(shares(reward.function) or f"only {place}", []).append(place)
+        cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
+        for places in by_what.values():
+            pool = WorkerPool(
+                "rlvr.reward_call:prepare",
+                processes=max(2, min(MOST_WORKERS, cores)),
+                memory_mb=None,  # compilers and programs run below a worker
+                made_with=pickle.dumps([self.rewards[place].spec for place in places]),
+                like_caller=True,
+                folder=os.getcwd(),
+                start_s=START_S,
+            )
+            self._groups.append(_Group(places, pool))
+
+    def start(self) -> None:
+        """Has the workers' processes begin with their imports, and does not wait for them."""
+        self._closed = False
+        for group in self._groups:
+            try:
+                group.pool.launch()
+            except WorkerError as error:
+                _log.warning("%s. It is tried again when the first batch is scored.", error)
+
+    def close(self) -> None:
+        """Ends the workers; a later batch would start new ones."""
+        self._closed = True  # and threads that an exception has left behind start none
+        for group in self._groups:
+            group.pool.close()
+
+    def __enter__(self) -> Scorer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def score(
+        self,
+        prompts: list[Any],
+        completions: list[Any],
+        columns: Mapping[str, list[Any]],
+        *,
+        completion_ids: list[Any] | None = None,
+        trainer_state: object = None,
+        step: int = 0,
+        log_extra: LogExtra | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+    ) -> Scored:
+        """What all rewards say of a batch. What is wrong with a reward function is returned and not raised.
+
+        Args:
+            prompts, completions, completion_ids: one per row, as GRPOTrainer has them.
+            columns: of the data, by name; each as long as `completions`.
+            trainer_state: what functions see of it in workers are its attributes (or entries) that are numbers or text.
+            log_extra, log_metric: the trainer's. They are called here and in the order of the rewards, with what
+                functions logged and with the columns of text that rewards ask for (`Reward.log_columns`).
+        """
+        labels = [reward.label for reward in self.rewards]
+        rows = len(completions)
+        if not rows:
+            return Scored([], [], dict.fromkeys(labels, 0.0))
+        self._closed = False
+        batch = self._batch(prompts, completions, columns, completion_ids, trainer_state, step)
+        findings: dict[int, Finding] = {}
+        broken: list[BaseException] = []
+
+        def work(group: _Group) -> None:
+            try:
+                self._in_workers(group, batch, findings)
+            except BaseException as error:  # a fault of ours, and no reward's: raised where it is seen
+                broken.append(error)
+
+        # The last group needs no thread, unless there is something else to do here.
+        apart = self._groups if self._here else self._groups[:-1]
+        threads = [threading.Thread(target=work, args=(group,), daemon=True) for group in apart]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + self.budget_s
+        for place in self._here:
+            findings[place] = self._here_and_now(place, batch, end)
+        for group in self._groups[len(apart) :]:
+            self._in_workers(group, batch, findings)
+        for thread in threads:
+            thread.join()
+        if broken:
+            raise broken[0]
+        in_order = [findings[place] for place in range(len(self.rewards))]
+        logged: set[str] = set()
+        for reward, finding in zip(self.rewards, in_order, strict=True):
+            _replay(reward, finding, completions, columns, log_extra, log_metric, logged)
+        return Scored(
+            values=[list(row) for row in zip(*(finding.values for finding in in_order), strict=True)],
+            faults=[fault for finding in in_order for fault in finding.faults],
+            seconds={label: finding.seconds for label, finding in zip(labels, in_order, strict=True)},
+        )
+
+    def _batch(
+        self,
+        prompts: list[Any],
+        completions: list[Any],
+        columns: Mapping[str, list[Any]],
+        completion_ids: list[Any] | None,
+        trainer_state: object,
+        step: int,
+    ) -> _Batch:
+        given: dict[str, Any] = {**columns, "prompts": prompts, "completions": completions}
+        if completion_ids is not None:
+            given["completion_ids"] = completion_ids
+        wanted: set[str] = set()
+        for group in self._groups:
+            for place in group.places:
+                wanted.update(self._names(place, given))
+        pickled: dict[str, bytes | Exception] = {}
+        for name in wanted:
+            try:
+                pickled[name] = pickle.dumps(given[name], protocol=5)
+            except Exception as error:  # pickle raises what it likes
+                pickled[name] = error
+        state = {"global_step": step, **plain_state(trainer_state)}
+        if trainer_state is None or isinstance(trainer_state, Mapping):
+            trainer_state = SimpleNamespace(**{"global_step": step, **(trainer_state or {})})
+        return _Batch(given, pickled, trainer_state, state, len(completions), step)
+
+    def _names(self, place: int, given: Mapping[str, Any]) -> list[str]:
+        """The arguments that a reward gets to see."""
+        seen = self._seen[place]
+        return [name for name in given if seen is None or name in seen or name in ("prompts", "completions")]
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # In workers
+
+    def _in_workers(self, group: _Group, batch: _Batch, findings: dict[int, Finding]) -> None:
+        """Asks for the rewards of a group, one after the other."""
+        try:
+            self._wait_for(group.pool)
+        except WorkerError as error:
+            for place in group.places:
+                findings[place] = self._case(place, batch).not_called(str(error))
+            return
+        end = time.monotonic() + self.budget_s
+        for number, place in enumerate(group.places):
+            start = time.monotonic()
+            share = (end - start) / (len(group.places) - number)
+            findings[place] = self._in_worker(group.pool, number, place, batch, start + share)
+            findings[place].seconds = time.monotonic() - start
+
+    def _wait_for(self, pool: WorkerPool) -> None:
+        """Until a worker is there, however long its imports take: that is none of the batch's time."""
+        try:
+            pool.start(1)
+        except StartError:
+            raise  # what could not be imported could not be the next time
+        except WorkerError:
+            if self._closed:
+                raise
+            pool.start(1)
+
+    def _in_worker(self, pool: WorkerPool, number: int, place: int, batch: _Batch, end: float) -> Finding:
+        case = self._case(place, batch)
+        parts: dict[str, bytes] = {}
+        for name in self._names(place, batch.given):
+            part = batch.pickled[name]
+            if isinstance(part, Exception):
+                return case.not_called(
+                    f"{name} can't be sent to its worker ({type(part).__name__}: {part}). Give the reward "
+                    "`where: trainer` in the recipe."
+                )
+            parts[name] = part
+        seed = (self.seed, batch.step, self.rank, case.reward.label)
+        limit = min(self.deadline_s * batch.rows, 0.5 * (end - time.monotonic()))
+        whole = self._ask(pool, [item(number, parts, batch.state, seed)], limit, time.monotonic() + limit, at_most=1)[0]
+        if whole.status == "unserved" and whole.why == OUT_OF_TIME:
+            whole = Outcome("late", why=f"not done after {limit:.3g} s")
+        reply = reply_of(whole)
+        if reply is not None and not reply.kind:
+            return case.of_batch(reply)
+        if whole.status == "unserved":
+            return case.not_called(f"{whole.why}.")
+        if batch.rows == 1:
+            return case.of_rows(whole, [whole])
+        items = []
+        for row in range(batch.rows):
+            one = batch.row(row)
+            parts = {name: pickle.dumps(one[name], protocol=5) for name in parts}
+            items.append(item(number, parts, batch.state, (*seed, row)))
+        return case.of_rows(whole, self._ask(pool, items, self.deadline_s, end))
+
+    def _ask(
+        self, pool: WorkerPool, items: Sequence[bytes], deadline_s: float, end: float, at_most: int | None = None
+    ) -> list[Outcome]:
+        """What workers say, asked again for what was lost with all of them: somebody has killed their nursery."""
+        outcomes: dict[int, Outcome] = {}
+        lost = list(range(len(items)))
+        for _ in range(2):
+            budget_s = max(end - time.monotonic(), 0.0)
+            asked = pool.map(
+                [items[place] for place in lost], deadline_s=deadline_s, budget_s=budget_s, at_most=at_most
+            )
+            outcomes.update(zip(lost, asked, strict=True))
+            lost = [
+                place for place in lost if outcomes[place].status == "unserved" and outcomes[place].why != OUT_OF_TIME
+            ]
+            if not lost or self._closed:
+                break
+        return [outcomes[place] for place in range(len(items))]
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # In the caller's process
+
+    def _here_and_now(self, place: int, batch: _Batch, end: float) -> Finding:
+        case = self._case(place, batch)
+        start = time.monotonic()
+        reply = call(case.reward, batch.given, batch.trainer_state)
+        if not reply.kind:
+            finding = case.of_batch(reply)
+        else:
+            whole = Outcome("done", reply)
+            outcomes = [whole] if batch.rows == 1 else []
+            while len(outcomes) < batch.rows:
+                if time.monotonic() >= end:
+                    outcomes.append(Outcome("unserved", why=OUT_OF_TIME))
+                else:
+                    outcomes.append(Outcome("done", call(case.reward, batch.row(len(outcomes)), batch.trainer_state)))
+            finding = case.of_rows(whole, outcomes)
+        finding.seconds = time.monotonic() - start
+        return finding
+
+    def _case(self, place: int, batch: _Batch) -> Case:
+        return Case(self.rewards[place], self.rank, batch.given["completions"])
+
+
+def _must_stay(reward: Reward) -> bool:
+    """Whether a reward is called in the process that trains."""
+    return reward.spec is None or reward.where == "trainer" or getattr(reward.function, "in_trainer", False) is True
+
+
+def _replay(
+    reward: Reward,
+    finding: Finding,
+    completions: list[Any],
+    columns: Mapping[str, Any],
+    log_extra: LogExtra | None,
+    log_metric: Callable[[str, float], None] | None,
+    logged: set[str],
+) -> None:
+    """Logs the columns that a reward asks for, and what its function has logged, if no other has under that name."""
+    if log_extra is not None:
+        log_extra = reward.log_columns(completions, columns, log_extra)
+    for what, name, value in finding.notes:
+        if what == "metric" and log_metric is not None:
+            log_metric(name, value)
+        elif what == "extra" and log_extra is not None and name not in logged:
+            if len(value) == len(completions):
+                logged.add(name)
+                log_extra(name, value)
+            else:
+                _log.warning(
+                    "The reward %s logged %d values for %d completions under %s, which the table of completions can't "
+                    "hold.", reward.name, len(value), len(completions), name,
+                )  # fmt: skip

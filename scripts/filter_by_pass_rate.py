@@ -1,0 +1,343 @@
+#!/usr/bin/env python
+"""Keeps the training prompts that a model solves sometimes: the ones that GRPO can learn from.
+
+    python scripts/filter_by_pass_rate.py --config recipes/x.yaml                        # 8 samples a prompt
+    python scripts/filter_by_pass_rate.py --config recipes/x.yaml --samples 16 --low 0.1 --high 0.9
+    python scripts/filter_by_pass_rate.py --config recipes/x.yaml --limit 50 --temperature 0.7    # any recipe key
+
+Samples completions of the recipe's untrained model for every training prompt, with the recipe's own sampling settings,
+and has the recipe's metric say which are right. Writes the prompts whose share of right completions (`pass_rate`) is
+within the bounds to --output, with all their columns, and the task's held-out rows, all of them, to a file beside it;
+prints a histogram, and the lines with which a recipe trains on these files.
+
+What was measured is kept in OUTPUT.rates as it comes: a run that was interrupted goes on where it was, and other bounds
+are cut without sampling again.
+
+One process with transformers' own generation, whatever `use_vllm` says. Exits with 0 when done, 2 if the recipe or its
+data is wrong, 1 if a reward failed, 75 if it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
+
+from rlvr import console
+from rlvr.errors import InputError
+from rlvr.pass_rates import Bounds, Rate, RateFile, histogram, rate_of, row_key
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rlvr.recipe import Recipe
+    from rlvr.rewarding import Reward
+    from rlvr.scorer import Scorer
+    from rlvr.task import Task
+
+INTERRUPTED = 75
+SAY_EVERY_S = 60.0  # where there is no terminal for a progress bar
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="task, metric and model are its")
+    parser.add_argument("--samples", type=int, default=8, metavar="N", help="completions a prompt (default 8)")
+    parser.add_argument("--low", type=float, default=0.01, help="smallest pass rate that is kept (default 0.01)")
+    parser.add_argument("--high", type=float, default=0.99, help="largest pass rate that is kept (default 0.99)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="default: runs/filtered/<recipe>.jsonl")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N training rows")
+    parser.add_argument("--batch_size", type=int, default=64, metavar="N", help="completions at a time (default 64)")
+    options, overrides = parser.parse_known_args(words)
+    console.quieten()
+    try:
+        return filter_rows(options, overrides)
+    except InputError as error:
+        console.complain(str(error))
+        return 2
+    except KeyboardInterrupt:
+        console.complain("\nInterrupted. What was measured is kept: the same command goes on from there.")
+        return INTERRUPTED
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
+    """Measures every row that has no rate yet, then writes the files and prints the page."""
+    from rlvr.recipe import load_recipe
+
+    _check(options)
+    recipe = load_recipe(options.config, overrides)
+    output = options.output or Path("runs") / "filtered" / f"{options.config.stem}.jsonl"
+    bounds = Bounds(options.low, options.high)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--output {output}: its folder can't be made: {error.strerror}. Name another.") from error
+
+    from rlvr import evaluation
+    from rlvr.plugins import load_rewards, load_task
+
+    task = load_task(recipe.task)
+    rows = task.train if options.limit is None else task.train.select(range(min(options.limit, len(task.train))))
+    if len(rows) == 0:
+        raise InputError(f"The task {recipe.task.name} has no training rows to filter.")
+    metric = evaluation.metric_of(recipe.evaluation, load_rewards(recipe.rewards))
+    keys = [row_key(row) for row in rows]
+    with RateFile(Path(f"{output}.rates"), settings_of(recipe, task, metric, options.samples)) as rates:
+        missing = [number for number, key in enumerate(keys) if key not in rates.known]
+        if len(missing) < len(rows):
+            console.say(f"{len(rows) - len(missing):,} of {len(rows):,} rows have been measured already.")
+        if missing:
+            measure(recipe, task, rows, missing, keys, metric, rates, options.samples, options.batch_size)
+        measured = [rates.known[key] for key in keys]
+    write(output, task, rows, measured, bounds)
+    console.say(page(recipe, task, output, measured, bounds, metric, options.samples))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("samples", "limit", "batch_size"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name} is {value}, but should be at least 1.")
+    if not 0 <= options.low <= options.high <= 1:
+        raise InputError(
+            f"--low {options.low:g} and --high {options.high:g} are no bounds of a share: 0 <= low <= high <= 1."
+        )
+    if options.output is not None and options.output.suffix != ".jsonl":
+        raise InputError(f"--output {options.output} should end in .jsonl: that is what is written.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("filter_by_pass_rate.py samples in one process: start it with python, not accelerate launch.")
+
+
+def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dict[str, Any]:
+    """All that a pass rate depends on beside the row; rates with other settings must not be mixed."""
+    names = (
+        *("model_name_or_path", "model_revision", "dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type"),
+        *("use_bnb_nested_quant", "max_completion_length", "generation_kwargs"),
+    )
+    found = {name: recipe.settings[name] for name in names if recipe.settings.get(name) is not None}
+    options = {"metric": metric.name, "options": dict(metric.options), "stop_strings": list(task.stop_strings)}
+    everything = {"samples": samples, **sampling_of(recipe), **found, **options}
+    plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))  # as it will be read again
+    return plain
+
+
+def sampling_of(recipe: Recipe) -> dict[str, Any]:
+    """How completions are drawn: the recipe's keys, with TRL's defaults for those that it leaves out."""
+    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+    return {name: recipe.settings.get(name, default) for name, default in defaults.items()}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Measuring
+
+
+def measure(
+    recipe: Recipe,
+    task: Task,
+    rows: Dataset,
+    missing: Sequence[int],
+    keys: Sequence[str],
+    metric: Reward,
+    rates: RateFile,
+    samples: int,
+    batch_size: int,
+) -> None:
+    """Samples and scores `samples` completions of each missing row, and adds its rate to `rates`."""
+    from transformers import set_seed
+
+    from rlvr import model as models
+    from rlvr.evaluation import scored_by
+    from rlvr.generation import prompt_tokens
+    from rlvr.scorer import Scorer
+
+    console.quieten_loading_bars()
+    tokenizer = models.load_tokenizer(recipe, chat=task.is_chat)
+    model = models.load_model(recipe, tokenizer)
+    ids = dict(zip(missing, prompt_tokens(tokenizer, [rows[number]["prompt"] for number in missing]), strict=True))
+    # Long prompts first: what doesn't fit into memory shows at once, and prompts of like length are padded little.
+    order = sorted(missing, key=lambda number: -len(ids[number]))
+    each = max(1, batch_size // samples)
+    batches = [order[start : start + each] for start in range(0, len(order), each)]
+    set_seed(int(recipe.settings.get("seed", 42)) + len(rates.known))  # not the noise of the rows measured before
+    with (
+        Scorer(scored_by([], metric), deadline_s=recipe.settings.get("reward_deadline_s", 30.0)) as scorer,
+        _Progress(len(order)) as progress,
+    ):
+        for batch in batches:
+            asked = [number for number in batch for _ in range(samples)]
+            texts = []
+            for start in range(0, len(asked), batch_size):  # several parts where the samples of one prompt are too many
+                part = [ids[number] for number in asked[start : start + batch_size]]
+                texts += _sample(recipe, task, model, tokenizer, part)
+            values = _score(recipe, rows, asked, texts, scorer)
+            groups = [values[start : start + samples] for start in range(0, len(values), samples)]
+            rates.add([keys[number] for number in batch], [rate_of(group) for group in groups])
+            progress.update(len(batch))
+
+
+def _sample(
+    recipe: Recipe, task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> list[str]:
+    """A completion of each prompt."""
+    from transformers import GenerationConfig
+
+    from rlvr.evaluation import _eos_tokens
+    from rlvr.generation import generate
+
+    config = GenerationConfig(
+        **{
+            **sampling_of(recipe),
+            "do_sample": True,
+            "max_new_tokens": recipe.settings.get("max_completion_length", 512),
+            "eos_token_id": _eos_tokens(model, tokenizer),
+            "pad_token_id": tokenizer.pad_token_id,
+            **(recipe.settings.get("generation_kwargs") or {}),
+        }
+    )
+    completions = generate(model, tokenizer, prompts, config, stop_strings=task.stop_strings)
+    return [str(tokenizer.decode(ids, skip_special_tokens=True)) for ids in completions]
+
+
+def _score(
+    recipe: Recipe, rows: Dataset, numbers: Sequence[int], texts: Sequence[str], scorer: Scorer
+) -> list[float | None]:
+    """What the metric says of the completions of rows; None where it can't say.
+
+    Raises:
+        RewardError: the metric is at fault, and the recipe doesn't say that such rows are masked.
+    """
+    from rlvr.rewarding import RewardError
+    from rlvr.scorer import report
+
+    asked = [rows[number] for number in numbers]
+    prompts = [row["prompt"] for row in asked]
+    completions: list[Any] = [
+        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    columns = {name: [row[name] for row in asked] for name in rows.column_names if name not in ("prompt", "completion")}
+    scored = scorer.score(prompts, completions, columns)
+    if scored.faults and recipe.settings.get("reward_faults", "stop") == "stop":
+        raise RewardError(
+            f"{report(scored.faults)}\n\nWhat was measured is kept. reward_faults: mask would go on without such rows."
+        )
+    return [row[0] for row in scored.values]
+
+
+class _Progress:
+    """A bar on a terminal; elsewhere a line a minute."""
+
+    def __init__(self, rows: int) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(total=rows, desc="sampling", unit="row", leave=False, disable=not console.is_terminal())
+        self._rows, self._done = rows, 0
+        self._began = self._said = time.monotonic()
+
+    def update(self, rows: int) -> None:
+        self._bar.update(rows)
+        self._done += rows
+        now = time.monotonic()
+        if not console.is_terminal() and now - self._said > SAY_EVERY_S:
+            self._said = now
+            left = (now - self._began) / self._done * (self._rows - self._done)
+            console.say(f"  {self._done:,} of {self._rows:,} rows, {console.duration(left)} left")
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is written and said
+
+
+def held_out_file(output: Path) -> Path:
+    """x.jsonl -> x.test.jsonl"""
+    return output.with_suffix(".test.jsonl")
+
+
+def write(output: Path, task: Task, rows: Dataset, rates: Sequence[Rate], bounds: Bounds) -> None:
+    """The kept rows, each with its `pass_rate`, and all rows of the test split: an accuracy is of all of them.
+
+    Rows that have no `difficulty` get one, 1 less the pass rate, which `curriculum: easy_first` can read.
+
+    Raises:
+        InputError: no row is kept.
+    """
+    kept = []
+    for row, rate in zip(rows, rates, strict=True):
+        if rate.share is not None and bounds.keep(rate):
+            measured = {"pass_rate": rate.share}
+            if "difficulty" not in row:
+                measured["difficulty"] = round(1 - rate.share, 6)
+            kept.append({**row, **measured})
+    if not kept:
+        raise InputError(
+            f"None of the {len(rows)} rows has a pass rate between {bounds.low:g} and {bounds.high:g}. See the "
+            "rates beside the output, widen --low and --high, or take another model or other data.\n\n"
+            f"{histogram(rates, bounds)}"
+        )
+    files = {output: kept}
+    if len(task.test):
+        files[held_out_file(output)] = list(task.test)
+    for file, content in files.items():
+        beside = file.with_name(f"{file.name}.part")  # no reader ever sees half a file
+        with beside.open("w", encoding="utf-8", newline="\n") as opened:
+            opened.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in content)
+        beside.replace(file)
+
+
+def page(
+    recipe: Recipe, task: Task, output: Path, rates: Sequence[Rate], bounds: Bounds, metric: Reward, samples: int
+) -> str:
+    """What a person reads at the end: how often rows are solved, and how to train on those that were kept."""
+    kept = sum(bounds.keep(rate) for rate in rates)
+    unscored = sum(rate.share is None for rate in rates)
+    lines = [
+        f"Pass rate ({metric.label}) of {recipe.settings['model_name_or_path']}, {samples} samples a row:",
+        "",
+        histogram(rates, bounds),
+        "",
+        f"  {kept:,} of {len(rates):,} rows were kept, those solved in {100 * bounds.low:g} to {100 * bounds.high:g} % "
+        "of their samples.",
+    ]
+    if unscored:
+        lines.append(f"  {unscored:,} rows could not be scored at all, and were left out.")
+    lines += ["", f"Written to {output}. A recipe trains on these rows with:", "", *task_lines(task, output)]
+    return "\n".join(lines)
+
+
+def task_lines(task: Task, output: Path) -> list[str]:
+    """The section `task` of a recipe that trains on what was written."""
+    lines = ["task:", "  name: jsonl", f"  path: {output}"]
+    if len(task.test):
+        lines.append(f"  test_path: {held_out_file(output)}")
+    else:
+        lines.append("  test_fraction: 0        # the task had no test split either")
+    if task.stop_strings:
+        lines.append(f"  stop_strings: {json.dumps(list(task.stop_strings), ensure_ascii=False)}")
+    return lines
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(main())

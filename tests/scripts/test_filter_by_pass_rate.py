@@ -1,0 +1,261 @@
+"""scripts/filter_by_pass_rate.py with the tiny model and a reward whose pass rates are known beforehand."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.errors import InputError
+from rlvr.pass_rates import Bounds, Rate, RateFile, histogram, rate_of
+from rlvr.recipe import TaskSpec
+from scripts import filter_by_pass_rate as script
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "filter_by_pass_rate.py"
+
+# Right as often as the row's column says: never, every other time, or always; or nothing that can be scored.
+REWARD = '''
+def known(completions, how, **kwargs):
+    """Right as often as the row says."""
+    values = {"never": (0.0, 0.5), "half": (0.0, 1.0), "always": (1.0, 1.0), "unscored": (None, None)}
+    return [values[often][place % 2] for place, often in enumerate(how)]
+'''
+HOW = ("never", "half", "always", "unscored", "half", "half")
+RECIPE = """\
+model_name_or_path: models/tiny-arithmetic
+task: {{name: jsonl, path: {data}, test_path: {test}, style: {style}}}
+rewards: [{{name: "{reward}:known"}}]
+max_completion_length: 4
+use_cpu: true
+"""
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    # Prompts of every length, so that the order in which they are sampled isn't that of the data.
+    return [
+        {"prompt": f"Number {row}{' and more' * (row % 7)}", "how": HOW[row % 6], "tests": json.dumps([{"input": row}])}
+        for row in range(count)
+    ]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[..., Path]:
+    def write(count: int = 24, style: str = "chat") -> Path:
+        (tmp_path / "known.py").write_text(REWARD, encoding="utf-8")
+        for name, content in (("data", rows(count)), ("test", [{"prompt": "Held out", "how": "never", "tests": "[]"}])):
+            lines = "".join(json.dumps(row) + "\n" for row in content)
+            (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+        path = tmp_path / "recipe.yaml"
+        path.write_text(
+            RECIPE.format(
+                data=tmp_path / "data.jsonl", test=tmp_path / "test.jsonl", style=style, reward=tmp_path / "known.py"
+            ),
+            encoding="utf-8",
+        )
+        return path
+
+    return write
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_help_answers_at_once() -> None:
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    assert time.monotonic() - start < 2
+    assert done.returncode == 0
+    assert "--samples" in done.stdout
+
+
+@pytest.mark.parametrize("style", ["chat", "text"])
+def test_rows_that_are_solved_sometimes_are_kept_and_a_recipe_trains_on_them(
+    recipe: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], style: str
+) -> None:
+    from rlvr.plugins import load_task
+
+    output = tmp_path / "kept.jsonl"
+    words = ["--config", str(recipe(style=style)), "--output", str(output), "--samples", "2", "--batch_size", "5"]
+    assert script.main(words) == 0
+    said = capsys.readouterr().out
+    assert "12 of 24 rows were kept" in said
+    assert "4 rows could not be scored at all" in said
+
+    expected = [row for row in rows(24) if row["how"] == "half"]
+    kept = read(output)
+    assert [row["tests"] for row in kept] == [row["tests"] for row in expected], "in the order of the data, untouched"
+    assert {row["pass_rate"] for row in kept} == {row["difficulty"] for row in kept} == {0.5}
+
+    # The lines that it prints are a task section that reads both files.
+    import yaml
+
+    section = yaml.safe_load(said[said.index("task:") :])["task"]
+    task = load_task(TaskSpec(section.pop("name"), section))
+    prompts = [row["prompt"] if style == "text" else [{"role": "user", "content": row["prompt"]}] for row in expected]
+    assert list(task.train["prompt"]) == prompts
+    assert set(task.train["pass_rate"]) == {0.5}
+    assert len(task.test) == 1
+
+    # Other bounds are cut from what was measured; a model would be needed to sample again.
+    before = Path(f"{output}.rates").read_bytes()
+    assert script.main([*words, "--low", "0", "--high", "0.2"]) == 0
+    assert "24 of 24 rows have been measured already" in capsys.readouterr().out
+    assert {row["how"] for row in read(output)} == {"never"}
+    assert Path(f"{output}.rates").read_bytes() == before
+
+    # Rates of other settings are not mixed in.
+    assert script.main([*words, "--temperature", "0.5"]) == 2
+    assert "temperature 1.0, now 0.5" in capsys.readouterr().err
+
+
+def test_a_run_that_is_killed_or_interrupted_goes_on_where_it_was(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    output, measured = tmp_path / "kept.jsonl", tmp_path / "kept.jsonl.rates"
+    options = ["--config", recipe(400), "--output", output, "--samples", "2", "--batch_size", "2"]
+    words = [sys.executable, *map(str, (SCRIPT, *options))]
+
+    def lines() -> int:
+        return measured.read_bytes().count(b"\n") if measured.exists() else 0
+
+    def stop(number: signal.Signals, after: int) -> tuple[int, str]:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        try:
+            end = time.monotonic() + 120
+            while lines() < after and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.02)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        return process.returncode, said
+
+    code, _ = stop(signal.SIGKILL, after=5)
+    assert code == -signal.SIGKILL
+    with measured.open("ab") as file:
+        file.write(b'{"key": "torn')
+    torn = measured.read_bytes().removesuffix(b'{"key": "torn')
+    assert not output.exists(), "no half result"
+
+    code, said = stop(signal.SIGTERM, after=lines() + 5)
+    assert code == 75, said
+    assert "goes on from there" in said
+    known = measured.read_bytes()
+    assert known.startswith(torn) and len(known) > len(torn)
+
+    assert script.main(words[2:]) == 0
+    assert measured.read_bytes().startswith(known), "nothing was measured twice"
+    assert lines() == 401
+    assert len(read(output)) == sum(row["how"] == "half" for row in rows(400))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--samples", "0"], "--samples is 0"),
+        (["--limit", "-1"], "--limit is -1"),
+        (["--low", "0.9", "--high", "0.1"], "no bounds of a share"),
+        (["--high", "1.5"], "no bounds of a share"),
+        (["--output", "x.parquet"], "should end in .jsonl"),
+        (["--temprature", "1"], "temperature"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
+    recipe: Callable[..., Path], capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert script.main(["--config", str(recipe()), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_several_processes_are_refused(
+    recipe: Callable[..., Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert script.main(["--config", str(recipe())]) == 2
+    assert "in one process" in capsys.readouterr().err
+
+
+def test_a_task_with_tests_comes_back_as_it_was(tmp_path: Path) -> None:
+    from rlvr.plugins import load_task
+
+    task = load_task(TaskSpec("one_line_programs", {}))
+    rates = [Rate(number % 9, 8) for number in range(len(task.train))]
+    output = tmp_path / "programs.jsonl"
+    script.write(output, task, task.train, rates, Bounds(0.01, 0.99))
+    again = load_task(TaskSpec("jsonl", {"path": str(output), "test_path": str(script.held_out_file(output))}))
+    expected = [row for row, rate in zip(task.train, rates, strict=True) if 0 < rate.right < 8]
+    assert [{name: row[name] for name in task.train.column_names} for row in again.train] == expected
+    assert len(again.test) == len(task.test)
+
+
+def test_a_bound_that_no_row_meets_is_an_error_with_the_histogram(tmp_path: Path) -> None:
+    from rlvr.plugins import load_task
+
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"Number {row}"}) + "\n" for row in range(4)), encoding="utf-8")
+    task = load_task(TaskSpec("jsonl", {"path": str(data), "test_fraction": 0}))
+    output = tmp_path / "kept.jsonl"
+    with pytest.raises(InputError, match="None of the 4 rows has a pass rate between 0.01 and 0.99") as raised:
+        script.write(output, task, task.train, [Rate(0, 8)] * 3 + [Rate(0, 0)], Bounds(0.01, 0.99))
+    assert "never" in str(raised.value)
+    assert not output.exists()
+
+
+# ── What was measured ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("values", "rate", "why"),
+    [
+        ([1.0, 0.0, 2.0, 0.9], Rate(2, 4), "at least 1 is right"),
+        ([None, 1.0], Rate(1, 1), "what can't be scored is neither right nor wrong"),
+        ([None, None], Rate(0, 0), "nothing could be scored"),
+    ],
+)
+def test_a_rate_is_the_share_of_right_completions(values: list[float | None], rate: Rate, why: str) -> None:
+    assert rate_of(values) == rate, why
+
+
+def test_a_row_that_was_not_scored_is_never_kept() -> None:
+    assert not Bounds(0.0, 1.0).keep(Rate(0, 0))
+    assert Bounds(0.5, 0.5).keep(Rate(1, 2)), "bounds are themselves within"
+
+
+def test_the_histogram_counts_every_scored_row_once() -> None:
+    rates = [Rate(right, 10) for right in range(11)] + [Rate(99, 100), Rate(0, 0)]
+    lines = histogram(rates, Bounds(0.01, 0.95)).splitlines()[2:]
+    assert [line.split("   ")[0].strip() for line in lines][::11] == ["never", "always"]
+    assert [int(line.split("%")[-2].split()[-2]) for line in lines] == [1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("some notes\n", "is no file of measured rates"),
+        ('{"rows": 3}\n', "is no file of measured rates"),
+        ('{"settings": {"samples": 8}}\n{"key": "a"}\n', "is no file of measured rates"),
+        ('{"settings": {"sam', "breaks off in its first line"),
+        ('{"settings": {"samples": 16}}\n', "samples 16, now 8"),
+        ('{"settings": {"samples": 8, "top_k": 5}}\n', "top_k 5, now None"),
+    ],
+)
+def test_a_file_of_other_rates_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "x.rates"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        RateFile(path, {"samples": 8})
+
+
+def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert (
+        script.main(["--config", "recipes/demo-arithmetic.yaml", "--output", str(tmp_path / "file" / "x.jsonl")]) == 2
+    )
+    assert "--output" in capsys.readouterr().err
