@@ -125,10 +125,10 @@ class Progress(TrainerCallback):
         self._say_health()
 
     def _say_health(self) -> None:
-        found = [one for one in findings(self.lines[-200:], settings=self.settings) if one.level != "note"]
-        amiss = found[0].metric if found else ""
+        found = [one for one in findings(self.lines, settings=self.settings) if one.level != "note"]
+        amiss = f"{found[0].level} {found[0].metric}" if found else ""
         if amiss and amiss != self.amiss:
-            self._write(f"  {health_line(self.lines[-200:], settings=self.settings)}")
+            self._write(f"  {health_line(self.lines, settings=self.settings)}")
         self.amiss = amiss
 
     def _write(self, text: str) -> None:
