@@ -97,6 +97,7 @@ def check(
         longest = _longest_prompt(task, tokenizer)
         faults += _length_faults(recipe, config, longest)
         plan = _plan(recipe, len(task.train), processes, longest)
+        faults += _schedule_faults(recipe, plan.steps)
     if faults:
         raise InputError("\n".join(faults))
     assert plan is not None  # it is made exactly when there is no fault
@@ -163,10 +164,12 @@ def _waiting_faults(recipe: Recipe, processes: int) -> list[str]:
     """Rewards that could outlast the other processes' patience, which would end the run with a timeout of NCCL."""
     faults = []
     budget, deadline = reward_budget(recipe), recipe.settings.get("reward_deadline_s", 30.0)
-    if processes > 1 and budget >= _patience(recipe):
+    if processes > 1 and budget > _patience(recipe) * 2 / 3:
+        # The last third is for what else a process may be late by: longer completions, workers that start again.
         faults.append(
             f"reward_budget_s is {budget:g}, but the other processes wait for at most ddp_timeout = "
-            f"{_patience(recipe):g} s: a slow batch of rewards would end the run. Raise the one or lower the other."
+            f"{_patience(recipe):g} s, for rewards and completions together: a slow batch would end the run. Set "
+            f"ddp_timeout to {budget * 3 / 2:.0f} or more, or lower reward_budget_s."
         )
     if deadline > budget:
         faults.append(
@@ -320,6 +323,19 @@ def _plan(recipe: Recipe, rows: int, processes: int, longest: int) -> Plan:
     steps = max_steps if max_steps > 0 else math.ceil(epochs * steps_an_epoch)
     notes = _precision_notes(recipe)
     return Plan(processes, prompts, group, steps, rows, rows - generations * prompts, longest, tuple(notes))
+
+
+def _schedule_faults(recipe: Recipe, steps: int) -> list[str]:
+    """A learning rate that is 0 at every step: all would be computed, and nothing learnt."""
+    settings = recipe.settings
+    if settings.get("learning_rate") == 0:
+        return ["learning_rate is 0, so nothing would be learnt."]
+    if steps == 1 and settings.get("warmup_steps"):
+        return [
+            f"The run has one step, and with warmup_steps: {settings['warmup_steps']} the first step's learning rate "
+            "is 0: nothing would be learnt. Make more steps, or set warmup_steps: 0."
+        ]
+    return []
 
 
 def _precision_notes(recipe: Recipe) -> list[str]:

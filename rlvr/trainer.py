@@ -36,7 +36,8 @@ class RecipeTrainer(SavingTrainer):
     1. Rewards run in workers, all at once (rlvr/scorer.py). A row that one of them can't score is left out of the
        update altogether: advantage 0 and no token in the loss (TRL counts it as 0 next to another reward's number).
        Gates are applied after rewards were gathered, so that every rank sees the same.
-    2. `scale_rewards: adaptive`, and dynamic sampling (rlvr/advantages.py, rlvr/dynamic_sampling.py).
+    2. `scale_rewards: adaptive`, dynamic sampling, and advantages of exactly 0 where a group's rewards are equal but for
+       rounding (rlvr/advantages.py, rlvr/dynamic_sampling.py).
     3. With `transformers` generation, plain-text prompts end at the task's stop strings. TRL passes no tokenizer to
        `generate`, without which transformers refuses `stop_strings`. Can go when huggingface/trl passes one.
     4. Figures that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
@@ -159,14 +160,7 @@ class RecipeTrainer(SavingTrainer):
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         count, rank = len(inputs), self.accelerator.process_index
         mine = slice(rank * count, (rank + 1) * count)
-        if self._own["adaptive"]:
-            group = self.num_generations if self.model.training else self.num_generations_eval
-            everyones = advantage.adaptive(self.totals(), group, self._own["adaptive_threshold"])
-            output["advantages"] = everyones[mine].to(output["advantages"].dtype)
-            table = self._logs["advantages"]
-            for _ in range(min(len(everyones), len(table))):
-                table.pop()
-            table.extend(everyones.tolist())
+        self._correct_advantages(output, mine)
         masked = self._settled[:, 0].isnan()
         if masked.any():
             # No advantage is not enough: the tokens would still count in the loss's denominator, and in the KL term.
@@ -174,6 +168,28 @@ class RecipeTrainer(SavingTrainer):
             counted = output["completion_mask"] * output.get("tool_mask", 1)
             output["num_items_in_batch"] = self.accelerator.gather(counted.sum()).sum()
         return output
+
+    def _correct_advantages(self, output: dict[str, Any], mine: slice) -> None:
+        """Adaptive normalisation, and 0 for groups without spread, in the update and in what is logged."""
+        group = self.num_generations if self.model.training else self.num_generations_eval
+        # Each reward by itself is normalised in the other aggregation, so there all of them must be equal.
+        summed = self.multi_objective_aggregation == "sum_then_normalize"
+        flat = advantage.without_spread(self.totals() if summed else self._settled, group)
+        self._metrics[self._mode()]["frac_reward_zero_std"][-1] = flat.float().mean().item()
+        table = self._logs["advantages"]
+        kept = min(len(flat), len(table))
+        if self._own["adaptive"]:
+            everyones = advantage.adaptive(self.totals(), group, self._own["adaptive_threshold"])
+            output["advantages"] = everyones[mine].to(output["advantages"].dtype)
+            shown = everyones.tolist()
+        else:
+            shown = list(table)
+        output["advantages"] = output["advantages"].masked_fill(flat[mine], 0.0)
+        for _ in range(kept):
+            table.pop()
+        table.extend(
+            0.0 if no_spread else value for no_spread, value in zip(flat[-kept:].tolist(), shown[-kept:], strict=True)
+        )
 
     def _generate(self, prompts: Any) -> Any:
         started = time.perf_counter()

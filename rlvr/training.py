@@ -151,11 +151,25 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer, before: torch.Tenso
             "what the rewards read there (columns, golds, a server)?"
         )
     if not trainer.anywhere(not torch.equal(before, fingerprint(trainer))):
-        raise TrainingError(
-            f"No weight changed in {steps} steps, so nothing was saved. A group whose rewards are all equal teaches "
-            "nothing; metrics.jsonl has frac_reward_zero_std, the fraction of such groups. If it is 1 throughout, the "
-            "task is too hard or too easy for this model, or the reward always says the same (docs/metrics.md)."
+        raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {_why_unchanged(trainer)}")
+
+
+def _why_unchanged(trainer: RecipeTrainer) -> str:
+    lines = trainer.state.log_history
+    rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
+    flat = [line["frac_reward_zero_std"] for line in lines if "frac_reward_zero_std" in line]
+    if rates and not any(rates):
+        return "The learning rate was 0 throughout: look at learning_rate, lr_scheduler_type and warmup_steps."
+    if flat and min(flat) == 1:
+        return (
+            "In every group all completions got the same reward, and GRPO learns only from differences: the task is "
+            "too hard or too easy for this model, or the reward always says the same. Read some completions "
+            "(scripts/score.py --why), and see docs/metrics.md#frac_reward_zero_std."
         )
+    return (
+        "Rewards differed and the learning rate was not 0, so the gradient was lost on its way: see grad_norm in "
+        "metrics.jsonl, and docs/metrics.md#grad_norm."
+    )
 
 
 def _validation(recipe: Recipe, task: Task, rewards: list[Reward], metric: Reward, scorer: Scorer) -> Validation | None:

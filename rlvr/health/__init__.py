@@ -18,7 +18,7 @@ from typing import Any
 
 from rlvr.health import broken, policy, reward
 from rlvr.health.finding import LEVELS, Finding, anchor
-from rlvr.health.run import Run
+from rlvr.health.run import LEAST, Run
 from rlvr.health.trends import track
 from rlvr.verdict import mapping, number
 
@@ -108,7 +108,8 @@ def summary(
         if metric not in {found.metric for found in now}:
             said.append(f"over by now, but at step {step:,}: {finding.text}; see {finding.page}")
     if rewards and len(said) == 1:
-        said.append("healthy from beginning to end")
+        enough = len(rewards) >= LEAST
+        said.append("healthy from beginning to end" if enough else f"too short to judge: {len(rewards)} log lines")
     return said
 
 

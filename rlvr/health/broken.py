@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import fmean, median
 
 from rlvr.health.finding import Finding, percent
-from rlvr.health.run import LEAST, NEAR, Run, without_spread
+from rlvr.health.run import LEAST, NEAR, Run
 from rlvr.health.trends import joined
 from rlvr.verdict import is_number, number
 
@@ -74,7 +74,7 @@ def gradient_zero(run: Run) -> Iterator[Finding]:
     steps = []
     for line in reversed(run.lines):
         if is_number(norm := line.get("grad_norm")):
-            if norm or not line.get("learning_rate", 1.0) or (without_spread(line) or 0.0) > 0.99:
+            if norm or not line.get("learning_rate", 1.0) or (line.get("frac_reward_zero_std") or 0.0) > 0.99:
                 break
             steps.append(line["step"])
     if len(steps) >= LEAST:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from statistics import fmean
 
 from rlvr.health.finding import Finding, percent
-from rlvr.health.run import LEAST, NEAR, Run, without_spread
-from rlvr.health.trends import Track, change, fall, noise
+from rlvr.health.run import LEAST, NEAR, Run
+from rlvr.health.trends import change, fall, noise
 from rlvr.verdict import number
 
 FLAT = 5  # windows in which a reward that does not move is called flat
@@ -16,9 +15,7 @@ FLAT = 5  # windows in which a reward that does not move is called flat
 
 def no_spread(run: Run) -> Iterator[Finding]:
     """Groups whose completions all get the same reward teach nothing; the reward's place in its range says why."""
-    found = [(line["step"], share) for line in run.lines if (share := without_spread(line)) is not None]
-    series = Track(*zip(*found, strict=True)) if found else Track()
-    held = run.held(series, [("alarm", 0.9, 0.8), ("warning", 0.7, 0.55)])
+    held = run.held("frac_reward_zero_std", [("alarm", 0.9, 0.8), ("warning", 0.7, 0.55)])
     if held is None:
         return
     level, since = held
@@ -45,7 +42,7 @@ def no_spread(run: Run) -> Iterator[Finding]:
     yield Finding(
         level,
         "frac_reward_zero_std",
-        f"{percent(fmean(series.last(run.short)))} of the groups have no spread at reward {reward}: {why}",
+        f"{percent(run.now('frac_reward_zero_std'))} of the groups have no spread at reward {reward}: {why}",
         advice,
         since,
     )

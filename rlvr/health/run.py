@@ -134,15 +134,3 @@ class Run:
             if since is not None:
                 return level, since
         return None
-
-
-def without_spread(line: Mapping[str, Any]) -> float | None:
-    """The share of groups without spread.
-
-    TRL compares a group's deviation with 0 to 8 decimals, which the rounding of a sum such as 1 + 0.2 fails (1.2e-07 in
-    float32): where the whole batch deviates by no more than that, no group has spread.
-    """
-    share, deviation = line.get("frac_reward_zero_std"), line.get("reward_std")
-    if not is_number(share):
-        return None
-    return 1.0 if is_number(deviation) and deviation < 1e-6 else share

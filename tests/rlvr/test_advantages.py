@@ -9,7 +9,7 @@ import statistics as statistics_of_python
 import pytest
 import torch
 
-from rlvr.advantages import adaptive, statistics
+from rlvr.advantages import adaptive, statistics, without_spread
 
 NAN = math.nan
 
@@ -94,3 +94,28 @@ def test_a_batch_that_is_masked_as_a_whole_has_no_statistics() -> None:
 
 def test_a_single_row_has_no_spread_rather_than_nan() -> None:
     assert statistics(torch.tensor([0.0, 0.0]), torch.tensor([1.0, NAN]))["advantages/std"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected", "why"),
+    [
+        ([1.2] * 4, [True] * 4, "equal"),
+        ([1.0 + 0.2, 1.2000001, 1.2, 1.1999999], [True] * 4, "equal but for the rounding of float32"),
+        ([1.2, 1.2, 1.2, 1.2001], [False] * 4, "a small difference is one"),
+        ([3e6, 3e6 + 0.25, 3e6, 3e6], [True] * 4, "float32 has no more digits there"),
+        ([0.0, 1.0, NAN, NAN], [False] * 4, "the scored ones differ"),
+        ([1.0, NAN, NAN, NAN], [True] * 4, "one alone has nothing to be compared with"),
+        ([NAN] * 4, [True] * 4, "none is scored"),
+        ([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [False] * 4 + [True] * 4, "each group by itself"),
+    ],
+)
+def test_a_group_is_without_spread_where_its_rewards_are_equal_but_for_rounding(
+    rewards: list[float], expected: list[bool], why: str
+) -> None:
+    assert without_spread(torch.tensor(rewards), 4).tolist() == expected
+
+
+def test_a_group_whose_rewards_differ_but_not_their_sum_has_spread_reward_by_reward() -> None:
+    each = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    assert without_spread(each.sum(dim=1), 4).all()
+    assert not without_spread(each, 4).any()

@@ -198,13 +198,6 @@ SICK = [
         "has lost",
         run(frac_reward_zero_std=jump(0.2, 1.0, 30), reward=jump(0.6, 0.0, 30)),
     ),
-    Case(
-        "a solved task, in the rounding of float32: TRL's own metric says 0",
-        "note",
-        "frac_reward_zero_std",
-        "100 % .* solved",
-        run(frac_reward_zero_std=0.0, reward_std=jump(0.5, 1.2e-7, 40), reward=jump(0.5, 1.2, 40)),
-    ),
     Case("the reward collapses", "alarm", "reward", "falls.*learning_rate", run(80, reward=jump(0.9, 0.3, 50))),
     Case(
         "the reward falls",

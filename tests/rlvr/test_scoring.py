@@ -471,8 +471,10 @@ def test_a_column_never_takes_the_place_of_one_of_the_table() -> None:
 def test_the_completions_of_a_real_run_are_scored_again_from_its_files_alone(tmp_path: Path) -> None:
     """With two rewards that read one column, one of them logging it too, and with evaluation while training."""
     from rlvr import model as models
-    from rlvr import training
+    from rlvr import schema, training
+    from rlvr.checkpoints import Identity
     from rlvr.recipe import Recipe, RewardSpec, TaskSpec
+    from rlvr.scorer import Scorer
 
     def ends_in(completions: list[Any], *, final_answer: list[str], **kwargs: Any) -> list[float | None]:
         return [
@@ -510,10 +512,13 @@ def test_the_completions_of_a_real_run_are_scored_again_from_its_files_alone(tmp
         "report_to": "none",
         "save_strategy": "no",
         "output_dir": str(tmp_path),
+        **{key: default for key, (_, default) in schema.OWN.items()},
     }
     recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
     task = Task(train=data, validation=data.select(range(2)), test=data.select([]))
-    trainer = training.build_trainer(recipe, task, rewards, models.load_tokenizer(recipe, chat=True))
+    tokenizer = models.load_tokenizer(recipe, chat=True)
+    identity = Identity.of(recipe, data, 1, "python")
+    trainer = training.build_trainer(recipe, task, rewards, rewards[0], tokenizer, Scorer(rewards), identity, steps=2)
     trainer.train()
 
     rows = read_completions(str(tmp_path)).rows
