@@ -11,17 +11,17 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rlvr import console, figures, samples
+from rlvr import figures, samples
 from rlvr.errors import InputError
 from rlvr.figures import Series
+from rlvr.health import summary
 from rlvr.metrics import read_metrics
+from rlvr.run_directory import read_status
+from rlvr.run_facts import entries, facts, series_of, steps_of
 from rlvr.verdict import bars, count, is_number, mapping, number, percent, table, verdict
-
-YEAR_3000 = 32_503_680_000  # in Unix seconds; what is later is no time that a run was logged at
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,8 @@ def _page(run_dir: Path) -> str:
         title=run_dir.resolve().name,
         subtitle=_subtitle(recipe),
         verdict=verdict(evaluation),
-        state=_state(recipe, metrics),
+        state=_state(recipe, metrics, run_dir),
+        health=summary(metrics, settings=recipe)[1:],
         failure=_failure(run_dir),
         table=table(evaluation),
         accuracy_chart=figures.accuracy_chart("accuracy", accuracies) if accuracies else "",
@@ -175,7 +176,7 @@ def _page(run_dir: Path) -> str:
         reward=_reward_figure(recipe, metrics),
         panels=panels,
         not_logged=_not_logged(panels),
-        facts=_facts(recipe, metrics, run_dir),
+        facts=facts(recipe, metrics, run_dir),
         recipe_text=recipe_text,
         training_answers=samples.training_answers(run_dir / "completions"),
         gained=changed[0] if changed else None,
@@ -210,15 +211,6 @@ def _read_evaluation(path: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def _series(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:
-    found = [(line["step"], line[key]) for line in metrics if is_number(line["step"]) and is_number(line.get(key))]
-    return Series(label, [step for step, _ in found], [value for _, value in found])
-
-
-def _entries(section: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in section if isinstance(entry, Mapping)] if isinstance(section, list) else []
-
-
 # ── How the run went ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -227,13 +219,20 @@ def _subtitle(recipe: Mapping[str, Any]) -> str:
     return f"{model}, trained on {task} with GRPO" if model and task else ""
 
 
-def _state(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
+def _state(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], run_dir: Path) -> str:
     """A sentence where the run isn't whole, else nothing."""
     if not metrics:
         return "No training step has been logged."
-    if any("train_runtime" in line for line in metrics):
-        return ""
-    return f"Training has not come to its end: the last step logged is {_steps_of(recipe, metrics)}."
+    last = f"the last step logged is {steps_of(recipe, metrics)}"
+    status = mapping(read_status(run_dir)).get("status")
+    if status == "interrupted":
+        return f"Training was interrupted: {last}. The same command continues it."
+    if status == "running":
+        return f"Training has not come to its end: {last}."
+    wanted = recipe.get("max_steps")
+    if status is None and isinstance(wanted, int) and metrics[-1]["step"] < wanted:
+        return f"Training has not come to its end: {last}."
+    return ""
 
 
 def _failure(run_dir: Path) -> tuple[str, str] | None:
@@ -251,23 +250,23 @@ def _failure(run_dir: Path) -> tuple[str, str] | None:
 
 
 def _reward_figure(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> RewardFigure | None:
-    total = _series(metrics, "reward", "total")
+    total = series_of(metrics, "reward", "total")
     if not total.values:
         return None
     weights = {
         re.split(r"[/.:]", str(entry.get("name")).removesuffix(".py"))[-1]: entry.get("weight")
-        for entry in _entries(recipe.get("rewards"))
+        for entry in entries(recipe.get("rewards"))
     }
     parts: dict[str, Series] = {}
     for key in dict.fromkeys(key for line in metrics for key in line):
         if match := re.fullmatch(r"rewards/(.+)/mean", key):
             name, weight = match[1], weights.get(match[1])
-            series = _series(metrics, key, f"{name} (weight {number(weight)})" if is_number(weight) else name)
+            series = series_of(metrics, key, f"{name} (weight {number(weight)})" if is_number(weight) else name)
             if series.values:
                 parts[name] = series
     # One reward at weight 1 is the total: two lines on top of one another would only puzzle.
     only = next(iter(parts)) if len(parts) == 1 and next(iter(parts.values())).values == total.values else ""
-    validation = _series(metrics, "eval_reward", "total on validation rows")
+    validation = series_of(metrics, "eval_reward", "total on validation rows")
     points = len(figures.thinned(total).steps)
     return RewardFigure(
         svg=figures.reward_chart(
@@ -285,7 +284,7 @@ def _panels(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> 
     limit = recipe.get("max_completion_length")
     panels = []
     for metric in METRICS:
-        series = _series(metrics, metric.key, metric.title)
+        series = series_of(metrics, metric.key, metric.title)
         if not series.values or (metric.optional and not any(series.values)):
             continue
         svg = figures.small_chart(re.sub(r"\W", "-", metric.key), series, share=metric.share)
@@ -306,108 +305,3 @@ def _change(values: Sequence[float], *, share: bool = False) -> str:
     tenth = max(1, len(values) // 10)
     ends = [sum(part) / len(part) for part in (values[:tenth], values[-tenth:])]
     return " → ".join(percent(end) if share else number(end) for end in ends)
-
-
-# ── What ran ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _facts(
-    recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], run_dir: Path
-) -> list[tuple[str, list[str]]]:
-    """What a reader asks first: a name and its lines each. Only what the run directory says."""
-    facts = {
-        "Model": [str(recipe.get("model_name_or_path", ""))],
-        "Trained": [_trained_weights(recipe)],
-        "Task": [_with_options(mapping(recipe.get("task")))],
-        "Reward": [_reward(entry) for entry in _entries(recipe.get("rewards"))],
-        "Sampling": [_sampling(recipe)],
-        "Learning rate": [_learning_rate(recipe, metrics)],
-        "Steps": [_steps(recipe, metrics)],
-        "Time": [_time(metrics)],
-        "Seed": [str(recipe.get("seed", ""))],
-        "Versions": [_versions(run_dir)],
-    }
-    said = [(name, [line for line in lines if line]) for name, lines in facts.items()]
-    return [(name, lines) for name, lines in said if lines]
-
-
-def _trained_weights(recipe: Mapping[str, Any]) -> str:
-    if not recipe:
-        return ""
-    if not recipe.get("use_peft"):
-        return "all weights (full fine-tuning)"
-    bits = "4-bit " if recipe.get("load_in_4bit") else "8-bit " if recipe.get("load_in_8bit") else ""
-    modules = recipe.get("lora_target_modules")
-    names = ", ".join(map(str, modules)) if isinstance(modules, list) else modules
-    rank = f" of rank {recipe['lora_r']}" if "lora_r" in recipe else ""
-    alpha = f", alpha {recipe['lora_alpha']}" if "lora_alpha" in recipe else ""
-    return f"a LoRA adapter{rank}{alpha}{f', on {names}' if names else ''}, over the frozen {bits}base"
-
-
-def _with_options(section: Mapping[str, Any]) -> str:
-    options = ", ".join(f"{key} {value}" for key, value in section.items() if key != "name")
-    return f"{section.get('name', '')}{f' ({options})' if options else ''}"
-
-
-def _reward(entry: Mapping[str, Any]) -> str:
-    text = _with_options({"name": entry.get("name", "?"), **mapping(entry.get("options"))})
-    weight = entry.get("weight", 1.0)
-    factor = f"{number(weight)} × " if is_number(weight) else ""
-    gate = f", only where {entry['gate']} is positive" if entry.get("gate") else ""
-    return f"{factor}{text}{gate}"
-
-
-def _sampling(recipe: Mapping[str, Any]) -> str:
-    said = {
-        "num_generations": "{} completions a prompt",
-        "temperature": "temperature {}",
-        "max_completion_length": "at most {} tokens",
-    }
-    return ", ".join(text.format(recipe[key]) for key, text in said.items() if key in recipe)
-
-
-def _learning_rate(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
-    rate = recipe.get("learning_rate", max(_series(metrics, "learning_rate").values, default=None))
-    schedule = recipe.get("lr_scheduler_type")
-    return f"{rate:g}{f', {schedule}' if schedule else ''}" if is_number(rate) else ""
-
-
-def _steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
-    wanted = recipe.get("max_steps")
-    return f"{metrics[-1]['step']:,}" + (f" of {wanted:,}" if isinstance(wanted, int) and wanted > 0 else "")
-
-
-def _steps(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
-    if not metrics:
-        return ""
-    epochs, tokens = _series(metrics, "epoch").values, _series(metrics, "num_tokens").values
-    return ", ".join(
-        [
-            _steps_of(recipe, metrics),
-            *([f"{number(epochs[-1])} epochs"] if epochs else []),
-            *([f"{tokens[-1]:,.0f} tokens"] if tokens else []),
-        ]
-    )
-
-
-def _time(metrics: Sequence[Mapping[str, Any]]) -> str:
-    """How long training took. By its steps: a resumed run's own figure is that of its last part only."""
-    series, whole = _series(metrics, "step_time"), _series(metrics, "train_runtime").values
-    # A line's figure is the mean of the steps since the line before it.
-    logged = zip([0, *series.steps], series.steps, series.values, strict=False)
-    taken = max([sum((step - before) * value for before, step, value in logged), *whole])
-    if not taken:
-        return ""
-    each = f", {number(sum(series.values) / len(series.values))} s a step" if series.values else ""
-    times = [time for time in _series(metrics, "time").values if 0 <= time < YEAR_3000]
-    ended = f"; last logged {datetime.fromtimestamp(times[-1], UTC):%Y-%m-%d %H:%M} UTC" if times else ""
-    return f"{console.duration(taken)} of training{each}{ended}"
-
-
-def _versions(run_dir: Path) -> str:
-    """The libraries that the run was made with (see rlvr/run_directory.py)."""
-    try:
-        found = json.loads((run_dir / "versions.json").read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):
-        return ""
-    return ", ".join(f"{name} {version}" for name, version in mapping(found).items())

@@ -36,7 +36,7 @@ class RecipeTrainer(SavingTrainer):
     1. Rewards run in workers, all at once (rlvr/scorer.py). A row that one of them can't score is left out of the
        update altogether: advantage 0 and no token in the loss (TRL counts it as 0 next to another reward's number).
        Gates are applied after rewards were gathered, so that every rank sees the same.
-    2. `scale_rewards: adaptive`, dynamic sampling, and advantages of exactly 0 where a group's rewards are equal but for
+    2. `scale_rewards: adaptive`, dynamic sampling, and advantages of 0 where a group's rewards are equal but for
        rounding (rlvr/advantages.py, rlvr/dynamic_sampling.py).
     3. With `transformers` generation, plain-text prompts end at the task's stop strings. TRL passes no tokenizer to
        `generate`, without which transformers refuses `stop_strings`. Can go when huggingface/trl passes one.

@@ -23,6 +23,7 @@ from rlvr.evaluation import paired_difference, summarise, write_evaluation
 from rlvr.figures import Series, smoothed, smoothing_window, thinned
 from rlvr.metrics import read_metrics
 from rlvr.report import write_report
+from rlvr.run_directory import write_status
 from rlvr.samples import changed_answers, shortened, training_answers
 from rlvr.verdict import bars, table, verdict
 
@@ -92,7 +93,7 @@ def write_run(
         }
         for step in range(1, steps + 1)
     ]
-    lines.append({"step": steps, "time": 1_795_000_100, "train_runtime": 8.5})
+    write_status(folder, "done")
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     results = {}
     for name, rights in (("base", base), ("trained", trained)):
@@ -286,6 +287,32 @@ def test_the_page_says_what_happened_from_the_verdict_to_the_completions(run_dir
     ):
         assert words in text
     assert "has not come to its end" not in text
+    assert "too short to judge: 4 log lines" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("running", "Training has not come to its end: the last step logged is 4 of 4."),
+        ("interrupted", "Training was interrupted: the last step logged is 4 of 4. The same command continues it."),
+        ("trained", ""),
+        ("done", ""),
+    ],
+)
+def test_a_run_that_is_not_whole_is_said_to_be_so(run_dir: Path, status: str, said: str) -> None:
+    write_status(run_dir, status)
+    text = re.sub(r"\s+", " ", read(write_report(run_dir)).text)
+    assert (said in text) if said else ("last step logged" not in text)
+
+
+def test_what_is_amiss_is_told_with_its_advice(run_dir: Path) -> None:
+    log = run_dir / "metrics.jsonl"
+    line = json.loads(log.read_text().splitlines()[0])
+    lines = [{**line, "step": step, "completions/clipped_ratio": 1.0, "reward": 0.0} for step in range(1, 31)]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = read(write_report(run_dir)).text
+    assert "alarm since step 5: 100 % of the completions are cut off" in text
+    assert "raise max_completion_length (44)" in text
 
 
 def test_whatever_models_and_data_sets_say_is_text_and_never_markup(tmp_path: Path) -> None:
@@ -397,6 +424,7 @@ def test_a_half_written_last_line_leaves_the_steps_before_it(run_dir: Path) -> N
     path = run_dir / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(lines[:2]) + "\n" + lines[2][:40], encoding="utf-8")
+    write_status(run_dir, "running")
     assert [line["step"] for line in read_metrics(path)] == [1, 2]
     assert "the last step logged is 2 of 4" in read(write_report(run_dir)).text
 
