@@ -160,8 +160,8 @@ def run(recipe: Recipe, *, only_check: bool = False) -> int:
     except Interrupted as error:
         end = "KILLED"
         return diary.interrupted(str(error))
-    except BaseException:
-        diary.failed(traceback.format_exc())
+    except BaseException as error:
+        diary.failed(traceback.format_exc(), learnt=not isinstance(error, training.TrainingError))
         raise
     finally:
         scorer.close()

@@ -107,14 +107,18 @@ class Diary:
         if self.writes:
             run_directory.write_status(self.folder, **self.facts, identity=asdict(self.identity))
 
-    def failed(self, trace: str) -> None:
-        """Notes a failure and its traceback; what was trained stays trained."""
+    def failed(self, trace: str, *, learnt: bool = True) -> None:
+        """Notes a failure and its traceback; what was trained stays trained.
+
+        Args:
+            learnt: False where to continue would come to the same end.
+        """
         self._end("failed")
         if self.writes:
             with contextlib.suppress(OSError):  # a disk that is full may be why it failed
                 (self.folder / "failure.txt").write_text(trace, encoding="utf-8")
             latest = newest(self.folder)
-            if latest is not None and self.facts["status"] == "failed":
+            if latest is not None and self.facts["status"] == "failed" and learnt:
                 console.complain(f"  {latest} is complete: the same command continues from it.")
 
     def interrupted(self, why: str) -> int:

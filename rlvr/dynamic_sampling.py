@@ -10,7 +10,8 @@ sampler. While some rank has groups without signal and rounds are left, each ran
 fresh prompts as the rank with the most such groups has of them. Rewards are gathered by TRL, so every rank knows the
 outcomes of all ranks and comes to the same plan without a word. A good fresh group replaces a group without signal of
 the same rank, in order; tokens never travel. Groups that are still without signal when the budget is spent stay in the
-batch, with advantages of 0, and are counted.
+batch, and are counted: their advantages are those that they have without dynamic sampling, so 0 where all rewards are
+equal. (To zero the others too would keep a model that is always wrong from learning even the format.)
 
 This needs whole groups on every rank (`alignment_fault`), and advantages that depend on nothing but their own group
 (`settings_fault`). What it does not cover: images, whose tensors have a row a patch and not a row a completion.

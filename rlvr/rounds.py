@@ -200,5 +200,8 @@ class FirstRoundMetrics:
 
     def restore(self) -> None:
         """Forgets what was added since this object was made, which should be after round 0."""
-        for name, values in self.metrics.items():
-            del values[self._lengths.get(name, 0) :]
+        for name in list(self.metrics):
+            if name in self._lengths:
+                del self.metrics[name][self._lengths[name] :]
+            else:
+                del self.metrics[name]  # TRL would log an empty list as None

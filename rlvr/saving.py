@@ -43,7 +43,6 @@ class SavingTrainer(GRPOTrainer):
         self.keep_checkpoints = keep_checkpoints
         self.last_save_s = 0.0
         self.failed_saves = 0
-        self.steps_before = 0  # the step that this process's training began at
         super().__init__(*args, **kwargs)
 
     def own_state(self) -> dict[str, Any]:
@@ -84,6 +83,13 @@ class SavingTrainer(GRPOTrainer):
         self.accelerator.wait_for_everyone()
         self.last_save_s = time.monotonic() - started
 
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # From a checkpoint of the last step transformers 5 makes one step more, unless that step ended an epoch.
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
+
     def restore_between_steps(self, folder: Path) -> None:
         """Takes back what `_between_steps` gave; to be called when training begins, after transformers' own loading."""
         state = torch.load(_state_file(folder, self.accelerator.process_index), weights_only=True)
@@ -110,12 +116,13 @@ class SavingTrainer(GRPOTrainer):
 
     def _between_steps(self) -> dict[str, Any]:
         cycle = self.args.steps_per_generation * self.num_iterations
+        kept = self._step % cycle or self._globalstep_last_logged < self.state.global_step
         return {
             "step": self._step,
             # At the end of a cycle new completions are sampled anyway.
             "buffered_inputs": self._buffered_inputs if self._step % cycle else None,
             "metrics": {mode: dict(metrics) for mode, metrics in self._metrics.items()},
-            "logs": {name: _plain(values) for name, values in self._logs.items()} if self._step % cycle else {},
+            "logs": {name: _plain(values) for name, values in self._logs.items()} if kept else {},
             "step_time": self._current_train_step_time,
             "loss": self._tr_loss,
             "last_logged": self._globalstep_last_logged,
@@ -158,7 +165,6 @@ class RestoreBetweenSteps(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.trainer.steps_before = state.global_step
         if self.folder is not None:
             self.trainer.restore_between_steps(self.folder)
 

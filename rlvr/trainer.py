@@ -71,6 +71,7 @@ class RecipeTrainer(SavingTrainer):
         self._faults: list[Fault] = []
         self._masked_in_a_row = 0
         self.scored_generations = 0
+        self.first_weights: torch.Tensor | None = None  # `training.fingerprint` of the run's very beginning
         self._settled = torch.empty(0)  # (completions of all ranks, rewards), NaN where masked, of the last generation
         self._seconds = {"generation": 0.0, "rewards": 0.0}
         self._update_s = 0.0
@@ -300,10 +301,11 @@ class RecipeTrainer(SavingTrainer):
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        ended_early = "train_runtime" in logs and self.state.global_step < self.state.max_steps
-        if ended_early or any(key.startswith("eval_") for key in logs):
-            # GRPOTrainer's would write the last step's completions once more; and what was gathered since the last log
-            # line of a run that is stopped is in its checkpoint.
+        ended_early = self.state.global_step < self.state.max_steps or not self._logs["prompt"]
+        if ("train_runtime" in logs and ended_early) or any(key.startswith("eval_") for key in logs):
+            # GRPOTrainer's would write the last step's completions once more, or, after a resumption from the last
+            # step, none in their place; and what was gathered since the last log line of a run that is stopped is in
+            # its checkpoint.
             Trainer.log(self, logs, start_time)
             return
         try:
@@ -335,12 +337,14 @@ class RecipeTrainer(SavingTrainer):
         return {
             "masked_in_a_row": self._masked_in_a_row,
             "scored_generations": self.scored_generations,
+            "first_weights": self.first_weights,
             "refill": self._refill.state() if self._refill is not None else None,
         }
 
     def load_own_state(self, state: dict[str, Any]) -> None:
         self._masked_in_a_row = state["masked_in_a_row"]
         self.scored_generations = state["scored_generations"]
+        self.first_weights = state["first_weights"]
         if self._refill is not None and state["refill"] is not None:
             self._refill.load(state["refill"])
 

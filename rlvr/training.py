@@ -67,6 +67,7 @@ def build_trainer(
         generations = -(-steps * config.gradient_accumulation_steps // cycle)
         rows = rows.select(easy_first(rows["difficulty"], prompts * generations, config.seed))
         config.shuffle_dataset = False
+        config.max_steps = steps  # num_train_epochs counts passes over the task's rows, not over these
     refill = None
     if own["dynamic_sampling"]:
         outcome = (
@@ -122,11 +123,11 @@ def train(
         together,
     ):
         trainer.add_callback(callback)
-    before = fingerprint(trainer)
+    trainer.first_weights = fingerprint(trainer)  # that of the checkpoint's run takes its place
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
     if together.stopped is not None:
         return together.stopped
-    _check_that_something_was_learnt(trainer, before)
+    _check_that_something_was_learnt(trainer)
     return None
 
 
@@ -141,16 +142,15 @@ def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
     return torch.stack(found).cpu()
 
 
-def _check_that_something_was_learnt(trainer: RecipeTrainer, before: torch.Tensor) -> None:
-    steps = trainer.state.global_step - trainer.steps_before
-    if steps == 0:
-        return
+def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
+    steps = trainer.state.global_step
     if trainer.scored_generations == 0:
         raise TrainingError(
             f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. Is "
             "what the rewards read there (columns, golds, a server)?"
         )
-    if not trainer.anywhere(not torch.equal(before, fingerprint(trainer))):
+    assert trainer.first_weights is not None  # `train` set it
+    if not trainer.anywhere(not torch.equal(trainer.first_weights, fingerprint(trainer))):
         raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {_why_unchanged(trainer)}")
 
 
@@ -227,11 +227,13 @@ def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[s
 
 
 def check_config(recipe: Recipe, task: Task, rewards: list[Reward]) -> None:
-    """Makes TRL's own checks of the recipe before anything is loaded.
+    """Makes TRL's own checks of the recipe, and a curriculum's of its rows, before anything is loaded.
 
     Raises:
-        InputError: with what TRL, transformers or PEFT say.
+        InputError: with what TRL, transformers or PEFT say; or the row whose difficulty has no place in an order.
     """
+    if recipe.settings["curriculum"] == "easy_first":
+        easy_first(task.train["difficulty"], 1, seed=0)
     try:
         training_config(recipe, rewards, task.stop_strings)
         get_peft_config(ModelConfig(**models.model_settings(recipe)))

@@ -232,6 +232,7 @@ def test_the_original_experiment_runs_whole_on_the_real_gsm8k(gsm8k_folder: Path
     run = tmp_path / "run"
     path = with_one_more_reward(path, tmp_path)
     words = ["--config", str(path), *SMALL, "--task.path", str(gsm8k_folder), "--output_dir", str(run)]
+    words += ["--num_generations", "4", "--per_device_train_batch_size", "4"]  # prompts of 3,000 tokens take long
     assert run_grpo.main(words) == 0
 
     test_rows = [json.loads(line) for line in (gsm8k_folder / "gsm8k_test.jsonl").read_text().splitlines()]

@@ -97,6 +97,31 @@ def test_a_failing_run_exits_1_and_says_why_in_its_folder(run_script: Callable[.
 
 
 @pytest.mark.slow
+def test_a_data_file_that_disappears_while_training_is_missed_only_by_the_next_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rows were read before; and a run that needs the file again says which one is gone."""
+    data = tmp_path / "sums.jsonl"
+    prompts = [[{"role": "user", "content": f"What is {a} + {a + 1}?"}] for a in range(40)]
+    rows = [{"prompt": prompt, "final_answer": str(2 * a + 1)} for a, prompt in enumerate(prompts)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "vanishing.py").write_text(
+        "import pathlib, zlib\n"
+        "def vanishing(completions, *, file='', **kwargs):\n"
+        "    pathlib.Path(file).unlink(missing_ok=True)\n"
+        "    return [zlib.crc32(str(text).encode()) % 10 / 10 for text in completions]\n"
+    )
+    words = ["--config", str(DEMO), *SHORT, "--task", f"{{name: jsonl, path: {data}, test_fraction: 0.2}}"]
+    words += ["--rewards", f"[{{name: {tmp_path}/vanishing.py, options: {{file: {data}}}}}]"]
+    words += ["--evaluation", "null", "--output_dir", str(tmp_path / "run")]
+    assert run_grpo.main(words) == 0, capsys.readouterr().err
+    assert not data.exists()
+    assert run_grpo.main(words) == 2
+    assert str(data) in capsys.readouterr().err
+    assert (tmp_path / "run" / "adapter").is_dir(), "what was there stays there"
+
+
+@pytest.mark.slow
 def test_two_processes_train_together_and_leave_one_whole_run(run_script: Callable[..., Any], tmp_path: Path) -> None:
     result = run_script(
         str(Path(sys.executable).with_name("accelerate")),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import subprocess
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,14 @@ def by_chance(completions: list[Any], **kwargs: Any) -> list[float | None]:
 
 def cannot_say_for_half(completions: list[Any], **kwargs: Any) -> list[float | None]:
     return [None if row % 2 else 1.0 for row in range(len(completions))]
+
+
+def one(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [1.0] * len(completions)
+
+
+def a_fifth(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [0.2] * len(completions)
 
 
 def build(
@@ -266,6 +276,23 @@ def test_a_run_that_was_stopped_and_continued_equals_one_that_was_left_alone(
     assert torch.equal(weights, training.fingerprint(second))
 
 
+@pytest.mark.parametrize("logging_steps", [1, 2], ids=["every step is logged", "the last step is not logged"])
+def test_a_run_that_was_killed_after_its_last_checkpoint_makes_no_further_step(
+    tmp_path: Path, logging_steps: int
+) -> None:
+    settings = {"max_steps": 3, "logging_steps": logging_steps, "save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(tmp_path, settings=settings)
+    whole, weights = train(trainer, recipe), training.fingerprint(trainer)
+    table = tmp_path / "completions" / "completions_00003.parquet"
+    texts = table.read_bytes()
+    if logging_steps == 2:
+        table.unlink()  # written with the last words of a run, which came after the checkpoint
+    again, recipe, _ = build(tmp_path, settings=settings)
+    assert train(again, recipe, begin=tmp_path / "checkpoint-3") == whole
+    assert again.state.global_step == 3 and torch.equal(training.fingerprint(again), weights)
+    assert table.read_bytes() == texts
+
+
 def test_a_limit_of_time_saves_and_ends_before_it(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, settings={"max_steps": 1000})
     started = time.monotonic()
@@ -287,9 +314,31 @@ def raises(completions: list[Any], **kwargs: Any) -> list[float | None]:
 
 
 def test_a_run_in_which_no_weight_changed_is_an_error(tmp_path: Path) -> None:
-    trainer, recipe, _ = build(tmp_path, all_equal)
-    with pytest.raises(training.TrainingError, match="No weight changed in 2 steps"):
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(tmp_path, all_equal, settings=settings)
+    with pytest.raises(training.TrainingError, match="No weight changed in 2 steps.* got the same reward"):
         train(trainer, recipe)
+    for step in (1, 2):
+        again, recipe, _ = build(tmp_path, all_equal, settings=settings)
+        with pytest.raises(training.TrainingError, match="No weight changed in 2 steps"):
+            train(again, recipe, begin=tmp_path / f"checkpoint-{step}")
+
+
+def test_a_learning_rate_of_zero_is_named_as_what_changed_no_weight(tmp_path: Path) -> None:
+    warm_up = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 1}
+    trainer, recipe, _ = build(tmp_path, settings={"max_steps": 1, **warm_up})
+    with pytest.raises(training.TrainingError, match="learning rate was 0 throughout"):
+        train(trainer, recipe)
+
+
+def test_advantages_of_a_group_that_is_equal_but_for_rounding_are_exactly_zero(tmp_path: Path) -> None:
+    """And it counts as one without spread; TRL says 0 of them here, and gives each an advantage of about 1e-3."""
+    trainer, recipe, _ = build(tmp_path, one, a_fifth, weights=(1.0, 1.0), settings={"max_steps": 1})
+    with pytest.raises(training.TrainingError, match="got the same reward"):
+        train(trainer, recipe)
+    line = read_metrics(tmp_path / "metrics.jsonl")[0]
+    assert line["frac_reward_zero_std"] == 1 and line["advantages/abs_mean"] == 0 and line["grad_norm"] == 0
+    assert set(trainer._logs["advantages"]) == {0.0}
 
 
 def test_a_run_in_which_no_row_was_scored_is_an_error(tmp_path: Path) -> None:
@@ -423,6 +472,43 @@ def test_a_disk_without_room_is_seen_before_anything_is_written(
     assert len(train(trainer, recipe)) == 2
     assert "GB more are needed" in capsys.readouterr().err
     assert checkpoints.found(tmp_path) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder], capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"no file system can be mounted here: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_run_goes_on_while_its_disk_is_full_and_is_whole_when_it_no_longer_is(
+    small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(TrainerCallback):
+        """Not a byte is left during step 2 and its save."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            filler = small_disk / "filler"
+            if state.global_step == 1:
+                with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
+            if state.global_step == 2:
+                filler.unlink()
+
+    settings = {**QLORA, "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(small_disk / "run", settings=settings)
+    lines = train(trainer, recipe, Full())
+    said = capsys.readouterr().err
+    assert "NO CHECKPOINT of step 2" in said and "The completions of step 2 can't be written" in said
+    assert [folder.name for folder in checkpoints.found(recipe.output_dir)] == ["checkpoint-3", "checkpoint-1"]
+    alone, recipe, _ = build(tmp_path / "run", settings=settings)
+    assert train(alone, recipe) == lines, "no line is lost"
 
 
 def test_metrics_that_cannot_be_written_are_kept_until_they_can(

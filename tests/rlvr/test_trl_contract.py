@@ -13,6 +13,13 @@ from transformers import Trainer
 from trl import GRPOTrainer
 
 
+RUN_EPOCH = [
+    *("self", "model", "epoch", "train_dataloader", "steps_in_epoch", "num_update_steps_per_epoch", "trial"),
+    *("ignore_keys_for_eval", "start_time", "resume_from_checkpoint", "epochs_trained"),
+    "steps_trained_in_current_epoch",
+]
+
+
 @pytest.mark.parametrize(
     ("method", "parameters", "why"),
     [
@@ -22,6 +29,7 @@ from trl import GRPOTrainer
         ("_compute_loss", ["self", "model", "inputs"], "policy_kl"),
         ("training_step", ["self", "model", "inputs", "num_items_in_batch"], "time/update"),
         ("_save_checkpoint", ["self", "model", "trial"], "checkpoints that are complete or absent"),
+        ("_run_epoch", RUN_EPOCH, "no step after the last"),
         ("log", ["self", "logs", "start_time"], "a table of completions that can't be written"),
         (
             "_generate_single_turn",
