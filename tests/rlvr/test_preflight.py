@@ -83,12 +83,39 @@ def test_the_plan_says_what_will_run(
         ({"lora_target_modules": ["q_proj", "lm_head"]}, "a LoRA on lm_head", "TRL reads its weight directly"),
         ({"lora_modules_to_save": ["embed_tokens"]}, "shares its embeddings", "the original's mistake"),
         ({"max_completion_length": 5000}, "more than the 4096 positions", "too long for the model"),
+        ({"learning_rate": 0}, "nothing would be learnt", "a run for nothing"),
+        ({"max_steps": 1, "warmup_steps": 5}, "the first step's learning rate is 0", "a run for nothing"),
+        ({"reward_deadline_s": 100, "reward_budget_s": 60}, "100 for a row, but reward_budget_s is 60", "never fits"),
+        ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "Use scale_rewards: group", "rounds have no common batch"),
+        ({"curriculum": "easy_first"}, "difficulty", "no such column"),
     ],
 )
 def test_what_cannot_work_is_refused_in_words(settings: dict[str, Any], said: str, why: str) -> None:
     with pytest.raises(InputError) as caught:
         run_check(settings)
     assert said in str(caught.value), why
+
+
+def test_rewards_may_not_take_as_long_as_the_other_processes_wait() -> None:
+    patience = {"ddp_timeout": 600, "reward_budget_s": 500, "per_device_train_batch_size": 8}
+    assert run_check(patience).processes == 1, "nobody waits for a single process"
+    with pytest.raises(InputError, match="wait for at most ddp_timeout = 600 s.* Set ddp_timeout to 750 or more"):
+        run_check(patience, processes=2)
+    assert run_check({**patience, "ddp_timeout": 750}, processes=2).processes == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"load_in_4bit": True, "use_peft": True, "dtype": "float32"}, "dtype float32 with 4-bit weights"),
+        ({"load_in_4bit": True, "use_peft": True, "dtype": "bfloat16"}, ""),
+        ({"use_peft": False, "dtype": "bfloat16"}, "there are no float32 masters"),
+        ({"use_peft": False, "dtype": "float32"}, ""),
+    ],
+)
+def test_a_number_format_that_costs_without_need_is_told(settings: dict[str, Any], said: str) -> None:
+    notes = run_check({"use_cpu": False, **settings}).notes
+    assert said in " ".join(notes) if said else not notes
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from transformers import Trainer
 from trl import GRPOTrainer
 
-
 RUN_EPOCH = [
     *("self", "model", "epoch", "train_dataloader", "steps_in_epoch", "num_update_steps_per_epoch", "trial"),
     *("ignore_keys_for_eval", "start_time", "resume_from_checkpoint", "epochs_trained"),
