@@ -291,7 +291,8 @@ def main() -> None:
     orders = Orders(0)
     run = MLflowRun(orders.first(), say)
     where = f"MLflow at {shown_uri(run.uri)}"
-    pause, seen, is_down, finished = 0.0, 0, False, False
+    pause, seen, finished = 0.0, 0, False
+    faults: set[str] = set()  # of the outage at hand; each is said once, and three at most
     while True:
         orders.wait(pause)
         if orders.is_orphan and (orders.status is not None or run.ledger.is_superseded()):
@@ -309,17 +310,19 @@ def main() -> None:
                 finished = True
         except Exception as error:
             run.client = None
-            if not is_down:
+            fault = reason(error, run.uri)
+            if fault not in faults and len(faults) < 3:
                 tail = "Training goes on; metrics.jsonl has everything, and what is missing is sent when that works."
-                say(f"{where} {reason(error, run.uri)}. {tail}")
-            is_down = True
+                say(f"{where} {fault}. {tail if not faults else ''}".rstrip())
+            faults.add(fault)
             if orders.is_orphan:
                 return
             pause = LOOK_EVERY_S if orders.status else min(max(2 * pause, LOOK_EVERY_S), LONGEST_PAUSE_S)
             continue
-        if is_down:
+        if faults:
             say(f"{where} works again{f': {late} log lines were sent late' if late else ''}.")
-        is_down, pause = False, LOOK_EVERY_S
+        faults.clear()
+        pause = LOOK_EVERY_S
         if not status:
             continue
         if status != "KILLED":  # an interrupted run goes on later, and has more to show then
