@@ -81,6 +81,7 @@ def test_the_output_is_what_a_newcomer_should_read_and_nothing_else(demo: Demo) 
     lines = demo.stdout.splitlines()
     assert "models/tiny-arithmetic on arithmetic" in lines[0]
     assert "{" not in demo.stdout, "no dictionaries"
+    assert "alarm" not in demo.stdout, "nothing is amiss"
     assert any(line.split()[:1] == ["base"] for line in lines) and any(
         line.split()[:1] == ["trained"] for line in lines
     )
@@ -89,9 +90,17 @@ def test_the_output_is_what_a_newcomer_should_read_and_nothing_else(demo: Demo) 
 
 def test_the_run_directory_is_whole(demo: Demo) -> None:
     run = demo.run
-    steps = len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) - 1  # the last line is the summary
+    steps = len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     names = {path.name for path in run.iterdir()}
-    assert {"recipe.yaml", "versions.json", "metrics.jsonl", "adapter", "evaluation.json", "report.html"} <= names
+    assert {
+        "recipe.yaml",
+        "versions.json",
+        "run.json",
+        "metrics.jsonl",
+        "adapter",
+        "evaluation.json",
+        "report.html",
+    } <= names
     completions = {path.name for path in (run / "completions").iterdir()}
     assert {"completions_00001.parquet", f"completions_{steps:05d}.parquet"} <= completions
     assert {"evaluation_base.parquet", "evaluation_trained.parquet"} <= completions

@@ -36,7 +36,7 @@ def unscored(run: Run) -> Iterator[Finding]:
             held[0],
             key,
             f"{percent(run.now(key))} of the completions got no score and are left out",
-            "a reward function fails or is too slow: read its messages, see reward_deadline_s and the machine's load",
+            "a reward function fails, is too slow or returns None: read its messages, see reward_deadline_s",
             held[1],
         )
 
