@@ -16,6 +16,7 @@ early, and the same command continues it.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 import traceback
@@ -79,7 +80,7 @@ def run(recipe: Recipe, *, only_check: bool = False) -> int:
     state = launch.join(recipe)
     plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, state.num_processes)
     identity = checkpoints.Identity.of(recipe, task.train, state.num_processes, launch.launcher())
-    begin = checkpoints.choose(recipe, identity)
+    begin = checkpoints.agreed(checkpoints.choose(recipe, identity), state.num_processes)
 
     from rlvr import training  # TRL takes five seconds to import: only now, when all else was found right
 
@@ -164,6 +165,7 @@ def run(recipe: Recipe, *, only_check: bool = False) -> int:
         diary.failed(traceback.format_exc(), learnt=not isinstance(error, training.TrainingError))
         raise
     finally:
+        stop.deferred = True
         scorer.close()
         if tracker is not None:
             tracker.close(end, timeout_s=30 if end == "FINISHED" else 10)
@@ -180,4 +182,7 @@ def _introduce(recipe: Recipe, lines: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # A launcher sends SIGTERM to the other processes as soon as one has ended; their exit codes are to stay theirs.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(code)

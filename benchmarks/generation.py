@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Rollouts for QLoRA: plain generation beside continuous batching, in time and in memory.
 
-    python benchmarks/generation.py                          # about fifteen minutes on two cores
+    python benchmarks/generation.py                          # about eight minutes of CPU time
     python benchmarks/generation.py --quick                  # whether it runs, not how fast
     python benchmarks/generation.py --model Qwen/Qwen2.5-1.5B-Instruct --completions 256 --longest 1024     # on a GPU
 
@@ -10,8 +10,9 @@ of end-of-sequence tokens makes completions as long as wanted: with none of them
 them lengths are spread as widely as they get (geometrically). A model that is named gets the same treatment.
 
 Each line is a process of its own, so that its memory is its own: of the process on a CPU, of PyTorch on a GPU. CPU time
-says more than wall time where other programs compute as well; on a GPU look at wall time. The ways are plain
-`generate`; continuous batching as TRL 1.16 calls it; and as rlvr/continuous_batching.py does.
+says more than wall time where other programs compute as well; on a GPU look at wall time. On a CPU each has one thread,
+unless OMP_NUM_THREADS says otherwise: several threads of so small a model wait for one another, and that counts as CPU
+time. The ways are plain `generate`; continuous batching as TRL 1.16 calls it; and as rlvr/continuous_batching.py does.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def main() -> int:
     parser.add_argument("--one", nargs=2, metavar=("WAY", "LENGTHS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     console.quieten()
+    console.quieten_loading_bars()
     if options.quick:
         options.completions, options.longest = 8, 16
     if options.one:
@@ -188,4 +190,5 @@ class _PadOnly:
 
 if __name__ == "__main__":
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by the processes that are started
     sys.exit(main())

@@ -199,6 +199,29 @@ def choose(recipe: Recipe, identity: Identity) -> Resumption:
     return Resumption(notes=tuple(notes))
 
 
+def agreed(begin: Resumption, processes: int) -> Resumption:
+    """The same, when all processes found the same.
+
+    Collective, where there is more than one process.
+
+    Raises:
+        InputError: machines see different folders, on all of them.
+    """
+    if processes == 1:
+        return begin
+    from accelerate.utils import gather_object
+
+    where = begin.checkpoint.name if begin.checkpoint is not None else "the end" if begin.trained else "the beginning"
+    everyones = gather_object([where])
+    if len(set(everyones)) > 1:
+        found_by = "; ".join(f"process {process}: {where}" for process, where in enumerate(everyones))
+        raise InputError(
+            f"The processes would not begin at the same place ({found_by}). output_dir must be a folder that all "
+            "machines share; or set resume: never to begin anew."
+        )
+    return begin
+
+
 def found(output_dir: Path) -> list[Path]:
     """The checkpoint folders of a run, complete or not, newest first."""
     folders = [path for path in output_dir.glob(f"{PREFIX}*") if path.is_dir() and path.name[len(PREFIX) :].isdigit()]

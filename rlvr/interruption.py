@@ -64,15 +64,15 @@ class Stop:
         if number == signal.SIGINT and self._count > 1 and self.deferred:
             raise KeyboardInterrupt
         if not self.deferred:
-            raise Interrupted(f"Stopped by {self.reason}.")
+            self.check()
 
     def __enter__(self) -> Stop:
         """From here on a signal is kept until somebody asks (`reason`), since something is there to be saved."""
         self.deferred = True
         return self
 
-    def __exit__(self, *exception: Any) -> None:
-        self.deferred = False
+    def __exit__(self, kind: type[BaseException] | None, *exception: Any) -> None:
+        self.deferred = kind is not None  # on the way out nothing more is to be interrupted
 
     def check(self) -> None:
         """Raises what a signal that came while it was deferred would have raised.
@@ -81,6 +81,8 @@ class Stop:
             Interrupted: there was one.
         """
         if self.reason is not None:
+            # Once: a launcher sends SIGTERM to the other processes as soon as one has ended, while they end.
+            self.deferred = True
             raise Interrupted(f"Stopped by {self.reason}.")
 
     def runs_out(self, needed_s: float) -> bool:

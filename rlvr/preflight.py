@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr import continuous_batching, launch
-from rlvr.curriculum import columns_fault
+from rlvr.curriculum import columns_fault, easy_first
 from rlvr.errors import InputError
 from rlvr.plugins import companion
 from rlvr.recipe import Recipe
@@ -156,6 +156,11 @@ def _sampling_faults(recipe: Recipe, task: Task, processes: int) -> list[str]:
         found += [fault for fault in faults if fault]
     if settings.get("curriculum", "none") != "none":
         fault = columns_fault(task.train.column_names)
+        if fault is None and len(task.train):
+            try:
+                easy_first(task.train["difficulty"], 1, seed=0)
+            except InputError as error:
+                fault = str(error).removesuffix(".")
         found += [fault] if fault else []
     return [f"{fault}." for fault in found]
 

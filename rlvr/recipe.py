@@ -195,6 +195,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     if settings.get("use_peft"):
         defaults["dtype"] = PEFT_DTYPE
     settings = {"output_dir": f"runs/{path.stem}", **defaults, **settings}
+    settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
     return Recipe(path, task, tuple(rewards), evaluation, settings)
 
 

@@ -228,6 +228,17 @@ def fault_of(key: str, value: Any) -> str | None:
     return _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set())) or _out_of_range(key, value)
 
 
+def as_its_type(key: str, value: Any) -> Any:
+    """A whole number as the float that a key asks for: transformers refuses `temperature: 3`, after loading a model.
+
+    Not for keys that count steps, which are a share of all steps below 1 and a number of them otherwise.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or key.endswith("_steps") or _kinds(fields()[key].annotation) - {"None"} != {"float"}:
+        return value
+    return float(value)
+
+
 def _out_of_range(key: str, value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

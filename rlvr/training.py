@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
@@ -116,6 +117,7 @@ def train(
     """
     together = StopTogether(stop, trainer)
     for callback in (
+        _FirstWeights(trainer),
         RestoreBetweenSteps(trainer, checkpoint),
         MetricsFile(recipe.output_dir / "metrics.jsonl"),
         Progress(recipe),
@@ -123,12 +125,24 @@ def train(
         together,
     ):
         trainer.add_callback(callback)
-    trainer.first_weights = fingerprint(trainer)  # that of the checkpoint's run takes its place
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
     if together.stopped is not None:
         return together.stopped
     _check_that_something_was_learnt(trainer)
     return None
+
+
+class _FirstWeights(TrainerCallback):
+    """Notes what the weights are before the first step; a checkpoint's own note takes its place.
+
+    Not before `trainer.train`: FSDP2 gives each process its share of the weights only there.
+    """
+
+    def __init__(self, trainer: RecipeTrainer) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.first_weights = fingerprint(self._trainer)
 
 
 def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
@@ -138,6 +152,8 @@ def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
         if parameter.requires_grad:
             # Under ZeRO-3 the parameter itself is empty, and its share lies in ds_tensor.
             share = getattr(parameter, "ds_tensor", parameter).detach()
+            if isinstance(share, DTensor):  # FSDP2
+                share = share.to_local()
             found.append(torch.stack([share.sum(dtype=torch.float64), share.float().norm().double()]))
     return torch.stack(found).cpu()
 
@@ -149,7 +165,7 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
             f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. Is "
             "what the rewards read there (columns, golds, a server)?"
         )
-    assert trainer.first_weights is not None  # `train` set it
+    assert trainer.first_weights is not None  # _FirstWeights set it
     if not trainer.anywhere(not torch.equal(trainer.first_weights, fingerprint(trainer))):
         raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {_why_unchanged(trainer)}")
 
@@ -227,13 +243,11 @@ def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[s
 
 
 def check_config(recipe: Recipe, task: Task, rewards: list[Reward]) -> None:
-    """Makes TRL's own checks of the recipe, and a curriculum's of its rows, before anything is loaded.
+    """Makes TRL's own checks of the recipe before anything is loaded.
 
     Raises:
-        InputError: with what TRL, transformers or PEFT say; or the row whose difficulty has no place in an order.
+        InputError: with what TRL, transformers or PEFT say.
     """
-    if recipe.settings["curriculum"] == "easy_first":
-        easy_first(task.train["difficulty"], 1, seed=0)
     try:
         training_config(recipe, rewards, task.stop_strings)
         get_peft_config(ModelConfig(**models.model_settings(recipe)))

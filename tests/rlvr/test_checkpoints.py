@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from datasets import Dataset
 
 from rlvr import checkpoints, run_directory
-from rlvr.checkpoints import Diary, Identity, choose
+from rlvr.checkpoints import Diary, Identity, Resumption, choose
 from rlvr.errors import InputError
 from rlvr.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
 
@@ -193,3 +196,39 @@ def test_a_failure_after_training_leaves_it_trained(tmp_path: Path) -> None:
 def test_only_one_process_writes_the_diary(tmp_path: Path) -> None:
     Diary(tmp_path, identity(recipe(tmp_path)), writes=False).tell("running")
     assert not (tmp_path / "run.json").exists()
+
+
+def _say_where(rank: int, port: int, place: str, answers: Any) -> None:
+    from accelerate import PartialState
+
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    PartialState(cpu=True)
+    try:
+        checkpoints.agreed(Resumption(Path(place)), 2)
+        answers.put("agreed")
+    except InputError as error:
+        answers.put(str(error))
+    PartialState().destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        (("a/checkpoint-3", "b/checkpoint-3"), "agreed"),
+        (("a/checkpoint-3", "a/checkpoint-4"), "process 0: checkpoint-3; process 1: checkpoint-4"),
+    ],
+)
+def test_machines_that_see_different_folders_are_told_so(places: tuple[str, str], said: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    processes = [context.Process(target=_say_where, args=(rank, port, places[rank], answers)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    heard = [answers.get(timeout=100) for _ in processes]
+    for process in processes:
+        process.join()
+    assert all(said in words for words in heard), heard

@@ -35,6 +35,19 @@ def test_while_training_a_signal_waits_until_somebody_asks(stop: Stop) -> None:
         stop.check()
 
 
+def test_a_run_that_ends_is_not_interrupted_again(stop: Stop) -> None:
+    """A launcher sends SIGTERM to the other processes as soon as one has ended, while they say goodbye to MLflow."""
+    with pytest.raises(Interrupted):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_nor_is_one_that_leaves_its_training(stop: Stop) -> None:
+    with pytest.raises(Interrupted, match="by another"), stop:
+        raise Interrupted("Stopped by another process.")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_a_second_ctrl_c_does_not_wait(stop: Stop) -> None:
     with stop:
         os.kill(os.getpid(), signal.SIGINT)

@@ -149,6 +149,13 @@ def test_data_that_cannot_work_is_refused_in_words(kwargs: dict[str, Any], said:
     assert said in str(caught.value), why
 
 
+def test_a_difficulty_without_a_place_in_the_order_is_named_beforehand() -> None:
+    rows = dataset(64, difficulty=["easy"] * 63 + ["odd"])
+    with pytest.raises(InputError, match="the difficulty of training row 63 is 'odd'"):
+        run_check({"curriculum": "easy_first"}, train=rows)
+    assert run_check({"curriculum": "easy_first"}, train=rows.select(range(63))).rows == 63
+
+
 def test_independent_faults_are_found_in_one_pass() -> None:
     with pytest.raises(InputError) as caught:
         run_check({"lora_target_modules": ["lm_head"]}, columns=("tests",))

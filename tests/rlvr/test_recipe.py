@@ -51,6 +51,12 @@ def test_defaults_of_ours_give_way_to_the_recipe(write_yaml: Write) -> None:
     assert recipe.output_dir == Path("runs/recipe")
 
 
+def test_a_whole_number_for_a_float_is_one_but_steps_stay_steps(write_yaml: Write) -> None:
+    """transformers refuses a temperature of 3, and would take 0.5 of warmup_steps for half of the run."""
+    recipe = load_recipe(write_yaml(GOOD + "temperature: 3\nwarmup_steps: 4\n"))
+    assert repr(recipe.settings["temperature"]) == "3.0" and repr(recipe.settings["warmup_steps"]) == "4"
+
+
 def test_full_fine_tuning_keeps_the_dtype_of_trl(write_yaml: Write) -> None:
     recipe = load_recipe(write_yaml(GOOD.replace("use_peft: true\n", "")))
     assert "dtype" not in recipe.settings
