@@ -1,0 +1,86 @@
+"""What benchmarks/training_step.py puts into the processes that it times, as their sitecustomize.py.
+
+When transformers.trainer is imported, a callback joins those that every Trainer has. So run_grpo.py and `trl grpo` are
+timed at the same seam, as they are, by the same code. It tells the benchmark over a socket when a step begins, and
+where the benchmark asks for it, waits until it may go on. A step is timed from one beginning to the next: what is done
+between two steps (logging, files, the next batch) is part of it.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+WATCHED = "transformers.trainer"
+
+
+class _Watcher(importlib.abc.MetaPathFinder):
+    """Adds the clock to the callbacks of every Trainer as soon as there are such."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname != WATCHED:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        assert spec is not None and spec.loader is not None
+        execute = spec.loader.exec_module
+
+        def execute_and_add(module: Any) -> None:
+            execute(module)
+            module.DEFAULT_CALLBACKS.append(_clock())
+
+        spec.loader.exec_module = execute_and_add  # type: ignore[method-assign]
+        return spec
+
+
+def _clock() -> type:
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):
+        """Waits for the benchmark at the beginning of training, and then wherever it was told to stop next."""
+
+        def __init__(self) -> None:
+            self.line = socket.socket(socket.AF_UNIX)
+            self.line.connect(os.environ["STEP_CLOCK"])
+            self.replies = self.line.makefile("r")
+            self.begun: list[float] = []
+            self.steps: list[dict[str, Any]] = []
+            self.logged: dict[str, float] = {}
+            self.stop_at = 0  # steps that are made when it next waits
+
+        def tell(self, state: Any) -> None:
+            """Says what was measured since the last time, and waits to be told how far to go."""
+            self.line.sendall((json.dumps({"step": state.global_step, "steps": self.steps}) + "\n").encode())
+            self.steps = []
+            reply = self.replies.readline()
+            if not reply:
+                os._exit(1)  # the benchmark is gone
+            self.stop_at = int(reply)
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            now = [time.perf_counter(), time.process_time()]
+            if self.begun:
+                wall, cpu = (after - before for before, after in zip(self.begun, now, strict=True))
+                self.steps.append({"wall": wall, "cpu": cpu, **self.logged})
+            if state.global_step >= self.stop_at:
+                self.tell(state)
+            self.begun = [time.perf_counter(), time.process_time()]
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == state.max_steps:
+                self.tell(state)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            self.logged = {key: logs[key] for key in ("reward", "completions/mean_length") if key in (logs or {})}
+
+    return Clock
+
+
+if "STEP_CLOCK" in os.environ:
+    sys.meta_path.insert(0, _Watcher())
