@@ -21,13 +21,14 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rlvr.errors import InputError
 from rlvr.tracking_ledger import Ledger, Tail, reason, shown_uri, without_secret_keys, without_secrets
 
 LOOK_EVERY_S = 1.0
 LONGEST_PAUSE_S = 60.0
+PREDECESSOR_S = 120.0  # that the process of a killed session is waited for; a request of its takes 30 at most
 METRICS_A_REQUEST = 1000  # MLflow's own limit
 ARTIFACTS = ("versions.json", "evaluation.json", "report.html", "failure.txt", "metrics.jsonl")
 KEY_TAG = "grpo-recipes.key"  # finds a run whose making was never confirmed
@@ -277,6 +278,33 @@ class Orders:
         return bool(lines)
 
 
+def alone_in(folder: Path, seconds: float = PREDECESSOR_S) -> IO[str] | None:
+    """Waits until the process of an earlier session of this run has ended, which may still be sending its last lines.
+
+    Both would read from the ledger that these are missing, and send them.
+
+    Returns:
+        What must stay open for as long as nobody else may send; None where files can't be locked, or after `seconds`.
+    """
+    import fcntl
+
+    until = time.monotonic() + seconds
+    try:
+        lock = (folder / ".mlflow.lock").open("w")
+    except OSError:
+        return None
+    while time.monotonic() < until:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            time.sleep(0.05)
+        except OSError:  # a file system without locks
+            break
+    lock.close()
+    return None
+
+
 def main() -> None:
     # The trainer decides when this ends: Ctrl-C and a cluster's SIGTERM are for it to answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -289,7 +317,9 @@ def main() -> None:
             os.write(sentences, f"{text}\n".encode())
 
     orders = Orders(0)
-    run = MLflowRun(orders.first(), say)
+    settings = orders.first()
+    lock = alone_in(Path(settings["folder"]))  # noqa: F841  It is held until this process ends.
+    run = MLflowRun(settings, say)
     where = f"MLflow at {shown_uri(run.uri)}"
     pause, seen, finished = 0.0, 0, False
     faults: set[str] = set()  # of the outage at hand; each is said once, and three at most

@@ -9,6 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine that is busy otherwise draws examples slowly, which says nothing about what is tested.
+settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("any machine")
 
 # Before any test imports a library that reads them.
 os.environ.update(
@@ -30,7 +35,7 @@ def run_script() -> Run:
     """Runs a script of the repository as a user would, and returns what it printed and its exit code."""
 
     def run(
-        *words: str | Path, env: Mapping[str, str] | None = None, timeout: float = 300, cwd: Path = REPOSITORY
+        *words: str | Path, env: Mapping[str, str] | None = None, timeout: float = 900, cwd: Path = REPOSITORY
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *map(str, words)],

@@ -153,6 +153,25 @@ def test_two_sessions_are_one_run_and_steps_that_are_run_again_are_not_sent_agai
     assert run["tags"]["resumed.max_steps"] == "7", "MLflow's params can't change"
 
 
+def test_what_a_killed_session_is_still_sending_is_not_sent_twice(tmp_path: Path, server: Server) -> None:
+    session = Session(tmp_path / "run", server.uri)
+    session.steps(2)
+    wait_for(lambda: len(server.metrics()) == 2)
+    server.behaviour = "hangs"
+    session.steps(2)
+    wait_for(lambda: server.held)
+    process = session.tracker._process
+    assert process is not None and process.stdin is not None
+    process.stdin.close()  # killed; its tracking process waits for the answer
+    session = Session(tmp_path / "run", server.uri, first_step=2)
+    session.steps(3)
+    time.sleep(3)  # long enough for the new process to read what is missing, if it did not wait
+    server.behaviour = "works"
+    session.tracker.close("FINISHED", timeout_s=PATIENCE_S)
+    process.wait(PATIENCE_S)
+    assert server.metrics() == losses(1, 2, 3, 4, 5)
+
+
 def test_a_wrong_uri_is_said_once_and_not_waited_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     session = Session(tmp_path / "run", "no-such-scheme://u:hush@x")
     session.steps(3)
