@@ -21,13 +21,29 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlvr import console
 from rlvr.errors import InputError
 from rlvr.recipe import Recipe, load_recipe
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from rlvr.preflight import Plan
+
 STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
+
+
+@dataclass(frozen=True)
+class Meant:
+    """Where a recipe is meant to run, for a check that is made elsewhere; None for here."""
+
+    world_size: int | None = None
+    machine: str | None = None
+    launcher: str | None = None
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -38,13 +54,31 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="only check everything that needs no weights, and say what would run"
     )
+    parser.add_argument(
+        "--world_size", type=int, metavar="N", help="with --check: check for so many processes, wherever this is run"
+    )
+    parser.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="with --check: estimate for this GPU or instance type, such as ml.g6e.12xlarge",
+    )
+    parser.add_argument(
+        "--launcher",
+        choices=["python", "ddp", "zero2", "zero2_offload", "zero3", "fsdp2"],
+        help="with --machine: how it will be launched (accelerate_configs/); default: as this is",
+    )
     options, overrides = parser.parse_known_args(words)
 
+    meant = Meant(options.world_size, options.machine, options.launcher)
+    if meant != Meant() and not options.check:
+        parser.error("--world_size, --machine and --launcher go with --check; a run is where it is")
+    if options.world_size is not None and options.world_size < 1:
+        parser.error("--world_size is at least 1")
+
     console.quieten()
-    recipe = None
     try:
         recipe = load_recipe(options.config, overrides)
-        return run(recipe, only_check=options.check)
+        return run(recipe, only_check=options.check, meant=meant)
     except InputError as error:
         console.complain(f"{error}")
         return 2
@@ -59,8 +93,13 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
 
 
-def run(recipe: Recipe, *, only_check: bool = False) -> int:
-    """The story of a run; returns its exit code."""
+def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None) -> int:
+    """The story of a run; returns its exit code.
+
+    Args:
+        only_check: ends before anything is written or loaded.
+        meant: where it is meant to run, if not here; only with `only_check`.
+    """
     from rlvr import checkpoints, evaluation, launch, model, preflight, report, run_directory
     from rlvr.interruption import Interrupted, Stop, time_limit
     from rlvr.plugins import conditions, load_rewards, load_task
@@ -78,23 +117,13 @@ def run(recipe: Recipe, *, only_check: bool = False) -> int:
     tokenizer = model.load_tokenizer(recipe, chat=task.is_chat)
     config = model.load_config(recipe)
     state = launch.join(recipe)
-    plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, state.num_processes)
+    meant = meant or Meant()
+    processes = meant.world_size or state.num_processes
+    plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, processes)
     identity = checkpoints.Identity.of(recipe, task.train, state.num_processes, launch.launcher())
-    begin = checkpoints.agreed(checkpoints.choose(recipe, identity), state.num_processes)
-
-    from rlvr import training  # TRL takes five seconds to import: only now, when all else was found right
-
-    training.check_config(recipe, task, rewards)
-    surroundings = conditions(rewards)
-    told = [f"attention: {model.attention(recipe)[1]}", *(f"{name}: {words}" for name, words in surroundings.items())]
-    _introduce(recipe, [*task.notes, *plan.lines(), *told, *begin.notes])
-    if only_check:
-        console.say("Nothing wrong was found.")
-        return 0
-
-    run_directory.prepare(recipe, state, surroundings, fresh=begin.fresh)
-    diary = checkpoints.Diary(recipe.output_dir, identity, state.is_main_process)
-    tracker = tracker_of(recipe) if state.is_main_process else None
+    begin = checkpoints.Resumption()
+    if meant == Meant():
+        begin = checkpoints.agreed(checkpoints.choose(recipe, identity), state.num_processes)
     scorer = Scorer(
         evaluation.scored_by(rewards, metric),
         deadline_s=recipe.settings["reward_deadline_s"],
@@ -102,76 +131,115 @@ def run(recipe: Recipe, *, only_check: bool = False) -> int:
         seed=recipe.settings.get("seed", 42),
         rank=state.process_index,
     )
-    diary.tell("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
-    stop.listen()
-    end: Status = "FAILED"
-    try:
-        scorer.start()
-        if tracker is not None:
-            tracker.start()
-        results = {}
+    with scorer:
+        from rlvr import training  # TRL takes five seconds to import: only now, when all else was found right
 
-        # 2. Before: the untouched model on held-out rows, once a run.
-        if recipe.evaluation:
-            about = evaluation.about(recipe, metric)
-            earlier = evaluation.read_results(recipe.output_dir, "base", about, rewards)
-            if earlier is not None:
-                results["base"] = earlier
-            else:
-                base = model.load_model(recipe, tokenizer)
-                results["base"] = evaluation.evaluate_split(
-                    base, tokenizer, task, recipe, rewards, metric, scorer, "before"
+        training.check_config(recipe, task, rewards)
+        surroundings = conditions(rewards)
+        told = [
+            f"attention: {model.attention(recipe)[1]}",
+            *(f"{name}: {words}" for name, words in surroundings.items()),
+        ]
+        told += _estimated(recipe, config, plan, meant)
+        if begin.fresh and state.is_main_process:
+            told += preflight.try_rewards(recipe, task, rewards, metric, scorer)
+        _introduce(recipe, [*task.notes, *plan.lines(), *told, *begin.notes])
+        if only_check:
+            console.say("Nothing wrong was found.")
+            return 0
+        run_directory.prepare(recipe, state, surroundings, fresh=begin.fresh)
+        diary = checkpoints.Diary(recipe.output_dir, identity, state.is_main_process)
+        tracker = tracker_of(recipe) if state.is_main_process else None
+        diary.tell("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
+        stop.listen()
+        end: Status = "FAILED"
+        try:
+            if tracker is not None:
+                tracker.start()
+            results = {}
+
+            # 2. Before: the untouched model on held-out rows, once a run.
+            if recipe.evaluation:
+                about = evaluation.about(recipe, metric)
+                earlier = evaluation.read_results(recipe.output_dir, "base", about, rewards)
+                if earlier is not None:
+                    results["base"] = earlier
+                else:
+                    base = model.load_model(recipe, tokenizer)
+                    results["base"] = evaluation.evaluate_split(
+                        base, tokenizer, task, recipe, rewards, metric, scorer, "before"
+                    )
+                    del base
+                    training.free_memory()
+                    if state.is_main_process:
+                        evaluation.write_evaluation(recipe.output_dir, about, results)
+                console.say(f"  before training: {evaluation.in_short(results['base'][0])}")
+
+            # 3. Training.
+            saved = training.saved_folder(recipe)
+            if not begin.trained:
+                trainer = training.build_trainer(
+                    recipe, task, rewards, metric, tokenizer, scorer, identity, steps=plan.steps
                 )
-                del base
+                with stop:
+                    why = training.train(trainer, recipe, stop, begin.checkpoint, tracker)
+                    if why is not None:
+                        raise Interrupted(why)
+                    training.save(trainer, saved)
+                    diary.tell("trained", saved=saved.name)
+                del trainer
                 training.free_memory()
-                if state.is_main_process:
-                    evaluation.write_evaluation(recipe.output_dir, about, results)
-            console.say(f"  before training: {evaluation.in_short(results['base'][0])}")
+                stop.check()
 
-        # 3. Training.
-        saved = training.saved_folder(recipe)
-        if not begin.trained:
-            trainer = training.build_trainer(
-                recipe, task, rewards, metric, tokenizer, scorer, identity, steps=plan.steps
-            )
-            with stop:
-                why = training.train(trainer, recipe, stop, begin.checkpoint, tracker)
-                if why is not None:
-                    raise Interrupted(why)
-                training.save(trainer, saved)
-                diary.tell("trained", saved=saved.name)
-            del trainer
-            training.free_memory()
-            stop.check()
+            # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
+            if recipe.evaluation:
+                trained = model.load_model(recipe, tokenizer, adapter=saved)
+                results["trained"] = evaluation.evaluate_split(
+                    trained, tokenizer, task, recipe, rewards, metric, scorer, "after"
+                )
+            if state.is_main_process:
+                if results:
+                    content = evaluation.write_evaluation(recipe.output_dir, about, results)
+                    console.say(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+                console.say(f"  {saved.name:<9} {saved}")
+                console.say(f"  report    {report.write_report(recipe.output_dir)}")
+            diary.tell("done")
+            end = "FINISHED"
+        except Interrupted as error:
+            end = "KILLED"
+            return diary.interrupted(str(error))
+        except BaseException as error:
+            diary.failed(traceback.format_exc(), learnt=not isinstance(error, training.TrainingError))
+            raise
+        finally:
+            stop.deferred = True
+            if tracker is not None:
+                tracker.close(end, timeout_s=30 if end == "FINISHED" else 10)
+            stop.unlisten()
+        state.destroy_process_group()
+        return 0
 
-        # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
-        if recipe.evaluation:
-            trained = model.load_model(recipe, tokenizer, adapter=saved)
-            results["trained"] = evaluation.evaluate_split(
-                trained, tokenizer, task, recipe, rewards, metric, scorer, "after"
-            )
-        if state.is_main_process:
-            if results:
-                content = evaluation.write_evaluation(recipe.output_dir, about, results)
-                console.say(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-            console.say(f"  {saved.name:<9} {saved}")
-            console.say(f"  report    {report.write_report(recipe.output_dir)}")
-        diary.tell("done")
-        end = "FINISHED"
-    except Interrupted as error:
-        end = "KILLED"
-        return diary.interrupted(str(error))
-    except BaseException as error:
-        diary.failed(traceback.format_exc(), learnt=not isinstance(error, training.TrainingError))
-        raise
-    finally:
-        stop.deferred = True
-        scorer.close()
-        if tracker is not None:
-            tracker.close(end, timeout_s=30 if end == "FINISHED" else 10)
-        stop.unlisten()
-    state.destroy_process_group()
-    return 0
+
+def _estimated(recipe: Recipe, config: PretrainedConfig, plan: Plan, meant: Meant) -> list[str]:
+    """Memory and hours on the GPU that is meant, or that is here; nothing where there is none."""
+    from rlvr import estimates, launch
+
+    if recipe.settings.get("use_cpu") and meant.machine is None:
+        return []
+    machine = estimates.find_machine(meant.machine) if meant.machine else estimates.this_machine()
+    if machine is None:
+        return []
+    processes = meant.world_size or (machine.gpus if meant.machine else None) or plan.processes
+    found = estimates.estimate(
+        recipe,
+        config,
+        processes,
+        meant.launcher or launch.launcher(),
+        machine,
+        prompt_tokens=plan.longest_prompt,
+        steps=plan.steps,
+    )
+    return [*(found.rollouts.lines() if found.rollouts is not None else []), *found.lines()]
 
 
 def _introduce(recipe: Recipe, lines: Sequence[str]) -> None:

@@ -7,6 +7,8 @@ pixels of the page.
 
 from __future__ import annotations
 
+import html
+import json
 import logging
 import re
 import warnings
@@ -125,10 +127,21 @@ def accuracy_chart(name: str, rows: Sequence[tuple[str, Bar | None, Bar | None]]
         return _svg(figure, name)
 
 
-def reward_chart(name: str, total: Series, parts: Sequence[Series], validation: Series | None = None) -> str:
-    """The reward over the steps: the total, each reward under it, and the validation rows where they were measured."""
+def reward_chart(
+    name: str,
+    total: Series,
+    parts: Sequence[Series],
+    validation: Series | None = None,
+    band: tuple[Series, Series] | None = None,
+) -> str:
+    """The reward over the steps: the total, each reward under it, and the validation rows where they were measured.
+
+    Args:
+        band: the lowest and the highest total of any completion, between which an area is drawn.
+    """
     with _style(name):
         figure, axes = _figure(10.4, 3.4)
+        _draw_band(axes, band, SERIES[0])
         for number, series in enumerate(parts):
             _draw(axes, series, SERIES[1 + number % (len(SERIES) - 1)])
         _draw(axes, total, SERIES[0], width=2.4)
@@ -136,7 +149,7 @@ def reward_chart(name: str, total: Series, parts: Sequence[Series], validation: 
             axes.plot(
                 validation.steps, validation.values, color=INK, linestyle="none", marker="D", label=validation.label
             )
-        _limit(axes, [value for series in (total, *parts) for value in series.values], steps=8)
+        _limit(axes, [value for series in (total, *parts, *(band or ())) for value in series.values], steps=8)
         axes.set_xlabel("step")
         axes.grid(axis="y")
         if parts or validation is not None:
@@ -147,20 +160,90 @@ def reward_chart(name: str, total: Series, parts: Sequence[Series], validation: 
             axes.legend(
                 lines, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, handlelength=1.4
             )
-        return _svg(figure, name)
+        return _svg(figure, name, [total, *parts, *([validation] if validation else []), *(band or ())])
 
 
-def small_chart(name: str, series: Series, *, share: bool = False) -> str:
-    """One metric over the steps, small; a share (0..1) is drawn in percent."""
-    values = [100 * value for value in series.values] if share else series.values
+def small_chart(name: str, series: Series, *, share: bool = False, band: tuple[Series, Series] | None = None) -> str:
+    """One metric over the steps, small, and the area between two others; a share (0..1) is drawn in percent."""
+    return overlay_chart(name, [series], share=share, band=band)
+
+
+def overlay_chart(
+    name: str,
+    lines: Sequence[Series],
+    *,
+    share: bool = False,
+    band: tuple[Series, Series] | None = None,
+    wide: bool = False,
+) -> str:
+    """Several lines on the same axes, each in its colour, such as one metric of several runs."""
+    if share:
+        lines = [Series(line.label, line.steps, [100 * value for value in line.values]) for line in lines]
     with _style(name):
-        figure, axes = _figure(3.3, 1.75)
-        _draw(axes, Series(series.label, series.steps, values), SERIES[0])
+        figure, axes = _figure(10.4, 3.2) if wide else _figure(3.3, 1.75)
+        _draw_band(axes, band, SERIES[0])
+        for number, line in enumerate(lines):
+            _draw(axes, line, SERIES[number % len(SERIES)])
         # A share that never leaves 0 is a line at the bottom, not one across the middle of an arbitrary axis.
-        _limit(axes, values, steps=4, least_top=10 if share else 0)
+        values = [value for line in (*lines, *(band or ())) for value in line.values]
+        _limit(axes, values, steps=8 if wide else 4, least_top=10 if share else 0)
         axes.grid(axis="y")
         if share:
             axes.yaxis.set_major_formatter("{x:g} %")
+        return _svg(figure, name, [*lines, *(band or ())], " %" if share else "")
+
+
+def stacked_chart(name: str, parts: Sequence[Series]) -> str:
+    """What parts, which share their steps, add up to: areas on top of one another, the first at the bottom."""
+    thin = [thinned(part, 150) for part in parts]
+    with _style(name):
+        figure, axes = _figure(3.3, 1.95)
+        colours = [SERIES[number % len(SERIES)] for number in range(len(parts) - 1)] + [GRID]
+        axes.stackplot(
+            thin[0].steps,
+            [part.values for part in thin],
+            colors=colours,
+            labels=[part.label for part in parts],
+            linewidth=0,
+            step="mid" if len(thin[0].steps) < 3 else None,
+        )
+        _limit(axes, [sum(values) for values in zip(*(part.values for part in thin), strict=True)], steps=4)
+        axes.grid(axis="y")
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=4,
+            borderaxespad=0,
+            handlelength=0.8,
+            handletextpad=0.4,
+            columnspacing=0.8,
+            fontsize=8,
+        )
+        return _svg(figure, name, parts, " s")
+
+
+def sweep_chart(name: str, ticks: Sequence[str], lines: Sequence[tuple[str, Sequence[float], Sequence[Bar]]]) -> str:
+    """Accuracy at each of some settings, evenly spaced, with 95 % intervals.
+
+    Args:
+        ticks: what the settings are called.
+        lines: "base" or "trained", the places on the axis (from 0) and the accuracies there.
+    """
+    with _style(name):
+        figure, axes = _figure(5.2, 2.6)
+        for label, places, bars in lines:
+            colour, aside = (BASE, -0.04) if label == "base" else (TRAINED, 0.04)
+            shifted = [place + aside for place in places]  # so that two intervals at one place can be told apart
+            axes.vlines(
+                shifted, [100 * bar.low for bar in bars], [100 * bar.high for bar in bars], color=INK, linewidth=1.2
+            )
+            axes.plot(shifted, [100 * bar.accuracy for bar in bars], color=colour, marker="o", linewidth=1.8)
+        axes.set_xticks(range(len(ticks)), list(ticks))
+        axes.set_xlim(-0.3, len(ticks) - 0.7)
+        axes.set_ylim(0, 104)
+        axes.yaxis.set_major_formatter("{x:g} %")
+        axes.set_xlabel("shots")
+        axes.grid(axis="y")
         return _svg(figure, name)
 
 
@@ -223,6 +306,39 @@ def _draw(axes: Axes, series: Series, colour: str, width: float = 1.6) -> None:
         axes.plot(series.steps, smoothed(series.values), color=colour, linewidth=width, label=series.label)
 
 
+def _draw_band(axes: Axes, band: tuple[Series, Series] | None, colour: str) -> None:
+    if band is None:
+        return
+    low, high = (thinned(series) for series in band)
+    axes.fill_between(low.steps, low.values, high.values, color=colour, alpha=0.13, linewidth=0)
+
+
+def _readout(axes: Axes, lines: Sequence[Series], unit: str) -> str:
+    """What the page's script shows where the pointer is.
+
+    The plot's place in the drawing (as shares of its width and height), the range of the x axis, and the name and the
+    points of each line. Of a figure that has been drawn: its layout is known only then.
+    """
+    box = axes.get_position()
+    thin = [thinned(line) for line in lines if line.steps]
+    return json.dumps(
+        {
+            "box": [round(share, 4) for share in (box.x0, box.x1, 1 - box.y1, 1 - box.y0)],
+            "range": [round(float(end), 4) for end in axes.get_xlim()],
+            "unit": unit,
+            "lines": [
+                [line.label, [_rounded(step) for step in line.steps], [_rounded(value) for value in line.values]]
+                for line in thin
+            ],
+        },
+        separators=(",", ":"),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}") if abs(value) < 10_000 else round(value)
+
+
 def _limit(axes: Axes, values: Sequence[float], *, steps: int, least_top: float = 0.0) -> None:
     """About so many whole steps named on the x axis; on the y axis 0 as the bottom where nothing is negative."""
     from matplotlib.ticker import MaxNLocator
@@ -233,8 +349,12 @@ def _limit(axes: Axes, values: Sequence[float], *, steps: int, least_top: float 
         axes.set_ylim(0, max(1.12 * max(values), least_top) or 1)
 
 
-def _svg(figure: Figure, name: str) -> str:
-    """The figure as an `<svg>` element without anything that belongs to a file of its own."""
+def _svg(figure: Figure, name: str, lines: Sequence[Series] = (), unit: str = "") -> str:
+    """The figure as an `<svg>` element without anything that belongs to a file of its own.
+
+    Args:
+        lines: over the steps, whose values the page shows under the pointer; `unit` stands behind them.
+    """
     buffer = StringIO()
     figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = buffer.getvalue()
@@ -252,4 +372,7 @@ def _svg(figure: Figure, name: str) -> str:
     text = re.sub(r"font-family: [^;\"]*; ", "", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, variable)
+    if lines:
+        readout = html.escape(_readout(figure.axes[0], lines, unit))
+        text = text.replace("<svg ", f'<svg data-readout="{readout}" ', 1)
     return re.sub(r"\n\s*", "\n", text).strip()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr import adapters
 from rlvr.errors import InputError
 from rlvr.recipe import Recipe
 
@@ -44,6 +46,19 @@ def load_config(recipe: Recipe) -> PretrainedConfig:
 
     with _explained(recipe):
         return AutoConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
+
+
+def end_tokens(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> set[int]:
+    """The tokens that end a completion: the tokenizer's, and those of the model's generation settings, as in TRL."""
+    from transformers import GenerationConfig
+
+    try:
+        generation = GenerationConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
+    except (OSError, InputError):  # a model without such a file takes what its configuration says
+        generation = GenerationConfig.from_model_config(config)
+    declared = generation.eos_token_id
+    ends = [declared] if isinstance(declared, int) else declared or []
+    return {*ends, *([tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else [])}
 
 
 def load_tokenizer(recipe: Recipe, *, chat: bool) -> PreTrainedTokenizerBase:
@@ -104,13 +119,43 @@ def load_model(
     if adapter is not None:
         from peft import PeftModel
 
+        _check_fit(recipe, adapter, model)
         try:
             model = PeftModel.from_pretrained(model, str(adapter))
         except (RuntimeError, ValueError, OSError) as error:
-            raise InputError(f"The adapter {adapter} doesn't fit {_name(recipe)}: {error}") from error
+            raise InputError(
+                f"The adapter {adapter} doesn't fit {_name(recipe)}: {' '.join(str(error).split())[:300]}"
+            ) from error
     keep_4bit_trainable_on_cpu(model)
     model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
     return model.eval()
+
+
+def check_adapter(recipe: Recipe, adapter: Path | str) -> None:
+    """Finds, without loading a weight, an adapter that can't be put onto the recipe's model.
+
+    Raises:
+        InputError: with the first of its tensors that has no place there.
+    """
+    if not (Path(adapter) / "adapter_config.json").is_file():
+        return
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(
+            load_config(recipe), trust_remote_code=bool(recipe.settings.get("trust_remote_code", False))
+        )
+    _check_fit(recipe, adapter, skeleton)
+
+
+def _check_fit(recipe: Recipe, adapter: Path | str, model: torch.nn.Module) -> None:
+    why = adapters.misfit(Path(adapter), model)
+    if why is not None:
+        raise InputError(
+            f"The adapter {adapter} doesn't fit {_name(recipe)}: {why}. Name the model that it was trained on "
+            "(base_model_name_or_path in its adapter_config.json), or another adapter."
+        )
 
 
 def device(recipe: Recipe) -> torch.device:
@@ -131,6 +176,8 @@ def model_init_options(recipe: Recipe) -> dict[str, Any]:
 
 def quantization(recipe: Recipe) -> Any:
     """TRL's own `BitsAndBytesConfig` for the recipe, or None."""
+    if not (recipe.settings.get("load_in_4bit") or recipe.settings.get("load_in_8bit")):
+        return None  # as TRL says too, which takes seconds to import
     from trl import ModelConfig, get_quantization_config
 
     return get_quantization_config(ModelConfig(**model_settings(recipe)))
@@ -174,8 +221,9 @@ def keep_4bit_trainable_on_cpu(model: torch.nn.Module) -> None:
     "a view of a leaf Variable that requires grad is being used in an in-place operation". Seen with bitsandbytes
     0.50.2; tests/rlvr/test_model.py shows that training goes on after a forward in evaluation mode. No effect on GPUs.
     """
-    import bitsandbytes as bnb
-
+    bnb = sys.modules.get("bitsandbytes")
+    if bnb is None:
+        return  # nobody has made a layer of its, and it takes seconds to import
     for module in model.modules():
         if isinstance(module, bnb.nn.Linear4bit):
             module.support_avx512bf16_for_cpu = False

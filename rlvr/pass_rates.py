@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from rlvr import console
 from rlvr.errors import InputError
+from rlvr.journal import Journal, JournalError, read_journal
 
 BINS = ("never", *(f"{low} … {low + 10} %" for low in range(0, 100, 10)), "always")
 
@@ -64,35 +64,27 @@ class RateFile:
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
         self.known: dict[str, Rate] = {}
-        head = json.dumps({"settings": settings}, ensure_ascii=False) + "\n"
         try:
-            if path.exists() and path.stat().st_size > 0:
-                self._read(settings)
-                self._file = path.open("a", encoding="utf-8")
-            else:
-                self._file = path.open("w", encoding="utf-8")
-                self._file.write(head)
-                self._file.flush()
+            made_with, lines = read_journal(path)
+            self.known = {line["key"]: Rate(line["right"], line["scored"]) for line in lines}
+            there = path.exists() and path.stat().st_size > 0
+        except (JournalError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path} is no file of measured rates ({error}). Remove it, or name another --output."
+            ) from error
+        except OSError as error:
+            raise InputError(f"{path} can't be read: {error.strerror}. Name another --output.") from error
+        if there and made_with is None:
+            raise InputError(f"{path} breaks off in its first line. Remove it, or name another --output.")
+        self._check(made_with or settings, settings)
+        try:
+            self._journal = Journal(path, settings)
+        except BlockingIOError as error:
+            raise InputError(f"{path} is being written to by another process. Name another --output.") from error
         except OSError as error:
             raise InputError(f"{path} can't be written: {error.strerror}. Name another --output.") from error
 
-    def _read(self, settings: Mapping[str, Any]) -> None:
-        content = self.path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            # The process was killed in the middle of a line, which says nothing then.
-            with self.path.open("r+b") as file:
-                file.truncate(whole)
-        try:
-            lines = [json.loads(line) for line in content[:whole].decode("utf-8").splitlines()]
-            made_with = lines[0]["settings"] if lines else settings
-            self.known = {line["key"]: Rate(line["right"], line["scored"]) for line in lines[1:]}
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{self.path} is no file of measured rates ({error}). Remove it, or name another --output."
-            ) from error
-        if not lines:
-            raise InputError(f"{self.path} breaks off in its first line. Remove it, or name another --output.")
+    def _check(self, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         differing = [name for name in {**made_with, **settings} if made_with.get(name) != settings.get(name)]
         if differing:
             said = "; ".join(f"{name} {made_with.get(name)!r}, now {settings.get(name)!r}" for name in differing)
@@ -102,18 +94,17 @@ class RateFile:
             )
 
     def add(self, keys: Sequence[str], rates: Sequence[Rate]) -> None:
-        """Writes rows down for good: after this, a power cut doesn't lose them."""
-        for key, rate in zip(keys, rates, strict=True):
-            self.known[key] = rate
-            self._file.write(json.dumps({"key": key, "right": rate.right, "scored": rate.scored}) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Writes rows down for good."""
+        self.known.update(zip(keys, rates, strict=True))
+        self._journal.add(
+            [{"key": key, "right": rate.right, "scored": rate.scored} for key, rate in zip(keys, rates, strict=True)]
+        )
 
     def __enter__(self) -> RateFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._journal.close()
 
 
 def histogram(rates: Sequence[Rate], bounds: Bounds) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,19 @@ PLACES = ("local", "trainer")
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A published score of the untrained model, to hold our own against.
+
+    Attributes:
+        score: as a share, 0.416 for 41.6 %.
+        source: who measured it, and how, in a few words.
+    """
+
+    score: float
+    source: str
+
+
+@dataclass(frozen=True)
 class EvaluationSpec:
     """The `evaluation:` section: what run_grpo.py measures before and after training, greedily, on held-out rows.
 
@@ -90,6 +103,7 @@ class EvaluationSpec:
             the largest weight in `rewards`.
         batch_size: prompts generated at a time.
         max_new_tokens: tokens a completion may have; by default the recipe's `max_completion_length`.
+        reference: a published score of the base; where ours lies far below it, the evaluation is suspect.
     """
 
     split: str = "test"
@@ -97,6 +111,7 @@ class EvaluationSpec:
     metric: str | None = None
     batch_size: int = 64
     max_new_tokens: int | None = None
+    reference: Reference | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +153,8 @@ class Recipe:
         ]
         if self.evaluation is not None:
             out["evaluation"] = {key: value for key, value in vars(self.evaluation).items() if value is not None}
+            if self.evaluation.reference is not None:
+                out["evaluation"]["reference"] = asdict(self.evaluation.reference)
         return out
 
 
@@ -326,8 +343,10 @@ def _read_evaluation(value: Any, where: str, rewards: Sequence[RewardSpec], faul
     kinds: dict[str, type] = {"split": str, "rows": int, "metric": str, "batch_size": int, "max_new_tokens": int}
     given: dict[str, Any] = {}
     for key, item in value.items():
-        if key not in kinds:
-            faults.append(f"{where}: {key} is not a key{_did_you_mean(key, kinds)}.")
+        if key == "reference":
+            given[key] = _read_reference(item, f"{where}: reference", faults)
+        elif key not in kinds:
+            faults.append(f"{where}: {key} is not a key{_did_you_mean(key, (*kinds, 'reference'))}.")
         elif item is not None and (not isinstance(item, kinds[key]) or isinstance(item, bool)):
             word = "text" if kinds[key] is str else "a whole number"
             faults.append(f"{where}: {key} is {item!r}, but should be {word}.")
@@ -345,6 +364,23 @@ def _read_evaluation(value: Any, where: str, rewards: Sequence[RewardSpec], faul
         best = max(rewards, key=lambda reward: reward.weight)
         spec = EvaluationSpec(**{**vars(spec), "metric": best.name})
     return spec
+
+
+def _read_reference(value: Any, where: str, faults: list[str]) -> Reference | None:
+    if value is None:
+        return None
+    example = 'reference: {score: 0.416, source: "Qwen2.5 report, 4-shot"}'
+    if not isinstance(value, dict) or set(value) != {"score", "source"}:
+        faults.append(f"{where} must have a score and a source, and no more, like {example}.")
+        return None
+    score, source = value["score"], value["source"]
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 < score <= 1:
+        faults.append(f"{where}: score is {score!r}, but should be a share of the rows, like 0.416 for 41.6 %.")
+        return None
+    if not isinstance(source, str) or not source.strip():
+        faults.append(f"{where}: source is {source!r}, but should say who measured it and how, like {example}.")
+        return None
+    return Reference(float(score), source.strip())
 
 
 def _did_you_mean(name: str, known: Any) -> str:

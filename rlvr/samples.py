@@ -147,15 +147,15 @@ def _answer(who: str, row: Mapping[str, Any]) -> Answer:
         for name, value in row.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in other
     )
-    text = "\n".join(text for _, text in _messages(row["completion"]))
+    text = "\n".join(text for _, text in messages(row["completion"]))
     return Answer(who, shortened(text, MOST_COMPLETION), rewards, row.get("correct"), row.get("ended") is False)
 
 
 def _prompt(prompt: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((role, shortened(text, MOST_PROMPT)) for role, text in _messages(prompt))
+    return tuple((role, shortened(text, MOST_PROMPT)) for role, text in messages(prompt))
 
 
-def _messages(content: Any) -> list[tuple[str, str]]:
+def messages(content: Any) -> list[tuple[str, str]]:
     """A prompt or a completion as (role, text) pairs: plain text has no role."""
     if isinstance(content, list):
         messages = [item for item in content if isinstance(item, dict)]

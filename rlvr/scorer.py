@@ -240,9 +240,10 @@ class Scorer:
                 pickled[name] = pickle.dumps(given[name], protocol=5)
             except Exception as error:  # pickle raises what it likes
                 pickled[name] = error
-        state = {"global_step": step, **plain_state(trainer_state)}
+        # Outside of training there is no trainer, but a function that was written for one may look at these.
+        state = {"global_step": step, "max_steps": max(step, 1), "epoch": 0.0, **plain_state(trainer_state)}
         if trainer_state is None or isinstance(trainer_state, Mapping):
-            trainer_state = SimpleNamespace(**{"global_step": step, **(trainer_state or {})})
+            trainer_state = SimpleNamespace(**{**state, **(trainer_state or {})})
         return _Batch(given, pickled, trainer_state, state, len(completions), step)
 
     def _names(self, place: int, given: Mapping[str, Any]) -> list[str]:

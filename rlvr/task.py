@@ -8,8 +8,9 @@ name.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -26,6 +27,8 @@ class Task:
         stop_strings: strings at which the model's own turn ends in this task's plain-text prompts (generation stops
             there); empty for chat prompts, whose turn ends at the tokenizer's end-of-turn token.
         notes: one sentence for each thing that was done to the data (rows dropped or split off, seed), for people.
+        gold: writes a completion that deserves every reward, from a row; None for a row without one. The rewards are
+            tried on some before training (rlvr/preflight/trial.py); no reward and no model gets to see them.
     """
 
     train: Dataset
@@ -33,6 +36,7 @@ class Task:
     test: Dataset
     stop_strings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    gold: Callable[[Mapping[str, Any]], str | None] | None = None
 
     def split(self, name: str) -> Dataset:
         """The split called `name` ("train", "validation" or "test")."""

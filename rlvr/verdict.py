@@ -45,7 +45,7 @@ def verdict(evaluation: Mapping[str, Any] | None) -> Verdict:
             "There is no held-out evaluation, so nobody knows whether the model got better: "
             "rewards during training are measured on the problems that it is trained on.",
         )
-    details = (_how_measured(evaluation), *_left_out(base, trained))
+    details = (_how_measured(evaluation), *_published(evaluation, base), *_left_out(base, trained))
     if base is None or trained is None:
         return Verdict("unknown", "Not compared", _of_one_model(base, trained), details)
     if min(base["rows"], trained["rows"]) == 0:
@@ -62,7 +62,9 @@ def verdict(evaluation: Mapping[str, Any] | None) -> Verdict:
     figures = f"({points(gain['points'])} points, 95 % interval {points(low)} … {points(high)})"
     if is_number(gain.get("gained")) and is_number(gain.get("lost")):
         changed = f"{count(gain['gained'], 'problem')} went from wrong to right, {gain['lost']:,} from right to wrong."
-        details = (changed, *details)
+        chance = gain.get("p_value")
+        by_chance = [f"{_chance(chance)} by McNemar's exact test."] if is_number(chance) else []
+        details = (" ".join([changed, *by_chance]), *details)
     if low > 0:
         return Verdict("better", "Better", f"{on} rose from {before} to {after} {figures}.", details)
     if high < 0:
@@ -119,22 +121,32 @@ def table(evaluation: Mapping[str, Any] | None) -> Table | None:
         mean("cut off", lambda value: f"{100 * value:.1f}", "cut_off", unit=" %"),
         mean("tokens a completion", lambda value: f"{value:.1f}", "mean_tokens"),
     ]
+    # Only newer evaluations count these.
+    for label, key in (
+        ("in the form asked for", "formatted"),
+        ("right without that form", "right_without_format"),
+        ("right, whatever the form", "lenient"),
+    ):
+        if any(is_number(score.get(key)) for score in scores.values()):
+            rows.append(mean(label, lambda value: f"{value:,.0f}", key))
     if any(score.get("unscored") for score in scores.values()):
         rows.append(mean("not judged", lambda value: f"{value:,.0f}", "unscored"))
     return Table((*scores, *(["change"] if both else [])), tuple(rows))
 
 
-def bars(evaluation: Mapping[str, Any] | None) -> tuple[list[tuple[str, Bar | None, Bar | None]], int]:
-    """The accuracies as bars: label, base and trained; and how many values the column `source` has.
+def bars(
+    evaluation: Mapping[str, Any] | None, column: str = "source"
+) -> tuple[list[tuple[str, Bar | None, Bar | None]], int]:
+    """The accuracies as bars: label, base and trained; and how many values the column has.
 
-    First over all problems, then for each source if there are several (the largest `MOST_SOURCES` of them, by name).
-    Empty where nothing was measured.
+    First over all problems, then for each value of the column, `source` or `difficulty`, if there are several (the
+    largest `MOST_SOURCES` of them, by name). Empty where nothing was measured.
     """
     scores = [score_of(evaluation, name) for name in MODELS]
     base, trained = map(_bar, scores)
     if base is None and trained is None:
         return [], 0
-    before, after = (mapping(mapping(score).get("by_source")) for score in scores)
+    before, after = (mapping(mapping(score).get(f"by_{column}")) for score in scores)
     rows: dict[str, int] = {}
     for name in (*before, *after):
         rows[name] = max(int(_reach(part, (name, "rows")) or 0) for part in (before, after))
@@ -172,6 +184,11 @@ def score_of(evaluation: Mapping[str, Any] | None, name: str) -> Mapping[str, An
     score = mapping(mapping(evaluation).get(name))
     known = all(is_number(score.get(key)) for key in ("rows", "correct", "accuracy"))
     return score if known and _is_interval(score.get("interval")) else None
+
+
+def interval_of(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The interval of a figure of an evaluation, if both of its ends are numbers."""
+    return part["interval"] if _is_interval(part.get("interval")) else None
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -227,6 +244,18 @@ def _how_measured(evaluation: Mapping[str, Any]) -> str:
     decoding = f" with {evaluation['decoding']} decoding" if evaluation.get("decoding") else ""
     metric = f"; right is an answer that {evaluation['metric']} gives 1" if evaluation.get("metric") else ""
     return f"Measured{where}{decoding}{metric}."
+
+
+def _published(evaluation: Mapping[str, Any], base: Mapping[str, Any] | None) -> list[str]:
+    reference = mapping(evaluation.get("reference"))
+    if not is_number(reference.get("score")):
+        return []
+    ours = f"; here it is {percent(base['accuracy'])}" if base is not None else ""
+    return [f"Published of the untrained model: {percent(reference['score'])} ({reference.get('source', '?')}){ours}."]
+
+
+def _chance(p_value: float) -> str:
+    return "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.2g}"
 
 
 def _left_out(*scores: Mapping[str, Any] | None) -> list[str]:

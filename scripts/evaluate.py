@@ -1,22 +1,32 @@
 #!/usr/bin/env python
 """Measures a model, or a model with an adapter, on the held-out rows of a recipe's task.
 
-    python scripts/evaluate.py --config recipes/gsm8k-qwen2.5-0.5b-instruct-qlora.yaml                 # the base model
-    python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter                             # the trained one
-    python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter --compare base              # both, paired
+    python scripts/evaluate.py --config RECIPE base                                          # before training
+    python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter                   # the trained model
+    python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter --compare base    # both, paired
+    python scripts/evaluate.py --config RECIPE --adapter … --compare base --samples 8        # pass@1, 2, 4, 8 as well
+    python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # the sweep, and its plot
 
 Greedy decoding, the recipe's own prompts, the recipe's own verifier. Prints a table and writes evaluation.json (and the
-completions, as parquet) to --output. Any key of the recipe can be overridden, as with run_grpo.py:
---evaluation.rows 100, --task.shots 4.
+completions, as parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. Any key of the recipe can be
+overridden, as with run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (of --samples).
+
+Answers are kept in OUTPUT/answers as they come: a killed evaluation goes on where it was by the same command.
+
+Exits with 0 when done, 2 if the recipe, its data or an option is wrong, 1 if it failed, 75 if it was interrupted.
+docs/evaluation.md says what every figure means.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
 
@@ -24,72 +34,277 @@ from rlvr import console
 from rlvr.errors import InputError
 from rlvr.recipe import SPLITS, EvaluationSpec, Recipe, load_recipe
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rlvr.evaluation import Decoding, Score
+    from rlvr.evaluation.engines import Completion, Engine
+    from rlvr.evaluation.sweep import Point
+    from rlvr.rewarding import Reward
+    from rlvr.scorer import Scorer
+
+INTERRUPTED = 75
+MOST_SAMPLES = 1024
+
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        usage="%(prog)s --config RECIPE [base] [options] [--key value …]",
+    )
     parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="task, rewards and model are its")
     parser.add_argument("--model", metavar="M", help="another model than the recipe's: a folder or a hub id")
-    parser.add_argument("--adapter", type=Path, metavar="A", help="an adapter, or the folder of a fully trained model")
+    parser.add_argument("--adapter", metavar="A", help="an adapter, or a whole trained model: a folder or a hub id")
     parser.add_argument("--split", choices=SPLITS[1:], help="default: the recipe's, else test")
     parser.add_argument("--compare", choices=["base"], help="evaluate the model without the adapter as well")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N rows of the split")
+    parser.add_argument("--samples", type=int, metavar="K", help="also draw K samples a row, for pass@1, 2, 4 … K")
+    parser.add_argument("--shots", metavar="0,1,2,4,8", help="once for each number of shots, and a plot")
+    parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="what generates")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: evaluations/<recipe>")
     options, overrides = parser.parse_known_args(words)
     console.quieten()
     try:
-        if options.compare and not options.adapter:
-            raise InputError("--compare base needs --adapter: there is nothing to compare the base with.")
-        if options.model:
-            overrides += ["--model_name_or_path", options.model]
-        recipe = load_recipe(options.config, overrides)
-        spec = recipe.evaluation or EvaluationSpec()
-        recipe = replace(recipe, evaluation=replace(spec, split=options.split or spec.split))
-        folder = options.output or Path("evaluations") / options.config.stem
-        evaluate(recipe, options.adapter, with_base=bool(options.compare) or not options.adapter, folder=folder)
+        return run(options, overrides)
     except InputError as error:
         console.complain(str(error))
         return 2
-    return 0
+    except KeyboardInterrupt:
+        console.complain("\nInterrupted. The answers are kept: the same command goes on from there.")
+        return INTERRUPTED
+    except Exception as error:
+        if type(error).__name__ == "RewardError":
+            console.complain(
+                f"{error}\n\nThe answers are kept: once the reward is mended, the same command scores them."
+            )
+        elif type(error).__name__ == "OutOfMemoryError":
+            console.complain(
+                "The GPU's memory is too small for so many prompts at a time. The answers so far are kept: go on with "
+                "the same command and a smaller --evaluation.batch_size."
+            )
+        else:
+            raise
+        return 1
 
 
-def evaluate(recipe: Recipe, adapter: Path | None, *, with_base: bool, folder: Path) -> None:
-    """Evaluates the base and/or the adapter, prints the table and writes `folder`/evaluation.json."""
-    from rlvr import evaluation, launch, model, preflight
-    from rlvr.plugins import load_rewards, load_task
-    from rlvr.scorer import Scorer
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
+
+def run(options: argparse.Namespace, overrides: list[str]) -> int:
+    """Checks the options, evaluates, prints and writes."""
+    base_only = _take_base(overrides)
+    if base_only and options.adapter:
+        raise InputError(
+            "base evaluates the model before training, and --adapter the trained one. For both, paired: --adapter A "
+            "--compare base."
+        )
+    if options.compare and not options.adapter:
+        raise InputError("--compare base needs --adapter: there is nothing to compare the base with.")
+    for name, most in (("limit", None), ("samples", MOST_SAMPLES)):
+        value = getattr(options, name)
+        if value is not None and (value < 1 or (most is not None and value > most)):
+            raise InputError(f"--{name} is {value}, but should be {'at least 1' if most is None else f'1 to {most}'}.")
+    if options.shots and options.samples:
+        raise InputError("--shots and --samples: sweep greedily, then sample at the number of shots that matters.")
+    recipe = load_recipe(options.config, overrides)
+    spec = recipe.evaluation or EvaluationSpec()
+    spec = replace(spec, split=options.split or spec.split, rows=options.limit or spec.rows)
+    if options.model and options.model != recipe.settings["model_name_or_path"]:
+        recipe = load_recipe(options.config, [*overrides, "--model_name_or_path", options.model])
+        spec = replace(spec, reference=None)  # it was of the recipe's own model
+    recipe = replace(recipe, evaluation=spec)
+    folder = options.output or Path("evaluations") / options.config.stem
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--output {folder} can't be made: {error.strerror}. Name a folder.") from error
+    evaluate(options, recipe, folder)
+    return 0
+
+
+def _take_base(words: list[str]) -> bool:
+    """Takes the word "base" out of what argparse left over, unless it is the value of a key."""
+    for place, word in enumerate(words):
+        before = words[place - 1] if place else ""
+        if word == "base" and not (before.startswith("--") and "=" not in before):
+            del words[place]
+            return True
+    return False
+
+
+def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
+    """Evaluates the base and/or the adapter, prints the table and writes it to `folder`."""
+    from rlvr import adapters, evaluation, launch, model, preflight
+    from rlvr.evaluation import sweep
+    from rlvr.plugins import load_rewards, load_task
+    from rlvr.scorer import Scorer
+
+    evaluation.check_engine(options.engine, recipe)
+    assert recipe.evaluation is not None  # run sets it
     console.quieten_loading_bars()
-    assert recipe.evaluation is not None  # main sets it
+    adapter = None if options.adapter is None else adapters.find_adapter(options.adapter)
     rewards = load_rewards(recipe.rewards)
     metric = evaluation.metric_of(recipe.evaluation, rewards)
-    task = load_task(recipe.task)
+    if options.shots:
+        points = sweep.points_of(recipe, sweep.shots_of(options.shots))
+    else:
+        shots = recipe.task.options.get("shots", 0)
+        points = [sweep.Point(shots, recipe, load_task(recipe.task))]
+    task = points[0].task
     if len(task.split(recipe.evaluation.split)) == 0:
         raise InputError(f"The task {recipe.task.name} has no rows in its split {recipe.evaluation.split}.")
+    if not options.shots:
+        _spare_a_run(folder, _names(options), len(evaluation.held_out_rows(task, recipe)))
     tokenizer = model.load_tokenizer(recipe, chat=task.is_chat)
     state = launch.join(recipe)
-    scorer = Scorer(
+    if options.engine == "vllm" and state.num_processes > 1:
+        raise InputError(
+            "--engine vllm: start it with python, not accelerate launch; vLLM spreads over GPUs by itself."
+        )
+    if adapter is not None and (other := adapters.other_base(adapter, recipe.settings["model_name_or_path"])):
+        measured_on = recipe.settings["model_name_or_path"]
+        console.say(f"  Note: the adapter says that its base is {other}; it is measured on {measured_on}.\n")
+    if adapter is not None:
+        model.check_adapter(recipe, adapter)
+    results: dict[int, dict[str, Any]] = {point.shots: {} for point in points}
+    sampled: dict[str, Any] = {}
+    drawn = None
+    with Scorer(
         evaluation.scored_by(rewards, metric),
         deadline_s=recipe.settings["reward_deadline_s"],
         budget_s=preflight.reward_budget(recipe),
         rank=state.process_index,
-    )
-    scorer.start()
-    results = {}
-    for name, folder_of in (("base", None), ("trained", adapter)):
-        if (name == "base" and with_base) or (name == "trained" and adapter is not None):
-            loaded = model.load_model(recipe, tokenizer, adapter=folder_of)
-            results[name] = evaluation.evaluate_split(loaded, tokenizer, task, recipe, rewards, metric, scorer, name)
-            del loaded
-    scorer.close()
+    ) as scorer:
+        for name in _names(options):
+            subject = _Subject(recipe, tokenizer, adapter if name == "trained" else None, options.engine, folder, name)
+            for point in points:
+                greedy = evaluation.greedy(point.task, point.recipe)
+                when = name if len(points) == 1 else f"{name}, {point.shots} shots"
+                results[point.shots][name] = subject.measure(point, rewards, metric, scorer, greedy, when)
+            if options.samples:
+                drawn = replace(greedy, sampling=_sampling(recipe))
+                when = f"{name}, {options.samples} samples"
+                sampled[name] = subject.measure(
+                    points[0], rewards, metric, scorer, drawn, when, samples=options.samples
+                )[1]
+            subject.close()
     if state.is_main_process:
-        content = evaluation.write_evaluation(folder, evaluation.about(recipe, metric), results)
-        console.say(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-        console.say(f"  {folder / 'evaluation.json'}")
+        about = evaluation.about(recipe, metric)
+        about["adapter"] = options.adapter
+        about["engine"] = options.engine
+        if options.shots:
+            content = sweep.write_sweep(folder, about, results)
+            console.say(f"{sweep.sweep_heading(content)}\n\n{sweep.sweep_table(content)}\n")
+            console.say(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
+        else:
+            found = results[points[0].shots]
+            content = evaluation.write_evaluation(folder, about, found, sampled, options.samples or 0, drawn)
+            console.say(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+            console.say(f"  {folder / 'evaluation.json'}")
     state.destroy_process_group()
 
 
+def _spare_a_run(folder: Path, names: Sequence[str], rows: int) -> None:
+    """Refuses to replace what a whole run has measured by something smaller.
+
+    Raises:
+        InputError: `folder` is a run's, and its evaluation.json holds more.
+    """
+    file = folder / "evaluation.json"
+    if not (folder / "run.json").is_file() or not file.is_file():
+        return
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        before = {name: found[name]["rows"] + found[name]["unscored"] for name in ("base", "trained") if name in found}
+    except (ValueError, KeyError, TypeError):
+        return  # half-written: there is nothing to lose
+    if set(before) - set(names) or rows < max(before.values(), default=0):
+        held = " and ".join(f"{name} on {count:,} rows" for name, count in before.items())
+        raise InputError(
+            f"--output {folder} is a run whose evaluation.json has {held}; {' and '.join(names)} on {rows:,} rows "
+            "would replace it. Name another folder, or measure as much (--adapter … --compare base, no --limit)."
+        )
+
+
+class _Subject:
+    """One model that is measured; loaded when it is first needed, so that what is kept whole costs no loading."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerBase,
+        adapter: Path | None,
+        engine: str,
+        folder: Path,
+        name: str,
+    ) -> None:
+        self.recipe, self.tokenizer, self.adapter, self.name = recipe, tokenizer, adapter, name
+        self._engine_name, self._folder = engine, folder
+        self._engine: Engine | None = None
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        return self._loaded().complete(prompts, decoding, seed)
+
+    def _loaded(self) -> Engine:
+        from rlvr import evaluation, model
+
+        if self._engine is None:
+            if self._engine_name == "vllm":
+                self._engine = evaluation.VllmEngine(self.recipe, self.tokenizer, self.adapter)
+            else:
+                loaded = model.load_model(self.recipe, self.tokenizer, adapter=self.adapter)
+                self._engine = evaluation.TransformersEngine(loaded, self.tokenizer)
+        return self._engine
+
+    def measure(
+        self,
+        point: Point,
+        rewards: Sequence[Reward],
+        metric: Reward,
+        scorer: Scorer,
+        decoding: Decoding,
+        when: str,
+        samples: int = 1,
+    ) -> tuple[Score, list[dict[str, Any]]]:
+        from rlvr import evaluation, model
+
+        revision = getattr(model.load_config(self.recipe), "_commit_hash", None)
+        made_with = evaluation.identity(self.recipe, decoding, self._engine_name, self.adapter, revision)
+        kept = evaluation.KeptAnswers(self._folder / "answers", self.name, made_with)
+        try:
+            return evaluation.measure_split(
+                self, point.task, point.recipe, rewards, metric, scorer, decoding, when, samples=samples, kept=kept
+            )
+        finally:
+            kept.close()
+
+    def close(self) -> None:
+        import gc
+
+        import torch
+
+        self._engine = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    """What is evaluated: "base" and/or "trained"."""
+    base = bool(options.compare) or not options.adapter
+    return [*(["base"] if base else []), *(["trained"] if options.adapter else [])]
+
+
+def _sampling(recipe: Recipe) -> dict[str, Any]:
+    """How samples are drawn: as in training."""
+    from rlvr.evaluation import sampling_of
+
+    return {**sampling_of(recipe), **(recipe.settings.get("generation_kwargs") or {})}
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main())

@@ -24,7 +24,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from rlvr.task import Task
 
 INTERRUPTED = 75
-SAY_EVERY_S = 60.0  # where there is no terminal for a progress bar
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -126,6 +124,8 @@ def _check(options: argparse.Namespace) -> None:
 
 def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dict[str, Any]:
     """All that a pass rate depends on beside the row; rates with other settings must not be mixed."""
+    from rlvr.evaluation import sampling_of
+
     names = (
         *("model_name_or_path", "model_revision", "dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type"),
         *("use_bnb_nested_quant", "max_completion_length", "generation_kwargs"),
@@ -135,12 +135,6 @@ def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dic
     everything = {"samples": samples, **sampling_of(recipe), **found, **options}
     plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))  # as it will be read again
     return plain
-
-
-def sampling_of(recipe: Recipe) -> dict[str, Any]:
-    """How completions are drawn: the recipe's keys, with TRL's defaults for those that it leaves out."""
-    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
-    return {name: recipe.settings.get(name, default) for name, default in defaults.items()}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -164,6 +158,7 @@ def measure(
     from rlvr import model as models
     from rlvr.evaluation import scored_by
     from rlvr.generation import prompt_tokens
+    from rlvr.progress import Progress
     from rlvr.scorer import Scorer
 
     console.quieten_loading_bars()
@@ -177,7 +172,7 @@ def measure(
     set_seed(int(recipe.settings.get("seed", 42)) + len(rates.known))  # not the noise of the rows measured before
     with (
         Scorer(scored_by([], metric), deadline_s=recipe.settings.get("reward_deadline_s", 30.0)) as scorer,
-        _Progress(len(order)) as progress,
+        Progress("sampling", len(order)) as progress,
     ):
         for batch in batches:
             asked = [number for number in batch for _ in range(samples)]
@@ -197,7 +192,7 @@ def _sample(
     """A completion of each prompt."""
     from transformers import GenerationConfig
 
-    from rlvr.evaluation import _eos_tokens
+    from rlvr.evaluation import end_tokens, sampling_of
     from rlvr.generation import generate
 
     config = GenerationConfig(
@@ -205,7 +200,7 @@ def _sample(
             **sampling_of(recipe),
             "do_sample": True,
             "max_new_tokens": recipe.settings.get("max_completion_length", 512),
-            "eos_token_id": _eos_tokens(model, tokenizer),
+            "eos_token_id": end_tokens(model, tokenizer),
             "pad_token_id": tokenizer.pad_token_id,
             **(recipe.settings.get("generation_kwargs") or {}),
         }
@@ -238,32 +233,6 @@ def _score(
             f"{report(scored.faults)}\n\nWhat was measured is kept. reward_faults: mask would go on without such rows."
         )
     return [row[0] for row in scored.values]
-
-
-class _Progress:
-    """A bar on a terminal; elsewhere a line a minute."""
-
-    def __init__(self, rows: int) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(total=rows, desc="sampling", unit="row", leave=False, disable=not console.is_terminal())
-        self._rows, self._done = rows, 0
-        self._began = self._said = time.monotonic()
-
-    def update(self, rows: int) -> None:
-        self._bar.update(rows)
-        self._done += rows
-        now = time.monotonic()
-        if not console.is_terminal() and now - self._said > SAY_EVERY_S:
-            self._said = now
-            left = (now - self._began) / self._done * (self._rows - self._done)
-            console.say(f"  {self._done:,} of {self._rows:,} rows, {console.duration(left)} left")
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

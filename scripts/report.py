@@ -1,9 +1,12 @@
-"""Writes the report of a run, one self-contained HTML page, from its run directory.
+"""Writes the report of a run, one self-contained HTML page, from its run directory; or one that compares runs.
 
     python scripts/report.py runs/demo-arithmetic
+    python scripts/report.py runs/a runs/b                       # b held against a
+    python scripts/report.py runs/a runs/b --out comparison.html
 
-The page is report.html in the run directory; an earlier one is replaced. Works on a run that is still going, too.
-Exit codes: 0 written; 2 there is no such run directory, or it can't be written to.
+The page is report.html in the run directory, or comparison.html in the last one; an earlier one is replaced. Works on a
+run that is still going, too. docs/report.md says what is on it.
+Exit codes: 0 written; 2 there is no such run directory, or the page can't be written.
 """
 
 from __future__ import annotations
@@ -16,15 +19,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr/, wherever this is started from
 
 from rlvr.errors import InputError
-from rlvr.report import write_report
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder that a run wrote to")
+    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="the folder that a run wrote to")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there instead")
     options = parser.parse_args(words)
+
+    from rlvr.report import write_comparison, write_report
+
     try:
-        print(write_report(options.run_dir))
+        if len(options.run_dirs) == 1:
+            print(write_report(options.run_dirs[0], options.out))
+        else:
+            print(write_comparison(options.run_dirs, options.out))
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

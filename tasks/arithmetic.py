@@ -171,6 +171,7 @@ def arithmetic(
             f"Generated with seed {seed}; test problems use number pairs that no training problem uses, "
             "in either order and with either sign.",
         ),
+        gold=lambda row: f"Here is how.\n#### The final answer is {row['final_answer']}",
     )
 
 

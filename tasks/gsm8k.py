@@ -141,6 +141,7 @@ def gsm8k(
     return Task(
         **as_datasets(train=train, validation=validation, test=tests),
         stop_strings=("\nQuestion:",) if style == "text" else (),
+        gold=lambda row: f"Here is how.\n{ANSWER_LINE.format(answer=row['final_answer'])}",
         notes=(
             f"Read {len(all_train):,} training and {len(test):,} test rows from {path or HUB_DATASET}.",
             f"Dropped {doubled} training rows whose question is also a test question.",

@@ -6,12 +6,12 @@ paper's few-shot examples, and in no split. The sanitized version holds 427 of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rlvr.code_data.asserts import entry_point_of, with_setup
-from rlvr.code_data.prompts import ANSWER_FORMATS, FUNCTION, as_messages, instruction
+from rlvr.code_data.prompts import ANSWER_FORMATS, FUNCTION, as_answer, as_messages, instruction
 from rlvr.code_data.tests import BadTests
 from rlvr.errors import InputError
 from rlvr.rows import (
@@ -118,7 +118,13 @@ def mbpp(
         splits[split] = limited(splits[split], limit, f"{seed}/limit")
         if len(splits[split]) < before:
             notes.append(f"Kept {len(splits[split]):,} of {before:,} {split} tasks, as limit_{split} asks.")
-    return Task(**as_datasets(**splits), notes=tuple(notes))
+    programs = {f"mbpp-{_number(row, '')}": row.get("code") for row in raw}
+
+    def gold(row: Mapping[str, Any]) -> str | None:
+        program = programs.get(row["id"])
+        return as_answer(program, answer_format) if program else None
+
+    return Task(**as_datasets(**splits), notes=tuple(notes), gold=gold)
 
 
 def _reasons(broken: dict[str, list[str]]) -> list[str]:

@@ -179,6 +179,7 @@ def one_line_programs(
             f"Generated with seed {seed}; test problems use pairs of numbers that no training problem uses, in either "
             "order and with any operation.",
         ),
+        gold=lambda row: answer(row["id"]),
     )
 
 

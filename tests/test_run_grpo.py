@@ -83,8 +83,22 @@ def test_check_says_what_would_run_and_writes_nothing(tmp_path: Path, capsys: py
 SHORT = ["--max_steps", "2", "--evaluation.rows", "8", "--per_device_train_batch_size", "16", "--report_to", "none"]
 
 
+def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--check", "--world_size"]
+    assert run_grpo.main([*words, "8"]) == 0
+    assert "64 prompts x 8 completions per generation over 8 processes" in capsys.readouterr().out
+    assert run_grpo.main([*words, "400"]) == 2
+    assert "takes 3200 prompts, but the training split has 1500" in capsys.readouterr().err
+    assert run_grpo.main([*words, "4", "--machine", "ml.g6e.12xlarge", "--launcher", "zero3"]) == 0
+    assert "fits on ml.g6e.12xlarge" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run_grpo.main(["--config", str(DEMO), "--world_size", "8"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_failing_run_exits_1_and_says_why_in_its_folder(run_script: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "late.py").write_text("def late(completions, **kwargs):\n    return [1 / 0]\n")
+    fails_on_a_batch = "def late(completions, **kwargs):\n    return [1 / (len(completions) > 16)] * len(completions)\n"
+    (tmp_path / "late.py").write_text(fails_on_a_batch)  # and not on the 48 answers that it is tried on before
     result = run_script(
         *("run_grpo.py", "--config", DEMO, *SHORT, "--evaluation", "null"),
         *("--rewards", f"[{{name: {tmp_path}/late.py}}]", "--output_dir", tmp_path / "run"),

@@ -52,3 +52,10 @@ def as_messages(instruction: str, question: str, instruction_role: str) -> list[
     if instruction_role == "system":
         return [{"role": "system", "content": instruction}, {"role": "user", "content": question}]
     return [{"role": "user", "content": f"{instruction}\n\n{question}"}]
+
+
+def as_answer(program: str, answer_format: str, language: str = "python") -> str:
+    """A program as the instruction asks for it."""
+    if answer_format == "tags":
+        return f"<think>\nThis is how.\n</think>\n<code>\n{program.strip()}\n</code>"
+    return f"```{_NAMES[language][1]}\n{program.strip()}\n```"

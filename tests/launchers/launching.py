@@ -29,7 +29,9 @@ LORA = ("--load_in_4bit", "false", "--use_bnb_nested_quant", "false")
 REWARD = """
 import json, os, pathlib, zlib
 
-def seen(prompts, completions, *, folder="", **kwargs):
+def seen(prompts, completions, trainer_state, *, folder="", **kwargs):
+    if trainer_state.global_step < 0:
+        return [0.0] * len(completions)  # tried before training
     texts = [completion[-1]["content"] for completion in completions]
     questions = [prompt[-1]["content"] for prompt in prompts]
     with (pathlib.Path(folder) / f"seen.{os.environ.get('RANK', '0')}.jsonl").open("a") as file:

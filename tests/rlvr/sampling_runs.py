@@ -34,6 +34,8 @@ NOTED = """
 import json, os, pathlib, signal, zlib
 
 def noted(prompts, completions, final_answer, trainer_state, *, folder="", **kwargs):
+    if trainer_state.global_step < 0:
+        return [0.0] * len(completions)  # tried before training
     questions = [prompt[-1]["content"] for prompt in prompts]
     texts = [completion[-1]["content"] for completion in completions]
     call = {"step": trainer_state.global_step, "questions": questions, "golds": final_answer, "texts": texts}

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
+import statistics
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.evaluation import compare, paired_difference, results_table, summarise, wilson, write_evaluation
+from rlvr.errors import InputError
+from rlvr.evaluation import (
+    bootstrap,
+    compare,
+    compare_samples,
+    mcnemar,
+    paired_difference,
+    pass_at_k,
+    pass_rates,
+    powers_of_two,
+    results_table,
+    summarise,
+    suspicion,
+    wilson,
+    write_evaluation,
+)
+from rlvr.evaluation.lenient import lenient_reading
+from rlvr.recipe import Reference, load_recipe, write_recipe
 
 
 @pytest.mark.parametrize(
@@ -93,3 +114,196 @@ def test_golds_that_the_metric_cannot_read_end_the_run_before_anything_is_loaded
     said = capsys.readouterr().err
     assert "'quite a lot'" in said and "rows-train-0" in said
     assert not (tmp_path / "run").exists()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Several samples a row, and tests
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "expected", "why"),
+    [
+        (0, 0, 1.0, "nothing changed"),
+        (5, 5, 1.0, "as many gained as lost"),
+        (10, 2, 2 * (1 + 12 + 66) / 4096, "twelve coins, at most two tails, twice"),
+        (2, 10, 2 * (1 + 12 + 66) / 4096, "the same the other way round"),
+        (6, 0, 2 / 64, "six heads"),
+    ],
+)
+def test_mcnemar_is_the_exact_binomial_test(gained: int, lost: int, expected: float, why: str) -> None:
+    assert mcnemar(gained, lost) == pytest.approx(expected, abs=1e-12), why
+
+
+@given(st.integers(1, 9), st.data())
+def test_pass_at_k_is_the_share_of_all_choices_of_k_samples_that_hold_a_right_one(n: int, data: st.DataObject) -> None:
+    correct, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    samples = [True] * correct + [False] * (n - correct)
+    choices = list(itertools.combinations(samples, k))
+    assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, choices)) / len(choices))
+
+
+def test_pass_at_k_stays_exact_for_many_samples_and_refuses_more_than_there_are() -> None:
+    assert pass_at_k(1000, 1, 500) == 0.5
+    assert 0 < pass_at_k(1024, 1, 1) < 0.001
+    for samples, correct, k in ((4, 2, 8), (4, 5, 1), (4, 2, 0)):
+        with pytest.raises(ValueError, match="can't be told"):
+            pass_at_k(samples, correct, k)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(1, [1]), (2, [1, 2]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 8])])
+def test_powers_of_two_go_up_to_the_number_of_samples(most: int, expected: list[int]) -> None:
+    assert powers_of_two(most) == expected
+
+
+def test_a_bootstrap_agrees_with_the_normal_interval_where_that_holds() -> None:
+    generator = random.Random(0)
+    values = [generator.choice([0.0, 0.25, 0.5, 1.0]) for _ in range(1319)]
+    mean, spread = statistics.fmean(values), statistics.pstdev(values) / len(values) ** 0.5
+    found = bootstrap(values)
+    assert found == bootstrap(values), "the same for the same seed"
+    assert found.low == pytest.approx(mean - 1.96 * spread, abs=0.1 * spread)
+    assert found.high == pytest.approx(mean + 1.96 * spread, abs=0.1 * spread)
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "why"),
+    [
+        ([0.0] * 20, 0.0, "none right"),
+        ([1.0] * 20, 0.0, "all right"),
+        ([0.0] * 20, -1.0, "no difference"),
+        ([0.5] * 20, 0.0, "half right, everywhere"),
+    ],
+)
+def test_rows_that_all_agree_give_no_interval_of_width_zero(values: list[float], least: float, why: str) -> None:
+    found = bootstrap(values, least=least)
+    assert least <= found.low <= values[0] <= found.high <= 1 and found.high - found.low > 0.1, why
+
+
+def samples_of(*rights: str) -> list[dict[str, object]]:
+    """One row a word: "10-" is a right, a wrong and an unjudged sample."""
+    verdict = {"1": True, "0": False, "-": None}
+    return [record(verdict[sign], row=row) for row, word in enumerate(rights) for sign in word]
+
+
+def test_pass_rates_are_of_the_rows_with_enough_judged_samples() -> None:
+    found = pass_rates(samples_of("1100", "0000", "1---", "----"), 4)
+    assert {k: entry["rows"] for k, entry in found.items()} == {"1": 3, "2": 2, "4": 2}
+    assert found["1"]["value"] == pytest.approx((0.5 + 0 + 1) / 3)
+    assert found["2"]["value"] == pytest.approx((1 - 1 / 6) / 2) and found["4"]["value"] == 0.5
+
+
+def test_the_difference_in_pass_at_k_is_paired_by_row() -> None:
+    base, trained = samples_of("00", "10", "--"), samples_of("11", "10", "11")
+    found = compare_samples(base, trained, 2)
+    assert found["1"]["points"] == 0.5 and found["2"]["points"] == 0.5 and found["1"]["rows"] == 2
+
+
+def test_a_difficulty_in_numbers_is_cut_into_ranges_of_a_quarter_of_the_rows_each() -> None:
+    rows = [record(number >= 50, difficulty=number / 100) for number in range(100)]
+    found = summarise(rows, ["r"]).by_difficulty
+    assert [(name, part["rows"], part["accuracy"]) for name, part in found.items()] == [
+        ("0 … 0.24", 25, 0.0), ("0.25 … 0.49", 25, 0.0), ("0.5 … 0.74", 25, 1.0), ("0.75 … 0.99", 25, 1.0),
+    ]  # fmt: skip
+
+
+def test_a_difficulty_of_few_values_is_told_by_value_in_its_order() -> None:
+    rows = [record(True, difficulty=value) for value in (10, 2, 2, 1)]
+    assert {name: part["rows"] for name, part in summarise(rows, ["r"]).by_difficulty.items()} == {
+        "1": 1, "2": 2, "10": 1,
+    }  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The second reading
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "correct", "expected", "why"),
+    [
+        ("#### The final answer is 18", "18", True, True, "what the metric calls right is right"),
+        ("so she has 9 + 9 = 18 eggs", "18", False, True, "its last number"),
+        ("The answer is 18.", "18", False, True, "in prose, where the metric wants a form"),
+        ("It costs $1,080.", "1080", False, True, "with a comma"),
+        ("18 eggs, sold for 2", "18", False, False, "the gold is not the last number"),
+        ("she has 17", "18", False, False, "wrong in any form"),
+        ("17\nQuestion: what is 9 + 9? 18", "18", False, False, "a number of a problem that it invented"),
+        ("none", "18", False, False, "no number"),
+        ("The answer is $\\frac{1}{2}$", "0.5", False, True, "another notation"),
+        ("18", None, False, None, "no gold"),
+        ("18", "18", None, None, "no verdict"),
+    ],
+)
+def test_the_second_reading_asks_whether_an_answer_is_right_whatever_its_form(
+    text: str, gold: str | None, correct: bool | None, expected: bool | None, why: str
+) -> None:
+    assert lenient_reading([text], [gold], [correct]) == [expected], why
+
+
+def test_what_is_right_without_the_format_is_counted() -> None:
+    rows = [
+        record(True, formatted=True, lenient=True),
+        record(False, formatted=False, lenient=True),
+        record(False, formatted=False, lenient=False),
+        record(False, formatted=True, lenient=False),
+    ]
+    score = summarise(rows, ["r"])
+    assert (score.correct, score.lenient, score.formatted, score.right_without_format) == (1, 2, 2, 1)
+    bare = summarise([record(True)], ["r"])
+    assert (bare.lenient, bare.formatted, bare.right_without_format) == (None, None, None), "not measured is not 0"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What was published
+
+
+@pytest.mark.parametrize(
+    ("right", "rows", "published", "suspect", "why"),
+    [
+        (11, 100, 0.416, True, "the 11 % that this project grew out of"),
+        (38, 100, 0.416, False, "as published, by chance"),
+        (2, 10, 0.416, False, "few rows: the interval reaches up to it"),
+        (300, 1000, 0.416, False, "below, but not ten points below"),
+        (90, 100, 0.416, False, "above"),
+    ],
+)
+def test_a_base_far_below_what_was_published_makes_the_evaluation_suspect(
+    right: int, rows: int, published: float, suspect: bool, why: str
+) -> None:
+    score = asdict(summarise([record(number < right) for number in range(rows)], ["r"]))
+    said = suspicion({"score": published, "source": "the model's card"}, score)
+    assert (said is not None) == suspect, why
+    assert said is None or ("evaluation is suspect" in said and "the model's card" in said)
+    assert suspicion(None, score) is None
+
+
+def test_the_published_score_and_the_warning_are_told(tmp_path: Path) -> None:
+    rows = [record(False) for _ in range(50)]
+    about = {"split": "test", "metric": "r", "task": {"name": "t"}, "decoding": "greedy"}
+    about["reference"] = {"score": 0.416, "source": "a card"}
+    content = write_evaluation(tmp_path, about, {"base": (summarise(rows, ["r"]), rows)})
+    assert "Published: 41.6 % (a card)" in results_table(content)
+    assert content["warnings"][0] in results_table(content)
+
+
+@pytest.mark.parametrize(
+    ("written", "says", "why"),
+    [
+        ("{score: 41.6, source: a card}", "like 0.416 for 41.6 %", "percent"),
+        ("{score: 0.4}", "a score and a source", "nobody said it"),
+        ("0.416", "a score and a source", "a bare number"),
+        ("{score: 0.4, source: ''}", "who measured it", "an empty source"),
+    ],
+)
+def test_a_faulty_reference_is_refused(written: str, says: str, why: str) -> None:
+    demo = Path(__file__).resolve().parents[2] / "recipes" / "demo-arithmetic.yaml"
+    with pytest.raises(InputError, match=says):
+        load_recipe(demo, ["--evaluation.reference", written])
+
+
+def test_a_reference_survives_being_written_and_read(tmp_path: Path) -> None:
+    demo = Path(__file__).resolve().parents[2] / "recipes" / "demo-arithmetic.yaml"
+    recipe = load_recipe(demo, ["--evaluation.reference", "{score: 0.25, source: 'us, 2026'}"])
+    write_recipe(recipe, tmp_path / "recipe.yaml")
+    again = load_recipe(tmp_path / "recipe.yaml")
+    assert again.evaluation == recipe.evaluation and again.evaluation is not None
+    assert again.evaluation.reference == Reference(0.25, "us, 2026")

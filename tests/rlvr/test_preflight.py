@@ -10,6 +10,7 @@ from datasets import Dataset
 
 from rlvr import preflight
 from rlvr.errors import InputError
+from rlvr.preflight.data import row_faults
 from rlvr.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
 from rlvr.rewarding import Reward
 from rlvr.task import Task
@@ -17,8 +18,9 @@ from rlvr.task import Task
 MODEL = Path(__file__).resolve().parents[2] / "models" / "tiny-arithmetic"
 
 
-def dataset(rows: int, **columns: Any) -> Dataset:
-    return Dataset.from_dict({"prompt": ["What is 1+1?"] * rows, "final_answer": ["2"] * rows, **columns})
+def dataset(rows: int, start: int = 100, **columns: Any) -> Dataset:
+    prompts = [f"What is {number}-1?" for number in range(start, start + rows)]
+    return Dataset.from_dict({"prompt": prompts, "final_answer": ["2"] * rows, **columns})
 
 
 def run_check(
@@ -40,9 +42,8 @@ def run_check(
         settings={"model_name_or_path": "m", "output_dir": "no-such-run", "use_peft": True, **(settings or {})},
     )
     train = dataset(64) if train is None else train
-    task = Task(
-        train=train, validation=train.select([]), test=dataset(4) if test is None else test, stop_strings=stop_strings
-    )
+    test = dataset(4, start=500) if test is None else test
+    task = Task(train=train, validation=train.select([]), test=test, stop_strings=stop_strings)
     reward = Reward("r", lambda **kwargs: [], columns=columns)
     config, tokenizer = AutoConfig.from_pretrained(MODEL), AutoTokenizer.from_pretrained(MODEL)
     return preflight.check(recipe, task, [reward], reward, tokenizer, config, processes)
@@ -156,6 +157,32 @@ def test_a_difficulty_without_a_place_in_the_order_is_named_beforehand() -> None
     assert run_check({"curriculum": "easy_first"}, train=rows.select(range(63))).rows == 63
 
 
+def test_prompts_that_come_twice_are_told() -> None:
+    rows = Dataset.from_dict({"prompt": [f"{row % 60}?" for row in range(64)], "final_answer": ["2"] * 64})
+    fresh = Dataset.from_dict({"prompt": ["3?", "100?", "5?"], "final_answer": ["2"] * 3})
+    notes = run_check(train=rows, test=fresh).notes
+    assert notes[0] == "4 of 64 training prompts are the same as another one"
+    assert notes[1].startswith("warning: 2 of 3 test prompts are trained on (rows 0, 2)")
+    assert len(notes) == 2
+
+
+def test_a_turn_that_nothing_ends_is_told() -> None:
+    from transformers import AutoTokenizer
+
+    from rlvr.preflight.data import turn_notes
+
+    chat = Dataset.from_dict({"prompt": [[{"role": "user", "content": "1+1?"}]]})
+    task = Task(chat, chat.select([]), chat.select([]))
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    assert turn_notes(task, tokenizer, {tokenizer.eos_token_id}) == []
+    [note] = turn_notes(task, tokenizer, {3})
+    assert "closes a turn with" in note and "a completion ends only at" in note
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    assert "closes no turn" in turn_notes(task, tokenizer, {tokenizer.eos_token_id})[0]
+    text = Dataset.from_dict({"prompt": ["1+1?"]})
+    assert turn_notes(Task(text, text.select([]), text.select([])), tokenizer, {3}) == []
+
+
 def test_independent_faults_are_found_in_one_pass() -> None:
     with pytest.raises(InputError) as caught:
         run_check({"lora_target_modules": ["lm_head"]}, columns=("tests",))
@@ -169,7 +196,7 @@ def test_rows_that_a_reward_cannot_score_are_named_all_at_once(tmp_path: Path) -
     good, bad = ["2"] * 60, ["forty-two", r"\frac{1}{", "10^{10^{10}}", ""]
     train = Dataset.from_dict({"prompt": ["p"] * 64, "final_answer": good + bad, "id": [f"id-{n}" for n in range(64)]})
     task = Task(train=train, validation=train.select([]), test=train.select([0, 61]))
-    faults = preflight._row_faults(reward, task)
+    faults = row_faults(reward, task)
     assert len(faults) == 2
     assert "train: 4 of 64 rows" in faults[0] and "test: 1 of 2 rows" in faults[1]
     assert all(name in faults[0] for name in ("row 60 (id-60)", "forty-two", "broken off", "tower", "empty"))
@@ -177,3 +204,27 @@ def test_rows_that_a_reward_cannot_score_are_named_all_at_once(tmp_path: Path) -
 
 def test_a_reward_that_checks_no_rows_is_left_alone() -> None:
     assert run_check() is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "said"),
+    [
+        ("trl", "1.17.0", "trl 1.17.0 is installed, but this project was written for <1.17,>=1.16: pip install"),
+        ("transformers", "5.5.0", "`pop from an empty deque`: huggingface/trl#4899"),
+        ("deepspeed", "0.18.5", "huggingface/trl#6089"),
+        ("mlflow", "", "mlflow is not installed"),
+    ],
+)
+def test_versions_that_this_was_not_written_for_are_refused(name: str, version: str, said: str) -> None:
+    from importlib import metadata
+
+    from rlvr.preflight.versions import version_faults
+
+    def installed(package: str) -> str:
+        if package == name and not version:
+            raise metadata.PackageNotFoundError(package)
+        return version if package == name else metadata.version(package)
+
+    assert version_faults() == []
+    [fault] = version_faults(installed)
+    assert said in fault

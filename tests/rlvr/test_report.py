@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import json
 import math
 import re
@@ -9,112 +12,26 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr.errors import InputError
-from rlvr.evaluation import paired_difference, summarise, write_evaluation
+from rlvr.evaluation import paired_difference, summarise
 from rlvr.figures import Series, smoothed, smoothing_window, thinned
 from rlvr.metrics import read_metrics
-from rlvr.report import write_report
+from rlvr.report import curves, write_report
+from rlvr.report.reading import read_run
+from rlvr.report.rollouts import read_rollouts
 from rlvr.run_directory import write_status
 from rlvr.samples import changed_answers, shortened, training_answers
 from rlvr.verdict import bars, table, verdict
+from tests.rlvr.report_runs import HOSTILE, read, record, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
-HOSTILE = (
-    "</pre></svg><script>alert('x')</script><img src=https://example.org/x.png onerror=alert(1)> {{ 7 * 7 }} $x_1$"
-)
-
-RECIPE = """\
-# demo.yaml as it ran: overrides and defaults included.
-model_name_or_path: models/tiny
-use_peft: true
-load_in_4bit: true
-lora_r: 16
-learning_rate: 0.001
-max_steps: 4
-max_completion_length: 44
-hub_token: hf_verysecret
-task:
-  name: arithmetic
-  shots: 2
-rewards:
-- name: math_correctness
-  weight: 1.0
-- name: answer_format
-  weight: 0.2
-  gate: math_correctness
-"""
-
-
-def record(row: int, correct: bool | None, *, text: str = "", source: str = "addition") -> dict[str, Any]:
-    return {
-        "row": row,
-        "prompt": [{"role": "user", "content": f"question {row} {text}"}],
-        "completion": f"answer {row} {text}",
-        "tokens": 10,
-        "ended": True,
-        "correct": correct,
-        "rewards/math_correctness": None if correct is None else float(correct),
-        "source": source,
-        "final_answer": f"{row} {text}",
-    }
-
-
-def write_run(
-    folder: Path, *, base: list[bool | None], trained: list[bool | None], text: str = "", steps: int = 4
-) -> Path:
-    """A run directory as run_grpo.py leaves it, with `text` in every place that a model or a data set can reach."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
-    lines: list[dict[str, Any]] = [
-        {
-            "step": step,
-            "time": 1_795_000_000 + step,
-            "reward": 0.1 * step,
-            "rewards/math_correctness/mean": 0.09 * step,
-            "rewards/answer_format/mean": 0.05,
-            "completions/mean_length": 30.0 + step,
-            "completions/clipped_ratio": 0.0,
-            "entropy": 0.5 / step,
-            "frac_reward_zero_std": 0.25,
-            "grad_norm": 0.1,
-            "step_time": 2.0,
-        }
-        for step in range(1, steps + 1)
-    ]
-    write_status(folder, "done")
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    results = {}
-    for name, rights in (("base", base), ("trained", trained)):
-        sources = [f"addition {text}", f"subtraction {text}"]
-        records = [record(row, right, text=text, source=sources[row % 2]) for row, right in enumerate(rights)]
-        results[name] = (summarise(records, ["math_correctness"]), records)
-    about = {"task": {"name": "arithmetic"}, "split": "test", "metric": "math_correctness", "decoding": "greedy"}
-    write_evaluation(folder, about, results)
-    for step in (1, steps):
-        rows = [
-            {
-                "step": step,
-                "prompt": [{"role": "user", "content": f"prompt of step {step} {text}"}],
-                "completion": [{"role": "assistant", "content": f"completion {number} of step {step} {text}"}],
-                "math_correctness": float(number == 2),
-                "advantage": float(number == 2) - 0.3,
-            }
-            for number in range(4)
-        ]
-        pq.write_table(pa.Table.from_pylist(rows), folder / "completions" / f"completions_{step:05d}.parquet")
-    return folder
 
 
 @pytest.fixture
@@ -122,29 +39,11 @@ def run_dir(tmp_path: Path) -> Path:
     return write_run(tmp_path / "my-run", base=[False] * 30 + [True] * 10, trained=[True] * 39 + [False])
 
 
-@dataclass
-class Page(HTMLParser):
-    """The elements, attributes and text of a page."""
-
-    tags: set[str] = field(default_factory=set)
-    attributes: list[tuple[str, str]] = field(default_factory=list)
-    text: str = ""
-
-    def __post_init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def read(path: Path) -> Page:
-    page = Page()
-    page.feed(path.read_text(encoding="utf-8"))
-    return page
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the same run, for the tests that only read it."""
+    folder = tmp_path_factory.mktemp("whole") / "my-run"
+    return write_report(write_run(folder, base=[False] * 30 + [True] * 10, trained=[True] * 39 + [False]))
 
 
 def evaluation(base: list[bool], trained: list[bool]) -> dict[str, Any]:
@@ -165,7 +64,9 @@ def test_the_verdict_gives_both_accuracies_the_difference_and_its_interval() -> 
     assert said.sentence == (
         "On 250 held-out problems the accuracy rose from 24.4 % to 94.0 % (+69.6 points, 95 % interval +62.9 … +75.2)."
     )
-    assert said.details[0] == "178 problems went from wrong to right, 4 from right to wrong."
+    assert said.details[0] == (
+        "178 problems went from wrong to right, 4 from right to wrong. p < 0.0001 by McNemar's exact test."
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,7 +144,7 @@ SCORES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.fixed_dictionaries({}, optional={"base": SCORES, "trained": SCORES, "difference": JSON | SCORES}))
 def test_no_malformed_evaluation_breaks_the_verdict_the_table_or_the_bars(content: dict[str, Any]) -> None:
     verdict(content)
@@ -265,10 +166,9 @@ def test_the_table_shows_the_change_of_every_figure() -> None:
 # ── The page ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_page_says_what_happened_from_the_verdict_to_the_completions(run_dir: Path) -> None:
-    path = write_report(run_dir)
-    assert path == run_dir / "report.html"
-    text = re.sub(r"\s+", " ", read(path).text)
+def test_the_page_says_what_happened_from_the_verdict_to_the_completions(whole: Path) -> None:
+    assert whole.parts[-2:] == ("my-run", "report.html")
+    text = re.sub(r"\s+", " ", read(whole).text)
     for words in (
         "my-run",
         "On 40 held-out problems the accuracy rose from 25.0 % to 97.5 %",
@@ -293,7 +193,10 @@ def test_the_page_says_what_happened_from_the_verdict_to_the_completions(run_dir
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        ("running", "Training has not come to its end: the last step logged is 4 of 4."),
+        (
+            "running",
+            "Training has not come to its end: the last step logged is 4 of 4. It is still going, or was killed.",
+        ),
         ("interrupted", "Training was interrupted: the last step logged is 4 of 4. The same command continues it."),
         ("trained", ""),
         ("done", ""),
@@ -301,8 +204,54 @@ def test_the_page_says_what_happened_from_the_verdict_to_the_completions(run_dir
 )
 def test_a_run_that_is_not_whole_is_said_to_be_so(run_dir: Path, status: str, said: str) -> None:
     write_status(run_dir, status)
-    text = re.sub(r"\s+", " ", read(write_report(run_dir)).text)
-    assert (said in text) if said else ("last step logged" not in text)
+    assert read_run(run_dir).state == said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "why"),
+    [
+        (
+            "run.json",
+            '{"status": "paused for the night"}',
+            "this version of the project doesn't know",
+            "a newer version",
+        ),
+        ("run.json", None, "an earlier version of the project made this run", "an older version"),
+        ("run.json", '{"status": "do', "run.json can't be read", "half written"),
+        ("recipe.yaml", "- a\n- list", "recipe.yaml is no YAML mapping", "not our recipe"),
+        ("evaluation.json", '{"base": {"ro', "evaluation.json can't be read", "half written"),
+        (
+            "metrics.jsonl",
+            '{"step": 1}\n{"step": 2, "rew',
+            "The last line of metrics.jsonl is half written",
+            "going on",
+        ),
+        (
+            "metrics.jsonl",
+            '{"step": 1}\nnonsense\n{"step": 3}',
+            "metrics.jsonl is broken at line 2: the 2 lines from there on are left out",
+            "a disk that was full",
+        ),
+    ],
+)
+def test_what_another_version_or_a_killed_process_left_is_a_sentence(
+    run_dir: Path, name: str, content: str | None, words: str, why: str
+) -> None:
+    path = run_dir / name
+    path.unlink() if content is None else path.write_text(content, encoding="utf-8")
+    notes = read_run(run_dir).notes
+    assert len(notes) == 1 and words in notes[0], why
+
+
+def test_a_whole_run_of_this_version_has_nothing_to_note(run_dir: Path) -> None:
+    assert read_run(run_dir).notes == ()
+
+
+def test_notes_and_state_stand_on_the_page(run_dir: Path) -> None:
+    write_status(run_dir, "half asleep")
+    (run_dir / "metrics.jsonl").unlink()
+    text = read(write_report(run_dir)).text
+    assert "run.json says that the run is 'half asleep'" in text and "No training step has been logged." in text
 
 
 def test_what_is_amiss_is_told_with_its_advice(run_dir: Path) -> None:
@@ -329,20 +278,34 @@ def test_whatever_models_and_data_sets_say_is_text_and_never_markup(tmp_path: Pa
         assert place + HOSTILE in page.text
 
 
-def test_the_page_needs_nothing_but_itself(run_dir: Path) -> None:
-    path = write_report(run_dir)
+def test_the_page_needs_nothing_but_itself(whole: Path) -> None:
+    path = whole
     page, source = read(path), path.read_text(encoding="utf-8")
-    assert not page.tags & {"script", "img", "iframe", "object", "embed", "link", "base"}
+    assert not page.tags & {"img", "iframe", "object", "embed", "link", "base"}
     assert [value for name, value in page.attributes if name in ("src", "href", "srcset", "action", "data")]
     assert all(value.startswith("#") for name, value in page.attributes if name in ("src", "href", "srcset", "action"))
     assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)", source))
     assert "@import" not in source
     assert "http://" not in source and "https://" not in source
-    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
 
 
-def test_ids_are_unique_and_every_reference_has_its_target(run_dir: Path) -> None:
-    path = write_report(run_dir)
+def test_the_only_script_that_may_run_is_our_own(whole: Path) -> None:
+    page = read(whole)
+    assert [(attributes.get("type"), attributes.get("src")) for attributes, _ in page.scripts] == [
+        ("text/plain", None),  # the completions
+        (None, None),
+    ]
+    digest = base64.b64encode(hashlib.sha256(page.scripts[1][1].encode()).digest()).decode()
+    policy = next(value for _, value in page.attributes if value.startswith("default-src"))
+    assert policy == (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'"
+    )
+    assert "unsafe-eval" not in policy and re.fullmatch(r"[A-Za-z0-9+/=]+", page.scripts[0][1])
+
+
+def test_ids_are_unique_and_every_reference_has_its_target(whole: Path) -> None:
+    path = whole
     page, source = read(path), path.read_text(encoding="utf-8")
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
@@ -352,8 +315,8 @@ def test_ids_are_unique_and_every_reference_has_its_target(run_dir: Path) -> Non
     assert targets <= set(ids)
 
 
-def test_figures_take_their_colours_and_fonts_from_the_page(run_dir: Path) -> None:
-    source = write_report(run_dir).read_text(encoding="utf-8")
+def test_figures_take_their_colours_and_fonts_from_the_page(whole: Path) -> None:
+    source = whole.read_text(encoding="utf-8")
     drawings = "".join(re.findall(r"<svg.*?</svg>", source, flags=re.DOTALL))
     assert "var(--trained)" in drawings and "<text" in drawings
     assert not re.findall(r"#[0-9a-fA-F]{6}\b", drawings), "a colour that dark mode could not change"
@@ -364,8 +327,8 @@ def test_the_same_run_gives_the_same_page(run_dir: Path) -> None:
     assert write_report(run_dir).read_bytes() == write_report(run_dir).read_bytes()
 
 
-def test_a_token_in_the_recipe_is_not_shown(run_dir: Path) -> None:
-    text = read(write_report(run_dir)).text
+def test_a_token_in_the_recipe_is_not_shown(whole: Path) -> None:
+    text = read(whole).text
     assert "hf_verysecret" not in text
     assert "hub_token: (not shown)" in text
 
@@ -400,13 +363,18 @@ def test_a_missing_part_is_left_out_with_a_sentence(run_dir: Path, missing: list
     assert words in read(write_report(run_dir)).text, why
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("keep", [0.0, 0.5], ids=["empty", "half"])
-def test_no_half_written_file_stops_the_report(run_dir: Path, keep: float) -> None:
+def test_no_half_written_file_stops_the_report(run_dir: Path) -> None:
     for path in sorted(path for path in run_dir.rglob("*") if path.is_file()):
         content = path.read_bytes()
-        path.write_bytes(content[: int(keep * len(content))])
-        write_report(run_dir)
+        path.write_bytes(content[: len(content) // 2])
+        read_rollouts(read_run(run_dir))
+    write_report(run_dir)
+
+
+def test_empty_files_do_not_stop_the_report(run_dir: Path) -> None:
+    for path in [path for path in run_dir.rglob("*") if path.is_file()]:
+        path.write_bytes(b"")
+    write_report(run_dir)
 
 
 @pytest.mark.parametrize("names", [["metrics.jsonl"], ["recipe.yaml", "evaluation.json", "failure.txt"]], ids=str)
@@ -433,6 +401,39 @@ def test_a_metric_that_was_not_logged_is_named(run_dir: Path) -> None:
     path = run_dir / "metrics.jsonl"
     path.write_text(path.read_text(encoding="utf-8").replace('"entropy"', '"other"'), encoding="utf-8")
     assert "Not logged by this run: entropy." in read(write_report(run_dir)).text
+
+
+def test_every_reward_has_its_own_panel_and_a_step_its_phases(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    assert [panel.title for panel in curves.reward_panels(run)] == ["math_correctness", "answer_format"]
+    time = next(panel for panel in curves.panels(run) if panel.title == "Time a step")
+    assert all(f">{phase}<" in time.svg for phase in ("generation", "rewards", "update", "the rest"))
+
+
+def test_the_area_around_a_mean_is_drawn_only_where_its_ends_were_logged(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    figure = curves.reward_figure(run)
+    assert figure is not None and figure.band
+    with_band, without = curves.reward_panels(run)
+    assert "fill-opacity: 0.13" in with_band.svg and "fill-opacity: 0.13" not in without.svg
+    path = run_dir / "metrics.jsonl"
+    path.write_text(path.read_text(encoding="utf-8").replace('"reward/min"', '"other"'), encoding="utf-8")
+    figure = curves.reward_figure(read_run(run_dir))
+    assert figure is not None and not figure.band
+
+
+def test_what_stayed_zero_is_named_and_not_drawn(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    assert curves.always_zero(run.metrics) == ["KL from the base model"]
+    assert "KL from the base model" not in [panel.title for panel in curves.panels(run)]
+
+
+def test_the_values_under_the_pointer_are_those_of_the_lines(run_dir: Path) -> None:
+    entropy = next(panel for panel in curves.panels(read_run(run_dir)) if panel.title == "Entropy")
+    readout = json.loads(html.unescape(re.findall(r'data-readout="([^"]*)"', entropy.svg)[0]))
+    assert readout["lines"] == [["Entropy", [1, 2, 3, 4], [0.5, 0.25, 0.1667, 0.125]]]
+    left, right, top, bottom = readout["box"]
+    assert 0 < left < right <= 1 and 0 <= top < bottom < 1
 
 
 def test_values_that_cannot_be_drawn_are_skipped(run_dir: Path) -> None:
@@ -511,23 +512,3 @@ def test_importing_the_report_loads_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_a_browser_shows_the_page_without_a_complaint_and_runs_nothing_in_it(tmp_path: Path) -> None:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
-    # A script that did run would change the title, and anything that the page's policy forbids goes to the console.
-    text = "</pre><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-    page = write_report(write_run(tmp_path / "run", base=[False] * 5, trained=[True] * 5, text=text))
-    quiet = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
-    done = subprocess.run(
-        [chromium, "--headless", "--no-sandbox", *quiet.split(), "--disable-sync", f"--user-data-dir={tmp_path / 'c'}"]
-        + ["--enable-logging=stderr", "--dump-dom", page.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert "<title>run – report of a GRPO run</title>" in done.stdout
-    assert "CONSOLE" not in done.stderr

@@ -1,0 +1,119 @@
+"""How long a run may take and cost: a range, from assumptions that stand here. None of it was measured on a GPU.
+
+Generating is bound by memory: for each token all weights are read, and the cache ("Efficiently Scaling Transformer
+Inference", arXiv:2211.05102, section 2). Training is bound by arithmetic: 6 operations a weight and token, 2 more with
+activation checkpointing, 2 fewer with an adapter, whose frozen weights need no gradients ("Scaling Laws for Neural
+Language Models", arXiv:2001.08361, section 2.1, and arXiv:2205.05198). Real programs reach a part of a GPU's speed, and
+which part is the assumption: `FAST` and `SLOW` are the ends of what is told of such programs.
+
+Left out: rewards, loading, measuring before and after, checkpoints, and what GPUs send each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr.estimates import activations
+from rlvr.estimates.machines import Gpu, Machine
+from rlvr.estimates.parameters import Adapter, Parameters, Shape
+from rlvr.estimates.setup import Setup
+
+
+@dataclass(frozen=True)
+class Pace:
+    """An assumption of how well a GPU is used.
+
+    Attributes:
+        bandwidth: share of the memory's bandwidth while generating.
+        arithmetic: share of the arithmetic peak while training ("model FLOPs utilisation", without recomputation).
+        launch_ms: milliseconds a block and token that `transformers` needs to start its kernels, however small.
+        vllm_launch_ms: the same of vLLM, which replays recorded kernels.
+        length: mean completion, as a share of the longest that is allowed.
+    """
+
+    bandwidth: float
+    arithmetic: float
+    launch_ms: float
+    vllm_launch_ms: float
+    length: float
+
+
+FAST = Pace(bandwidth=0.8, arithmetic=0.4, launch_ms=0.5, vllm_launch_ms=0.05, length=0.5)
+SLOW = Pace(bandwidth=0.4, arithmetic=0.15, launch_ms=1.5, vllm_launch_ms=0.2, length=1.0)
+
+# Bytes that move for a number in 4 bits while something is multiplied with it: bitsandbytes reads half a byte, writes
+# 16 bits, and the multiplication reads those. In 8 bits: a byte.
+_MOVED_IN_4_BITS, _MOVED_IN_8_BITS = 4.5, 1.0
+
+
+@dataclass(frozen=True)
+class Hours:
+    """Hours of a run, from fast to slow: all of it, and what of it is generating."""
+
+    total: tuple[float, float]
+    generating: tuple[float, float]
+
+    def dollars(self, machine: Machine, processes: int) -> tuple[float, float] | None:
+        """What the machines for so many processes cost in that time; None if the price isn't known."""
+        if machine.price is None:
+            return None
+        rate = machine.price * machine.needed(processes)
+        return self.total[0] * rate, self.total[1] * rate
+
+
+def hours(
+    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: Setup, gpu: Gpu, *, steps: int
+) -> Hours | None:
+    """How long `steps` updates take on GPUs of this kind; None where its speed isn't known."""
+    if not gpu.bandwidth or not gpu.compute:
+        return None
+    found = []
+    for pace in (FAST, SLOW):
+        cycles = steps * setup.accumulation / setup.cycle
+        generating = cycles * generation_seconds(parameters, shape, setup, gpu, pace)
+        micro_batches = steps * setup.accumulation
+        training = micro_batches * training_seconds(parameters, adapter, shape, setup, gpu, pace)
+        found.append((generating / 3600, (generating + training) / 3600))
+    (fast, fast_all), (slow, slow_all) = found
+    return Hours((fast_all, slow_all), (fast, slow))
+
+
+def generation_seconds(parameters: Parameters, shape: Shape, setup: Setup, gpu: Gpu, pace: Pace) -> float:
+    """Seconds of one generation: a token of all completions at once, as often as the mean completion is long.
+
+    Each token takes the longest of three: moving weights and cache, the arithmetic, and starting the kernels.
+    """
+    length = setup.completion_tokens * pace.length
+    filled = (setup.prompt_tokens + length / 2) / (setup.prompt_tokens + setup.completion_tokens)
+    moved = _weights_moved(parameters, shape, setup) + activations.cache(shape, setup) * filled
+    numbers = parameters.computed + shape.vocabulary * shape.hidden
+    speed = gpu.compute * 1e12 * pace.arithmetic
+    launch = (pace.vllm_launch_ms if setup.vllm else pace.launch_ms) / 1000 * shape.layers
+    token = max(moved / (gpu.bandwidth * 1e9 * pace.bandwidth), 2 * numbers * setup.generated / speed, launch)
+    prompts = 2 * parameters.computed * setup.generated * setup.prompt_tokens / speed
+    return length * token + prompts
+
+
+def _weights_moved(parameters: Parameters, shape: Shape, setup: Setup) -> float:
+    matrices = sum(matrix.count for matrix in parameters.matrices)
+    number: float = setup.compute if setup.vllm else setup.weight
+    if setup.settings.get("load_in_4bit"):
+        number = _MOVED_IN_4_BITS
+    elif setup.settings.get("load_in_8bit"):
+        number = _MOVED_IN_8_BITS
+    return matrices * number + (parameters.rest + shape.vocabulary * shape.hidden) * setup.weight
+
+
+def training_seconds(
+    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: Setup, gpu: Gpu, pace: Pace
+) -> float:
+    """Seconds of one micro-batch: forward, backward, and the further forwards that GRPO may need."""
+    completion = setup.completion_tokens * pace.length
+    tokens = setup.rows * (setup.prompt_tokens + completion)
+    pairs = shape.layers * shape.query * (setup.prompt_tokens + completion) / 2  # attention, of which half is masked
+    body = 2 * (parameters.computed + 2 * pairs) * tokens
+    head = 2 * shape.vocabulary * shape.hidden * setup.rows * completion
+    further = (1 if setup.settings.get("beta") else 0) + (1 if setup.replayed else 0)
+    passes = (2 if adapter else 3) + (1 if setup.checkpointing else 0) + further
+    head_passes = (3 if adapter else 4) + further  # TRL computes each tile of logits again in the backward pass
+    return (body * passes + head * head_passes) / (gpu.compute * 1e12 * pace.arithmetic)

@@ -1,0 +1,138 @@
+"""GPUs and the machines that they are rented in: memory, speed, and dollars an hour, each with its date and source.
+
+Prices are Amazon SageMaker's for on-demand training in us-east-1, in dollars an hour for a whole instance. They change;
+`PRICES_READ` says when these were read. Amazon's own price list could not be read when this table was made. The figures
+are those that several public projects had copied from it (between 2026-08 and 2026-09-27, and all agree), and
+those of the P family are also 1.15 times the EC2 prices of 2026-11-09, the ratio that SageMaker has for all of these.
+Where no such figure was found the price is None, and no dollars are reckoned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr.errors import InputError
+from rlvr.schema import nearest
+
+PRICES_READ = "2026-09-27"
+PRICES_FROM = "Amazon SageMaker, on-demand training, us-east-1"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A kind of GPU.
+
+    Attributes:
+        name: as it is written on a command line.
+        memory: GiB that the driver reports as its whole (`nvidia-smi`, memory.total): ECC and the driver take a part
+            of what is printed on the box.
+        bandwidth: GB/s between memory and processor.
+        compute: dense bfloat16 TFLOP/s with float32 accumulation: NVIDIA's figure without sparsity.
+    """
+
+    name: str
+    memory: float
+    bandwidth: float
+    compute: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Something to train on.
+
+    Attributes:
+        name: an instance type, or a GPU's name.
+        gpu: its kind of GPU.
+        gpus: how many it has; 0 for a GPU by itself, of which there are as many as processes.
+        host: GiB of the machine's own memory, or None if unknown.
+        price: dollars an hour for all of it, or None if unknown.
+    """
+
+    name: str
+    gpu: Gpu
+    gpus: int = 0
+    host: float | None = None
+    price: float | None = None
+
+    def needed(self, processes: int) -> int:
+        """How many such machines so many processes need, one GPU each."""
+        return -(-processes // self.gpus) if self.gpus else 1
+
+
+# Bandwidth and compute: NVIDIA's datasheets of each GPU. The A10G is made for Amazon and has no public datasheet; its
+# compute is the 70 TFLOP/s that Amazon's partners print (others measured 62).
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("A10G-24GB", 22.5, 600, 70),
+        Gpu("L4-24GB", 22.5, 300, 121),
+        Gpu("L40S-48GB", 45.0, 864, 362),
+        Gpu("A100-40GB", 40.0, 1555, 312),
+        Gpu("A100-80GB", 80.0, 2039, 312),
+        Gpu("H100-80GB", 79.6, 3350, 989),
+        Gpu("H200-141GB", 140.4, 4800, 989),
+    )
+}
+
+_INSTANCES = (
+    # instance type, GPU, GPUs, GiB of its own memory, dollars an hour
+    ("ml.g5.xlarge", "A10G-24GB", 1, 16, 1.408),
+    ("ml.g5.2xlarge", "A10G-24GB", 1, 32, 1.515),
+    ("ml.g5.4xlarge", "A10G-24GB", 1, 64, 2.03),
+    ("ml.g5.12xlarge", "A10G-24GB", 4, 192, 7.09),
+    ("ml.g5.48xlarge", "A10G-24GB", 8, 768, 20.36),
+    ("ml.g6.xlarge", "L4-24GB", 1, 16, 1.127),
+    ("ml.g6.2xlarge", "L4-24GB", 1, 32, 1.222),
+    ("ml.g6.12xlarge", "L4-24GB", 4, 192, 5.752),
+    ("ml.g6.48xlarge", "L4-24GB", 8, 768, 16.688),
+    ("ml.g6e.xlarge", "L40S-48GB", 1, 32, 2.61),
+    ("ml.g6e.2xlarge", "L40S-48GB", 1, 64, 2.80),
+    ("ml.g6e.12xlarge", "L40S-48GB", 4, 384, 13.12),
+    ("ml.g6e.24xlarge", "L40S-48GB", 4, 768, 18.83),
+    ("ml.g6e.48xlarge", "L40S-48GB", 8, 1536, 37.66),
+    ("ml.p4d.24xlarge", "A100-40GB", 8, 1152, 25.2513),
+    ("ml.p4de.24xlarge", "A100-80GB", 8, 1152, 31.5641),
+    ("ml.p5.4xlarge", "H100-80GB", 1, 256, 7.912),
+    ("ml.p5.48xlarge", "H100-80GB", 8, 2048, 63.296),
+    ("ml.p5e.48xlarge", "H200-141GB", 8, 2048, None),
+    ("ml.p5en.48xlarge", "H200-141GB", 8, 2048, None),
+)
+INSTANCES = {name: Machine(name, GPUS[gpu], gpus, host, price) for name, gpu, gpus, host, price in _INSTANCES}
+
+
+def find_machine(name: str) -> Machine:
+    """The instance type or the GPU of this name; capital letters and the prefix `ml.` don't matter.
+
+    Raises:
+        InputError: it is in neither table.
+    """
+    known = {one.lower(): one for one in (*INSTANCES, *GPUS)}
+    for wanted in (name.lower(), f"ml.{name.lower()}"):
+        if wanted in known:
+            found = known[wanted]
+            return INSTANCES[found] if found in INSTANCES else Machine(found, GPUS[found])
+    alike = [gpu for gpu in GPUS if gpu.lower().startswith(f"{name.lower()}-")]
+    if len(alike) == 1:
+        return Machine(alike[0], GPUS[alike[0]])
+    close = sorted(alike) or nearest(name.lower(), known, count=3) or list(GPUS)
+    hint = ", ".join(known.get(one, one) for one in close)
+    raise InputError(
+        f"There is no machine {name} in our table (rlvr/estimates/machines.py). Near it, or known at all: {hint}."
+    )
+
+
+def this_machine() -> Machine | None:
+    """The GPU of this process as a machine, with its real memory; None where there is none.
+
+    Its speed is that of the table's GPU whose name it bears; another one's is 0, and no hours are reckoned.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    about = torch.cuda.get_device_properties(0)
+    memory = about.total_memory / 2**30
+    words = about.name.replace("-", " ").split()
+    alike = [gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in words and abs(gpu.memory - memory) < 4]
+    speed = alike[0] if alike else Gpu(about.name, memory, 0, 0)
+    return Machine(about.name, Gpu(about.name, memory, speed.bandwidth, speed.compute))

@@ -1,0 +1,227 @@
+"""How many numbers a model and its adapter have, by kind, from the model's configuration alone.
+
+The model is built on PyTorch's `meta` device: every shape is there and no number, in a fifth of a second for 7 billion
+parameters. So nothing is guessed from formulas, and architectures that we have never heard of are counted right too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A linear layer inside of the model: its module's name, its width in and out, and the numbers of its weight."""
+
+    name: str
+    inputs: int
+    outputs: int
+
+    @property
+    def count(self) -> int:
+        return self.inputs * self.outputs
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A model's parameters by kind.
+
+    Attributes:
+        matrices: the linear layers that bitsandbytes would quantise: all but the output embedding.
+        embeddings: numbers of the input embedding, and of the output embedding where that is another tensor.
+        rest: biases, norms and whatever is neither: the experts of a mixture, for one, which nothing quantises.
+        sizes: of each named parameter, for `lora_modules_to_save`.
+    """
+
+    matrices: tuple[Matrix, ...]
+    embeddings: int
+    rest: int
+    sizes: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(matrix.count for matrix in self.matrices) + self.embeddings + self.rest
+
+    @property
+    def computed(self) -> int:
+        """The numbers that a token is multiplied with, the output embedding left out: the N of 6 N D."""
+        return sum(matrix.count for matrix in self.matrices) + self.rest
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What PEFT would add to a model: its numbers, the matrices that get a LoRA, and their rank."""
+
+    count: int
+    targets: tuple[Matrix, ...]
+    rank: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions that activations and the KV cache depend on.
+
+    Attributes:
+        hidden, intermediate, layers, heads, kv_heads, head: as in the configuration.
+        vocabulary: rows of the output embedding.
+        gated: whether the feed-forward part multiplies two projections (all models since Llama), or has just one.
+        dense: False for mixtures of experts, whose activations are counted here as if one expert did everything.
+    """
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head: int
+    vocabulary: int
+    gated: bool
+    dense: bool
+
+    @property
+    def query(self) -> int:
+        """The width of all queries together; not always the hidden size."""
+        return self.heads * self.head
+
+    @property
+    def key(self) -> int:
+        """The width of all keys together, or of all values."""
+        return self.kv_heads * self.head
+
+
+def count(config: PretrainedConfig) -> Parameters:
+    """Counts the parameters of the model that a configuration describes.
+
+    Raises:
+        InputError: transformers can't build a causal language model from it.
+    """
+    model = _on_meta(config)
+    head = model.get_output_embeddings()
+    embeddings = {id(module.weight): module.weight.numel() for module in (model.get_input_embeddings(), head) if module}
+    matrices, quantised = [], set()
+    for name, module in model.named_modules():
+        if module is not head and _is_linear(module):
+            rows, columns = module.weight.shape
+            # GPT-2's Conv1D keeps its weight the other way around.
+            inputs, outputs = (rows, columns) if type(module).__name__ == "Conv1D" else (columns, rows)
+            matrices.append(Matrix(name, inputs, outputs))
+            quantised.add(id(module.weight))
+    rest = sum(
+        parameter.numel()
+        for parameter in model.parameters()
+        if id(parameter) not in quantised and id(parameter) not in embeddings
+    )
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters(remove_duplicate=False)}
+    return Parameters(tuple(matrices), sum(embeddings.values()), rest, sizes)
+
+
+def adapter(parameters: Parameters, config: PretrainedConfig, settings: Mapping[str, Any]) -> Adapter:
+    """Counts what PEFT adds: rank x (inputs + outputs) for each target (LoRA, arXiv:2106.09685, section 4.1).
+
+    Targets are matched as PEFT matches them: a list by the end of the module's name, a text as a regular expression for
+    the whole of it, `all-linear` for every matrix, nothing for PEFT's own list for the architecture. DoRA adds one
+    number for each output.
+    """
+    rank = int(settings.get("lora_r", 16))
+    wanted = settings.get("lora_target_modules")
+    if isinstance(wanted, list) and len(wanted) == 1:  # TRL's ModelConfig takes a list of one for a text
+        wanted = wanted[0]
+    targets = tuple(matrix for matrix in parameters.matrices if _is_target(matrix.name, wanted, config))
+    numbers = sum(rank * (matrix.inputs + matrix.outputs) for matrix in targets)
+    if settings.get("use_dora"):
+        numbers += sum(matrix.outputs for matrix in targets)
+    for name, size in parameters.sizes.items():
+        if any(_is_inside(name, kept) for kept in settings.get("lora_modules_to_save") or []):
+            numbers += size
+    return Adapter(numbers, targets, rank)
+
+
+def shape(config: PretrainedConfig, parameters: Parameters) -> Shape:
+    """Reads the dimensions of a decoder from its configuration."""
+    text = config.get_text_config()
+    hidden, heads = text.hidden_size, text.num_attention_heads
+    ends = {matrix.name.rpartition(".")[2] for matrix in parameters.matrices}
+    experts = any(getattr(text, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
+    return Shape(
+        hidden=hidden,
+        intermediate=getattr(text, "intermediate_size", None) or getattr(text, "n_inner", None) or 4 * hidden,
+        layers=text.num_hidden_layers,
+        heads=heads,
+        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head=getattr(text, "head_dim", None) or hidden // heads,
+        vocabulary=text.vocab_size,
+        gated=bool(ends & {"gate_proj", "gate_up_proj", "w1"}) or experts,
+        dense=not experts,
+    )
+
+
+def _on_meta(config: PretrainedConfig) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config)
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise InputError(
+            f"transformers can't build a causal language model from the configuration of type "
+            f"{config.model_type}, so its memory can't be estimated: {error}"
+        ) from error
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    import torch
+
+    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+def _is_target(name: str, wanted: str | Sequence[str] | None, config: PretrainedConfig) -> bool:
+    if wanted is None:
+        from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+
+        wanted = list(TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(config.model_type, ()))
+    if isinstance(wanted, str):
+        return wanted.lower() == "all-linear" or re.fullmatch(wanted, name) is not None
+    return any(name == end or name.endswith(f".{end}") for end in wanted)
+
+
+def _is_inside(parameter: str, kept: str) -> bool:
+    """Whether a parameter belongs to a module whose name ends so, which is how PEFT reads `modules_to_save`."""
+    parts = parameter.split(".")[:-1]
+    return any(".".join(parts[:end]).endswith(kept) for end in range(1, len(parts) + 1))
+
+
+def bytes_in_4_bits(parameters: Parameters, *, nested: bool) -> tuple[int, int]:
+    """Bytes of the matrices in 4 bits, and of what is needed to read them: QLoRA, arXiv:2305.14314, section 3.
+
+    A block of 64 numbers shares a float32 maximum, which is 0.5 bits a number; double quantisation keeps those in 8
+    bits with a float32 maximum for each 256, and an offset: 0.127 bits. Each matrix has its own code books of 16 and
+    256 float32 numbers (bitsandbytes/functional.py, `QuantState`).
+
+    Returns:
+        The 4-bit numbers, which can be sharded, and the maxima and code books, which each GPU holds whole.
+    """
+    packed = scales = 0
+    for matrix in parameters.matrices:
+        packed += math.ceil(matrix.count / 2)
+        blocks = math.ceil(matrix.count / 64)
+        scales += 16 * 4
+        scales += blocks + math.ceil(blocks / 256) * 4 + 256 * 4 + 4 if nested else blocks * 4
+    return packed, scales
+
+
+def bytes_in_8_bits(parameters: Parameters) -> tuple[int, int]:
+    """Bytes of the matrices in 8 bits, and of their scales: a float32 for each row (arXiv:2208.07339, section 3.2)."""
+    return sum(matrix.count for matrix in parameters.matrices), sum(
+        4 * matrix.outputs for matrix in parameters.matrices
+    )

@@ -1,0 +1,156 @@
+"""What of a recipe and of its launch decides over memory and time, with TRL's defaults filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr.preflight.arithmetic import batch_of
+from rlvr.recipe import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run as its memory sees it.
+
+    Attributes:
+        settings: the recipe's flat keys.
+        launcher: python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2; as rlvr.launch.launcher says.
+        processes: how many train together, one GPU each.
+        loaded: bytes of a number of the weights as they are loaded (`dtype`).
+        sixteen: whether matrices are multiplied in 16 bits (`bf16`, which TRL sets unless told otherwise, or `fp16`).
+        attention: eager, sdpa or flash_attention_2.
+        rows: completions of a training step on one GPU.
+        generated: completions that one GPU generates at once.
+        completions: completions of a whole generation, on all GPUs.
+        group: completions of a prompt.
+        prompt_tokens, completion_tokens: the longest of each; batches are padded to them.
+        accumulation: micro-batches of an update (`gradient_accumulation_steps`).
+        cycle: micro-batches that are trained on what was generated once.
+    """
+
+    settings: Mapping[str, Any]
+    launcher: str
+    processes: int
+    loaded: int
+    sixteen: bool
+    attention: str
+    rows: int
+    generated: int
+    completions: int
+    group: int
+    prompt_tokens: int
+    completion_tokens: int
+    accumulation: int
+    cycle: int
+
+    @property
+    def deepspeed(self) -> bool:
+        return self.launcher.startswith("zero")
+
+    @property
+    def stage(self) -> int:
+        """Of ZeRO; 0 where it isn't DeepSpeed."""
+        return int(self.launcher[4]) if self.deepspeed else 0
+
+    @property
+    def offloads(self) -> bool:
+        return self.launcher.endswith("_offload")
+
+    @property
+    def fsdp(self) -> bool:
+        return self.launcher.startswith("fsdp")
+
+    @property
+    def shards_weights(self) -> int:
+        """Among how many GPUs the weights are divided."""
+        return self.processes if self.fsdp or self.stage == 3 else 1
+
+    @property
+    def weight(self) -> int:
+        """Bytes of a number of the weights while training: DeepSpeed turns the whole model into 16 bits."""
+        return 2 if self.deepspeed and self.sixteen else self.loaded
+
+    @property
+    def autocast(self) -> bool:
+        """Whether torch casts on the fly: mixed precision without DeepSpeed, which casts once and for all."""
+        return self.sixteen and not self.deepspeed
+
+    @property
+    def compute(self) -> int:
+        """Bytes of a number in what is computed."""
+        return 2 if self.sixteen else self.weight
+
+    @property
+    def quantised(self) -> bool:
+        return bool(self.settings.get("load_in_4bit") or self.settings.get("load_in_8bit"))
+
+    @property
+    def peft(self) -> bool:
+        return bool(self.settings.get("use_peft"))
+
+    @property
+    def checkpointing(self) -> bool:
+        return bool(self.settings.get("activation_checkpointing", True))
+
+    @property
+    def vllm(self) -> str:
+        """`colocate`, `server`, or nothing where transformers generates."""
+        return str(self.settings.get("vllm_mode") or "colocate") if self.settings.get("use_vllm") else ""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a training step on one GPU, padding included."""
+        return self.rows * (self.prompt_tokens + self.completion_tokens)
+
+    @property
+    def mid_update(self) -> bool:
+        """Whether generations take place while gradients are being accumulated."""
+        return self.accumulation > self.cycle or self.cycle % self.accumulation != 0
+
+    @property
+    def replayed(self) -> bool:
+        """Whether each completion's old probabilities are computed beside the step (TRL's own rule)."""
+        return self.accumulation % self.cycle != 0 or bool(self.vllm)
+
+    @property
+    def optimizer(self) -> str:
+        return str(self.settings.get("optim") or "adamw_torch_fused")
+
+
+def set_up(recipe: Recipe, config: PretrainedConfig, processes: int, launcher: str, prompt_tokens: int) -> Setup:
+    """Reads a recipe as `Setup`.
+
+    Args:
+        prompt_tokens: of the longest prompt.
+    """
+    settings = recipe.settings
+    completions, group, per_generation, iterations, accumulation = batch_of(recipe, processes)
+    cpu = bool(settings.get("use_cpu"))
+    sixteen = bool(settings.get("bf16", not settings.get("fp16") and not cpu) or settings.get("fp16"))
+    dtype = str(settings.get("dtype", "float32"))
+    if dtype == "auto":
+        dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    wanted = settings.get("attn_implementation") or "auto"
+    return Setup(
+        settings=settings,
+        launcher=launcher,
+        processes=processes,
+        loaded=_BYTES.get(dtype, 4),
+        sixteen=sixteen,
+        attention="sdpa" if wanted == "auto" else str(wanted),
+        rows=int(settings.get("per_device_train_batch_size", 8)),
+        generated=completions // processes,
+        completions=completions,
+        group=group,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=int(settings.get("max_completion_length") or 512),
+        accumulation=accumulation,
+        cycle=per_generation * iterations,
+    )

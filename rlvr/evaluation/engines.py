@@ -1,0 +1,194 @@
+"""What answers prompts: transformers' own generation, or vLLM, behind one small interface.
+
+An engine gets token numbers and returns completions. Everything else (which rows, in which batches, what is kept, what
+is right) is the same for both.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rlvr.errors import InputError
+from rlvr.generation import ended, generate
+from rlvr.recipe import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+ENGINES = ("transformers", "vllm")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How completions are drawn, and when they end.
+
+    Attributes:
+        max_new_tokens: tokens that a completion may have.
+        stop_strings: a completion also ends where one of these has appeared.
+        sampling: temperature, top_p, top_k, min_p, repetition_penalty (`sampling_of`) and what else the recipe says
+            under `generation_kwargs`; None is greedy.
+        seed: of the samples.
+    """
+
+    max_new_tokens: int
+    stop_strings: tuple[str, ...] = ()
+    sampling: dict[str, Any] | None = None
+    seed: int = 0
+
+    def words(self) -> str:
+        """ "greedy", or "sampled at temperature 0.7, top_p 0.9"."""
+        if self.sampling is None:
+            return "greedy"
+        neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+        known = {"temperature": self.sampling["temperature"], **neutral}
+        other = [f"{key} {value}" for key, value in self.sampling.items() if key not in known or value != known[key]]
+        return ", ".join([f"sampled at temperature {self.sampling['temperature']:g}", *other])
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model wrote: its text without special tokens, its tokens, and whether it came to its own end."""
+
+    text: str
+    tokens: int
+    ended: bool
+
+
+class Engine(Protocol):
+    """A loaded model that completes prompts."""
+
+    tokenizer: PreTrainedTokenizerBase
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        """One completion of each prompt; `seed` is of this batch, and ignored where decoding is greedy."""
+        ...
+
+
+def sampling_of(recipe: Recipe) -> dict[str, Any]:
+    """How completions are drawn: the recipe's keys, with TRL's defaults for those that it leaves out."""
+    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+    return {name: recipe.settings.get(name, default) for name, default in defaults.items()}
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Every token that ends a turn: the model's own list and the tokenizer's, as GRPOTrainer takes them."""
+    declared = model.generation_config.eos_token_id
+    tokens = [declared] if isinstance(declared, int) else list(declared or [])
+    return tokens if tokenizer.eos_token_id in tokens else [tokenizer.eos_token_id, *tokens]
+
+
+class TransformersEngine:
+    """The model as it was trained: its quantisation, its adapter, transformers' own generation."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        from transformers import GenerationConfig, set_seed
+
+        eos = end_tokens(self.model, self.tokenizer)
+        how: dict[str, Any] = {"do_sample": False}
+        if decoding.sampling is not None:
+            how = {"do_sample": True, **decoding.sampling}
+            set_seed(seed)
+        config = GenerationConfig(
+            max_new_tokens=decoding.max_new_tokens,
+            eos_token_id=eos,
+            pad_token_id=self.tokenizer.pad_token_id,
+            **how,
+        )
+        completions = generate(self.model, self.tokenizer, prompts, config, stop_strings=decoding.stop_strings)
+        return [
+            Completion(
+                str(self.tokenizer.decode(tokens, skip_special_tokens=True)),
+                len(tokens),
+                ended(self.tokenizer, tokens, eos, decoding.stop_strings),
+            )
+            for tokens in completions
+        ]
+
+
+class VllmEngine:
+    """The same by vLLM, on a GPU; the adapter is applied by vLLM itself.
+
+    Raises:
+        InputError: vLLM is missing, or would measure another model than the one that was trained.
+    """
+
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, adapter: Path | None) -> None:
+        check_engine("vllm", recipe)
+        from vllm import LLM  # type: ignore[import-not-found,unused-ignore]
+
+        from rlvr.model import find_model
+
+        self.tokenizer = tokenizer
+        self._adapter = None
+        options: dict[str, Any] = {}
+        model = find_model(str(recipe.settings["model_name_or_path"]))
+        if adapter is not None and not (adapter / "adapter_config.json").is_file():
+            model, adapter = str(adapter), None
+        if adapter is not None:
+            import json
+
+            from vllm.lora.request import LoRARequest  # type: ignore[import-not-found,unused-ignore]
+
+            rank = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("r", 16)
+            options = {"enable_lora": True, "max_lora_rank": int(rank)}
+            self._adapter = LoRARequest("adapter", 1, str(adapter))
+        self._model = LLM(
+            model=model,
+            tokenizer=find_model(str(recipe.settings["model_name_or_path"])),
+            revision=recipe.settings.get("model_revision", "main"),
+            dtype=recipe.settings.get("dtype", "bfloat16"),
+            trust_remote_code=bool(recipe.settings.get("trust_remote_code", False)),
+            seed=int(recipe.settings.get("seed", 42)),
+            **options,
+        )
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        from vllm import SamplingParams, TokensPrompt
+
+        how = {key: value for key, value in (decoding.sampling or {"temperature": 0.0}).items() if value is not None}
+        each = [
+            SamplingParams(
+                max_tokens=decoding.max_new_tokens,
+                stop=list(decoding.stop_strings) or None,
+                include_stop_str_in_output=True,  # as transformers keeps it
+                seed=seed + number,
+                **how,
+            )
+            for number in range(len(prompts))
+        ]
+        outputs = self._model.generate(
+            [TokensPrompt(prompt_token_ids=list(ids)) for ids in prompts],
+            each,
+            lora_request=self._adapter,
+            use_tqdm=False,
+        )
+        first = [output.outputs[0] for output in outputs]
+        return [Completion(item.text, len(item.token_ids), item.finish_reason == "stop") for item in first]
+
+
+def check_engine(name: str, recipe: Recipe) -> None:
+    """Finds, before anything is loaded, an engine that can't be had.
+
+    Raises:
+        InputError: it isn't installed, or can't measure the recipe's model.
+    """
+    if name != "vllm":
+        return
+    if importlib.util.find_spec("vllm") is None:
+        raise InputError(
+            "--engine vllm: vLLM is not installed here. It wants a GPU and an environment of its own (pip install -e "
+            "'.[vllm]', docs/launchers.md). Without --engine, transformers generates: slower, the same answers."
+        )
+    quantised = [key for key in ("load_in_4bit", "load_in_8bit") if recipe.settings.get(key)]
+    if quantised:
+        raise InputError(
+            f"--engine vllm with {quantised[0]}: vLLM would load the weights in full and so measure another model than "
+            f"the one that is trained. Leave --engine away, or add --{quantised[0]} false to measure that one."
+        )

@@ -1,0 +1,228 @@
+"""evaluation.json and what stands beside it: written, read again, and told in the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rlvr import console
+from rlvr.evaluation.engines import Decoding
+from rlvr.evaluation.measuring import Records
+from rlvr.evaluation.scores import Score, compare, compare_samples, pass_rates, summarise, suspicion
+from rlvr.recipe import EvaluationSpec, Recipe
+from rlvr.rewarding import Reward
+
+MOST_PARTS = 12  # lines of a table by source or by difficulty
+MODELS = ("base", "trained")
+
+
+def about(recipe: Recipe, metric: Reward) -> dict[str, Any]:
+    """What an evaluation.json says of how it was made."""
+    spec = recipe.evaluation or EvaluationSpec()
+    most = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
+    told = {
+        "recipe": recipe.path.name,
+        "model": recipe.settings["model_name_or_path"],
+        "task": {"name": recipe.task.name, **recipe.task.options},
+        "split": spec.split,
+        "metric": metric.label,
+        "decoding": "greedy",
+        "settings": {"rows": spec.rows, "max_new_tokens": most},
+    }
+    if spec.reference is not None:
+        told["reference"] = asdict(spec.reference)
+    return told
+
+
+def heading(content: Mapping[str, Any]) -> str:
+    """One sentence on what an evaluation.json measured."""
+    rows = next(content[name]["rows"] for name in ("trained", "base") if name in content)
+    return (
+        f"Accuracy ({content['metric']}) on {rows} held-out rows of {content['task']['name']}/{content['split']}, "
+        f"{content['decoding']} decoding:"
+    )
+
+
+def in_short(score: Score) -> str:
+    """A score in a few words: "24.4 % right (95 % interval 19.5 … 30.1)"."""
+    low, high = 100 * score.interval.low, 100 * score.interval.high
+    return f"{100 * score.accuracy:.1f} % right (95 % interval {low:.1f} … {high:.1f})"
+
+
+def write_evaluation(
+    folder: Path,
+    about: Mapping[str, Any],
+    results: Mapping[str, tuple[Score, Records]],
+    sampled: Mapping[str, Records] | None = None,
+    samples: int = 0,
+    decoding: Decoding | None = None,
+) -> dict[str, Any]:
+    """Writes `evaluation.json` and one `completions/evaluation_<name>.parquet` per model; returns the JSON's content.
+
+    Args:
+        folder: the run directory.
+        about: what was evaluated and how (model, split, metric, decoding …).
+        results: "base" and/or "trained", each with what `evaluate` returned.
+        sampled: the records of `samples` samples a row, for the same names, drawn as `decoding` says; written to
+            `completions/samples_<name>.parquet`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content: dict[str, Any] = {**about, **{name: asdict(score) for name, (score, _) in results.items()}}
+    both = set(MODELS) <= set(results)
+    if both:
+        content["difference"] = asdict(compare(results["base"][1], results["trained"][1]))
+    if sampled and decoding is not None:
+        found: dict[str, Any] = {"samples": samples, "decoding": decoding.words(), "sampling": decoding.sampling}
+        found |= {name: pass_rates(records, samples) for name, records in sampled.items()}
+        if both:
+            found["difference"] = compare_samples(sampled["base"], sampled["trained"], samples)
+        content["pass_at_k"] = found
+    warning = suspicion(content.get("reference"), content.get("base"))
+    if warning is not None:
+        content["warnings"] = [warning]
+    (folder / "completions").mkdir(parents=True, exist_ok=True)
+    tables = {f"evaluation_{name}": records for name, (_, records) in results.items()}
+    tables |= {f"samples_{name}": records for name, records in (sampled or {}).items()}
+    for name, records in tables.items():
+        pq.write_table(pa.Table.from_pylist(records), folder / "completions" / f"{name}.parquet")
+    (folder / "evaluation.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return content
+
+
+def read_results(
+    folder: Path, name: str, about: Mapping[str, Any], rewards: Sequence[Reward]
+) -> tuple[Score, Records] | None:
+    """What `write_evaluation` wrote for a model in an earlier session of the run; None if it was made differently.
+
+    Collective: the main process reads, and all get what it read.
+    """
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    records: Records | None = None
+    table = folder / "completions" / f"evaluation_{name}.parquet"
+    if PartialState().is_main_process and table.is_file():
+        try:
+            content = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+            if {key: content.get(key) for key in about} == json.loads(json.dumps(about)):
+                import pyarrow.parquet as pq
+
+                records = pq.read_table(table).to_pylist()
+        except (OSError, ValueError):  # half-written by a session that was killed: it is measured again
+            records = None
+    shared = broadcast_object_list([records])
+    return None if shared[0] is None else (summarise(shared[0], [reward.label for reward in rewards]), shared[0])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# In the terminal
+
+
+def results_table(content: Mapping[str, Any]) -> str:
+    """The before/after table of an evaluation.json, and what should be read with it."""
+    names = [name for name in MODELS if name in content]
+    scores = {name: content[name] for name in names}
+    blocks = [_accuracies(scores)]
+    if "difference" in content:
+        blocks.append(_difference(content["difference"]))
+    forms = [line for name, score in scores.items() if (line := _form(name, score, len(names) > 1))]
+    if forms:
+        blocks.append("\n".join(forms))
+    for column in ("source", "difficulty"):
+        blocks += _parts(column, scores)
+    if "pass_at_k" in content:
+        blocks.append(_pass_at_k(content["pass_at_k"], names))
+    reference = content.get("reference")
+    if reference:
+        blocks.append(f"  Published: {100 * reference['score']:.1f} % ({reference['source']})")
+    blocks += [f"  {console.red('Warning:')} {warning}" for warning in content.get("warnings", [])]
+    return "\n\n".join(blocks)
+
+
+def interval_words(interval: Mapping[str, float], *, signed: bool = False) -> str:
+    low, high = 100 * interval["low"], 100 * interval["high"]
+    return f"{low:+.1f} … {high:+.1f}" if signed else f"{low:.1f} … {high:.1f}"
+
+
+def chance_words(p_value: float) -> str:
+    """ "p 0.03", as a person says it."""
+    return "p < 0.0001" if p_value < 0.0001 else f"p {p_value:.2g}"
+
+
+def _accuracies(scores: Mapping[str, Mapping[str, Any]]) -> str:
+    labels = list(next(iter(scores.values()))["rewards"])
+    rows = [
+        [
+            name,
+            f"{100 * score['accuracy']:.1f} %",
+            interval_words(score["interval"]),
+            f"{score['correct']}/{score['rows']}",
+            *(f"{score['rewards'][label]:.2f}" for label in labels),
+            f"{100 * score['cut_off']:.0f} %",
+            f"{score['mean_tokens']:.0f}",
+        ]
+        for name, score in scores.items()
+    ]
+    return console.table(["", "accuracy", "95 % interval", "right", *labels, "cut off", "tokens"], rows)
+
+
+def _difference(gain: Mapping[str, Any]) -> str:
+    chance = f"; McNemar's exact test: {chance_words(gain['p_value'])}" if "p_value" in gain else ""
+    return (
+        f"  trained − base: {100 * gain['points']:+.1f} points (95 % interval "
+        f"{interval_words(gain['interval'], signed=True)}; {gain['gained']} rows gained, {gain['lost']} lost{chance})"
+    )
+
+
+def _form(name: str, score: Mapping[str, Any], several: bool) -> str:
+    said = []
+    rows = score["rows"]
+    if score.get("formatted") is not None:
+        said.append(f"{score['formatted']} of {rows} answers are in the form asked for")
+    if score.get("right_without_format") is not None:
+        said.append(f"{score['right_without_format']} are right without it")
+    if score.get("lenient") is not None:
+        said.append(f"whatever the form {score['lenient']} are right ({100 * score['lenient'] / max(rows, 1):.1f} %)")
+    if score.get("unscored"):
+        said.append(f"{score['unscored']} more could not be judged")
+    return f"  {f'{name}: ' if several else ''}{', '.join(said)}" if said else ""
+
+
+def _parts(column: str, scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    parts = {name: score.get(f"by_{column}") or {} for name, score in scores.items()}
+    values = list(dict.fromkeys(value for part in parts.values() for value in part))
+    if not 1 < len(values) <= MOST_PARTS:
+        return []
+    rows = []
+    for value in values:
+        cells = [value, str(max(part[value]["rows"] for part in parts.values() if value in part))]
+        for part in parts.values():
+            found = part.get(value)
+            cells += [f"{100 * found['accuracy']:.1f} %", interval_words(found["interval"])] if found else ["–", "–"]
+        rows.append(cells)
+    header = [column, "rows"]
+    for name in parts:
+        header += [name, "95 % interval"]
+    return [console.table(header, rows)]
+
+
+def _pass_at_k(found: Mapping[str, Any], names: Sequence[str]) -> str:
+    rows = []
+    for k in next(found[name] for name in names):
+        cells = [f"pass@{k}"]
+        for name in names:
+            value = found[name].get(k)
+            cells += [f"{100 * value['value']:.1f} %", interval_words(value["interval"])] if value else ["–", "–"]
+        gain = (found.get("difference") or {}).get(k)
+        if gain:
+            cells += [f"{100 * gain['points']:+.1f}", interval_words(gain["interval"], signed=True)]
+        rows.append(cells)
+    header = [""]
+    for name in (*names, *(["difference"] if "difference" in found else [])):
+        header += [name, "95 % interval"]
+    return f"  {found['samples']} samples a row, {found['decoding']}:\n\n{console.table(header, rows)}"

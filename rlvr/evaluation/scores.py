@@ -1,0 +1,199 @@
+"""What records of answers come to: accuracy, its parts, pass@k, and the difference of two models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rlvr.evaluation.statistics import (
+    Difference,
+    Interval,
+    bootstrap,
+    paired_difference,
+    pass_at_k,
+    powers_of_two,
+    wilson,
+)
+
+Record = Mapping[str, Any]
+MOST_DIFFICULTIES = 8  # as they are; more numbers than these are put into four ranges
+FAR_BELOW = 0.10
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one model did on one set of rows.
+
+    Attributes:
+        rows: completions scored by the metric; rows that it could not score are in `unscored` and not here.
+        correct: how many of them were right.
+        accuracy: correct / rows.
+        interval: Wilson's interval of the accuracy.
+        unscored: rows that the verifier could not judge through a fault of its own.
+        cut_off: fraction of completions that reached the maximal length without ending.
+        mean_tokens: mean length of a completion.
+        rewards: mean of every reward of the recipe, by its label.
+        by_source, by_difficulty: accuracy, rows and interval per value of these columns.
+        lenient: rows that are right whatever their form, among `rows`; see rlvr/evaluation/lenient.py. None where the
+            data has no answers in text.
+        formatted: rows whose form is the one asked for: every reward of the recipe whose name ends in `_format` gave
+            1. None where there is no such reward.
+        right_without_format: rows that are not in that form and are right all the same, in the lenient reading.
+    """
+
+    rows: int
+    correct: int
+    accuracy: float
+    interval: Interval
+    unscored: int
+    cut_off: float
+    mean_tokens: float
+    rewards: dict[str, float] = field(default_factory=dict)
+    by_source: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_difficulty: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lenient: int | None = None
+    formatted: int | None = None
+    right_without_format: int | None = None
+
+
+def summarise(records: Sequence[Record], labels: Sequence[str]) -> Score:
+    """Counts records (see `rlvr.evaluation.evaluate`) into a score."""
+    judged = [record for record in records if record["correct"] is not None]
+    correct = sum(record["correct"] for record in judged)
+    means = {}
+    for label in labels:
+        values = [record[f"rewards/{label}"] for record in records if record[f"rewards/{label}"] is not None]
+        means[label] = sum(values) / len(values) if values else math.nan
+    lenient = [record for record in judged if record.get("lenient") is not None]
+    formatted = [record for record in judged if record.get("formatted") is not None]
+    bare = [record for record in formatted if record.get("lenient") is not None]
+    return Score(
+        rows=len(judged),
+        correct=correct,
+        accuracy=correct / len(judged) if judged else 0.0,
+        interval=wilson(correct, len(judged)),
+        unscored=len(records) - len(judged),
+        cut_off=sum(not record["ended"] for record in records) / max(len(records), 1),
+        mean_tokens=sum(record["tokens"] for record in records) / max(len(records), 1),
+        rewards=means,
+        by_source=_parts(judged, "source", str),
+        by_difficulty=_parts(judged, "difficulty", _ranges([record.get("difficulty") for record in judged])),
+        lenient=sum(record["lenient"] for record in lenient) if lenient else None,
+        formatted=sum(record["formatted"] for record in formatted) if formatted else None,
+        right_without_format=sum(record["lenient"] and not record["formatted"] for record in bare) if bare else None,
+    )
+
+
+def _parts(judged: Sequence[Record], column: str, name: Callable[[Any], str]) -> dict[str, dict[str, Any]]:
+    """The accuracy for each value of a column, in the order of the values."""
+    groups: dict[str, list[bool]] = {}
+    known = [record for record in judged if record.get(column) is not None]
+    numbers = all(_is_number(record[column]) for record in known)
+    for record in sorted(known, key=lambda record: record[column] if numbers else str(record[column])):
+        groups.setdefault(name(record[column]), []).append(record["correct"])
+    return {
+        value: {"rows": len(part), "accuracy": sum(part) / len(part), "interval": asdict(wilson(sum(part), len(part)))}
+        for value, part in groups.items()
+    }
+
+
+def _ranges(values: Sequence[Any]) -> Callable[[Any], str]:
+    """How a value is called: by itself, or by its range where there are many different numbers.
+
+    The ranges are cut so that each has about a quarter of the rows.
+    """
+    numbers = sorted(value for value in values if _is_number(value))
+    if len(numbers) < len([value for value in values if value is not None]) or len(set(numbers)) <= MOST_DIFFICULTIES:
+        return lambda value: f"{value:g}" if _is_number(value) else str(value)
+    tops = sorted({numbers[min(len(numbers) * part // 4, len(numbers)) - 1] for part in (1, 2, 3, 4)})
+
+    def name(value: Any) -> str:
+        place = next(number for number, top in enumerate(tops) if value <= top)
+        inside = [number for number in numbers if number <= tops[place] and (place == 0 or number > tops[place - 1])]
+        return f"{inside[0]:g} … {inside[-1]:g}"
+
+    return {value: name(value) for value in set(numbers)}.__getitem__
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def compare(base: Sequence[Record], trained: Sequence[Record]) -> Difference:
+    """The paired difference over the rows that both evaluations could judge."""
+    pairs = [
+        (bool(before["correct"]), bool(after["correct"]))
+        for before, after in zip(base, trained, strict=True)
+        if before["correct"] is not None and after["correct"] is not None
+    ]
+    return paired_difference([before for before, _ in pairs], [after for _, after in pairs])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Several samples a row
+
+
+def rates(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
+    """For each row, how many of its samples could be judged and how many of these were right."""
+    found: dict[int, tuple[int, int]] = {}
+    for record in records:
+        judged, right = found.get(record["row"], (0, 0))
+        if record["correct"] is not None:
+            judged, right = judged + 1, right + record["correct"]
+        found[record["row"]] = judged, right
+    return found
+
+
+def pass_rates(records: Sequence[Record], samples: int) -> dict[str, dict[str, Any]]:
+    """pass@k for k = 1, 2, 4 … up to `samples`, by k as text: its value, its interval, and the rows it is of.
+
+    A row counts for k if at least k of its samples could be judged.
+    """
+    found = {}
+    for k in powers_of_two(samples):
+        values = [pass_at_k(judged, right, k) for judged, right in rates(records).values() if judged >= k]
+        if values:
+            mean = sum(values) / len(values)
+            found[str(k)] = {"value": mean, "interval": asdict(bootstrap(values)), "rows": len(values)}
+    return found
+
+
+def compare_samples(base: Sequence[Record], trained: Sequence[Record], samples: int) -> dict[str, dict[str, Any]]:
+    """The difference in pass@k on the rows that both could judge, with its interval by resampling rows."""
+    before, after = rates(base), rates(trained)
+    found = {}
+    for k in powers_of_two(samples):
+        values = [
+            pass_at_k(*after[row], k) - pass_at_k(*before[row], k)
+            for row in before
+            if row in after and min(before[row][0], after[row][0]) >= k
+        ]
+        if values:
+            interval = asdict(bootstrap(values, least=-1.0))
+            found[str(k)] = {"points": sum(values) / len(values), "interval": interval, "rows": len(values)}
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def suspicion(reference: Mapping[str, Any] | None, base: Mapping[str, Any] | None) -> str | None:
+    """Why an evaluation is not to be believed: the base scores far below what was published of it; or None.
+
+    Args:
+        reference: `score` (0..1) and `source`, as the recipe has them.
+        base: the base's score as an evaluation.json has it.
+    """
+    if not reference or not base or not base["rows"]:
+        return None
+    low, high = base["interval"]["low"], base["interval"]["high"]
+    if high >= reference["score"] - FAR_BELOW:
+        return None
+    ours = f"{100 * base['accuracy']:.1f} % (95 % interval {100 * low:.1f} … {100 * high:.1f})"
+    return (
+        f"The evaluation is suspect: the base model is at {ours}, but {reference['source']} gives "
+        f"{100 * reference['score']:.1f} %. A gain over a base that is measured too low is no gain. Look at its "
+        "completions: are they cut off, is the prompt one that the model knows, is the answer read that it gives?"
+    )

@@ -1,0 +1,116 @@
+"""The statistics of an evaluation: what chance alone could have made of the figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Z95 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % interval, in the unit of what it bounds (0..1 for an accuracy, -1..1 for a difference)."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Trained minus base on the same rows.
+
+    Attributes:
+        points: the difference of the accuracies, −1..1.
+        interval: its 95 % interval.
+        gained, lost: rows that went from wrong to right, and from right to wrong.
+        p_value: McNemar's exact test of these two: how likely so uneven a pair is if training changed nothing.
+    """
+
+    points: float
+    interval: Interval
+    gained: int
+    lost: int
+    p_value: float = 1.0
+
+
+def wilson(correct: float, rows: int) -> Interval:
+    """The 95 % score interval of a proportion (Wilson 1927; Brown, Cai, DasGupta 2001, eq. 4)."""
+    if rows == 0:
+        return Interval(0.0, 1.0)
+    share, z2 = correct / rows, Z95**2
+    centre = (share + z2 / (2 * rows)) / (1 + z2 / rows)
+    half = Z95 / (1 + z2 / rows) * math.sqrt(share * (1 - share) / rows + z2 / (4 * rows**2))
+    # At 0 and at 1 the bound is exact; rounding would leave it at 1e-17 or so.
+    return Interval(0.0 if correct == 0 else centre - half, 1.0 if correct == rows else centre + half)
+
+
+def paired_difference(base: Sequence[bool], trained: Sequence[bool]) -> Difference:
+    """The difference of two accuracies on the same rows.
+
+    The interval is Agresti and Min's (2005, "Simple improved confidence intervals for comparing matched proportions"):
+    Wald's with half a row added to each of the four cells of the table, which holds its level on few rows.
+    """
+    gained = sum(after and not before for before, after in zip(base, trained, strict=True))
+    lost = sum(before and not after for before, after in zip(base, trained, strict=True))
+    rows = len(base)
+    if rows == 0:
+        return Difference(0.0, Interval(-1.0, 1.0), 0, 0)
+    b, c, n = gained + 0.5, lost + 0.5, rows + 2
+    centre = (b - c) / n
+    half = Z95 * math.sqrt(b + c - (b - c) ** 2 / n) / n
+    interval = Interval(max(centre - half, -1.0), min(centre + half, 1.0))
+    return Difference((gained - lost) / rows, interval, gained, lost, mcnemar(gained, lost))
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """McNemar's exact test, two-sided: under the hypothesis a row that changed sides did so by the toss of a coin."""
+    changed = gained + lost
+    tail = sum(math.comb(changed, count) for count in range(min(gained, lost) + 1))
+    return min(1.0, 2 * tail / 2**changed)
+
+
+def pass_at_k(samples: int, correct: int, k: int) -> float:
+    """The chance that at least one of k samples is right, from `correct` right ones of `samples`, without bias.
+
+    Chen et al. 2021 (arXiv:2107.03374), eq. 1: 1 − C(n − c, k) / C(n, k). In whole numbers, so nothing is rounded
+    before the one division.
+
+    Raises:
+        ValueError: k is larger than the number of samples.
+    """
+    if not 0 < k <= samples or not 0 <= correct <= samples:
+        raise ValueError(f"pass@{k} can't be told from {correct} of {samples} samples")
+    return 1 - math.comb(samples - correct, k) / math.comb(samples, k)
+
+
+def powers_of_two(most: int) -> list[int]:
+    """1, 2, 4 … up to `most`."""
+    return [2**exponent for exponent in range(most.bit_length())]
+
+
+def bootstrap(values: Sequence[float], *, least: float = 0.0, seed: int = 0) -> Interval:
+    """The 95 % percentile interval of a mean over rows; the same for the same seed.
+
+    Where all rows have one value there is nothing to resample, and a bootstrap would claim certainty: then it is
+    Wilson's interval of so many rows, on the scale of the values.
+
+    Args:
+        values: one a row, from `least` to 1.
+        least: 0 for a share, -1 for a difference of two.
+    """
+    import numpy as np
+
+    if not values:
+        return Interval(least, 1.0)
+    found, counts = np.unique(np.asarray(values, dtype=float), return_counts=True)
+    if len(found) == 1:
+        scale = 1 - least
+        around = wilson((float(found[0]) - least) / scale * len(values), len(values))
+        return Interval(least + scale * around.low, least + scale * around.high)
+    # Drawing rows with replacement is drawing how often each different value comes up.
+    drawn = np.random.default_rng(seed).multinomial(len(values), counts / counts.sum(), size=RESAMPLES)
+    low, high = np.quantile(drawn @ found / len(values), [0.025, 0.975])
+    return Interval(float(low), float(high))

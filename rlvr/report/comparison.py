@@ -1,0 +1,242 @@
+"""The page that sets runs side by side: their verdicts, what differs between their recipes, their curves.
+
+The first run is what the others are held against. Where two runs answered the same held-out problems, the difference is
+paired, problem by problem, as it is between base and trained; otherwise the page says that they can't be compared so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr import figures
+from rlvr.errors import InputError
+from rlvr.health import summary
+from rlvr.report.curves import METRICS, Panel, change, reward_names
+from rlvr.report.page import template, write_page
+from rlvr.report.reading import Run, read_run, short_name
+from rlvr.run_facts import facts, series_of
+from rlvr.samples import shortened
+from rlvr.verdict import count, mapping, percent, points, score_of, verdict
+
+MOST_RUNS = len(figures.SERIES)
+# Where a run writes to and who may read it is no difference between runs.
+NOT_COMPARED = re.compile(r"output_dir|run_name|.*(hub_token|password|secret|api_key).*")
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One run held against the first: `kind` is as in `rlvr.verdict.Verdict`."""
+
+    kind: str
+    label: str
+    sentence: str
+
+
+def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path:
+    """Writes one page on several runs, by default comparison.html into the last one's directory; returns its path.
+
+    Raises:
+        InputError: fewer than two runs or more than can be told apart, the same one twice, one of them is no run, or
+            the page can't be written.
+    """
+    if not 2 <= len(run_dirs) <= MOST_RUNS:
+        raise InputError(f"{len(run_dirs)} runs can't be compared on one page: give 2 to {MOST_RUNS}.")
+    places = [folder.resolve() for folder in run_dirs]
+    for folder, place in zip(run_dirs, places, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"{folder} is given twice: a run differs from itself in nothing.")
+    runs = [read_run(folder) for folder in run_dirs]
+    names = _names(runs)
+    page = template("comparison.html.jinja").render(
+        title=" and ".join(names) if len(names) == 2 else f"{len(names)} runs, held against {names[0]}",
+        names=names,
+        runs=runs,
+        held=[_held(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
+        rows=_rows(runs),
+        differences=list(_differences([_settings(run) for run in runs])),
+        versions=list(_differences([_versions(run) for run in runs])),
+        reward=_panel(runs, names, "reward", "Reward", "", wide=True),
+        panels=_panels(runs, names),
+        health=[summary(run.metrics, settings=run.recipe)[1:] for run in runs],
+    )
+    return write_page(run_dirs[-1] / "comparison.html" if path is None else path, page)
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """The runs' folders, by as much of their paths as tells them apart."""
+    parts = [run.folder.resolve().parts for run in runs]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(run.folder) for run in runs]
+
+
+# ── Accuracy ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _held(first: str, before: Run, name: str, after: Run) -> Held:
+    pairs = _pairs(before, after)
+    if isinstance(pairs, str):
+        return Held("unknown", "Not comparable", f"{name} can't be held against {first} problem by problem: {pairs}.")
+    from rlvr.evaluation import paired_difference
+
+    difference = paired_difference([one for one, _ in pairs], [other for _, other in pairs])
+    low, high = difference.interval.low, difference.interval.high
+    shares = [sum(column) / len(pairs) for column in zip(*pairs, strict=True)]
+    said = (
+        f"On the same {count(len(pairs), 'held-out problem')} {name} is right in {percent(shares[1])}, {first} in "
+        f"{percent(shares[0])} ({points(difference.points)} points, 95 % interval {points(low)} … {points(high)}; "
+        f"{difference.gained:,} only {name} has right, {difference.lost:,} only {first})"
+    )
+    if low > 0:
+        return Held("better", f"{name} is better", f"{said}.")
+    if high < 0:
+        return Held("worse", f"{name} is worse", f"{said}.")
+    return Held("unclear", "No clear difference", f"{said}: the interval includes 0, so this may be chance alone.")
+
+
+def _pairs(before: Run, after: Run) -> list[tuple[bool, bool]] | str:
+    """Whether each of two trained models was right, by problem; or why that can't be said."""
+    for key in ("task", "split", "metric", "decoding"):
+        one, other = (mapping(run.evaluation).get(key) for run in (before, after))
+        if one != other:
+            return f"their evaluations differ in {key} ({_shown(one)} and {_shown(other)})"
+    records = [_records(run) for run in (before, after)]
+    if not all(records):
+        return "the held-out answers of the trained model are not there for both"
+    pairs = []
+    for row in records[0].keys() & records[1].keys():
+        (prompt, right), (other_prompt, other_right) = records[0][row], records[1][row]
+        if prompt == other_prompt and isinstance(right, bool) and isinstance(other_right, bool):
+            pairs.append((right, other_right))
+    return pairs or "they were evaluated on different problems"
+
+
+def _records(run: Run) -> dict[Any, tuple[str, Any]]:
+    from rlvr.rows import read_rows
+
+    try:
+        rows = read_rows(run.folder / "completions" / "evaluation_trained.parquet")
+    except InputError:
+        return {}
+    return {
+        row["row"]: (repr(row["prompt"]), row["correct"]) for row in rows if {"row", "prompt", "correct"} <= row.keys()
+    }
+
+
+def _rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """The table on top: a name, and what each run says to it."""
+
+    def score(run: Run, name: str) -> str:
+        found = score_of(run.evaluation, name)
+        if found is None:
+            return ABSENT
+        interval = found["interval"]
+        return f"{percent(found['accuracy'])} ({100 * interval['low']:.1f} … {100 * interval['high']:.1f})"
+
+    def gain(run: Run) -> str:
+        found = mapping(mapping(run.evaluation).get("difference"))
+        interval = mapping(found.get("interval"))
+        try:
+            return f"{points(found['points'])} ({points(interval['low'])} … {points(interval['high'])})"
+        except (KeyError, TypeError):
+            return ABSENT
+
+    def reward(run: Run) -> str:
+        values = series_of(run.metrics, "reward").values
+        return change(values) if values else ABSENT
+
+    known = [dict(facts(run.recipe, run.metrics, run.folder)) for run in runs]
+
+    def fact(name: str) -> list[str]:
+        return ["; ".join(facts.get(name, [])) or ABSENT for facts in known]
+
+    return [
+        ("verdict", [verdict(run.evaluation).label for run in runs]),
+        ("base (95 % interval)", [score(run, "base") for run in runs]),
+        ("trained (95 % interval)", [score(run, "trained") for run in runs]),
+        ("gain in points (95 % interval)", [gain(run) for run in runs]),
+        ("reward, first to last tenth", [reward(run) for run in runs]),
+        ("steps", fact("Steps")),
+        ("time", fact("Time")),
+        ("whole", [run.state or "yes" for run in runs]),
+    ]
+
+
+# ── Recipes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _settings(run: Run) -> dict[str, str]:
+    return {key: value for key, value in _flat("", run.recipe) if not NOT_COMPARED.fullmatch(key)}
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Every leaf under its dotted key; the entries of a list that have names, such as rewards, under these."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) and item.get("name") for item in value):
+        for item in value:
+            rest = {key: inner for key, inner in item.items() if key != "name"}
+            yield from _flat(f"{prefix}.{short_name(str(item['name']))}", rest or "listed")
+    else:
+        yield prefix, _shown(value)
+
+
+def _shown(value: Any) -> str:
+    return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), 300)
+
+
+def _versions(run: Run) -> dict[str, str]:
+    try:
+        content = json.loads((run.folder / "versions.json").read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {str(name): _shown(version) for name, version in mapping(content).items()}
+
+
+def _differences(settings: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    for key in dict.fromkeys(key for one in settings for key in one):
+        values = [one.get(key, ABSENT) for one in settings]
+        if len(set(values)) > 1:
+            yield key, values
+
+
+# ── Curves ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _panels(runs: Sequence[Run], names: Sequence[str]) -> list[Panel]:
+    rewards = dict.fromkeys(name for run in runs for name in reward_names(run))
+    found = [_panel(runs, names, f"rewards/{name}/mean", name, f"each-{place}") for place, name in enumerate(rewards)]
+    for metric in METRICS:
+        lines = [series_of(run.metrics, metric.key) for run in runs]
+        if not metric.optional or any(any(line.values) for line in lines):
+            found.append(_panel(runs, names, metric.key, metric.title, share=metric.share, unit=metric.unit))
+    return [panel for panel in found if panel is not None]
+
+
+def _panel(
+    runs: Sequence[Run],
+    names: Sequence[str],
+    key: str,
+    title: str,
+    name: str = "",
+    *,
+    share: bool = False,
+    unit: str = "",
+    wide: bool = False,
+) -> Panel | None:
+    """One metric of all runs; a run without it keeps its colour and has no line."""
+    lines = [series_of(run.metrics, key, run_name) for run, run_name in zip(runs, names, strict=True)]
+    if not any(line.values for line in lines):
+        return None
+    changes = [change(line.values, share=share) + unit if line.values else ABSENT for line in lines]
+    svg = figures.overlay_chart(name or re.sub(r"\W", "-", key), lines, share=share, wide=wide)
+    return Panel(title, svg, "", "; ".join(f"{run}: {said}" for run, said in zip(names, changes, strict=True)))

@@ -1,0 +1,319 @@
+"""The completions that a report carries with it, packed for its browser.
+
+A long run has more of them than a page can hold. Then whole groups are taken, so that the completions of a prompt can
+be compared: first what was measured on held-out rows, then the first and the last group of prompts that came up
+several times, then a group of every step in turn, until the page is full. The page says how many of how many.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlvr import samples
+from rlvr.errors import InputError
+from rlvr.report import whys
+from rlvr.report.curves import reward_names
+from rlvr.report.reading import Run
+from rlvr.samples import shortened
+from rlvr.verdict import is_number
+
+# Characters of all completions, of one, of a prompt and of a column; bytes of all, compressed.
+MOST_CHARACTERS, MOST_COMPLETION, MOST_PROMPT, MOST_COLUMN = 24_000_000, 8000, 6000, 300
+MOST_BYTES = 10_000_000
+MOST_EXPLAINED = 400
+BASE, TRAINED = -2, -1  # in place of a step
+Group = tuple[int, str]  # the stage and the prompt
+OF_RUNS = frozenset({"step", "prompt", "completion", "advantage", "row", "tokens", "ended", "correct"})
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One completion. `number` is its place among those of its kind, as scripts/score.py --why counts them."""
+
+    stage: int  # the step, or BASE, or TRAINED
+    number: int
+    group: str
+    row: Mapping[str, Any]
+    rewards: tuple[float | None, ...]
+    total: float | None
+    right: bool | None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(text for _, text in samples.messages(self.row["completion"]))
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """All completions of a run, with the names of their rewards, and a sentence for each file that is left out."""
+
+    items: list[Rollout] = field(default_factory=list)
+    rewards: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What the page carries.
+
+    Attributes:
+        data: JSON, compressed with gzip, in base64: no character of it means anything to HTML.
+        shown: completions in it; `all` are there in the run directory.
+        explained: how many of them come with their rewards' own words.
+    """
+
+    data: str
+    shown: int
+    all: int
+    explained: int
+    notes: tuple[str, ...]
+
+
+def read_rollouts(run: Run) -> Rollouts:
+    folder = run.folder / "completions"
+    training, notes = _training_rows(folder)
+    evaluated = {BASE: _evaluated_rows(folder, "base"), TRAINED: _evaluated_rows(folder, "trained")}
+    names = _names(run, training, evaluated[BASE] or evaluated[TRAINED])
+    items = []
+    for number, row in enumerate(training):
+        step = row.get("step")
+        stage = step if isinstance(step, int) and step >= 0 else 0
+        items.append(_rollout(run, names, "", stage, number, row))
+    for stage, rows in evaluated.items():
+        items += [_rollout(run, names, "rewards/", stage, number, row) for number, row in enumerate(rows)]
+    return Rollouts(items, names, notes)
+
+
+def pack(run: Run, rollouts: Rollouts, most: int = MOST_CHARACTERS) -> Packed | None:
+    """The completions for the page; None where there are none."""
+    if not rollouts.items:
+        return None
+    chosen = _chosen(rollouts.items, most)
+    explained = _explained(run, chosen)
+    data = _compressed(run, rollouts, chosen, explained)
+    while len(data) > MOST_BYTES:
+        most = int(0.85 * min(most, _characters(chosen)) * MOST_BYTES / len(data))
+        chosen = _chosen(rollouts.items, most)
+        data = _compressed(run, rollouts, chosen, explained)
+    words = sum(bool(explained.get(_key(item))) for item in chosen)
+    return Packed(base64.b64encode(data).decode("ascii"), len(chosen), len(rollouts.items), words, rollouts.notes)
+
+
+def records(rollouts: Rollouts) -> list[dict[str, Any]]:
+    """The completions as flat rows, for a data frame: `of` is "training", "base" or "trained"."""
+    return [
+        {
+            "of": {BASE: "base", TRAINED: "trained"}.get(item.stage, "training"),
+            "step": item.stage if item.stage >= 0 else None,
+            "number": item.number,
+            "prompt": "\n".join(text for _, text in samples.messages(item.row.get("prompt"))),
+            "completion": item.text,
+            "right": item.right,
+            "total": item.total,
+            **dict(zip(rollouts.rewards, item.rewards, strict=True)),
+            **dict(_columns(item.row, rollouts.rewards)),
+        }
+        for item in rollouts.items
+    ]
+
+
+# ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _training_rows(folder: Path) -> tuple[list[Mapping[str, Any]], tuple[str, ...]]:
+    from rlvr.completions import read_completions
+
+    if not any(folder.glob("completions_*.parquet")):
+        return [], ()
+    try:
+        source = read_completions(str(folder))
+    except InputError as error:
+        return [], (str(error),)
+    notes = tuple(note for note in source.notes if "evaluation_" not in note)
+    return list(source.rows), notes
+
+
+def _evaluated_rows(folder: Path, name: str) -> list[Mapping[str, Any]]:
+    from rlvr.rows import read_rows
+
+    try:
+        rows = read_rows(folder / f"evaluation_{name}.parquet")
+    except InputError:
+        return []
+    return [row for row in rows if {"prompt", "completion", "correct"} <= row.keys()]
+
+
+def _names(run: Run, training: Sequence[Mapping[str, Any]], evaluated: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The rewards: those of the recipe and of the metrics; where both are silent, whatever columns hold numbers."""
+    columns = dict.fromkeys(name for row in training[:1] for name in row)
+    measured = [name.removeprefix("rewards/") for row in evaluated[:1] for name in row if name.startswith("rewards/")]
+    known = {*run.weights, *reward_names(run), *measured}
+    if not known:
+        known = {name for name in columns if name not in OF_RUNS and is_number(training[0][name])}
+    return tuple(name for name in dict.fromkeys([*columns, *measured]) if name in known)
+
+
+def _rollout(run: Run, names: Sequence[str], prefix: str, stage: int, number: int, row: Mapping[str, Any]) -> Rollout:
+    from rlvr.completions import prompt_key
+
+    found = (row.get(prefix + name) for name in names)
+    values = tuple(float(value) if is_number(value) else None for value in found)
+    terms = [(run.weights[name], value) for name, value in zip(names, values, strict=True) if name in run.weights]
+    known = [(weight, value) for weight, value in terms if value is not None]
+    total = sum(weight * value for weight, value in known) if known and len(known) == len(terms) else None
+    right = row.get("correct")
+    if right is None and run.metric in names:
+        decisive = values[names.index(run.metric)]
+        right = None if decisive is None else decisive >= 1.0
+    return Rollout(stage, number, prompt_key(dict(row)), row, values, total, right if isinstance(right, bool) else None)
+
+
+# ── Choosing ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _key(item: Rollout) -> tuple[int, int]:
+    return item.stage, item.number
+
+
+def _size(item: Rollout) -> int:
+    return min(len(item.text), MOST_COMPLETION) + 100
+
+
+def _characters(items: Sequence[Rollout]) -> int:
+    prompts = {item.group: min(len(item.group), MOST_PROMPT) for item in items}
+    return sum(map(_size, items)) + sum(prompts.values())
+
+
+def _chosen(items: Sequence[Rollout], most: int) -> list[Rollout]:
+    """As many groups as fit, in the order of the stages."""
+    if _characters(items) <= most:
+        return sorted(items, key=_key)
+    groups: dict[Group, list[Rollout]] = {}
+    for item in items:
+        groups.setdefault((item.stage, item.group), []).append(item)
+    left, taken = most, set[Group]()
+    for share, candidates in (
+        (0.25, _held_out(groups)),
+        (0.35, _first_and_last(groups)),
+        (1.0, _in_turn(groups)),
+    ):
+        until = left - int(share * left)
+        for names in candidates:
+            new = [name for name in names if name not in taken]
+            cost = sum(min(len(name[1]), MOST_PROMPT) + sum(map(_size, groups[name])) for name in new)
+            if left - cost < until:
+                break
+            left -= cost
+            taken.update(new)
+    return sorted((item for name in taken for item in groups[name]), key=_key)
+
+
+def _held_out(groups: Mapping[Group, Sequence[Rollout]]) -> Iterator[list[Group]]:
+    for prompt in dict.fromkeys(prompt for stage, prompt in groups if stage < 0):
+        yield [(stage, prompt) for stage in (BASE, TRAINED) if (stage, prompt) in groups]
+
+
+def _first_and_last(groups: Mapping[Group, Sequence[Rollout]]) -> Iterator[list[Group]]:
+    steps: dict[str, list[int]] = {}
+    for stage, prompt in groups:
+        if stage >= 0:
+            steps.setdefault(prompt, []).append(stage)
+    for prompt, found in steps.items():
+        if len(found) > 1:
+            yield [(min(found), prompt), (max(found), prompt)]
+
+
+def _in_turn(groups: Mapping[Group, Sequence[Rollout]]) -> Iterator[list[Group]]:
+    """The first group of every step, then the second of every step, and so on; the steps from far apart to near."""
+    of_step: dict[int, list[str]] = {}
+    for stage, prompt in groups:
+        if stage >= 0:
+            of_step.setdefault(stage, []).append(prompt)
+    steps = sorted(of_step)
+    order = sorted(range(len(steps)), key=lambda place: int(f"{place:032b}"[::-1], 2))
+    if steps:  # the last step is as telling as the first
+        order = [0, len(steps) - 1, *(place for place in order if place not in (0, len(steps) - 1))]
+    for turn in range(max(map(len, of_step.values()), default=0)):
+        for place in order:
+            if turn < len(of_step[steps[place]]):
+                yield [(steps[place], of_step[steps[place]][turn])]
+
+
+def _explained(run: Run, chosen: Sequence[Rollout]) -> dict[tuple[int, int], dict[str, list[str]]]:
+    """The words of the rewards for some of the chosen: the first of each stage, then the second, and so on."""
+    by_stage: dict[int, list[Rollout]] = {}
+    for item in chosen:
+        if len(item.text) <= MOST_COMPLETION:
+            by_stage.setdefault(item.stage, []).append(item)
+    training = sorted(stage for stage in by_stage if stage >= 0)
+    spread = sorted({training[place * (len(training) - 1) // 24] for place in range(25)}) if training else []
+    shown: list[Rollout] = []
+    for stages, share in (([BASE, TRAINED], MOST_EXPLAINED // 2), (spread, MOST_EXPLAINED)):
+        queues = [by_stage[stage] for stage in stages if stage in by_stage]
+        turns = (
+            queue[turn] for turn in range(max(map(len, queues), default=0)) for queue in queues if turn < len(queue)
+        )
+        shown += [item for item, _ in zip(turns, range(share - len(shown)), strict=False)]
+    words = whys.explain(run.recipe, [item.row for item in shown])
+    return {_key(item): said for item, said in zip(shown, words, strict=True)}
+
+
+# ── Packing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _compressed(
+    run: Run,
+    rollouts: Rollouts,
+    chosen: Sequence[Rollout],
+    explained: Mapping[tuple[int, int], Mapping[str, Sequence[str]]],
+) -> bytes:
+    prompts = {item.group: place for place, item in reversed(list(enumerate(chosen)))}
+    order = {group: place for place, group in enumerate(prompts)}
+    content = {
+        "rewards": rollouts.rewards,
+        "weights": [run.weights.get(name) for name in rollouts.rewards],
+        "metric": run.metric if run.metric in rollouts.rewards else "",
+        "prompts": [_prompt(chosen[place].row.get("prompt")) for place in prompts.values()],
+        "stage": [item.stage for item in chosen],
+        "number": [item.number for item in chosen],
+        "prompt": [order[item.group] for item in chosen],
+        "text": [shortened(item.text, MOST_COMPLETION) for item in chosen],
+        "values": [[_rounded(value) for value in item.rewards] for item in chosen],
+        "total": [_rounded(item.total) for item in chosen],
+        "right": [None if item.right is None else int(item.right) for item in chosen],
+        "advantage": [_rounded(item.row.get("advantage")) for item in chosen],
+        "tokens": [_rounded(item.row.get("tokens")) for item in chosen],
+        "cut": [int(item.row.get("ended") is False) for item in chosen],
+        "columns": [_columns(item.row, rollouts.rewards) for item in chosen],
+        "why": [explained.get(_key(item)) or 0 for item in chosen],
+    }
+    # Escaped to ASCII, so that a lone surrogate comes through; gzip makes up for the length.
+    return gzip.compress(json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii"), 6, mtime=0)
+
+
+def _prompt(prompt: Any) -> list[tuple[str, str]]:
+    return [(role, shortened(text, MOST_PROMPT)) for role, text in samples.messages(prompt)]
+
+
+def _columns(row: Mapping[str, Any], rewards: Sequence[str]) -> list[tuple[str, str]]:
+    """What else a row says: golds, sources, and what a reward has logged."""
+    return [
+        (
+            name,
+            shortened(
+                value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), MOST_COLUMN
+            ),
+        )
+        for name, value in row.items()
+        if name not in OF_RUNS and name not in rewards and not name.startswith("rewards/") and value is not None
+    ]
+
+
+def _rounded(value: Any) -> float | None:
+    return float(f"{value:.4g}") if is_number(value) else None

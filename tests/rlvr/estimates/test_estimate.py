@@ -1,0 +1,165 @@
+"""The whole: what it tells, that its advice is true, and that it is quick."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig, LlamaConfig, MixtralConfig
+
+from rlvr.estimates import Estimate, estimate, find_machine
+from rlvr.estimates.memory import GIB
+from rlvr.recipe import Recipe, RewardSpec, TaskSpec, load_recipe
+from tests.rlvr.estimates.test_parameters import qwen
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HALF = qwen(896, 4864, 24, 14, 2, 151936, True)
+SEVEN = qwen(3584, 18944, 28, 28, 4, 152064, False)
+LORA = {"use_peft": True, "lora_target_modules": "all-linear"}
+
+
+def of(
+    machine: str | None,
+    config: Any = SEVEN,
+    processes: int = 1,
+    launcher: str = "python",
+    steps: int | None = 100,
+    **settings: Any,
+) -> Estimate:
+    settings = {"dtype": "bfloat16", "ddp_timeout": 1800, **settings}
+    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    found = find_machine(machine) if machine else None
+    return estimate(recipe, config, processes, launcher, found, prompt_tokens=300, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("found", "fits", "why"),
+    [
+        (of("A10G", HALF, **LORA), True, "half a billion, LoRA: 24 GB are plenty"),
+        (of("A10G", load_in_4bit=True, **LORA), True, "seven billion in 4 bits"),
+        (of("A10G", **LORA), True, "in 16 bits they are 14 GiB: 8 completions fit beside them …"),
+        (of("A10G", per_device_train_batch_size=64, **LORA), False, "… and 64 don't"),
+        (of("A100-80GB", dtype="float32"), False, "full fine-tuning in float32: 16 bytes a parameter are 113 GiB"),
+        (of("A100-80GB", processes=8, launcher="zero3"), True, "the same among eight"),
+        (of("A100-80GB", processes=8, launcher="ddp", dtype="float32"), False, "DDP shares nothing"),
+        (of("ml.p4d.24xlarge", processes=8, launcher="zero2_offload"), True, "Adam in the machine's memory"),
+        (of("ml.g6e.xlarge", launcher="zero2_offload"), False, "the machine has 32 GiB for the 113 of Adam"),
+        (of(None), None, "no machine was named"),
+    ],
+)
+def test_whether_it_fits(found: Estimate, fits: bool | None, why: str) -> None:
+    assert found.fits is fits, why
+
+
+@pytest.mark.parametrize(
+    ("machine", "processes", "launcher", "settings", "why"),
+    [
+        ("A10G", 1, "python", {**LORA, "per_device_train_batch_size": 32}, "LoRA"),
+        ("A10G", 1, "python", {**LORA, "activation_checkpointing": False}, "a LoRA that keeps everything"),
+        ("A100-80GB", 1, "python", {"dtype": "float32", "beta": 0.04}, "full fine-tuning with a reference"),
+        ("ml.g6e.12xlarge", 4, "ddp", {}, "full fine-tuning that could be shared"),
+        ("L40S-48GB", 1, "python", {"use_vllm": True, "vllm_gpu_memory_utilization": 0.6}, "vLLM"),
+        (
+            "L4-24GB",
+            1,
+            "python",
+            {"gradient_accumulation_steps": 64, "load_in_4bit": True, **LORA},
+            "a huge generation",
+        ),
+    ],
+)
+def test_what_is_advised_saves_what_is_said(
+    machine: str, processes: int, launcher: str, settings: dict[str, Any], why: str
+) -> None:
+    found = of(machine, processes=processes, launcher=launcher, **settings)
+    assert found.fits is False and found.changes, why
+    changed: dict[str, Any] = dict(settings)
+    saved = 0.0
+    for change in found.changes:
+        changed |= change.keys
+        launcher = change.launcher
+        saved += change.saves
+    after = of(machine, processes=processes, launcher=launcher, **changed)
+    assert after.memory.peak == pytest.approx(found.needed_then), why
+    assert found.memory.peak - saved == pytest.approx(after.memory.peak), why
+    assert after.fits == (found.needed_then <= found.machine.gpu.memory * GIB if found.machine else None), why
+
+
+def test_a_mere_lack_of_checkpointing_is_mended_by_checkpointing_alone() -> None:
+    found = of("A10G", load_in_4bit=True, activation_checkpointing=False, per_device_train_batch_size=16, **LORA)
+    assert [change.words for change in found.changes] == ["activation_checkpointing: true"]
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "why"),
+    [
+        (of("ml.g6e.xlarge", HALF, **LORA), ["fits on ml.g6e.xlarge (45 GiB a GPU)", "dollars"], "all is well"),
+        (of("ml.p5en.48xlarge", HALF, **LORA), ["for 100 updates, "], "no price, no dollars"),
+        (of("A10G", dtype="float32"), ["does NOT fit on A10G-24GB", "  change ", "saves", "  then "], "too large"),
+        (of("A10G", HALF, steps=None, **LORA), ["fits"], "steps are not known"),
+        (of(None, HALF, **LORA), ["together"], "no machine"),
+        (of("A10G", HALF, use_transformers_continuous_batching=True, **LORA), ["note: continuous"], "a weak point"),
+        (of("ml.g6e.xlarge", launcher="zero2_offload"), ["offloading takes 113 of 32 GiB"], "the machine's own memory"),
+    ],
+)
+def test_it_is_told_in_fifteen_aligned_lines(found: Estimate, said: list[str], why: str) -> None:
+    lines = found.lines()
+    assert len(lines) <= 15 and all(line == line.rstrip() for line in lines), why
+    for words in said:
+        assert any(words in line for line in lines), (why, lines)
+    table = lines[: next(number for number, line in enumerate(lines) if line.startswith("together")) + 1]
+    assert len({len(line) for line in table}) == 1, why
+    assert ("dollars" in "\n".join(lines)) == ("dollars" in said), why
+
+
+def test_the_columns_add_up() -> None:
+    rows = [line.split()[-3:] for line in of("A10G", HALF, **LORA).lines() if line[-1].isdigit() or line[-1] == "-"]
+    table = [[0.0 if cell == "-" else float(cell) for cell in row] for row in rows]
+    *parts, together = table
+    for column, whole in enumerate(together):
+        assert sum(row[column] for row in parts) == pytest.approx(whole, abs=0.05)
+
+
+@pytest.mark.parametrize("recipe", sorted((REPOSITORY / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("launcher", ["python", "ddp", "zero2", "zero2_offload", "zero3", "fsdp2"])
+def test_every_recipe_can_be_estimated_under_every_launcher(recipe: Path, launcher: str) -> None:
+    processes = 1 if launcher == "python" else 4
+    found = estimate(load_recipe(recipe), HALF, processes, launcher, find_machine("L4"), prompt_tokens=200, steps=10)
+    assert 1 < found.memory.peak / GIB < 500
+    assert found.rollouts is not None and found.rollouts.lines() and len(found.lines()) <= 15
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (AutoConfig.from_pretrained(REPOSITORY / "models" / "tiny-arithmetic"), "the model that ships here"),
+        (LlamaConfig(num_hidden_layers=2), "another family"),
+        (MixtralConfig(num_hidden_layers=1, hidden_size=256, intermediate_size=512), "a mixture of experts"),
+    ],
+)
+def test_other_models_can_be_estimated(config: Any, why: str) -> None:
+    lines = of("H100", config, **LORA).lines()
+    assert any(line.startswith("fits") for line in lines), why
+    assert ("as if it were dense" in "\n".join(lines)) == (config.model_type == "mixtral"), why
+
+
+def test_an_estimate_is_quick() -> None:
+    """Beside importing torch and transformers, which a check does in any case; with advice, which weighs it often."""
+    started = time.process_time()
+    assert of("L4", per_device_train_batch_size=64).changes
+    assert time.process_time() - started < 2
+
+
+def test_the_page_shows_what_is_really_told() -> None:
+    page = (REPOSITORY / "docs" / "estimates.md").read_text(encoding="utf-8")
+    recipe = REPOSITORY / "recipes" / "gsm8k-qwen2.5-7b-instruct-qlora.yaml"
+    shown = estimate(
+        load_recipe(recipe), SEVEN, 4, "zero3", find_machine("ml.g6e.12xlarge"), prompt_tokens=300, steps=930
+    )
+    assert shown.rollouts is not None
+    assert "\n".join(["```text", *shown.lines(), *shown.rollouts.lines(), "```"]) in page
+    changed = load_recipe(recipe, ["--load_in_4bit", "false", "--activation_checkpointing", "false"])
+    advised = estimate(changed, SEVEN, 1, "python", find_machine("A10G"), prompt_tokens=300, steps=930)
+    assert "\n".join(["```text", *advised.lines()[-3:], "```"]) in page

@@ -1,0 +1,307 @@
+"""scripts/evaluate.py with the tiny model: what it measures, that a kill loses nothing, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.errors import InputError
+from rlvr.evaluation.sweep import points_of, shots_of
+from rlvr.recipe import load_recipe
+from scripts import evaluate as script
+from tests.conftest import REPOSITORY, TINY_MODEL
+
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
+# Without 4-bit weights, which cost a CPU time, and in batches small enough to be killed between two of them.
+WORDS = (
+    *("--config", str(DEMO), "--load_in_4bit", "false", "--use_bnb_nested_quant", "false"),
+    *("--evaluation.batch_size", "4"),
+)
+Said = pytest.CaptureFixture[str]
+
+
+def answers(folder: Path) -> list[dict[str, Any]]:
+    """What is kept, without the settings, of all models and decodings."""
+    lines = []
+    for path in sorted((folder / "answers").glob("*.jsonl")):
+        whole = path.read_bytes().rpartition(b"\n")[0].decode()
+        lines += [json.loads(line) for line in whole.splitlines()[1:]]
+    return lines
+
+
+def records(folder: Path, name: str) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(folder / "completions" / f"{name}.parquet").to_pylist()
+
+
+def evaluation(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+
+
+def forget(folder: Path, keep: int) -> None:
+    """Leaves the first so many answers of each file."""
+    for path in (folder / "answers").glob("*.jsonl"):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[: keep + 1]))
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter that changes nothing: its second matrices are zero, as before the first step."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("run") / "adapter"
+    model = AutoModelForCausalLM.from_pretrained(TINY_MODEL)
+    get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"])).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in the form of GSM8K's files, with short problems of our own."""
+    folder = tmp_path_factory.mktemp("word-problems")
+    for split, numbers in (("train", range(2, 120)), ("test", range(300, 312))):
+        rows = [{"question": f"What is {n} and {n}?", "answer": f"{n} + {n} = {2 * n}.\n#### {2 * n}"} for n in numbers]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_help_answers_at_once() -> None:
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    assert time.monotonic() - start < 2 and done.returncode == 0 and "--samples" in done.stdout
+
+
+def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(tmp_path: Path) -> None:
+    words = [*WORDS, "base", "--limit", "24", "--output"]
+    with subprocess.Popen(
+        [sys.executable, SCRIPT, *words, tmp_path / "killed"],
+        cwd=REPOSITORY,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "RANK": "0"},
+    ) as process:
+        deadline = time.monotonic() + 300
+        while len(answers(tmp_path / "killed")) < 8 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    before = answers(tmp_path / "killed")
+    assert process.returncode == -signal.SIGKILL and 8 <= len(before) < 24, "it was killed in the middle"
+    assert not (tmp_path / "killed" / "evaluation.json").exists()
+    file = next((tmp_path / "killed" / "answers").iterdir())
+    with file.open("ab") as opened:
+        opened.write(b'{"key": "half a li')
+
+    assert script.main([*words, str(tmp_path / "killed")]) == 0
+    assert script.main([*words, str(tmp_path / "whole")]) == 0
+    after = answers(tmp_path / "killed")
+    assert after[: len(before)] == before, "what was kept was left alone"
+    assert set(Counter(line["key"] for line in after).values()) == {1} and len(after) == 24, "every row once"
+    assert evaluation(tmp_path / "killed") == evaluation(tmp_path / "whole")
+    assert records(tmp_path / "killed", "evaluation_base") == records(tmp_path / "whole", "evaluation_base")
+
+
+def test_samples_come_out_the_same_after_an_interruption(tmp_path: Path, capsys: Said) -> None:
+    words = [*WORDS, "base", "--limit", "6", "--samples", "4", "--temperature", "0.9", "--output"]
+    assert script.main([*words, str(tmp_path / "whole")]) == 0
+    shutil.copytree(tmp_path / "whole" / "answers", tmp_path / "again" / "answers")
+    forget(tmp_path / "again", keep=8)
+    assert script.main([*words, str(tmp_path / "again")]) == 0
+    whole, again = (records(tmp_path / name, "samples_base") for name in ("whole", "again"))
+    assert whole == again and len(whole) == 24
+    assert {row["sample"] for row in whole} == {0, 1, 2, 3}
+    assert len({row["completion"] for row in whole if row["row"] == 0}) > 1, "they are samples"
+
+    found = evaluation(tmp_path / "whole")
+    assert found == evaluation(tmp_path / "again")
+    assert found["decoding"] == "greedy" and found["base"]["rows"] == 6, "the accuracy is still the greedy one"
+    rates = found["pass_at_k"]
+    assert rates["decoding"] == "sampled at temperature 0.9" and list(rates["base"]) == ["1", "2", "4"]
+    values = [rates["base"][k]["value"] for k in ("1", "2", "4")]
+    assert values == sorted(values) and values[0] == pytest.approx(sum(row["correct"] for row in whole) / 24)
+    assert "pass@4" in capsys.readouterr().out
+
+
+def test_more_samples_and_more_rows_ask_only_for_what_is_new(tmp_path: Path) -> None:
+    words = [*WORDS, "base", "--output", str(tmp_path)]
+    assert script.main([*words, "--limit", "4", "--samples", "2"]) == 0
+    before = answers(tmp_path)
+    assert script.main([*words, "--limit", "6", "--samples", "3"]) == 0
+    after = answers(tmp_path)
+    assert len(before) == 4 + 8 and len(after) == 6 + 18
+    assert all(line in after for line in before)
+
+
+def test_base_and_trained_answer_the_same_rows_and_are_compared_in_pairs(
+    tmp_path: Path, adapter: Path, capsys: Said
+) -> None:
+    words = [*WORDS, "--limit", "8", "--adapter", str(adapter), "--compare", "base", "--output", str(tmp_path)]
+    assert script.main(words) == 0
+    found = evaluation(tmp_path)
+    assert found["base"] == found["trained"], "an adapter that changes nothing changes no answer"
+    assert found["difference"]["points"] == 0 and found["difference"]["p_value"] == 1.0
+    assert set(found["base"]["by_difficulty"]) <= {"carry", "no carry"} and len(found["base"]["by_source"]) == 2
+    assert found["base"]["formatted"] is not None and found["base"]["lenient"] >= found["base"]["correct"]
+    said = capsys.readouterr().out
+    assert "McNemar" in said and "in the form asked for" in said and "Note:" not in said
+    assert len({path.name for path in (tmp_path / "answers").iterdir()}) == 2, "an answer of one is none of the other"
+
+
+def test_a_whole_model_in_place_of_an_adapter_is_measured_as_it_is(tmp_path: Path) -> None:
+    merged = tmp_path / "merged"
+    shutil.copytree(TINY_MODEL, merged)
+    words = [*WORDS, "--limit", "4", "--compare", "base", "--output", str(tmp_path / "out")]
+    assert script.main([*words, "--adapter", str(merged)]) == 0
+    found = evaluation(tmp_path / "out")
+    assert found["base"] == found["trained"] and found["trained"]["rows"] == 4
+
+
+def test_a_sweep_measures_each_number_of_shots_on_the_same_rows(
+    tmp_path: Path, word_problems: Path, adapter: Path, capsys: Said
+) -> None:
+    task = json.dumps({"name": "gsm8k", "path": str(word_problems), "style": "chat", "seed": 7})
+    words = [*WORDS, "--task", task, "--evaluation.max_new_tokens", "3", "--output", str(tmp_path)]
+    words += ["--adapter", str(adapter), "--compare", "base", "--shots", "2,0"]
+    assert script.main(words) == 0
+    found = json.loads((tmp_path / "sweep.json").read_text())
+    assert [point["shots"] for point in found["points"]] == [0, 2] and found["shots_seed"] == 7
+    assert all(point[name]["rows"] == 12 for point in found["points"] for name in ("base", "trained"))
+    assert all("p_value" in point["difference"] for point in found["points"])
+    assert "shots" not in found["task"]
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "sweep.svg").read_text()
+    said = capsys.readouterr().out
+    assert "by number of shots on 12 held-out rows" in said and "seed 7" in said
+
+    kept = answers(tmp_path)
+    assert len(kept) == 2 * 2 * 12, "the prompts differ with the shots"
+    forget(tmp_path, keep=16)
+    assert script.main(words) == 0
+    assert json.loads((tmp_path / "sweep.json").read_text()) == found
+    assert sorted(line["key"] for line in answers(tmp_path)) == sorted(line["key"] for line in kept)
+
+
+def test_shots_of_the_real_rows_are_never_a_row_under_test(gsm8k_folder: Path) -> None:
+    recipe = load_recipe(REPOSITORY / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml", ["--task.path", str(gsm8k_folder)])
+    none, eight = points_of(recipe, [0, 8])
+    assert len(eight.task.test) == 1319
+    shown = {
+        part.partition("\nSolution:")[0]
+        for part in eight.task.test[0]["prompt"].split("Question: ")[1:-1]  # the last one is the row's own
+    }
+    assert len(shown) == 8
+    for rows in (eight.task.test, eight.task.validation, eight.task.train):
+        assert shown.isdisjoint(rows["question"])
+    assert all(
+        longer.endswith(short)
+        for longer, short in zip(eight.task.test["prompt"], none.task.test["prompt"], strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0,1,2,4,8", [0, 1, 2, 4, 8]), ("8, 0", [0, 8]), ("4", [4]), ("2,2", [2])]
+)
+def test_numbers_of_shots_are_read(text: str, expected: list[int]) -> None:
+    assert shots_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,", "-1", "1.5"])
+def test_what_is_no_number_of_shots_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="whole numbers with commas"):
+        shots_of(text)
+
+
+def test_the_word_base_is_told_from_the_value_of_a_key() -> None:
+    for words, expected in (
+        (["base"], True),
+        (["--task.shots", "4", "base"], True),
+        (["base", "--task.shots", "4"], True),
+        (["--run_name=x", "base"], True),
+        (["--run_name", "base"], False),
+        ([], False),
+    ):
+        left = list(words)
+        assert script._take_base(left) == expected, words
+        assert left == [word for word in words if not (expected and word == "base")]
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "why"),
+    [
+        (["--engine", "vllm"], "vLLM is not installed here", "an engine that isn't there"),
+        (["base", "--adapter", "runs/x/adapter"], "--compare base", "both words at once"),
+        (["--compare", "base"], "needs --adapter", "nothing to compare with"),
+        (["--limit", "0"], "--limit is 0", "no rows"),
+        (["--samples", "9999"], "1 to 1024", "more samples than anyone means"),
+        (["--samples", "2", "--temperature", "0"], "should be above 0", "samples that can't differ"),
+        (["--samples", "2", "--shots", "0,1"], "sweep greedily", "two things at once"),
+        (["--shots", "0,1"], "arithmetic can't be swept", "a task without shots"),
+        (["--adapter", "runs/nothing-here/adapter"], "There is no adapter or model", "a typo in the path"),
+        (["--evaluation.sampels", "3"], "sampels is not a key", "a typo in a key"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_words(
+    words: list[str], says: str, why: str, tmp_path: Path, capsys: Said
+) -> None:
+    assert script.main([*WORDS, *words, "--output", str(tmp_path)]) == 2, why
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.iterdir()), "nothing was generated"
+
+
+def test_an_adapter_of_another_model_is_refused_before_the_base_is_measured(
+    tmp_path: Path, adapter: Path, capsys: Said
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    other = tmp_path / "other"
+    shutil.copytree(adapter, other)
+    tensors = load_file(other / "adapter_model.safetensors")
+    name = next(name for name in tensors if "lora_A" in name)
+    save_file({**tensors, name: tensors[name].new_zeros(4, 896)}, other / "adapter_model.safetensors")
+    words = [*WORDS, "--adapter", str(other), "--compare", "base", "--limit", "4", "--output", str(tmp_path / "out")]
+    assert script.main(words) == 2
+    said = capsys.readouterr().err
+    assert name in said and "(4, 896)" in said and "(4, 64)" in said
+    assert not (tmp_path / "out" / "answers").exists()
+
+
+def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys: Said) -> None:
+    whole = {name: {"rows": 250, "unscored": 0} for name in ("base", "trained")}
+    (tmp_path / "evaluation.json").write_text(json.dumps(whole))
+    (tmp_path / "run.json").write_text("{}")
+    assert script.main([*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]) == 2
+    assert "base on 250 rows and trained on 250 rows" in capsys.readouterr().err
+    assert evaluation(tmp_path) == whole and not (tmp_path / "answers").exists()
+
+
+def test_answers_that_are_damaged_are_refused_and_left_alone(tmp_path: Path, capsys: Said) -> None:
+    words = [*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]
+    assert script.main(words) == 0
+    file = next((tmp_path / "answers").iterdir())
+    file.write_text(file.read_text().replace('"text"', '"txet"'))
+    damaged = file.read_text()
+    assert script.main(words) == 2
+    assert "is no file of kept answers" in capsys.readouterr().err and file.read_text() == damaged
+
+
+def test_a_reward_at_fault_costs_no_answer(tmp_path: Path, capsys: Said, write_yaml: Callable[..., Path]) -> None:
+    faulty = tmp_path / "faulty.py"
+    faulty.write_text("def faulty(completions, **kwargs):\n    raise RuntimeError('out of ideas')\n")
+    words = [*WORDS, "base", "--limit", "4", "--rewards", json.dumps([{"name": str(faulty)}])]
+    assert script.main([*words, "--evaluation.metric", "faulty", "--output", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "out of ideas" in said and "The answers are kept" in said
+    assert len(answers(tmp_path / "out")) == 4

@@ -1,0 +1,135 @@
+"""scripts/rollouts.py from the command line, and that scripts/score.py finds in its files what it finds in the run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.rollouts import main
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+
+
+def call(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, REPOSITORY / "scripts" / script, *words]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Three steps; the last one has a column more, as where a reward logs something now and then."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "run"
+    (folder / "completions").mkdir(parents=True)
+    for step in (1, 2, 3):
+        rows: list[dict[str, Any]] = [
+            {
+                "step": step,
+                "prompt": [{"role": "user", "content": f"What is {step} + {number}?  \n"}],
+                "completion": [{"role": "assistant", "content": f"#### The final answer is {number * step} </s> 汉"}],
+                "math_correctness": float(number * step == step + number),
+                "final_answer": str(step + number),
+                "advantage": 0.5,
+                **({"note": "seen"} if step == 3 else {}),
+            }
+            for number in range(4)
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "completions" / f"completions_{step:05d}.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([{"row": 0, "prompt": "p", "completion": "c", "correct": True}]),
+        folder / "completions" / "evaluation_trained.parquet",
+    )
+    return folder
+
+
+def test_every_completion_is_exported_as_it_is(run_dir: Path) -> None:
+    done = call("rollouts.py", run_dir)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{run_dir / 'rollouts.jsonl'}: 12 completions\n"
+    rows = [json.loads(line) for line in (run_dir / "rollouts.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [row["step"] for row in rows] == [1] * 4 + [2] * 4 + [3] * 4
+    assert rows[5]["prompt"] == [{"role": "user", "content": "What is 2 + 1?  \n"}]
+    assert rows[5]["completion"] == [{"role": "assistant", "content": "#### The final answer is 2 </s> 汉"}]
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [("2:3", [2, 3]), ("2:", [2, 3]), (":2", [1, 2]), ("2", [2]), ("0:99", [1, 2, 3])],
+)
+def test_steps_are_chosen_with_both_ends(run_dir: Path, steps: str, found: list[int]) -> None:
+    assert main([str(run_dir), "--steps", steps, "--out", str(run_dir / "x.jsonl")]) == 0
+    rows = [json.loads(line) for line in (run_dir / "x.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert sorted({row["step"] for row in rows}) == found
+
+
+def test_score_says_of_the_files_what_it_says_of_the_run(run_dir: Path, tmp_path: Path) -> None:
+    said = []
+    for source in (run_dir, tmp_path / "x.jsonl", tmp_path / "x.parquet"):
+        assert source == run_dir or main([str(run_dir), "--out", str(source)]) == 0
+        done = call("score.py", "--config", DEMO, source, "--json", tmp_path / "scores.json")
+        assert done.returncode == 0, done.stderr
+        content = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+        for reward in content["rewards"]:
+            del reward["seconds_per_1000"]
+        said.append({key: value for key, value in content.items() if key != "file"})
+    assert said[0] == said[1] == said[2]
+    assert said[0]["rows"] == 12
+
+
+def test_held_out_answers_are_exported_by_name(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(run_dir), "--of", "trained", "--out", str(run_dir / "x.parquet")]) == 0
+    assert capsys.readouterr().out.endswith("x.parquet: 1 completion\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "why"),
+    [
+        (["absent"], "There is no folder absent", "a typo in the path"),
+        (["empty"], "empty holds no completions of training", "no step yet"),
+        (["run", "--steps", "4:9"], "there are completions of 3 steps from 1 to 3", "no such steps"),
+        (["run", "--steps", "3:2"], "begins after its end. Write 2:3", "turned around"),
+        (["run", "--steps", "first"], "should be FIRST:LAST", "no numbers"),
+        (["run", "--of", "base"], "the base model was not evaluated there", "no such evaluation"),
+        (["run", "--of", "trained", "--steps", "1"], "belong to no step", "held-out rows have none"),
+        (["run", "--out", "x.csv"], "should end in .jsonl or .parquet", "an unknown format"),
+        (["run", "--out", "no/x.jsonl"], "can't be written: No such file", "no such folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    run_dir: Path,
+    words: list[str],
+    said: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (run_dir.parent / "empty").mkdir()
+    monkeypatch.chdir(run_dir.parent)
+    assert main(words) == 2, why
+    error = capsys.readouterr().err
+    assert said in error and len(error.splitlines()) == 1, why
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_exported(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_dir / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 half")
+    assert main([str(run_dir)]) == 0
+    said = capsys.readouterr()
+    assert "completions_00002.parquet, which can't be read" in said.err
+    assert "8 completions" in said.out
+
+
+def test_help_answers_at_once() -> None:
+    started = time.monotonic()
+    assert "--steps" in call("rollouts.py", "--help").stdout
+    assert time.monotonic() - started < 2
