@@ -184,7 +184,7 @@ def check_engine(name: str, recipe: Recipe) -> None:
     if importlib.util.find_spec("vllm") is None:
         raise InputError(
             "--engine vllm: vLLM is not installed here. It wants a GPU and an environment of its own (pip install -e "
-            "'.[vllm]', docs/launchers.md). Without --engine, transformers generates: slower, the same answers."
+            "'.[vllm]', docs/launchers.md). Without --engine, transformers generates, which is slower."
         )
     quantised = [key for key in ("load_in_4bit", "load_in_8bit") if recipe.settings.get(key)]
     if quantised:
