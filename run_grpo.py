@@ -160,16 +160,14 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
 
             # 2. Before: the untouched model on held-out rows, once a run.
             if recipe.evaluation:
-                about = evaluation.about(recipe, metric)
+                about, greedy = evaluation.about(recipe, metric), evaluation.greedy(task, recipe)
                 earlier = evaluation.read_results(recipe.output_dir, "base", about, rewards)
                 if earlier is not None:
                     results["base"] = earlier
                 else:
-                    base = model.load_model(recipe, tokenizer)
-                    results["base"] = evaluation.evaluate_split(
-                        base, tokenizer, task, recipe, rewards, metric, scorer, "before"
-                    )
-                    del base
+                    base = evaluation.Subject(recipe, tokenizer, "base", recipe.output_dir)
+                    results["base"] = base.measure(task, recipe, rewards, metric, scorer, greedy, "before")
+                    base.close()
                     training.free_memory()
                     if state.is_main_process:
                         evaluation.write_evaluation(recipe.output_dir, about, results)
@@ -193,10 +191,8 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
 
             # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
             if recipe.evaluation:
-                trained = model.load_model(recipe, tokenizer, adapter=saved)
-                results["trained"] = evaluation.evaluate_split(
-                    trained, tokenizer, task, recipe, rewards, metric, scorer, "after"
-                )
+                trained = evaluation.Subject(recipe, tokenizer, "trained", recipe.output_dir, adapter=saved)
+                results["trained"] = trained.measure(task, recipe, rewards, metric, scorer, greedy, "after")
             if state.is_main_process:
                 if results:
                     content = evaluation.write_evaluation(recipe.output_dir, about, results)

@@ -132,6 +132,8 @@ class Diary:
         elif found(self.folder):
             console.say(f"\n{why} No checkpoint could be saved: the same command begins anew.")
             return 1
+        elif (self.folder / run_directory.ANSWERS).is_dir():
+            left = "No step was made yet; the same command goes on with the evaluation before it."
         else:
             left = "No step was made yet: the same command begins anew."
         console.say(f"\n{why} {left}")

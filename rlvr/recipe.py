@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,9 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     path = Path(path)
     content, lines = _read_yaml(path)
     faults: list[str] = []
-    for key, value in parse_overrides(overrides):
+    own_model = content.get("model_name_or_path")
+    given = parse_overrides(overrides)
+    for key, value in given:
         fault = apply_override(content, key, value, SECTIONS)
         if fault:
             faults.append(f"--{key}: {fault}")
@@ -202,6 +204,10 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     task = _read_task(content.get("task"), where("task"), faults)
     rewards = _read_rewards(content.get("rewards"), where("rewards"), faults)
     evaluation = _read_evaluation(content.get("evaluation"), where("evaluation"), rewards, faults)
+    if evaluation is not None and content.get("model_name_or_path") != own_model:
+        # The published score was of the recipe's own model, unless it came with the other one.
+        if not any(key == "evaluation" or key.startswith("evaluation.reference") for key, _ in given):
+            evaluation = replace(evaluation, reference=None)
     if "model_name_or_path" not in content:
         faults.append(f"{path}: model_name_or_path is missing: say which model to train (a hub id or a folder).")
     if faults:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from accelerate import PartialState
 
 STATUS = "run.json"
+ANSWERS = "answers"  # of evaluations, kept as they come
 
 
 def prepare(
@@ -81,12 +82,17 @@ def versions() -> dict[str, str]:
 
 
 def _move_earlier_run(folder: Path) -> None:
+    """Answers of an evaluation that was cut short go over to the new run, which asks the same model for the rest."""
     marker = folder / "recipe.yaml"
     if not marker.is_file():
         return
+    status = read_status(folder)
     stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(marker.stat().st_mtime))
     aside = folder.with_name(f"{folder.name}.{stamp}")
     while aside.exists():  # two runs within a second
         aside = aside.with_name(f"{aside.name}-again")
     folder.rename(aside)
+    if status is not None and status["status"] != "done" and (aside / ANSWERS).is_dir():
+        folder.mkdir()
+        (aside / ANSWERS).rename(folder / ANSWERS)
     console.say(f"  the earlier run in {folder} is now {aside}")

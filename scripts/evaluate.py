@@ -26,22 +26,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
 
 from rlvr import console
 from rlvr.errors import InputError
 from rlvr.recipe import SPLITS, EvaluationSpec, Recipe, load_recipe
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from rlvr.evaluation import Decoding, Score
-    from rlvr.evaluation.engines import Completion, Engine
-    from rlvr.evaluation.sweep import Point
-    from rlvr.rewarding import Reward
-    from rlvr.scorer import Scorer
 
 INTERRUPTED = 75
 MOST_SAMPLES = 1024
@@ -109,12 +100,11 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
             raise InputError(f"--{name} is {value}, but should be {'at least 1' if most is None else f'1 to {most}'}.")
     if options.shots and options.samples:
         raise InputError("--shots and --samples: sweep greedily, then sample at the number of shots that matters.")
+    if options.model:
+        overrides = [*overrides, "--model_name_or_path", options.model]
     recipe = load_recipe(options.config, overrides)
     spec = recipe.evaluation or EvaluationSpec()
     spec = replace(spec, split=options.split or spec.split, rows=options.limit or spec.rows)
-    if options.model and options.model != recipe.settings["model_name_or_path"]:
-        recipe = load_recipe(options.config, [*overrides, "--model_name_or_path", options.model])
-        spec = replace(spec, reference=None)  # it was of the recipe's own model
     recipe = replace(recipe, evaluation=spec)
     folder = options.output or Path("evaluations") / options.config.stem
     try:
@@ -179,16 +169,25 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
         rank=state.process_index,
     ) as scorer:
         for name in _names(options):
-            subject = _Subject(recipe, tokenizer, adapter if name == "trained" else None, options.engine, folder, name)
+            subject = evaluation.Subject(
+                recipe,
+                tokenizer,
+                name,
+                folder,
+                adapter=adapter if name == "trained" else None,
+                engine=options.engine,
+            )
             for point in points:
                 greedy = evaluation.greedy(point.task, point.recipe)
                 when = name if len(points) == 1 else f"{name}, {point.shots} shots"
-                results[point.shots][name] = subject.measure(point, rewards, metric, scorer, greedy, when)
+                results[point.shots][name] = subject.measure(
+                    point.task, point.recipe, rewards, metric, scorer, greedy, when
+                )
             if options.samples:
                 drawn = replace(greedy, sampling=_sampling(recipe))
                 when = f"{name}, {options.samples} samples"
                 sampled[name] = subject.measure(
-                    points[0], rewards, metric, scorer, drawn, when, samples=options.samples
+                    points[0].task, recipe, rewards, metric, scorer, drawn, when, samples=options.samples
                 )[1]
             subject.close()
     if state.is_main_process:
@@ -227,69 +226,6 @@ def _spare_a_run(folder: Path, names: Sequence[str], rows: int) -> None:
             f"--output {folder} is a run whose evaluation.json has {held}; {' and '.join(names)} on {rows:,} rows "
             "would replace it. Name another folder, or measure as much (--adapter … --compare base, no --limit)."
         )
-
-
-class _Subject:
-    """One model that is measured; loaded when it is first needed, so that what is kept whole costs no loading."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        tokenizer: PreTrainedTokenizerBase,
-        adapter: Path | None,
-        engine: str,
-        folder: Path,
-        name: str,
-    ) -> None:
-        self.recipe, self.tokenizer, self.adapter, self.name = recipe, tokenizer, adapter, name
-        self._engine_name, self._folder = engine, folder
-        self._engine: Engine | None = None
-
-    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
-        return self._loaded().complete(prompts, decoding, seed)
-
-    def _loaded(self) -> Engine:
-        from rlvr import evaluation, model
-
-        if self._engine is None:
-            if self._engine_name == "vllm":
-                self._engine = evaluation.VllmEngine(self.recipe, self.tokenizer, self.adapter)
-            else:
-                loaded = model.load_model(self.recipe, self.tokenizer, adapter=self.adapter)
-                self._engine = evaluation.TransformersEngine(loaded, self.tokenizer)
-        return self._engine
-
-    def measure(
-        self,
-        point: Point,
-        rewards: Sequence[Reward],
-        metric: Reward,
-        scorer: Scorer,
-        decoding: Decoding,
-        when: str,
-        samples: int = 1,
-    ) -> tuple[Score, list[dict[str, Any]]]:
-        from rlvr import evaluation, model
-
-        revision = getattr(model.load_config(self.recipe), "_commit_hash", None)
-        made_with = evaluation.identity(self.recipe, decoding, self._engine_name, self.adapter, revision)
-        kept = evaluation.KeptAnswers(self._folder / "answers", self.name, made_with)
-        try:
-            return evaluation.measure_split(
-                self, point.task, point.recipe, rewards, metric, scorer, decoding, when, samples=samples, kept=kept
-            )
-        finally:
-            kept.close()
-
-    def close(self) -> None:
-        import gc
-
-        import torch
-
-        self._engine = None
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
 
 def _names(options: argparse.Namespace) -> list[str]:

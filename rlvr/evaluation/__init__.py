@@ -8,6 +8,7 @@ The figures are for the rows named and nothing else: an interval says how far ch
     lenient.py     the second reading: right whatever the form
     scores.py      records -> accuracy, its parts, pass@k, the difference of two models
     statistics.py  intervals and tests
+    subject.py     a model under evaluation
     results.py     evaluation.json, and the table in the terminal
     sweep.py       the same over several numbers of shots
 """
@@ -16,7 +17,6 @@ from rlvr.evaluation.engines import Decoding, TransformersEngine, VllmEngine, ch
 from rlvr.evaluation.keeping import KeptAnswers, identity
 from rlvr.evaluation.measuring import (
     evaluate,
-    evaluate_split,
     greedy,
     held_out_rows,
     measure,
@@ -36,6 +36,7 @@ from rlvr.evaluation.statistics import (
     powers_of_two,
     wilson,
 )
+from rlvr.evaluation.subject import Subject
 
 __all__ = [
     "Decoding",
@@ -43,6 +44,7 @@ __all__ = [
     "Interval",
     "KeptAnswers",
     "Score",
+    "Subject",
     "TransformersEngine",
     "VllmEngine",
     "about",
@@ -52,7 +54,6 @@ __all__ = [
     "compare_samples",
     "end_tokens",
     "evaluate",
-    "evaluate_split",
     "greedy",
     "heading",
     "held_out_rows",

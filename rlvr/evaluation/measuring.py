@@ -54,22 +54,6 @@ def greedy(task: Task, recipe: Recipe) -> Decoding:
     return Decoding(most, tuple(task.stop_strings), seed=int(recipe.settings.get("seed", 42)))
 
 
-def evaluate_split(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    task: Task,
-    recipe: Recipe,
-    rewards: Sequence[Reward],
-    metric: Reward,
-    scorer: Scorer,
-    when: str,
-    kept: KeptAnswers | None = None,
-) -> tuple[Score, Records]:
-    """`measure_split`, greedily, with transformers' generation."""
-    engine, decoding = TransformersEngine(model, tokenizer), greedy(task, recipe)
-    return measure_split(engine, task, recipe, rewards, metric, scorer, decoding, when, kept=kept)
-
-
 def measure_split(
     engine: Engine,
     task: Task,

@@ -307,3 +307,12 @@ def test_a_reference_survives_being_written_and_read(tmp_path: Path) -> None:
     again = load_recipe(tmp_path / "recipe.yaml")
     assert again.evaluation == recipe.evaluation and again.evaluation is not None
     assert again.evaluation.reference == Reference(0.25, "us, 2026")
+
+
+def test_a_published_score_goes_with_the_model_that_it_is_of() -> None:
+    recipe = Path(__file__).resolve().parents[2] / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml"
+    assert getattr(load_recipe(recipe).evaluation, "reference", None) is not None
+    other = ["--model_name_or_path", "models/tiny-arithmetic"]
+    assert getattr(load_recipe(recipe, other).evaluation, "reference", 0) is None
+    told = load_recipe(recipe, [*other, "--evaluation.reference", "{score: 0.1, source: its card}"])
+    assert told.evaluation is not None and told.evaluation.reference == Reference(0.1, "its card")

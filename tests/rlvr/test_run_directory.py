@@ -52,3 +52,15 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="can't be written"):
         run_directory.prepare(recipe(tmp_path / "file" / "run"), ALONE)
+
+
+@pytest.mark.parametrize(("status", "kept"), [("interrupted", True), ("running", True), ("done", False)])
+def test_answers_of_a_run_that_was_cut_short_go_over_to_the_next(tmp_path: Path, status: str, kept: bool) -> None:
+    folder = tmp_path / "run"
+    run_directory.prepare(recipe(folder), ALONE)
+    run_directory.write_status(folder, status)
+    (folder / "answers").mkdir()
+    (folder / "answers" / "base-1.jsonl").write_text("precious\n")
+    run_directory.prepare(recipe(folder), ALONE)
+    [file] = tmp_path.glob("*/answers/base-1.jsonl")
+    assert file.read_text() == "precious\n" and (file.parents[1] == folder) is kept

@@ -1,0 +1,104 @@
+"""A model under evaluation: loaded when its first answer is asked for, its answers kept as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
+from rlvr.evaluation.keeping import KeptAnswers, identity
+from rlvr.evaluation.measuring import Records, measure_split
+from rlvr.evaluation.scores import Score
+from rlvr.recipe import Recipe
+from rlvr.rewarding import Reward
+from rlvr.run_directory import ANSWERS
+from rlvr.scorer import Scorer
+from rlvr.task import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class Subject:
+    """The base model of a recipe, or what was trained from it, in front of an evaluation.
+
+    It is an `Engine`. What an earlier, killed evaluation was told already is not asked again; where nothing is left to
+    ask, no weight is loaded.
+
+    Args:
+        name: "base" or "trained"; the kept answers' file is named after it.
+        folder: the run directory or an evaluation's; the answers lie in its `answers/`.
+        adapter: the folder of an adapter or of a whole trained model; None for the base.
+        engine: "transformers" or "vllm".
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        folder: Path,
+        *,
+        adapter: Path | None = None,
+        engine: str = "transformers",
+    ) -> None:
+        self.recipe, self.tokenizer, self.adapter, self.name = recipe, tokenizer, adapter, name
+        self._engine_name, self._folder = engine, folder
+        self._engine: Engine | None = None
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        return self._loaded().complete(prompts, decoding, seed)
+
+    def _loaded(self) -> Engine:
+        from rlvr import model
+
+        if self._engine is None:
+            if self._engine_name == "vllm":
+                self._engine = VllmEngine(self.recipe, self.tokenizer, self.adapter)
+            else:
+                loaded = model.load_model(self.recipe, self.tokenizer, adapter=self.adapter)
+                self._engine = TransformersEngine(loaded, self.tokenizer)
+        return self._engine
+
+    def measure(
+        self,
+        task: Task,
+        recipe: Recipe,
+        rewards: Sequence[Reward],
+        metric: Reward,
+        scorer: Scorer,
+        decoding: Decoding,
+        when: str,
+        samples: int = 1,
+    ) -> tuple[Score, Records]:
+        """`measure_split` on `task`, with the answers that are kept.
+
+        Args:
+            recipe: this model's own, or one that differs in its task.
+
+        Raises:
+            InputError, RewardError: as `measure_split` and `KeptAnswers`.
+        """
+        from rlvr import model
+
+        revision = getattr(model.load_config(self.recipe), "_commit_hash", None)
+        made_with = identity(self.recipe, decoding, self._engine_name, self.adapter, revision)
+        kept = KeptAnswers(self._folder / ANSWERS, self.name, made_with)
+        try:
+            return measure_split(
+                self, task, recipe, rewards, metric, scorer, decoding, when, samples=samples, kept=kept
+            )
+        finally:
+            kept.close()
+
+    def close(self) -> None:
+        """Gives the model's memory back."""
+        import gc
+
+        import torch
+
+        self._engine = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
