@@ -104,9 +104,11 @@ class Estimate:
         peak, room = self.memory.peak / GIB, self.machine.gpu.memory
         where = f"{self.machine.name} ({room:g} GiB{' a GPU' if self.machine.gpus else ''})"
         if peak > room:
-            return [f"does NOT fit on {where}: {peak:.1f} GiB when {self.memory.fullest}"]
+            return [f"warning: does NOT fit on {where}: {peak:.1f} GiB when {self.memory.fullest}"]
         if not self.host_fits:
-            return [f"does NOT fit on {where}: offloading takes {self.host / GIB:.0f} of {self.machine.host:g} GiB"]
+            return [
+                f"warning: does NOT fit on {where}: offloading takes {self.host / GIB:.0f} of {self.machine.host:g} GiB"
+            ]
         offloaded = f", and {self.host / GIB:.0f} GiB of the machine's own memory" if self.host else ""
         close = ": barely, since an estimate can be some 10 % off" if peak > 0.9 * room else ""
         return [f"fits on {where}: {peak:.1f} GiB when {self.memory.fullest}{offloaded}{close}"]
@@ -131,10 +133,10 @@ class Estimate:
         dollars = self.hours.dollars(self.machine, self.setup.processes)
         cost = ""
         if dollars is not None:
-            cost = f", {dollars[0]:,.0f} to {dollars[1]:,.0f} dollars (prices of {PRICES_READ})"
+            cost = f", {_dollars(*dollars)} (prices of {PRICES_READ})"
         share = self.hours.generating[1] / high if high else 0
         return [
-            f"{_time(low)} to {_time(high)} for {self.rollouts.steps:,} updates{cost}, {share:.0%} of it generating; "
+            f"{_times(low, high)} for {self.rollouts.steps:,} updates{cost}, {share:.0%} of it generating; "
             "not measured, and without rewards"
         ]
 
@@ -210,11 +212,19 @@ def _gib(number: float) -> str:
     return f"{number / GIB:.2f}" if number else "-"
 
 
-def _time(hours_: float) -> str:
-    return (
-        f"{hours_ * 60:.0f} minutes"
-        if hours_ < 1.5
-        else f"{hours_:.1f} hours"
-        if hours_ < 10
-        else f"{hours_:.0f} hours"
-    )
+def _times(low: float, high: float) -> str:
+    """A range of hours: "3.7 to 14 hours"."""
+    if high < 1 / 60:
+        return "less than a minute"
+    (few, unit), (many, other) = _time(low), _time(high)
+    return f"{few} to {many} {unit}" if unit == other else f"{few} {unit} to {many} {other}"
+
+
+def _time(hours_: float) -> tuple[str, str]:
+    if hours_ < 1.5:
+        return f"{hours_ * 60:.0f}", "minutes"
+    return f"{hours_:.1f}" if hours_ < 10 else f"{hours_:.0f}", "hours"
+
+
+def _dollars(low: float, high: float) -> str:
+    return "less than a dollar" if high < 1 else f"{low:,.0f} to {high:,.0f} dollars"

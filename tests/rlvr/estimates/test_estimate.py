@@ -97,7 +97,12 @@ def test_a_mere_lack_of_checkpointing_is_mended_by_checkpointing_alone() -> None
     [
         (of("ml.g6e.xlarge", HALF, **LORA), ["fits on ml.g6e.xlarge (45 GiB a GPU)", "dollars"], "all is well"),
         (of("ml.p5en.48xlarge", HALF, **LORA), ["for 100 updates, "], "no price, no dollars"),
-        (of("A10G", dtype="float32"), ["does NOT fit on A10G-24GB", "  change ", "saves", "  then "], "too large"),
+        (
+            of("A10G", dtype="float32"),
+            ["warning: does NOT fit on A10G-24GB", "  change ", "saves", "  then "],
+            "too large",
+        ),
+        (of("ml.g6e.xlarge", HALF, steps=1, max_completion_length=16, **LORA), ["less than a minute for 1 u"], "small"),
         (of("A10G", HALF, steps=None, **LORA), ["fits"], "steps are not known"),
         (of(None, HALF, **LORA), ["together"], "no machine"),
         (of("A10G", HALF, use_transformers_continuous_batching=True, **LORA), ["note: continuous"], "a weak point"),
@@ -111,7 +116,7 @@ def test_it_is_told_in_fifteen_aligned_lines(found: Estimate, said: list[str], w
         assert any(words in line for line in lines), (why, lines)
     table = lines[: next(number for number, line in enumerate(lines) if line.startswith("together")) + 1]
     assert len({len(line) for line in table}) == 1, why
-    assert ("dollars" in "\n".join(lines)) == ("dollars" in said), why
+    assert (" dollars (" in "\n".join(lines)) == ("dollars" in said), why
 
 
 def test_the_columns_add_up() -> None:
