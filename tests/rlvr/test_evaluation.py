@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rlvr.errors import InputError
 from rlvr.evaluation import (
     bootstrap,
+    check_engine,
     compare,
     compare_samples,
     mcnemar,
@@ -316,3 +317,13 @@ def test_a_published_score_goes_with_the_model_that_it_is_of() -> None:
     assert getattr(load_recipe(recipe, other).evaluation, "reference", 0) is None
     told = load_recipe(recipe, [*other, "--evaluation.reference", "{score: 0.1, source: its card}"])
     assert told.evaluation is not None and told.evaluation.reference == Reference(0.1, "its card")
+
+
+def test_vllm_is_not_given_weights_that_it_would_load_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("")  # installed, as far as the check looks
+    monkeypatch.syspath_prepend(tmp_path)
+    demo = Path(__file__).resolve().parents[2] / "recipes" / "demo-arithmetic.yaml"
+    with pytest.raises(InputError, match="load_in_4bit: vLLM would load the weights in full"):
+        check_engine("vllm", load_recipe(demo))
+    check_engine("vllm", load_recipe(demo, ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]))
