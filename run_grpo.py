@@ -16,6 +16,7 @@ early, and the same command continues it.
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import sys
 import time
@@ -44,6 +45,14 @@ class Meant:
     world_size: int | None = None
     machine: str | None = None
     launcher: str | None = None
+
+    def processes(self) -> int | None:
+        """How many processes are meant: as told, or one a GPU of the machine; None where neither says it."""
+        if self.world_size is not None or self.machine is None:
+            return self.world_size
+        from rlvr.estimates.machines import find_machine
+
+        return find_machine(self.machine).gpus or None
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -100,9 +109,9 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
         only_check: ends before anything is written or loaded.
         meant: where it is meant to run, if not here; only with `only_check`.
     """
-    from rlvr import checkpoints, evaluation, launch, model, preflight, report, run_directory
+    from rlvr import checkpoints, configuration, evaluation, launch, model, preflight, report, run_directory
     from rlvr.interruption import Interrupted, Stop, time_limit
-    from rlvr.plugins import conditions, load_rewards, load_task
+    from rlvr.plugins import conditions
     from rlvr.scorer import Scorer
     from rlvr.tracking import Status, tracker_of
 
@@ -110,19 +119,18 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
     console.quieten_loading_bars()
 
     # 1. The data, the rewards, and everything that can be wrong with them, before a weight is loaded.
+    gc.disable()  # else it walks again and again through what is imported: a tenth of the time of a check
     launch.check_environment(recipe)
-    rewards = load_rewards(recipe.rewards)
-    task = load_task(recipe.task)
-    metric = evaluation.metric_of(recipe.evaluation, rewards)
-    tokenizer = model.load_tokenizer(recipe, chat=task.is_chat)
-    config = model.load_config(recipe)
-    state = launch.join(recipe)
     meant = meant or Meant()
-    processes = meant.world_size or state.num_processes
-    plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, processes)
+    here = meant == Meant()
+    world_size = meant.processes()
+    task, rewards, metric, tokenizer, config = preflight.load_parts(recipe, world_size, here=here)
+    state = launch.join(recipe)
+    processes = world_size or state.num_processes
+    plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, processes, here=here)
     identity = checkpoints.Identity.of(recipe, task.train, state.num_processes, launch.launcher())
     begin = checkpoints.Resumption()
-    if meant == Meant():
+    if here:
         begin = checkpoints.agreed(checkpoints.choose(recipe, identity), state.num_processes)
     scorer = Scorer(
         evaluation.scored_by(rewards, metric),
@@ -132,9 +140,7 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
         rank=state.process_index,
     )
     with scorer:
-        from rlvr import training  # TRL takes five seconds to import: only now, when all else was found right
-
-        training.check_config(recipe, task, rewards)
+        configuration.check_config(recipe, task, rewards, here=here)
         surroundings = conditions(rewards)
         told = [
             f"attention: {model.attention(recipe)[1]}",
@@ -147,6 +153,10 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
         if only_check:
             console.say("Nothing wrong was found.")
             return 0
+
+        from rlvr import training  # with TRL's trainer takes seconds to import: only now, when all was found right
+
+        gc.enable()
         run_directory.prepare(recipe, state, surroundings, fresh=begin.fresh)
         diary = checkpoints.Diary(recipe.output_dir, identity, state.is_main_process)
         tracker = tracker_of(recipe) if state.is_main_process else None
@@ -168,7 +178,7 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
                     base = evaluation.Subject(recipe, tokenizer, "base", recipe.output_dir)
                     results["base"] = base.measure(task, recipe, rewards, metric, scorer, greedy, "before")
                     base.close()
-                    training.free_memory()
+                    configuration.free_memory()
                     if state.is_main_process:
                         evaluation.write_evaluation(recipe.output_dir, about, results)
                 console.say(f"  before training: {evaluation.in_short(results['base'][0])}")
@@ -186,7 +196,7 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
                     training.save(trainer, saved)
                     diary.tell("trained", saved=saved.name)
                 del trainer
-                training.free_memory()
+                configuration.free_memory()
                 stop.check()
 
             # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
@@ -225,11 +235,10 @@ def _estimated(recipe: Recipe, config: PretrainedConfig, plan: Plan, meant: Mean
     machine = estimates.find_machine(meant.machine) if meant.machine else estimates.this_machine()
     if machine is None:
         return []
-    processes = meant.world_size or (machine.gpus if meant.machine else None) or plan.processes
     found = estimates.estimate(
         recipe,
         config,
-        processes,
+        plan.processes,
         meant.launcher or launch.launcher(),
         machine,
         prompt_tokens=plan.longest_prompt,

@@ -168,10 +168,11 @@ def choose(recipe: Recipe, identity: Identity) -> Resumption:
     """What `resume` means for this run, here and now. Only reads.
 
     Raises:
-        InputError: the checkpoint belongs to another recipe, launcher or dataset, naming what differs; or the folder
-            that `resume` names is no complete checkpoint.
+        InputError: the checkpoint belongs to another recipe, launcher or dataset, naming what differs; the folder
+            that `resume` names is no complete checkpoint; or a later version of the project wrote it.
     """
     wanted = recipe.settings["resume"]
+    status = run_directory.read_status(recipe.output_dir)
     if wanted == "never":
         return Resumption()
     if wanted != "auto":
@@ -181,14 +182,13 @@ def choose(recipe: Recipe, identity: Identity) -> Resumption:
             raise InputError(f"resume: {folder} can't be continued: {fault}.")
         _same(identity, folder)
         return Resumption(folder, notes=(f"continues from {folder}, step {step_of(folder)}",))
-    status = run_directory.read_status(recipe.output_dir)
     if status is None or status["status"] == "done":
         return Resumption()
     notes = []
     if status["status"] == "trained":
-        final = recipe.output_dir / status["saved"]
+        final = recipe.output_dir / str(status.get("saved"))
         if (final / "adapter_config.json").is_file() or (final / "config.json").is_file():
-            _same(identity, recipe.output_dir, Identity(**status["identity"]))
+            _same(identity, recipe.output_dir, status)
             return Resumption(trained=True, notes=(f"training is done ({final}); only the evaluation is left",))
     for folder in found(recipe.output_dir):
         fault = incompleteness(folder)
@@ -258,6 +258,7 @@ def incompleteness(folder: Path) -> str | None:
 def complete(folder: Path, step: int, identity: Identity) -> None:
     """Declares a checkpoint complete; to be called when every process has written its part."""
     content = {
+        "format": run_directory.FORMAT,
         "step": step,
         "files": {str(file.relative_to(folder)): file.stat().st_size for file in _files(folder)},
         "identity": asdict(identity),
@@ -304,8 +305,18 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _same(identity: Identity, folder: Path, earlier: Identity | None = None) -> None:
-    differences = identity.differences(earlier or Identity(**read_marker(folder)["identity"]))
+def _same(identity: Identity, folder: Path, content: Mapping[str, Any] | None = None) -> None:
+    """Refuses to continue what another run has left; `content` is its marker's, or run.json's."""
+    content = read_marker(folder) if content is None else content
+    run_directory.check_format(content.get("format", 1), folder)
+    try:
+        earlier = Identity(**content["identity"])
+    except (KeyError, TypeError):
+        raise InputError(
+            f"{folder} does not say what run it belongs to (its `identity` is missing or damaged), so it can't be "
+            "continued. Begin anew with --resume never: what is there is moved aside, not overwritten."
+        ) from None
+    differences = identity.differences(earlier)
     if differences:
         more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
         listed = "\n".join(f"  {line}" for line in [*differences[:SHOWN], *more])

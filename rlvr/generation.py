@@ -2,11 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+# What TRL 1.16 says in every generation, with its defaults: the model's own file has no say in these.
+TOLD: dict[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
+
+# What TRL leaves open unless the recipe says it, so that `generate` would take it from the model's
+# generation_config.json (transformers/generation/utils.py, _prepare_generation_config); each with the value that changes
+# nothing. TRL computes probabilities from the temperature alone, so every one of these would make the sampled text that
+# of another policy (huggingface/transformers#42762).
+LEFT_OPEN: dict[str, Any] = {
+    "min_p": 0.0,
+    "top_h": None,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "guidance_scale": 1.0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "num_beams": 1,
+    "bad_words_ids": None,
+    "begin_suppress_tokens": None,
+    "exponential_decay_length_penalty": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "sequence_bias": None,
+    "suppress_tokens": None,
+    "watermarking_config": None,
+}
+
+
+@contextmanager
+def own_settings_aside(model: PreTrainedModel) -> Iterator[None]:
+    """While it is entered, nothing of the model's generation_config.json is added to what a caller asks for.
+
+    What ends a completion stays. transformers fills in whatever a `GenerationConfig` leaves open from the model's own, and
+    None counts as left open, so this can't be said in the configuration that is handed over.
+    """
+    own = model.generation_config
+    before = {name: value for name in LEFT_OPEN if (value := getattr(own, name, None)) is not None}
+    for name in before:
+        setattr(own, name, None)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(own, name, value)
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | list[dict[str, str]]]) -> list[list[int]]:
@@ -29,7 +78,8 @@ def generate(
 
     Args:
         prompt_ids: token ids, one list a prompt; padded on the left here.
-        config: sampling and length; its `eos_token_id` ends a completion.
+        config: sampling and length; its `eos_token_id` ends a completion. What it leaves open stays at transformers'
+            defaults, whatever the model's own file says.
         stop_strings: a completion also ends where one of these has appeared. The string is kept: these tokens were
             sampled by the model, and a policy gradient needs exactly what was sampled.
 
@@ -45,7 +95,7 @@ def generate(
     rows = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompt_ids], device=device)
     mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids], device=device)
     stopping = {"stop_strings": list(stop_strings), "tokenizer": tokenizer} if stop_strings else {}
-    with torch.no_grad():
+    with torch.no_grad(), own_settings_aside(model):
         output = model.generate(input_ids=rows, attention_mask=mask, generation_config=config, **stopping)
     eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return [_own_tokens(ids, set(eos), pad, tokenizer, stop_strings) for ids in output[:, width:].tolist()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,19 +15,22 @@ from rlvr.recipe import Recipe
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 PROJECT = Path(__file__).resolve().parent.parent
+_ADAPTER = "adapter_config.json"
 
 
 def find_model(name: str) -> str:
     """A model's name as `from_pretrained` takes it: a folder, relative to here or to the project, or a hub id.
 
     Raises:
-        InputError: the name can only be a folder, and there is none.
+        InputError: the name can only be a folder, and there is none; or the folder holds an adapter.
     """
     for root in (Path.cwd(), PROJECT):
         folder = root / name
+        if (folder / _ADAPTER).is_file():
+            raise InputError(_adapter_instead(name, folder / _ADAPTER))
         if (folder / "config.json").is_file():
             return str(folder)
         if folder.is_dir() and (root == Path.cwd() or name.startswith("models/")):
@@ -34,6 +38,20 @@ def find_model(name: str) -> str:
     if name.startswith((".", "/", "~", "models/")) or name.count("/") > 1:
         raise InputError(f"model_name_or_path: there is no folder {name} (looked in {Path.cwd()} and {PROJECT}).")
     return name
+
+
+def _adapter_instead(name: str, file: Path) -> str:
+    """That `name` is an adapter and no model, which transformers would load with every weight frozen."""
+    try:
+        base = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError):
+        base = None
+    return (
+        f"model_name_or_path: {name} is an adapter, not a whole model, and nothing of it would be trained"
+        + (f". It belongs to {base}: set model_name_or_path: {base} for a new adapter of that" if base else "")
+        + ". To train the adapter further, continue its run (docs/resume.md); or merge it into its base "
+        "(merge_and_unload of PEFT, then save_pretrained with the tokenizer) and name the merged folder."
+    )
 
 
 def load_config(recipe: Recipe) -> PretrainedConfig:
@@ -48,15 +66,39 @@ def load_config(recipe: Recipe) -> PretrainedConfig:
         return AutoConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
 
 
-def end_tokens(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> set[int]:
-    """The tokens that end a completion: the tokenizer's, and those of the model's generation settings, as in TRL."""
+def load_generation_config(recipe: Recipe, config: PretrainedConfig) -> GenerationConfig:
+    """The model's own generation settings: its generation_config.json, or else what its configuration says."""
     from transformers import GenerationConfig
 
     try:
-        generation = GenerationConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
-    except (OSError, InputError):  # a model without such a file takes what its configuration says
-        generation = GenerationConfig.from_model_config(config)
-    declared = generation.eos_token_id
+        return GenerationConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
+    except (OSError, InputError):
+        return GenerationConfig.from_model_config(config)
+
+
+def skeleton(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
+    """The model without its weights: its modules, with shapes and no numbers.
+
+    Raises:
+        InputError: it is of a kind that generates no text.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    remote = bool(recipe.settings.get("trust_remote_code", False))
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=remote)
+    except ValueError as error:
+        raise InputError(
+            f"model_name_or_path: {_name(recipe)} is of the kind {config.model_type}, which transformers doesn't know "
+            f"as a language model that writes text. It said: {_first_line(error)}"
+        ) from error
+
+
+def end_tokens(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> set[int]:
+    """The tokens that end a completion: the tokenizer's, and those of the model's generation settings, as in TRL."""
+    declared = load_generation_config(recipe, config).eos_token_id
     ends = [declared] if isinstance(declared, int) else declared or []
     return {*ends, *([tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else [])}
 
@@ -105,7 +147,7 @@ def load_model(
     from transformers import AutoModelForCausalLM
 
     source = find_model(_name(recipe))
-    if adapter is not None and not (Path(adapter) / "adapter_config.json").is_file():
+    if adapter is not None and not (Path(adapter) / _ADAPTER).is_file():
         if not (Path(adapter) / "config.json").is_file():
             raise InputError(f"{adapter} holds neither an adapter (adapter_config.json) nor a model (config.json).")
         source, adapter = str(adapter), None
@@ -137,16 +179,9 @@ def check_adapter(recipe: Recipe, adapter: Path | str) -> None:
     Raises:
         InputError: with the first of its tensors that has no place there.
     """
-    if not (Path(adapter) / "adapter_config.json").is_file():
+    if not (Path(adapter) / _ADAPTER).is_file():
         return
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(
-            load_config(recipe), trust_remote_code=bool(recipe.settings.get("trust_remote_code", False))
-        )
-    _check_fit(recipe, adapter, skeleton)
+    _check_fit(recipe, adapter, skeleton(recipe, load_config(recipe)))
 
 
 def _check_fit(recipe: Recipe, adapter: Path | str, model: torch.nn.Module) -> None:
@@ -249,6 +284,9 @@ def _explained(recipe: Recipe) -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError) as error:
+        adapter = _adapter_on_the_hub(recipe)
+        if adapter is not None:
+            raise InputError(_adapter_instead(name, adapter)) from error
         chain = _chain(error)
         kinds = {type(item).__name__ for item in chain}
         if "GatedRepoError" in kinds:
@@ -274,6 +312,19 @@ def _explained(recipe: Recipe) -> Iterator[None]:
                 f"Face hub, or it needs a login (`hf auth login`). The library said: {_first_line(error)}"
             ) from error
         raise
+
+
+def _adapter_on_the_hub(recipe: Recipe) -> Path | None:
+    """The adapter_config.json of a hub id that is no whole model; None if it has none, or can't be asked."""
+    from transformers.utils import cached_file
+
+    if Path(_name(recipe)).is_dir():
+        return None
+    try:
+        found = cached_file(_name(recipe), _ADAPTER, revision=_hub_options(recipe)["revision"])
+    except (OSError, ValueError):
+        return None
+    return Path(found) if found is not None else None
 
 
 def _chain(error: BaseException) -> list[BaseException]:

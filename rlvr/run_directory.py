@@ -1,7 +1,7 @@
 """The folder that a run writes to: made, and an earlier run in it moved aside rather than overwritten.
 
 `run.json` says how far the run has come: `status` is "running", "interrupted" (it can be continued), "failed",
-"trained" (only the evaluation is left) or "done".
+"trained" (only the evaluation is left) or "done". `format` counts the forms that run directories have had.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from accelerate import PartialState
 
 STATUS = "run.json"
+# Of a run directory and of the checkpoints in it. It goes up when an older version would misread what a newer one has
+# written; what has no format was written before there was one, and is read as format 1.
+FORMAT = 1
 ANSWERS = "answers"  # of evaluations, kept as they come
 
 
@@ -50,17 +53,37 @@ def prepare(
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """What run.json says; None where no run of this project's present form was."""
+    """What run.json says; None where it is not there or is half written.
+
+    Raises:
+        InputError: a later version of the project wrote it.
+    """
     try:
         content = json.loads((folder / STATUS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) and "status" in content else None
+    if not isinstance(content, dict):
+        return None
+    check_format(content.pop("format", 1), folder)
+    return content if "status" in content else None
+
+
+def check_format(format: object, folder: Path) -> None:
+    """Refuses what a later version of the project has written, of which this one can't know what it means.
+
+    Raises:
+        InputError: it is of a later format.
+    """
+    if isinstance(format, int) and format > FORMAT:
+        raise InputError(
+            f"{folder} was written by a later version of grpo-recipes: its format is {format}, and this version reads "
+            f"up to {FORMAT}. Update the project to read or continue it; a new run needs another output_dir."
+        )
 
 
 def write_status(folder: Path, status: str, **facts: Any) -> None:
     """Writes how far the run has come, in the place of what was said before; from the main process only."""
-    write_json(folder / STATUS, {"status": status, **facts})
+    write_json(folder / STATUS, {"format": FORMAT, "status": status, **facts})
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -29,37 +29,14 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from rlvr import console
 from rlvr.errors import InputError
 from rlvr.recipe import Recipe
+from rlvr.trackers import named
 from rlvr.tracking_ledger import is_secret, metric_name, shown_uri, unsent_lines
+from rlvr.tracking_store import default_tracking_uri, process_environment
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 PARAM_LENGTH = 500  # what servers of all versions take
 RESTARTS = 3
-
-# For the process that talks to MLflow only; what the user has set wins.
-_ENVIRONMENT = {
-    # Our own loop tries again, for as long as the run lasts, instead of MLflow's seven times within four minutes.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    # Nobody waits for an answer, so a slow server is given time; at MLflow's 120 s a dead one would be noticed late.
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_LOGGING_LEVEL": "ERROR",
-    "OMP_NUM_THREADS": "1",
-}
-
-
-def reports_to_mlflow(report_to: str | Sequence[str] | None) -> bool:
-    """Whether a recipe's `report_to` names MLflow."""
-    names = [report_to] if isinstance(report_to, str) else report_to or []
-    return "mlflow" in names or "all" in names
-
-
-def default_tracking_uri(output_dir: Path) -> str:
-    """A SQLite store beside the runs, unless MLFLOW_TRACKING_URI names another.
-
-    MLflow's own default is a store in whatever directory the command was started from.
-    """
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{output_dir.parent.resolve() / 'mlflow.db'}"
 
 
 def tracker_of(recipe: Recipe, tags: Mapping[str, str] | None = None) -> MLflowTracker | None:
@@ -68,7 +45,7 @@ def tracker_of(recipe: Recipe, tags: Mapping[str, str] | None = None) -> MLflowT
     Raises:
         InputError: MLFLOW_TAGS is not a JSON object.
     """
-    if not reports_to_mlflow(recipe.settings.get("report_to")):
+    if "mlflow" not in named(recipe.settings.get("report_to")):
         return None
     return MLflowTracker(
         run_name=str(recipe.settings.get("run_name") or recipe.output_dir.name),
@@ -140,8 +117,6 @@ class MLflowTracker(TrainerCallback):
         """Connects, which may take seconds, while the caller goes on; metrics are followed from `on_train_begin`."""
         if self._process is not None or not console.is_main():
             return
-        project = str(Path(__file__).resolve().parent.parent)
-        paths = os.pathsep.join([project, *(path for path in sys.path if path)])
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         try:
             self._process = subprocess.Popen(
@@ -149,7 +124,7 @@ class MLflowTracker(TrainerCallback):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._printed,
-                env={**_ENVIRONMENT, **os.environ, "PYTHONPATH": paths},
+                env=process_environment(),
                 start_new_session=True,  # Ctrl-C is for the trainer to answer
             )
         except OSError as error:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import signal
 import sys
@@ -25,12 +24,14 @@ from typing import IO, Any
 
 from rlvr.errors import InputError
 from rlvr.tracking_ledger import Ledger, Tail, reason, shown_uri, without_secret_keys, without_secrets
+from rlvr.tracking_results import describe, files_of_results, log_points, metrics_of_results, verdict_of
+from rlvr.tracking_store import make_store, store_file
 
 LOOK_EVERY_S = 1.0
 LONGEST_PAUSE_S = 60.0
 PREDECESSOR_S = 120.0  # that the process of a killed session is waited for; a request of its takes 30 at most
 METRICS_A_REQUEST = 1000  # MLflow's own limit
-ARTIFACTS = ("versions.json", "evaluation.json", "report.html", "failure.txt", "metrics.jsonl")
+ARTIFACTS = ("versions.json", "failure.txt", "metrics.jsonl")
 KEY_TAG = "grpo-recipes.key"  # finds a run whose making was never confirmed
 
 
@@ -61,6 +62,7 @@ class MLflowRun:
         """Finds the run of this folder, or makes one; says so when the one that was there is gone."""
         from mlflow import MlflowClient
 
+        make_store(self.uri)
         client = MlflowClient(tracking_uri=self.uri)
         before = self.ledger.run_id
         wanted = [run_id for run_id in (self.settings.get("run_id"), before) if run_id]
@@ -107,8 +109,8 @@ class MLflowRun:
         if found is not None:
             return str(found.experiment_id)
         # A local store's artifacts lie beside it; MLflow would put them wherever the command was started from.
-        store = re.fullmatch(r"sqlite:///(/.+)", self.uri)
-        location = (Path(store[1]).parent / "mlartifacts").as_uri() if store else None
+        store = store_file(self.uri)
+        location = (store.parent / "mlartifacts").as_uri() if store else None
         try:
             return str(client.create_experiment(name, artifact_location=location))
         except Exception:
@@ -182,13 +184,8 @@ class MLflowRun:
 
     def finish(self, status: str) -> None:
         """The results of the evaluation, and the status that the list of runs shows."""
-        from mlflow.entities import Metric
-
-        now = int(1000 * time.time())
-        step = max(self.ledger.step, 0)
-        results = [Metric(name, value, now, step) for name, value in _results(self.folder).items()]
-        if results:
-            self.client.log_batch(self.run_id, metrics=results, synchronous=True)
+        log_points(self.client, self.run_id, metrics_of_results(self.folder, max(self.ledger.step, 0)))
+        describe(self.client, self.run_id, verdict_of(self.folder))
         self.client.set_terminated(self.run_id, status)
 
     def send_artifacts(self) -> None:
@@ -199,6 +196,9 @@ class MLflowRun:
         for name in ARTIFACTS:
             if (self.folder / name).is_file():
                 self.client.log_artifact(self.run_id, str(self.folder / name))
+        for path, place in files_of_results(self.folder):
+            if not place:  # the answers go with all completions
+                self.client.log_artifact(self.run_id, path)
         if (self.folder / "completions").is_dir():
             self.client.log_artifacts(self.run_id, str(self.folder / "completions"), "completions")
 
@@ -214,17 +214,6 @@ def _find_run(client: Any, run_id: str) -> Any:
             return None
         raise
     return run if run.info.lifecycle_stage == "active" else None
-
-
-def _results(folder: Path) -> dict[str, float]:
-    """Accuracy before and after, and the difference, from evaluation.json; nothing if it isn't there."""
-    try:
-        content = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-        found = {f"evaluation/{name}_accuracy": content.get(name, {}).get("accuracy") for name in ("base", "trained")}
-        found["evaluation/difference"] = content.get("difference", {}).get("points")
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from trl.models import unwrap_model_for_generation
 
 from rlvr import advantages as advantage
 from rlvr import console, continuous_batching
-from rlvr.generation import ended, generate
+from rlvr.generation import ended, generate, own_settings_aside
 from rlvr.rewarding import Reward, RewardError, settle
 from rlvr.saving import SavingTrainer
 from rlvr.scorer import Fault, Scored, Scorer, report
@@ -194,7 +194,8 @@ class RecipeTrainer(SavingTrainer):
 
     def _generate(self, prompts: Any) -> Any:
         started = time.perf_counter()
-        output = super()._generate(prompts)
+        with own_settings_aside(self.accelerator.unwrap_model(self.model)):
+            output = super()._generate(prompts)
         mode = self._mode()
         prompt_ids, completion_ids = output[0], output[1]
         device = self.accelerator.device

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import gc
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
-from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
+from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from rlvr import model as models
 from rlvr.callbacks import MetricsFile, Progress
 from rlvr.checkpoints import Identity
+from rlvr.configuration import training_config
 from rlvr.curriculum import easy_first
 from rlvr.dynamic_sampling import Refill
 from rlvr.errors import InputError
@@ -203,59 +202,6 @@ def _validation(recipe: Recipe, task: Task, rewards: list[Reward], metric: Rewar
     )
 
 
-def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[str, ...]) -> GRPOConfig:
-    """TRL's `GRPOConfig` for the recipe.
-
-    What it adds to the recipe's own keys: the weights of the rewards, how the model is loaded, whether activation
-    checkpointing is reentrant, and vLLM's stop strings.
-    """
-    settings = recipe.settings_for("training")
-    if settings.get("scale_rewards") == "adaptive":
-        settings["scale_rewards"] = "group"  # what TRL computes first; RecipeTrainer then puts its own in the place
-    # Checkpoints are rotated once the new one is complete (rlvr/saving.py), MLflow is ours (rlvr/tracking.py), as is
-    # validation, which makes one completion a row.
-    settings["save_total_limit"] = None
-    trackers = settings.get("report_to") or "none"
-    others = [name for name in ([trackers] if isinstance(trackers, str) else trackers) if name != "mlflow"]
-    settings["report_to"] = others or "none"
-    settings["num_generations_eval"] = 1
-    settings["reward_weights"] = [reward.weight for reward in rewards]
-    settings["model_init_kwargs"] = {
-        **(settings.get("model_init_kwargs") or {}),
-        **models.model_init_options(recipe),
-    }
-    # The progress bar is ours (callbacks.Progress); transformers' own prints a dictionary a step.
-    settings["disable_tqdm"] = True
-    if settings["activation_checkpointing"]:
-        # PEFT under ZeRO-3 needs the reentrant kind (huggingface/trl#2514); elsewhere PyTorch advises against it.
-        zero3 = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3"
-        settings["activation_checkpointing_kwargs"] = {
-            "use_reentrant": zero3,
-            **(settings.get("activation_checkpointing_kwargs") or {}),
-        }
-    if settings.get("use_vllm") and stop_strings:
-        settings["generation_kwargs"] = {
-            "stop": list(stop_strings),
-            "include_stop_str_in_output": True,
-            **(settings.get("generation_kwargs") or {}),
-        }
-    return GRPOConfig(**settings)
-
-
-def check_config(recipe: Recipe, task: Task, rewards: list[Reward]) -> None:
-    """Makes TRL's own checks of the recipe before anything is loaded.
-
-    Raises:
-        InputError: with what TRL, transformers or PEFT say.
-    """
-    try:
-        training_config(recipe, rewards, task.stop_strings)
-        get_peft_config(ModelConfig(**models.model_settings(recipe)))
-    except (ValueError, TypeError, ImportError) as error:
-        raise InputError(f"TRL refuses this recipe: {error}") from error
-    free_memory()
-
-
 def keep_adapter_in_float32(model: torch.nn.Module) -> None:
     """Gives a QLoRA adapter float32 weights; to be called before the optimizer is made.
 
@@ -280,13 +226,3 @@ def save(trainer: RecipeTrainer, folder: Path) -> None:
     """
     trainer.save_model(str(folder))
     trainer.accelerator.wait_for_everyone()
-
-
-def free_memory() -> None:
-    """Returns what deleted models held, and lets later models load whole even after a ZeRO-3 run."""
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-
-    unset_hf_deepspeed_config()
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -8,7 +8,8 @@
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # the sweep, and its plot
 
 Greedy decoding, the recipe's own prompts, the recipe's own verifier. Prints a table and writes evaluation.json (and the
-completions, as parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. Any key of the recipe can be
+completions, as parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. In a run's own folder the
+report is made anew; a run that is in MLflow gets all of it there (docs/tracking.md). Any key of the recipe can be
 overridden, as with run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (of --samples).
 
 Answers are kept in OUTPUT/answers as they come: a killed evaluation goes on where it was by the same command.
@@ -127,15 +128,18 @@ def _take_base(words: list[str]) -> bool:
 
 def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     """Evaluates the base and/or the adapter, prints the table and writes it to `folder`."""
-    from rlvr import adapters, evaluation, launch, model, preflight
+    from rlvr import adapters, evaluation, launch, model, preflight, run_directory
     from rlvr.evaluation import sweep
     from rlvr.plugins import load_rewards, load_task
     from rlvr.scorer import Scorer
 
     evaluation.check_engine(options.engine, recipe)
+    _spare_what_is_going_on(folder)
     assert recipe.evaluation is not None  # run sets it
     console.quieten_loading_bars()
     adapter = None if options.adapter is None else adapters.find_adapter(options.adapter)
+    if adapter is not None:
+        run_directory.read_status(adapter.resolve().parent)
     rewards = load_rewards(recipe.rewards)
     metric = evaluation.metric_of(recipe.evaluation, rewards)
     if options.shots:
@@ -203,7 +207,36 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
             content = evaluation.write_evaluation(folder, about, found, sampled, options.samples or 0, drawn)
             console.say(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
             console.say(f"  {folder / 'evaluation.json'}")
+        _tell(folder, adapter)
     state.destroy_process_group()
+
+
+def _tell(folder: Path, adapter: Path | None) -> None:
+    """Makes the report of a run anew that has been measured again, and adds what was measured to its MLflow run."""
+    from rlvr import report, run_directory, tracking_results
+
+    if (folder / run_directory.STATUS).is_file():
+        console.say(f"  {report.write_report(folder)}")
+    run = tracking_results.run_of(folder, adapter)
+    said = tracking_results.add_to_run(run, folder) if run is not None else None
+    if said:
+        console.say(f"  {said}")
+
+
+def _spare_what_is_going_on(folder: Path) -> None:
+    """Refuses to write where a run may be writing, or a later version of the project has written.
+
+    Raises:
+        InputError: one of both.
+    """
+    from rlvr.run_directory import read_status
+
+    status = read_status(folder)
+    if status is not None and status["status"] == "running":
+        raise InputError(
+            f"--output {folder} is a run that is still going, or was killed: its evaluation.json would be replaced. "
+            "Name another folder."
+        )
 
 
 def _spare_a_run(folder: Path, names: Sequence[str], rows: int) -> None:

@@ -4,8 +4,8 @@
     python scripts/report.py runs/a runs/b                       # b held against a
     python scripts/report.py runs/a runs/b --out comparison.html
 
-The page is report.html in the run directory, or comparison.html in the last one; an earlier one is replaced. Works on a
-run that is still going, too. docs/report.md says what is on it.
+The page is report.html in the run directory, or comparison.html in the last one; an earlier one is replaced, in MLflow
+as well if the run is there. Works on a run that is still going, too. docs/report.md says what is on it.
 Exit codes: 0 written; 2 there is no such run directory, or the page can't be written.
 """
 
@@ -28,15 +28,20 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
 
     from rlvr.report import write_comparison, write_report
+    from rlvr.tracking_results import add_page
 
     try:
         if len(options.run_dirs) == 1:
-            print(write_report(options.run_dirs[0], options.out))
+            page = write_report(options.run_dirs[0], options.out)
         else:
-            print(write_comparison(options.run_dirs, options.out))
+            page = write_comparison(options.run_dirs, options.out)
+        print(page)
+        said = add_page(options.run_dirs[-1], page) if options.out is None else None
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
+    if said:
+        print(said, file=sys.stderr)
     return 0
 
 

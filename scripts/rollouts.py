@@ -67,12 +67,14 @@ def read(run_dir: Path, of: str) -> tuple[list[Row], tuple[str, ...]]:
     """The rows, and a sentence for each file that was left out.
 
     Raises:
-        InputError: there is no such folder, or it holds none of these completions.
+        InputError: there is no such folder, it holds none of these completions, or a later version wrote it.
     """
     from rlvr.completions import read_completions
+    from rlvr.run_directory import read_status
 
     if not run_dir.is_dir():
         raise InputError(f"There is no folder {run_dir}: give the one that a run wrote to (its recipe's output_dir).")
+    read_status(run_dir)  # refuses what a later version wrote
     folder = run_dir / "completions"
     if of == "training":
         if not any(folder.glob("completions_*.parquet")):

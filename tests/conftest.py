@@ -1,15 +1,20 @@
-"""What every test shares: no network, one thread, MLflow away from the repository, and a runner for the scripts."""
+"""What every test shares: no network, one thread, MLflow away from the repository, runners for scripts and launches."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.launchers import launching
+from tests.launchers.launching import Start
 
 # A machine that is busy otherwise draws examples slowly, which says nothing about what is tested.
 settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -30,6 +35,29 @@ TINY_MODEL = REPOSITORY / "models" / "tiny-arithmetic"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Leaves the garbage collector alone while everything is imported, and what was imported out of its walks.
+
+    Whatever trains or evaluates collects several times, and would walk through torch and TRL each time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the files first that have the largest share of slow tests: short ones then fill what is left at the end."""
+    tests: dict[Path, list[bool]] = {}
+    for item in items:
+        tests.setdefault(item.path, []).append(item.get_closest_marker("slow") is not None)
+    items.sort(key=lambda item: -sum(tests[item.path]) / len(tests[item.path]))
+
+
 @pytest.fixture
 def run_script() -> Run:
     """Runs a script of the repository as a user would, and returns what it printed and its exit code."""
@@ -48,6 +76,28 @@ def run_script() -> Run:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """`tests.launchers.launching.start` with a nest (tests/launchers/nest.py) that is there for the session."""
+    socket = tmp_path_factory.mktemp("nest") / "socket"
+    nest = subprocess.Popen(
+        [sys.executable, str(REPOSITORY / "tests" / "launchers" / "nest.py"), str(socket)],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the tests.
+    )
+    assert nest.stdin is not None and nest.stdout is not None
+    said = nest.stdout.readlines(1)
+    while said and "ready" not in said[-1]:
+        said = nest.stdout.readlines(1)
+    assert said, "the nest did not come up"
+    yield functools.partial(launching.start, socket)
+    nest.stdin.close()
+    nest.wait(30)
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import run_grpo
+from scripts import evaluate
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -121,17 +123,16 @@ def test_peak_memory_is_below_two_gigabytes(demo: Demo) -> None:
     assert 100_000_000 < demo.peak_memory < 2_000_000_000
 
 
-def run_seed(run_script: Callable[..., Any], folder: Path, seed: int, *words: str) -> dict[str, Any]:
-    result = run_script(
-        *("run_grpo.py", "--config", DEMO, "--seed", str(seed), "--output_dir", folder, "--report_to", "none", *words)
-    )
-    assert result.returncode == 0, result.stderr
+def run_seed(folder: Path, seed: int, *words: str) -> dict[str, Any]:
+    """A run in this process; what a process of its own prints and takes is looked at in `demo`."""
+    options = ["--config", str(DEMO), "--seed", str(seed), "--output_dir", str(folder), "--report_to", "none"]
+    assert run_grpo.main([*options, *words]) == 0
     return evaluation_of(folder)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_other_seeds_gain_as_much(run_script: Callable[..., Any], tmp_path: Path, seed: int) -> None:
-    found = run_seed(run_script, tmp_path / "run", seed, "--evaluation.rows", "120")
+def test_other_seeds_gain_as_much(tmp_path: Path, seed: int) -> None:
+    found = run_seed(tmp_path / "run", seed, "--evaluation.rows", "120")
     assert found["difference"]["points"] >= 0.60
 
 
@@ -145,15 +146,13 @@ def with_a_carry(run: Path) -> float:
     return sum(right) / len(right)
 
 
-def test_with_the_format_reward_alone_the_format_is_learnt_and_the_carry_is_not(
-    demo: Demo, run_script: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_with_the_format_reward_alone_the_format_is_learnt_and_the_carry_is_not(demo: Demo, tmp_path: Path) -> None:
     """The control: the gain comes from the correctness verifier, not from training as such.
 
     Some accuracy may come with the format, since an answer without its closing line counts as wrong.
     """
     words = ["--rewards", "[{name: answer_format}]", "--evaluation.metric", "math_correctness"]
-    evaluation = run_seed(run_script, tmp_path / "run", 0, *words)
+    evaluation = run_seed(tmp_path / "run", 0, *words)
     assert evaluation["trained"]["rewards"]["answer_format"] >= 0.98
     assert evaluation["difference"]["points"] <= 0.25
     assert with_a_carry(tmp_path / "run") <= 0.35
@@ -161,14 +160,11 @@ def test_with_the_format_reward_alone_the_format_is_learnt_and_the_carry_is_not(
 
 
 def test_the_evaluation_script_finds_what_the_run_found(
-    demo: Demo, run_script: Callable[..., Any], tmp_path: Path
+    demo: Demo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One code path: the saved adapter, evaluated by itself, answers every row as it did at the end of the run."""
-    result = run_script(
-        *("scripts/evaluate.py", "--config", DEMO, "--adapter", demo.run / "adapter", "--compare", "base"),
-        *("--output", tmp_path),
-    )
-    assert result.returncode == 0, result.stderr
+    words = ["--config", str(DEMO), "--adapter", str(demo.run / "adapter"), "--compare", "base"]
+    assert evaluate.main([*words, "--output", str(tmp_path)]) == 0
     found, reported = evaluation_of(tmp_path), evaluation_of(demo.run)
     assert found["base"] == reported["base"] and found["trained"] == reported["trained"]
-    assert "trained − base" in result.stdout
+    assert "trained − base" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import run_grpo
 from rlvr.callbacks import read_metrics
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -19,20 +20,17 @@ DEMO = REPOSITORY / "recipes" / "demo-programs.yaml"
 pytestmark = pytest.mark.slow
 
 
-def train(folder: Path, *words: str) -> Path:
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recipe as a user would run it, but into a folder of the test."""
-    command = [sys.executable, "run_grpo.py", "--config", str(DEMO), "--output_dir", str(folder), *words]
+    folder = tmp_path_factory.mktemp("programs") / "demo"
+    command = [sys.executable, "run_grpo.py", "--config", str(DEMO), "--output_dir", str(folder)]
     result = subprocess.run(
         [*command, "--report_to", "none"], cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == "", "no warning of any library"
     return folder
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("programs") / "demo")
 
 
 def evaluation_of(run: Path) -> dict[str, Any]:
@@ -76,7 +74,10 @@ def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not
 
     Some accuracy may come with the format, since an open code block counts as no program.
     """
-    run = train(tmp_path / "run", "--rewards", "[{name: code_format}]", "--evaluation.metric", "code_execution")
+    run = tmp_path / "run"
+    words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none"]
+    words += ["--rewards", "[{name: code_format}]", "--evaluation.metric", "code_execution"]
+    assert run_grpo.main(words) == 0
     evaluation = evaluation_of(run)
     assert evaluation["trained"]["rewards"]["code_format"] >= 0.98
     assert evaluation["difference"]["points"] <= 0.15

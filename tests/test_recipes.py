@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ TINY = REPOSITORY / "models" / "tiny-arithmetic"
 # few short completions, and no vLLM, which needs a GPU. Everything else is the recipe's.
 SMALL = [
     *("--model_name_or_path", str(TINY), "--use_cpu", "true", "--dtype", "float32", "--bf16", "false"),
-    *("--max_steps", "2", "--per_device_train_batch_size", "8", "--max_completion_length", "24"),
+    *("--max_steps", "2", "--per_device_train_batch_size", "8", "--max_completion_length", "16"),
     *("--evaluation.rows", "8", "--evaluation.batch_size", "8", "--report_to", "none"),
 ]
 
@@ -59,9 +60,9 @@ def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, numbers in (("train", range(2, 202)), ("test", range(300, 320))):
         rows = [
             {
-                "question": f"A crate holds {number} jars and another holds twice as many. How many jars are there?",
-                "answer": f"The other crate holds 2 * {number} = <<2*{number}={2 * number}>>{2 * number} jars.\n"
-                f"Together they hold {number} + {2 * number} = {3 * number} jars.\n#### {3 * number:,}",
+                "question": f"What is three times {number}?",  # short, since a prompt shows up to eight of them
+                "answer": f"2 * {number} = <<2*{number}={2 * number}>>{2 * number}.\n"
+                f"{number} + {2 * number} = {3 * number}.\n#### {3 * number:,}",
             }
             for number in numbers
         ]
@@ -132,7 +133,7 @@ def test_a_recipe_loads_with_its_rewards(path: Path) -> None:
     assert recipe.evaluation is not None, "every run ends with a measured answer"
 
 
-def updates_a_generation(settings: dict[str, Any]) -> int:
+def updates_a_generation(settings: Mapping[str, Any]) -> int:
     """How many optimizer steps are made from the completions of one generation."""
     accumulation = settings.get("gradient_accumulation_steps", 1)
     batches = (settings.get("steps_per_generation") or accumulation) * settings.get("num_iterations", 1)
@@ -232,7 +233,9 @@ def test_the_original_experiment_runs_whole_on_the_real_gsm8k(gsm8k_folder: Path
     run = tmp_path / "run"
     path = with_one_more_reward(path, tmp_path)
     words = ["--config", str(path), *SMALL, "--task.path", str(gsm8k_folder), "--output_dir", str(run)]
-    words += ["--num_generations", "4", "--per_device_train_batch_size", "4"]  # prompts of 3,000 tokens take long
+    # Prompts of 3,000 tokens take long: one step, of two completions, and four rows to be evaluated.
+    words += ["--max_steps", "1", "--warmup_steps", "0", "--gradient_accumulation_steps", "1", "--evaluation.rows", "4"]
+    words += ["--num_generations", "2", "--per_device_train_batch_size", "2"]
     assert run_grpo.main(words) == 0
 
     test_rows = [json.loads(line) for line in (gsm8k_folder / "gsm8k_test.jsonl").read_text().splitlines()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 import run_grpo
+from tests.launchers.launching import Start, accelerated
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -96,18 +96,16 @@ def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: p
     assert not (tmp_path / "run").exists()
 
 
-def test_a_failing_run_exits_1_and_says_why_in_its_folder(run_script: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_failing_run_exits_1_and_says_why_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fails_on_a_batch = "def late(completions, **kwargs):\n    return [1 / (len(completions) > 16)] * len(completions)\n"
     (tmp_path / "late.py").write_text(fails_on_a_batch)  # and not on the 48 answers that it is tried on before
-    result = run_script(
-        *("run_grpo.py", "--config", DEMO, *SHORT, "--evaluation", "null"),
-        *("--rewards", f"[{{name: {tmp_path}/late.py}}]", "--output_dir", tmp_path / "run"),
-    )
-    assert result.returncode == 1
+    words = ["--config", str(DEMO), *SHORT, "--evaluation", "null", "--output_dir", str(tmp_path / "run")]
+    assert run_grpo.main([*words, "--rewards", f"[{{name: {tmp_path}/late.py}}]"]) == 1
+    said = capsys.readouterr().err
     failure = (tmp_path / "run" / "failure.txt").read_text()
     assert "Traceback" in failure and "late.py raised ZeroDivisionError" in failure
-    assert "late.py" in result.stderr and "line 2" in result.stderr
-    assert "rlvr/" not in result.stderr, "our frames say nothing to the author of the reward"
+    assert "late.py" in said and "line 2" in said
+    assert "rlvr/" not in said, "our frames say nothing to the author of the reward"
 
 
 @pytest.mark.slow
@@ -136,17 +134,13 @@ def test_a_data_file_that_disappears_while_training_is_missed_only_by_the_next_r
 
 
 @pytest.mark.slow
-def test_two_processes_train_together_and_leave_one_whole_run(run_script: Callable[..., Any], tmp_path: Path) -> None:
-    result = run_script(
-        str(Path(sys.executable).with_name("accelerate")),
-        *("launch", "--config_file", "accelerate_configs/cpu.yaml", "--num_processes", "2"),
-        *("--main_process_port", "29613", "run_grpo.py", "--config", DEMO, *SHORT, "--output_dir", tmp_path / "run"),
-    )
-    assert result.returncode == 0, result.stderr
-    assert "over 2 processes" in result.stdout
+def test_two_processes_train_together_and_leave_one_whole_run(start: Start, tmp_path: Path) -> None:
+    launch = start(accelerated("cpu", "--config", DEMO, *SHORT), tmp_path / "run").wait()
+    assert launch.codes() == [0, 0], launch.said()
+    assert "over 2 processes" in launch.said()
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "reward" in line] == [1, 2], "one line a step, not one per process"
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 8, "shared between the processes, none twice"
     assert (tmp_path / "run" / "adapter" / "adapter_model.safetensors").is_file()
-    assert "warning" not in result.stderr.lower(), "nothing that a reader must ignore"
+    assert "warning" not in launch.said().lower(), "nothing that a reader must ignore"

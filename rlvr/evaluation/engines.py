@@ -91,7 +91,7 @@ class TransformersEngine:
         from transformers import GenerationConfig, set_seed
 
         eos = end_tokens(self.model, self.tokenizer)
-        how: dict[str, Any] = {"do_sample": False}
+        how: dict[str, Any] = {"do_sample": False, "repetition_penalty": 1.0}  # Qwen2.5's own file says 1.1
         if decoding.sampling is not None:
             how = {"do_sample": True, **decoding.sampling}
             set_seed(seed)

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from rlvr.recipe import Recipe
-from rlvr.task import Task
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -24,8 +19,8 @@ class Plan:
         steps: optimizer steps in all.
         rows: rows of the training split.
         dropped: rows left over at the end of every epoch because they fill no batch.
-        longest_prompt: tokens of the longest prompt (among the 200 longest by characters).
-        notes: sentences on what the recipe costs without need.
+        longest_prompt: tokens of the longest prompt.
+        notes: what else a person should know, a sentence each.
     """
 
     processes: int
@@ -104,28 +99,3 @@ def schedule_faults(recipe: Recipe, steps: int) -> list[str]:
             "is 0: nothing would be learnt. Make more steps, or set warmup_steps: 0."
         ]
     return []
-
-
-def longest_prompt(task: Task, tokenizer: PreTrainedTokenizerBase) -> int:
-    from rlvr.generation import prompt_tokens
-
-    # Characters rank prompts nearly as tokens do, so only the longest ones need to be tokenised.
-    prompts: list[Any] = [prompt for split in (task.train, task.test) for prompt in split["prompt"]]
-    longest = sorted(prompts, key=_characters, reverse=True)[:200]
-    return max(len(ids) for ids in prompt_tokens(tokenizer, longest))
-
-
-def _characters(prompt: str | list[dict[str, str]]) -> int:
-    return len(prompt) if isinstance(prompt, str) else sum(len(message["content"] or "") for message in prompt)
-
-
-def length_faults(recipe: Recipe, config: PretrainedConfig, longest: int) -> list[str]:
-    room = getattr(config.get_text_config(), "max_position_embeddings", None)
-    completion = recipe.settings.get("max_completion_length", 512)
-    if room is None or longest + completion <= room:
-        return []
-    return [
-        f"The longest prompt has {longest} tokens; with max_completion_length = {completion} that is more than the "
-        f"{room} positions of {recipe.settings['model_name_or_path']}. Prompts are never cut: use fewer shots, filter "
-        "the rows, or lower max_completion_length."
-    ]

@@ -6,19 +6,23 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING
 
-from rlvr import continuous_batching, launch
+from rlvr import continuous_batching, launch, trackers
 from rlvr.curriculum import columns_fault, easy_first
 from rlvr.errors import InputError
 from rlvr.preflight.arithmetic import batch_of
 from rlvr.recipe import Recipe
-from rlvr.schema import nearest
 from rlvr.task import Task
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 
-def combination_faults(recipe: Recipe, config: PretrainedConfig) -> list[str]:
+def combination_faults(recipe: Recipe, config: PretrainedConfig | None, *, here: bool = True) -> list[str]:
+    """Keys that can't go together; what depends on the model only where its configuration is known.
+
+    Args:
+        here: False for a recipe that is meant for another machine, where other packages are installed.
+    """
     settings = recipe.settings
     faults = []
     quantised = settings.get("load_in_4bit") or settings.get("load_in_8bit")
@@ -29,23 +33,19 @@ def combination_faults(recipe: Recipe, config: PretrainedConfig) -> list[str]:
             "load_in_4bit with use_vllm: TRL can't push a QLoRA adapter's merge into vLLM correctly "
             "(github.com/huggingface/trl issues 4973, 3466, 5975). Set use_vllm: false, or load_in_4bit: false."
         )
-    if settings.get("use_vllm") and importlib.util.find_spec("vllm") is None:
+    if here and settings.get("use_vllm") and importlib.util.find_spec("vllm") is None:
         faults.append("use_vllm: vllm is not installed here: pip install -e '.[vllm]' in an environment of its own.")
-    if settings.get("attn_implementation") == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
+    flash = settings.get("attn_implementation") == "flash_attention_2"
+    if here and flash and importlib.util.find_spec("flash_attn") is None:
         faults.append(
             "attn_implementation: flash-attn is not installed here: pip install -e '.[flash-attn]', or use auto."
         )
-    targets = settings.get("lora_target_modules") or []
-    if "lm_head" in ([targets] if isinstance(targets, str) else targets):
-        faults.append(
-            "lora_target_modules: a LoRA on lm_head would never be applied, because TRL's loss reads the head's weight "
-            "directly. Remove lm_head."
-        )
     if recipe.output_dir.exists() and not recipe.output_dir.is_dir():
         faults.append(f"output_dir: {recipe.output_dir} is a file; name a folder, which is made if it isn't there.")
-    faults += _tracker_faults(settings.get("report_to"))
+    if here:
+        faults += trackers.tracker_faults(settings.get("report_to"))
     copied = {"lm_head", "embed_tokens"} & set(settings.get("lora_modules_to_save") or [])
-    if copied and getattr(config.get_text_config(), "tie_word_embeddings", False):
+    if copied and config is not None and getattr(config.get_text_config(), "tie_word_embeddings", False):
         faults.append(
             f"lora_modules_to_save: {settings['model_name_or_path']} shares its embeddings between input and output; "
             f"saving {' and '.join(sorted(copied))} trains a separate copy that no longer is shared. Remove it."
@@ -100,25 +100,6 @@ def reward_budget(recipe: Recipe) -> float:
 
 def _patience(recipe: Recipe) -> float:
     return float(recipe.settings.get("ddp_timeout", 1800))
-
-
-def _tracker_faults(report_to: str | list[str] | None) -> list[str]:
-    from transformers.integrations.integration_utils import (
-        INTEGRATION_TO_CALLBACK,
-        get_available_reporting_integrations,
-    )
-
-    faults = []
-    for name in [report_to] if isinstance(report_to, str) else report_to or []:
-        if name in ("none", "all"):
-            continue
-        if name not in INTEGRATION_TO_CALLBACK:
-            close = nearest(name, INTEGRATION_TO_CALLBACK)
-            hint = f"did you mean {close[0]}?" if close else "there are none, mlflow, tensorboard, trackio and wandb."
-            faults.append(f"report_to: there is no tracker {name}; {hint}")
-        elif name not in get_available_reporting_integrations():
-            faults.append(f"report_to: {name} is not installed here: pip install {name}, or use mlflow or none.")
-    return faults
 
 
 def precision_notes(recipe: Recipe) -> list[str]:

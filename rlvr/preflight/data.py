@@ -20,7 +20,8 @@ RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "i
 SHOWN_ROWS = 5
 
 
-def data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: Reward) -> list[str]:
+def data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> list[str]:
+    """What of the rows can't be trained on, measured, or scored by `rewards`, the recipe's metric among them."""
     faults = []
     columns = task.train.column_names
     if len(task.train) == 0:
@@ -30,7 +31,7 @@ def data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
     for name in RESERVED_COLUMNS:
         if name in columns:
             faults.append(f"task {recipe.task.name}: a column may not be called {name} (GRPOTrainer uses the name).")
-    for reward in [*rewards, *([] if metric in rewards else [metric])]:
+    for reward in rewards:
         missing = [column for column in reward.columns if column not in columns]
         if missing:
             faults.append(

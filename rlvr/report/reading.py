@@ -72,7 +72,7 @@ def read_run(folder: Path) -> Run:
     """Reads all of a run directory but its completions.
 
     Raises:
-        InputError: the directory is not there, or no run has written to it.
+        InputError: the directory is not there, no run has written to it, or one of a later version has.
     """
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder}: give the one that a run wrote to (its recipe's output_dir).")
@@ -81,6 +81,7 @@ def read_run(folder: Path) -> Run:
             f"{folder} holds neither recipe.yaml nor metrics.jsonl, so no run has written to it: "
             "give the output_dir of a run."
         )
+    status = read_status(folder)
     recipe, recipe_text = _read_recipe(folder / "recipe.yaml")
     metrics = read_metrics(folder / "metrics.jsonl")
     evaluation, shots = (_read_mapping(folder / name) for name in ("evaluation.json", "sweep.json"))
@@ -91,8 +92,8 @@ def read_run(folder: Path) -> Run:
         metrics=metrics,
         evaluation=evaluation,
         shots=shots,
-        state=_state(recipe, metrics, folder),
-        notes=tuple(_notes(folder, recipe, recipe_text, len(metrics))),
+        state=_state(recipe, metrics, mapping(status).get("status")),
+        notes=tuple(_notes(folder, recipe, recipe_text, len(metrics), mapping(status).get("status"))),
     )
 
 
@@ -124,8 +125,7 @@ def _read_mapping(path: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def _state(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], folder: Path) -> str:
-    status = mapping(read_status(folder)).get("status")
+def _state(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], status: Any) -> str:
     if not metrics:
         going = " The run is still going, or was killed: make the report again later." if status == "running" else ""
         return f"No training step has been logged.{going}"
@@ -140,7 +140,7 @@ def _state(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], fold
     return ""
 
 
-def _notes(folder: Path, recipe: Mapping[str, Any], recipe_text: str, lines: int) -> list[str]:
+def _notes(folder: Path, recipe: Mapping[str, Any], recipe_text: str, lines: int, status: Any) -> list[str]:
     notes = []
     if recipe_text and not recipe:
         notes.append("recipe.yaml is no YAML mapping, so what was asked for is shown as it stands there.")
@@ -154,7 +154,6 @@ def _notes(folder: Path, recipe: Mapping[str, Any], recipe_text: str, lines: int
                 f"metrics.jsonl is broken at line {lines + 1:,}: the {written - lines:,} lines from there on "
                 "are left out."
             )
-    status = mapping(read_status(folder)).get("status")
     if status is not None and status not in STATES:
         notes.append(
             f"run.json says that the run is {shortened(str(status), 60)!r}, which this version of the project doesn't "

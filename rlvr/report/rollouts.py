@@ -30,6 +30,7 @@ MOST_EXPLAINED = 400
 BASE, TRAINED = -2, -1  # in place of a step
 Group = tuple[int, str]  # the stage and the prompt
 OF_RUNS = frozenset({"step", "prompt", "completion", "advantage", "row", "tokens", "ended", "correct"})
+OF_EVALUATIONS = {"formatted": "in the form asked for", "lenient": "right, whatever the form"}
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,7 @@ def _compressed(
         "advantage": [_rounded(item.row.get("advantage")) for item in chosen],
         "tokens": [_rounded(item.row.get("tokens")) for item in chosen],
         "cut": [int(item.row.get("ended") is False) for item in chosen],
-        "columns": [_columns(item.row, rollouts.rewards) for item in chosen],
+        "columns": [_shown_columns(item, rollouts.rewards) for item in chosen],
         "why": [explained.get(_key(item)) or 0 for item in chosen],
     }
     # Escaped to ASCII, so that a lone surrogate comes through; gzip makes up for the length.
@@ -313,6 +314,12 @@ def _columns(row: Mapping[str, Any], rewards: Sequence[str]) -> list[tuple[str, 
         for name, value in row.items()
         if name not in OF_RUNS and name not in rewards and not name.startswith("rewards/") and value is not None
     ]
+
+
+def _shown_columns(item: Rollout, rewards: Sequence[str]) -> list[tuple[str, str]]:
+    """The same for readers: what an evaluation adds to its rows is called as in the table on top."""
+    named = OF_EVALUATIONS if item.stage < 0 else {}
+    return [(named.get(name, name), value) for name, value in _columns(item.row, rewards)]
 
 
 def _rounded(value: Any) -> float | None:

@@ -19,9 +19,11 @@ DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 LAUNCH_S = 180.0
 
 # Four prompts a step, four completions each, over all ranks; the demonstration's own recipe otherwise. The reward is a
-# number that the text alone decides, and the temperature such that texts differ: every step has a gradient.
+# number that the text alone decides, and the temperature such that texts differ: every step has a gradient. Few rows,
+# since every rank makes and checks all of them.
 SHORT = (
     *("--config", str(DEMO), "--num_generations", "4", "--max_completion_length", "8", "--temperature", "2.0"),
+    *("--task.train_rows", "64", "--task.test_rows", "8"),
     *("--mask_truncated_completions", "false", "--evaluation", "null", "--report_to", "none"),
     *("--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0"),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -71,9 +72,16 @@ def main(path: str) -> None:
 
 def import_what_is_slow() -> None:
     import deepspeed
-    import matplotlib.figure  # noqa: F401  for the report
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
     from trl import GRPOTrainer  # noqa: F401
 
+    from rlvr import figures
+
+    get_checkpoint_conversion_mapping("qwen2")  # the first one compiles a thousand patterns
+
+    for name in ("checkpoints", "evaluation", "launch", "model", "preflight", "report", "tracking", "training"):
+        importlib.import_module(f"rlvr.{name}")  # as run_grpo.py does when it comes to it
+    figures.small_chart("first", figures.Series("the first one looks for its fonts", [1, 2], [0.0, 1.0]))
     deepspeed.ops.__compatible_ops__  # noqa: B018  It asks the compiler, which takes a second.
 
 

@@ -88,3 +88,31 @@ def test_what_was_cut_off_is_told_from_what_ended(model: Any) -> None:
     ):
         completions = complete(model, pad="<|endoftext|>", stop_strings=stop_strings, tokens=limit)
         assert all(ended(tokenizer, ids, eos, stop_strings) for ids in completions) is all_ended
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_greedy_is_greedy_whatever_the_models_own_file_says(wrapped: bool) -> None:
+    """Qwen2.5's generation_config.json has a repetition_penalty, which transformers would apply."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    from rlvr.evaluation import Decoding, TransformersEngine
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY, padding_side="left")
+    prompts = prompt_tokens(tokenizer, [[{"role": "user", "content": question}] for question in QUESTIONS])
+    own = {
+        "repetition_penalty": 3.0,
+        "no_repeat_ngram_size": 1,
+        "suppress_tokens": [tokenizer.convert_tokens_to_ids("1")],
+    }
+    texts = []
+    for settings in ({}, own):
+        model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32).eval()
+        eos = model.generation_config.eos_token_id
+        model.generation_config = GenerationConfig(eos_token_id=eos, **settings)
+        subject = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"])) if wrapped else model
+        found = TransformersEngine(subject, tokenizer).complete(prompts, Decoding(40), seed=0)
+        texts.append([completion.text for completion in found])
+        assert model.generation_config.suppress_tokens == settings.get("suppress_tokens"), "it is put back"
+    assert texts[0] == texts[1] and all("1" in text for text in texts[0])

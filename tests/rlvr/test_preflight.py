@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rlvr.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
 from rlvr.rewarding import Reward
 from rlvr.task import Task
 
+DEMO = Path(__file__).resolve().parents[2] / "recipes" / "demo-arithmetic.yaml"
 MODEL = Path(__file__).resolve().parents[2] / "models" / "tiny-arithmetic"
 
 
@@ -30,7 +32,9 @@ def run_check(
     test: Dataset | None = None,
     columns: tuple[str, ...] = ("final_answer",),
     processes: int = 1,
-    stop_strings: tuple[str, ...] = (),
+    stop_strings: tuple[str, ...] = ("\n",),
+    gold: Callable[[Any], str] | None = None,
+    model: Path = MODEL,
 ) -> preflight.Plan:
     from transformers import AutoConfig, AutoTokenizer
 
@@ -39,13 +43,13 @@ def run_check(
         task=TaskSpec("t"),
         rewards=(RewardSpec("r"),),
         evaluation=EvaluationSpec(),
-        settings={"model_name_or_path": "m", "output_dir": "no-such-run", "use_peft": True, **(settings or {})},
+        settings={"model_name_or_path": str(model), "output_dir": "no-such-run", "use_peft": True, **(settings or {})},
     )
     train = dataset(64) if train is None else train
     test = dataset(4, start=500) if test is None else test
-    task = Task(train=train, validation=train.select([]), test=test, stop_strings=stop_strings)
+    task = Task(train=train, validation=train.select([]), test=test, stop_strings=stop_strings, gold=gold)
     reward = Reward("r", lambda **kwargs: [], columns=columns)
-    config, tokenizer = AutoConfig.from_pretrained(MODEL), AutoTokenizer.from_pretrained(MODEL)
+    config, tokenizer = AutoConfig.from_pretrained(model), AutoTokenizer.from_pretrained(model)
     return preflight.check(recipe, task, [reward], reward, tokenizer, config, processes)
 
 
@@ -83,7 +87,8 @@ def test_the_plan_says_what_will_run(
         ({"attn_implementation": "flash_attention_2"}, "flash-attn is not installed", "not here"),
         ({"lora_target_modules": ["q_proj", "lm_head"]}, "a LoRA on lm_head", "TRL reads its weight directly"),
         ({"lora_modules_to_save": ["embed_tokens"]}, "shares its embeddings", "the original's mistake"),
-        ({"max_completion_length": 5000}, "more than the 4096 positions", "too long for the model"),
+        ({"max_completion_length": 5000}, "no room for a prompt", "too long for the model"),
+        ({"max_completion_length": 4090}, "64 of 64 train prompts are too long", "a prompt of 9 tokens, room for 6"),
         ({"learning_rate": 0}, "nothing would be learnt", "a run for nothing"),
         ({"max_steps": 1, "warmup_steps": 5}, "the first step's learning rate is 0", "a run for nothing"),
         ({"reward_deadline_s": 100, "reward_budget_s": 60}, "100 for a row, but reward_budget_s is 60", "never fits"),
@@ -187,6 +192,48 @@ def test_independent_faults_are_found_in_one_pass() -> None:
     with pytest.raises(InputError) as caught:
         run_check({"lora_target_modules": ["lm_head"]}, columns=("tests",))
     assert len(str(caught.value).splitlines()) == 2
+
+
+def test_warnings_are_said_with_the_faults() -> None:
+    with pytest.raises(InputError) as caught:
+        run_check({"num_generations": 1, "ds3_gather_for_generation": False})
+    fault, warning = str(caught.value).splitlines()
+    assert "at least 2 completions" in fault and warning.startswith("warning: ds3_gather_for_generation")
+
+
+def test_a_part_that_cannot_be_loaded_hides_no_fault_of_another(tmp_path: Path) -> None:
+    from rlvr.recipe import load_recipe
+
+    (tmp_path / "bad.py").write_text("import no_such_module_at_all\n")
+    words = ["--model_name_or_path", "./nowhere", "--report_to", "clearml", "--deepspeed", "zero3.json"]
+    words += ["--rewards", f"[{{name: math_corectness}}, {{name: {tmp_path}/bad.py}}]", "--task.shots", "8"]
+    with pytest.raises(InputError) as caught:
+        preflight.load_parts(load_recipe(DEMO, words))
+    said = str(caught.value)
+    for fault in (
+        "Did you mean math_correctness?",
+        "No module named 'no_such_module_at_all'",
+        "'shots'",
+        "no folder ./nowhere",
+    ):
+        assert said.count(fault) == 1, fault
+    assert "how processes share the work is the launcher's business" in said and "clearml is not installed" in said
+
+    with pytest.raises(InputError) as caught:
+        preflight.load_parts(load_recipe(DEMO, ["--task.name", "aritmetic", "--lora_target_modules", "lm_head"]))
+    assert "Did you mean arithmetic?" in str(caught.value) and "a LoRA on lm_head" in str(caught.value)
+
+    with pytest.raises(InputError) as caught:
+        preflight.load_parts(load_recipe(DEMO, ["--rewards", "[{name: nothing}]", "--num_generations", "7"]), 3)
+    assert "no reward 'nothing'" in str(caught.value) and "x 3 processes" in str(caught.value)
+
+
+def test_what_is_right_is_loaded_whole() -> None:
+    from rlvr.recipe import load_recipe
+
+    parts = preflight.load_parts(load_recipe(DEMO))
+    assert parts.metric is parts.rewards[0] and parts.metric.name == "math_correctness"
+    assert len(parts.task.train) == 1500 and parts.config.model_type == "qwen2"
 
 
 def test_rows_that_a_reward_cannot_score_are_named_all_at_once(tmp_path: Path) -> None:

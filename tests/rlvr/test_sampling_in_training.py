@@ -14,7 +14,6 @@ from rlvr.curriculum import easy_first
 from rlvr.plugins import load_task
 from rlvr.recipe import TaskSpec
 from tests.conftest import TINY_MODEL
-from tests.launchers.conftest import start  # noqa: F401  A fixture.
 from tests.launchers.launching import Start, accelerated
 from tests.rlvr.sampling_runs import (
     DYNAMIC,
@@ -42,7 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 @pytest.fixture(scope="module")
-def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Ran:  # noqa: F811
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Ran:
     folder = tmp_path_factory.mktemp("ranks")
     words = words_for(folder, *DYNAMIC, "--max_steps", "2")
     launch = start(accelerated("ddp", *words), folder / "run").wait()
@@ -185,7 +184,7 @@ def a_further_round(calls: Sequence[Call], after: int) -> int:
 def test_a_run_that_was_stopped_and_killed_in_further_rounds_continues_as_if_it_had_not(
     whole: Ran,
     tmp_path: Path,
-    start: Start,  # noqa: F811
+    start: Start,
 ) -> None:
     (expected,) = whole.ranks()
     words = words_for(tmp_path, *DYNAMIC)

@@ -325,7 +325,7 @@ def test_a_local_store_is_made_filled_and_survives_a_full_disk(
         params = database.execute("select key, value from params").fetchall()
     assert run[1:3] == ("run", "FINISHED")
     assert [metric for metric in metrics if metric[0] == "loss"] == losses(1, 2, 3)
-    assert ("evaluation/difference", 3, 0.5) in metrics
+    assert ("eval/difference", 3, 0.5) in metrics
     assert params == [("learning_rate", "1e-06")]
     artifacts = Path(urlsplit(run[3]).path)
     assert artifacts.is_relative_to(tmp_path / "runs" / "mlartifacts"), "not where this happened to be started"

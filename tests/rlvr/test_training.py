@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import AutoTokenizer, TrainerCallback
 
-from rlvr import checkpoints, preflight, schema, training
+from rlvr import checkpoints, configuration, preflight, schema, training
 from rlvr import model as models
 from rlvr.callbacks import read_metrics
 from rlvr.checkpoints import Identity
@@ -141,12 +141,28 @@ def test_in_plain_trl_the_same_row_would_be_punished(tmp_path: Path) -> None:
     trainer = GRPOTrainer(
         model=str(TINY),
         reward_funcs=[always_right, cannot_say_for_half],
-        args=training.training_config(recipe, ours._rewards, ()),
+        args=configuration.training_config(recipe, ours._rewards, ()),
         train_dataset=task.train,
         processing_class=ours.processing_class,
     )
     trainer.train()
     assert all(advantage < -0.5 for advantage in list(trainer._logs["advantages"])[1::2])
+
+
+def test_rollouts_take_nothing_from_the_models_own_generation_settings(tmp_path: Path) -> None:
+    """TRL would: what it leaves open, `generate` fills in from the model's file."""
+    shutil.copytree(TINY, tmp_path / "model")
+    file = tmp_path / "model" / "generation_config.json"
+    vocabulary = AutoTokenizer.from_pretrained(TINY).get_vocab()
+    digits = [token for text, token in vocabulary.items() if any(sign.isdigit() for sign in text)]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "suppress_tokens": digits}))
+    settings = {"max_steps": 1, "max_completion_length": 24, "model_name_or_path": str(tmp_path / "model")}
+    trainer, recipe, _ = build(tmp_path / "run", by_chance, settings=settings)
+    train(trainer, recipe)
+    texts = trainer._logs["completion"]
+    assert sum(any(sign.isdigit() for sign in str(text)) for text in texts) > len(texts) / 2
+    saved = trainer.accelerator.unwrap_model(trainer.model).generation_config
+    assert saved.suppress_tokens == digits, "the model keeps them for its users"
 
 
 @pytest.mark.parametrize(

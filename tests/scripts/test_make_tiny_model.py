@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,7 +175,8 @@ def test_greedy_programs_are_nearly_all_right_or_wrong_by_a_trap_alone(greedy_an
     """The rest is skill, not noise: what GRPO starts from can write the programs and falls into the traps."""
     from tasks.one_line_programs import answer
 
-    plain, fallen = [], []
+    plain: list[bool] = []
+    fallen: list[bool] = []
     for given, row in zip(greedy_answers, task.test, strict=True):
         careless = re.sub(r"n\+1\)", "n)", row["id"]) if row["source"] == "sum" else re.sub(r"[()]", "", row["id"])
         said = given.startswith(answer(careless, closing_fence=False))
@@ -203,27 +205,36 @@ def test_an_impossible_number_of_steps_is_refused_at_once(tmp_path: Path) -> Non
     assert not (tmp_path / "model").exists()
 
 
-def make(name: str, output: Path, seed: str) -> dict[str, str]:
-    """Runs the script for two steps; returns the checksum of each file that it made."""
-    command = [sys.executable, str(SCRIPT), name, "--steps", "2", "--seed", seed, "--output", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=output.parent)
-    assert "held-out problems" in done.stdout.splitlines()[-1]
+def make(name: str, output: Path, seed: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Runs the script for two steps, in this process; returns the checksum of each file that it made."""
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words(name, output, seed)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
     return dict(checksums(output))
 
 
+def words(name: str, output: Path, seed: str) -> list[str]:
+    return [name, "--steps", "2", "--seed", seed, "--output", str(output)]
+
+
 @pytest.mark.slow
-def test_the_same_seed_makes_the_same_model_bit_for_bit_and_another_seed_another(tmp_path: Path) -> None:
-    first, again, other = (
-        make("tiny-programs", tmp_path / label, seed)
-        for label, seed in (("first", "3"), ("again", "3"), ("other", "4"))
-    )
-    assert first == again
+def test_the_same_seed_makes_the_same_model_bit_for_bit_and_another_seed_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time in a process of its own, which hashes differently and has drawn nothing before."""
+    first = make("tiny-programs", tmp_path / "first", "3", monkeypatch)
+    command = [sys.executable, str(SCRIPT), *words("tiny-programs", tmp_path / "again", "3")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "held-out problems" in done.stdout.splitlines()[-1]
+    assert first == dict(checksums(tmp_path / "again"))
+    other = make("tiny-programs", tmp_path / "other", "4", monkeypatch)
     assert {file for file in first if first[file] != other[file]} == {"model.safetensors"}
 
 
 @pytest.mark.slow
-def test_the_shipped_tokenizer_is_the_one_that_the_script_makes_today(name: str, folder: Path, tmp_path: Path) -> None:
+def test_the_shipped_tokenizer_is_the_one_that_the_script_makes_today(
+    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The configs also name the version of transformers, and the weights take minutes."""
-    shipped, made = dict(checksums(folder)), make(name, tmp_path / "model", "0")
+    shipped, made = dict(checksums(folder)), make(name, tmp_path / "model", "0", monkeypatch)
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         assert shipped[file] == made[file], file

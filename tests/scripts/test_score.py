@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from scripts.score import main
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "scripts" / "score.py"
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -76,7 +78,7 @@ def test_json_has_what_the_page_says_and_each_row(rows: Path) -> None:
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_the_file_may_stand_before_and_after_overrides(rows: Path, place: str) -> None:
     override = ["--rewards.math_correctness.options.prose", "false", "--rewards.answer_format.weight=3"]
-    done = call(*([rows, *override] if place == "before" else [*override, rows]), cwd=rows.parent)
+    done = call(*([str(rows), *override] if place == "before" else [*override, str(rows)]), cwd=rows.parent)
     figures = table(done.stdout)
     assert figures["math_correctness"][3] == "0.500" and figures["answer_format"][1] == "3"
 
@@ -145,17 +147,25 @@ def test_a_reward_that_raises_is_named_after_the_page(rows: Path) -> None:
         (["rows.jsonl", "--rewards.answer_format.options.pattern", "("], "not a regular expression", "its value"),
     ],
 )
-def test_a_fault_is_a_sentence_and_exit_code_2(rows: Path, words: list[str], said: str, why: str) -> None:
-    done = call(*words, cwd=rows.parent)
-    assert done.returncode == 2 and said in done.stderr, why
-    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+def test_a_fault_is_a_sentence_and_exit_code_2(
+    rows: Path,
+    words: list[str],
+    said: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(rows.parent)
+    code, error = main(["--config", str(DEMO), *words]), capsys.readouterr().err
+    assert code == 2 and said in error, why
+    assert "Traceback" not in error and len(error.splitlines()) == 1
     assert [json.loads(line) for line in rows.read_text(encoding="utf-8").split("\n")] == ROWS, "nothing was lost"
 
 
 def test_it_is_coloured_on_a_terminal_unless_the_user_wants_none(rows: Path) -> None:
     def on_a_terminal(env: dict[str, str]) -> str:
         ours, theirs = pty.openpty()
-        command = [sys.executable, SCRIPT, "--config", DEMO, rows, "--why", "0"]
+        command = [sys.executable, str(SCRIPT), "--config", str(DEMO), str(rows), "--why", "0"]
         process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, **env}, cwd=rows.parent)
         os.close(theirs)
         shown = b""
