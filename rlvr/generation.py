@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 TOLD: dict[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
 
 # What TRL leaves open unless the recipe says it, so that `generate` would take it from the model's
-# generation_config.json (transformers/generation/utils.py, _prepare_generation_config); each with the value that changes
-# nothing. TRL computes probabilities from the temperature alone, so every one of these would make the sampled text that
-# of another policy (huggingface/transformers#42762).
+# generation_config.json (transformers/generation/utils.py, _prepare_generation_config); each with the value that
+# changes nothing. TRL computes probabilities from the temperature alone, so every one of these would make the sampled
+# text that of another policy (huggingface/transformers#42762).
 LEFT_OPEN: dict[str, Any] = {
     "min_p": 0.0,
     "top_h": None,
@@ -44,8 +44,8 @@ LEFT_OPEN: dict[str, Any] = {
 def own_settings_aside(model: PreTrainedModel) -> Iterator[None]:
     """While it is entered, nothing of the model's generation_config.json is added to what a caller asks for.
 
-    What ends a completion stays. transformers fills in whatever a `GenerationConfig` leaves open from the model's own, and
-    None counts as left open, so this can't be said in the configuration that is handed over.
+    What ends a completion stays. transformers fills in whatever a `GenerationConfig` leaves open from the model's own,
+    and None counts as left open, so this can't be said in the configuration that is handed over.
     """
     own = model.generation_config
     before = {name: value for name in LEFT_OPEN if (value := getattr(own, name, None)) is not None}

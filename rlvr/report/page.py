@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +42,7 @@ def write_page(path: Path, page: str) -> Path:
     return path
 
 
+@functools.cache
 def template(name: str) -> jinja2.Template:
     """A template of this folder, in which everything is escaped but what the filter `drawing` is put on."""
     import jinja2
