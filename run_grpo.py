@@ -138,10 +138,11 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
         budget_s=preflight.reward_budget(recipe),
         seed=recipe.settings.get("seed", 42),
         rank=state.process_index,
+        start_s=15.0 if only_check else None,
     )
     with scorer:
         configuration.check_config(recipe, task, rewards, here=here)
-        surroundings = conditions(rewards)
+        surroundings = {**conditions(rewards), **scorer.conditions()}
         told = [
             f"attention: {model.attention(recipe)[1]}",
             *(f"{name}: {words}" for name, words in surroundings.items()),

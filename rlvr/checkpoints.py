@@ -38,8 +38,9 @@ IMMATERIAL = frozenset(
         "logging_steps", "logging_strategy", "logging_first_step", "log_level", "log_level_replica", "disable_tqdm",
         "log_completions", "num_completions_to_print", "log_unique_prompts", "save_strategy", "save_steps",
         "save_total_limit", "eval_strategy", "eval_steps", "eval_on_start", "evaluation", "ddp_timeout",
-        "reward_faults", "reward_deadline_s", "reward_budget_s", "dataloader_num_workers", "dataloader_pin_memory",
-        "dataloader_prefetch_factor", "push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo",
+        "reward_faults", "reward_deadline_s", "reward_budget_s", "reward_outage_s", "dataloader_num_workers",
+        "dataloader_pin_memory", "dataloader_prefetch_factor", "push_to_hub", "hub_model_id", "hub_strategy",
+        "hub_private_repo",
         "ds3_gather_for_generation", "vllm_gpu_memory_utilization", "vllm_server_host", "vllm_server_port",
         "vllm_server_base_url", "vllm_server_timeout", "vllm_group_port",
     }
@@ -74,7 +75,7 @@ class Identity:
         """What of this run differs from an `earlier` one in a way that matters, a phrase each."""
         found = []
         for key in sorted({*self.recipe, *earlier.recipe} - IMMATERIAL):
-            was, now = earlier.recipe.get(key, "not given"), self.recipe.get(key, "not given")
+            was, now = (_material(key, one.recipe.get(key, "not given")) for one in (earlier, self))
             if was != now:
                 found += [f"{path} was {before}, now {after}" for path, before, after in _changes(key, was, now)]
         if self.processes != earlier.processes:
@@ -325,6 +326,13 @@ def _same(identity: Identity, folder: Path, content: Mapping[str, Any] | None = 
             "Undo that; or begin anew with --resume never (what is there is moved aside, not overwritten), or with "
             "another --output_dir."
         )
+
+
+def _material(key: str, value: Any) -> Any:
+    """A value without what no reward depends on: a reward is the same wherever it is computed."""
+    if key != "rewards" or not isinstance(value, list):
+        return value
+    return [{name: part for name, part in entry.items() if name != "where"} for entry in value]
 
 
 def _changes(key: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:

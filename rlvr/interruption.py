@@ -7,6 +7,7 @@ code 75. A second Ctrl-C ends at once. Outside the training loop there is nothin
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -19,7 +20,7 @@ from rlvr import console
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
-    from rlvr.saving import SavingTrainer
+    from rlvr.trainer import RecipeTrainer
 
 LIMIT_VARIABLE = "GRPO_MAX_RUNTIME_S"
 _SIGNALS = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
@@ -114,13 +115,17 @@ class StopTogether(TrainerCallback):
     The time limit is judged by the longest of the last steps and the last save: another step is begun only if it and
     a save fit in.
 
+    Args:
+        outage_s: seconds without an answer from any reward server after which training ends, too.
+
     Attributes:
         stopped: why training was ended before its last step; None if it was not.
     """
 
-    def __init__(self, stop: Stop, trainer: SavingTrainer) -> None:
+    def __init__(self, stop: Stop, trainer: RecipeTrainer, outage_s: float = math.inf) -> None:
         self.stop = stop
         self.trainer = trainer
+        self.outage_s = outage_s
         self.stopped: str | None = None
         self._steps: list[float] = []
         self._began = 0.0
@@ -136,6 +141,9 @@ class StopTogether(TrainerCallback):
         self._steps = [*self._steps[-4:], time.monotonic() - self._began]
         longest = max(self._steps)
         late = self.stop.runs_out(1.5 * longest + 2 * (self.trainer.last_save_s or longest))
+        silent_s = self.trainer.silent_s
+        if silent_s >= self.outage_s and self.stop.reason is None:
+            self.stop.reason = f"an outage: no reward server has answered for {console.duration(silent_s)}"
         mine = 2 if self.stop.reason else 1 if late else 0
         # One number a step, after which every process knows what any of them was told.
         accelerator = self.trainer.accelerator

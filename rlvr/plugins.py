@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import schema
+from rlvr.elsewhere.addresses import is_elsewhere
 from rlvr.errors import InputError
 from rlvr.recipe import RewardSpec, TaskSpec
 from rlvr.rewarding import Reward, own_traceback
@@ -136,11 +137,11 @@ def shares(function: Callable[..., Any]) -> str | None:
 
 
 def conditions(rewards: Sequence[Reward]) -> dict[str, str]:
-    """What the rewards' scores depend on beside their arguments, by a short name."""
+    """What the rewards' scores depend on beside their arguments on this machine, by a short name."""
     found: dict[str, str] = {}
     for reward in rewards:
         ask = companion(reward.function, "conditions")
-        if ask is not None:
+        if ask is not None and not is_elsewhere(reward.where):  # the servers are asked: rlvr.scorer.Scorer.conditions
             found |= ask(**reward.options)
     return found
 

@@ -3,8 +3,8 @@
     recipe = load_recipe(Path("recipes/demo-arithmetic.yaml"), ["--learning_rate", "1e-4", "--task.shots", "4"])
 
 Flat keys are the fields of TRL's `GRPOConfig` and `ModelConfig`, under their own names, and a few of ours beside them
-(see rlvr/schema.py). Three sections are ours: `task`, `rewards` and `evaluation`. Every fault in the file is found in
-one pass and reported with its line, in words that say how to mend it. Nothing here imports torch.
+(see rlvr/schema.py). Four sections are ours: `task`, `rewards`, `evaluation` and `sagemaker`. Every fault in the file
+is found in one pass and reported with its line, in words that say how to mend it. Nothing here imports torch.
 
 YAML is read by its 1.2 rules: `1e-6` is a number, and `no` (as in `save_strategy: no`) is a word, not `false`.
 """
@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import schema
+from rlvr.elsewhere.addresses import read_where
 from rlvr.errors import InputError
 from rlvr.overrides import apply_override, parse_overrides
+from rlvr.sagemaker.settings import SageMakerSettings, read_settings
 
 # Where we depart from the defaults of TRL 1.16, and why.
 DEFAULTS: dict[str, Any] = {
@@ -45,7 +47,7 @@ DEFAULTS: dict[str, Any] = {
 PEFT_DTYPE = "bfloat16"
 
 SPLITS = ("train", "validation", "test")
-SECTIONS = ("task", "rewards", "evaluation")
+SECTIONS = ("task", "rewards", "evaluation", "sagemaker")
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ class RewardSpec:
         weight: factor of this reward in the sum that a completion is scored with.
         options: keyword-only parameters of the function.
         gate: name of another reward in the list; this one counts only where that one is positive.
-        where: "local" for a worker process beside the training process, "trainer" for the training process itself;
-            None for what the function says of itself, else local.
+        where: "local" for a worker process beside the training process, "trainer" for the training process itself,
+            "http://host:port" for a reward server, several with commas between; None for what the function says of
+            itself, else local.
     """
 
     name: str
@@ -122,6 +125,7 @@ class Recipe:
         path: the file that it was read from.
         task, rewards, evaluation: our sections; `evaluation` is None when the recipe asks for no measurement.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
+        sagemaker: where scripts/sagemaker.py runs it; None if the recipe doesn't say.
     """
 
     path: Path
@@ -129,6 +133,7 @@ class Recipe:
     rewards: tuple[RewardSpec, ...]
     evaluation: EvaluationSpec | None
     settings: Mapping[str, Any]
+    sagemaker: SageMakerSettings | None = None
 
     @property
     def output_dir(self) -> Path:
@@ -141,7 +146,10 @@ class Recipe:
         return {key: value for key, value in self.settings.items() if known[key].belongs_to == belongs_to}
 
     def as_dict(self) -> dict[str, Any]:
-        """The recipe as it would stand in YAML, overrides and defaults included; loading it gives the same recipe."""
+        """The recipe as it would stand in YAML, overrides and defaults included; loading it gives the same recipe.
+
+        The section `sagemaker` is left out: where a run takes place is no part of what it is.
+        """
         out: dict[str, Any] = dict(self.settings)
         out["task"] = {"name": self.task.name, **self.task.options}
         out["rewards"] = [
@@ -204,10 +212,10 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     task = _read_task(content.get("task"), where("task"), faults)
     rewards = _read_rewards(content.get("rewards"), where("rewards"), faults)
     evaluation = _read_evaluation(content.get("evaluation"), where("evaluation"), rewards, faults)
-    if evaluation is not None and content.get("model_name_or_path") != own_model:
-        # The published score was of the recipe's own model, unless it came with the other one.
-        if not any(key == "evaluation" or key.startswith("evaluation.reference") for key, _ in given):
-            evaluation = replace(evaluation, reference=None)
+    told = any(key == "evaluation" or key.startswith("evaluation.reference") for key, _ in given)
+    if evaluation is not None and content.get("model_name_or_path") != own_model and not told:
+        evaluation = replace(evaluation, reference=None)  # it was of the recipe's own model
+    sagemaker = read_settings(content.get("sagemaker"), where("sagemaker"), faults)
     if "model_name_or_path" not in content:
         faults.append(f"{path}: model_name_or_path is missing: say which model to train (a hub id or a folder).")
     if faults:
@@ -219,7 +227,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         defaults["dtype"] = PEFT_DTYPE
     settings = {"output_dir": f"runs/{path.stem}", **defaults, **settings}
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
-    return Recipe(path, task, tuple(rewards), evaluation, settings)
+    return Recipe(path, task, tuple(rewards), evaluation, settings, sagemaker)
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
@@ -322,9 +330,13 @@ def _read_rewards(value: Any, where: str, faults: list[str]) -> list[RewardSpec]
             faults.append(f"{at} ({entry['name']}): options must be a mapping, like options: {{tolerance: 0}}.")
             options = {}
         where_it_runs = entry.get("where")
-        if where_it_runs is not None and where_it_runs not in PLACES:
-            faults.append(f"{at} ({entry['name']}): where is {where_it_runs!r}, but should be {' or '.join(PLACES)}.")
-        specs.append(RewardSpec(entry["name"], float(weight), options, gate, where_it_runs))
+        servers, fault = read_where(where_it_runs)
+        if fault is not None:
+            faults.append(f"{at} ({entry['name']}): where {fault}.")
+        elif servers is None and where_it_runs is not None and where_it_runs not in PLACES:
+            places = f"{', '.join(PLACES)} or http://host:port"
+            faults.append(f"{at} ({entry['name']}): where is {where_it_runs!r}, but should be {places}.")
+        specs.append(RewardSpec(entry["name"], float(weight), options, gate, servers or where_it_runs))
     names = [spec.name for spec in specs]
     for name in sorted({name for name in names if names.count(name) > 1}):
         faults.append(f"{where}: {name} is listed twice; TRL would merge their figures under one name. Keep one.")

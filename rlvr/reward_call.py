@@ -1,6 +1,7 @@
 """One call of a reward function, and what came of it as plain data: the same in a worker and in the training process.
 
-A worker is made ready by `prepare`, which runs in its nursery, and answers what `item` has packed.
+A worker is made ready by `prepare`, which runs in its nursery, and answers what `item` has packed. A reward server's
+worker is made ready by `prepare_served`: what it answers came from the network, so that is JSON and never unpickled.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import dis
 import hashlib
 import importlib
 import inspect
+import json
 import pickle
 import random
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -134,15 +136,79 @@ def prepare(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
                 f"can't be given its columns in a worker, as they can't be unpickled ({type(error).__name__}: {error})"
             )
             return asdict(Reply(kind="raised", said=f"{said}. Give it `where: trainer` in the recipe"))
-        _seed(message["seed"])
-        try:
-            return asdict(call(reward, given, types.SimpleNamespace(**message["state"])))
-        finally:
-            for stream in (sys.stdout, sys.stderr):
-                if stream is not None:
-                    stream.flush()
+        return _called(reward, given, message["state"], message["seed"])
 
     return serve
+
+
+def prepare_served(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
+    """As `prepare`, for a reward server.
+
+    An item is the JSON of the reward's name, its options (null: those that the server was started with), and what
+    `item` has otherwise; or of columns that the reward's own file is to look through (`check_rows`). Names and options
+    have been checked by the server (rlvr/serving/rewards.py).
+
+    Args:
+        rewards: specs, pickled by the server itself when it was started.
+    """
+    from rlvr.plugins import companion, load_reward
+
+    loaded = {spec.name: load_reward(spec) for spec in pickle.loads(rewards)}
+    _import_what_draws(list(loaded.values()))
+
+    def serve(item: bytes) -> dict[str, Any]:
+        message = json.loads(item)
+        reward = loaded[message["reward"]]
+        if message["options"] is not None:
+            reward = replace(reward, options=message["options"])
+        if "columns" in message:
+            check = companion(reward.function, "check_rows")
+            try:
+                faults = list(check(**message["columns"], **reward.options)) if check is not None else []
+            except InputError as error:
+                return {"error": str(error)}
+            return {"faults": [None if fault is None else str(fault) for fault in faults]}
+        return _called(reward, message["given"], message["state"], tuple(message["seed"]))
+
+    return serve
+
+
+def served_item(
+    reward: str,
+    options: Mapping[str, Any] | None,
+    given: Mapping[str, Any],
+    state: Mapping[str, Any],
+    seed: Sequence[Any],
+) -> bytes:
+    """A call, as a server's worker is told."""
+    message = {"reward": reward, "options": options, "given": given, "state": state, "seed": seed}
+    return json.dumps(message).encode()
+
+
+def check_item(reward: str, options: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> bytes:
+    """Columns to be looked through, as a server's worker is told."""
+    return json.dumps({"reward": reward, "options": options, "columns": columns}).encode()
+
+
+def digest_of(reward: Reward) -> str:
+    """Of the file that a reward is written in, by which a run sees whether a server has the same; "" without a file."""
+    file = file_of(reward.function)
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file is not None else ""
+    except OSError:
+        return ""
+
+
+def _called(
+    reward: Reward, given: Mapping[str, Any], state: Mapping[str, Any], seed: tuple[Any, ...]
+) -> dict[str, Any]:
+    _seed(seed)
+    try:
+        return asdict(call(reward, given, types.SimpleNamespace(**state)))
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
 
 
 def item(place: int, parts: Mapping[str, bytes], state: Mapping[str, Any], seed: tuple[Any, ...]) -> bytes:

@@ -38,6 +38,7 @@ OWN: dict[str, tuple[str, Any]] = {
     "reward_faults": ("str", "stop"),
     "reward_deadline_s": ("float", 30.0),
     "reward_budget_s": ("float | None", None),
+    "reward_outage_s": ("float", 1800.0),
     "adaptive_threshold": ("float", 0.1),
     "dynamic_sampling": ("int", 0),
     "curriculum": ("str", "none"),
@@ -175,6 +176,7 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "max_runtime_s": (0, None),
     "reward_deadline_s": (0, None),
     "reward_budget_s": (0, None),
+    "reward_outage_s": (0, None),
     "adaptive_threshold": (0, None),
     "dynamic_sampling": (0, None),
 }

@@ -5,8 +5,10 @@
     scored.values[row][reward], scored.faults
 
 Each reward has a worker of its own; those that share something in memory (`SHARES` in their files) have one together.
-In the caller's own process run the rewards that ask for it (`where: trainer`, or an attribute `in_trainer` of the
-function) and those that no other process could find again (lambdas). What hangs there can't be stopped.
+Rewards that run on reward servers (`where: http://host:port`) are asked for there, by the same rules, and what is wrong
+with them is told in the same words (rlvr/elsewhere). In the caller's own process run the rewards that ask for it
+(`where: trainer`, or an attribute `in_trainer` of the function) and those that no other process could find again
+(lambdas). What hangs there can't be stopped.
 
 A function gets the whole batch in one call, as from GRPOTrainer. If it raises, dies, is late or returns no list of the
 right length, it is called for one row at a time, several workers at once, so that the rows at fault are known by name
@@ -19,27 +21,30 @@ rewarded as it would have been. The caller's random numbers are left as they are
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
 import pickle
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace, TracebackType
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
 from typing import Any
 
+from rlvr.elsewhere.carrying import CannotCarry
+from rlvr.elsewhere.pool import ElsewherePool
+from rlvr.elsewhere.portions import Errand
 from rlvr.faults import Case, Fault, Finding, reply_of, report
-from rlvr.plugins import shares
-from rlvr.reward_call import call, item, names_seen, plain_state
+from rlvr.reward_call import call, item, names_seen
+from rlvr.reward_groups import Batch, Group, Pool, grouped
 from rlvr.rewarding import LogExtra, Reward
 from rlvr.workers import OUT_OF_TIME, Outcome, StartError, WorkerError, WorkerPool
 
 __all__ = ["Fault", "Scored", "Scorer", "report"]
 
 _log = logging.getLogger(__name__)
-START_S = 300.0  # for a worker's imports, which may be torch on a busy file system
-MOST_WORKERS = 4  # a group, where rows are scored one at a time
+START_S = 300.0  # for a worker's imports, which may be torch on a busy file system; for a server to be there
 
 
 @dataclass(frozen=True)
@@ -51,40 +56,13 @@ class Scored:
             or was at fault.
         faults: in the order of the rewards and rows.
         seconds: by label, from the call until its values were there.
+        silent_s: for how long no reward server has answered; 0 where none was needed, or one did.
     """
 
     values: list[list[float | None]]
     faults: list[Fault]
     seconds: dict[str, float]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Group:
-    """Rewards that one pool of workers serves, by their places in the recipe."""
-
-    places: list[int]
-    pool: WorkerPool
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """The arguments of a call, and each of them pickled, or why it can't be."""
-
-    given: Mapping[str, Any]
-    pickled: Mapping[str, bytes | Exception]
-    trainer_state: object
-    state: Mapping[str, Any]
-    rows: int
-    step: int
-
-    def row(self, number: int) -> dict[str, Any]:
-        return {
-            name: value[number : number + 1] if isinstance(value, list) and len(value) == self.rows else value
-            for name, value in self.given.items()
-        }
+    silent_s: float = 0.0
 
 
 class Scorer:
@@ -95,6 +73,7 @@ class Scorer:
         deadline_s: seconds that one row may take.
         budget_s: seconds that a batch may take; half of them for the call with the whole batch.
         seed, rank: what random numbers in workers depend on, beside the step.
+        start_s: seconds to wait for a worker's imports, or for a reward server to be there; None for START_S.
     """
 
     def __init__(
@@ -105,6 +84,7 @@ class Scorer:
         budget_s: float = 600.0,
         seed: int = 0,
         rank: int = 0,
+        start_s: float | None = None,
     ) -> None:
         self.rewards = list(rewards)
         self.deadline_s = deadline_s
@@ -113,26 +93,7 @@ class Scorer:
         self.rank = rank
         self._seen = [names_seen(reward.function) for reward in self.rewards]
         self._closed = False
-        self._here: list[int] = []
-        self._groups: list[_Group] = []
-        by_what: dict[str, list[int]] = {}
-        for place, reward in enumerate(self.rewards):
-            if _must_stay(reward):
-                self._here.append(place)
-            else:
-                by_what.setdefault(shares(reward.function) or f"only {place}", []).append(place)
-        cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
-        for places in by_what.values():
-            pool = WorkerPool(
-                "rlvr.reward_call:prepare",
-                processes=max(2, min(MOST_WORKERS, cores)),
-                memory_mb=None,  # compilers and programs run below a worker
-                made_with=pickle.dumps([self.rewards[place].spec for place in places]),
-                like_caller=True,
-                folder=os.getcwd(),
-                start_s=START_S,
-            )
-            self._groups.append(_Group(places, pool))
+        self._here, self._groups = grouped(self.rewards, START_S if start_s is None else start_s)
 
     def start(self) -> None:
         """Has the workers' processes begin with their imports, and does not wait for them."""
@@ -148,6 +109,27 @@ class Scorer:
         self._closed = True  # and threads that an exception has left behind start none
         for group in self._groups:
             group.pool.close()
+
+    def conditions(self) -> dict[str, str]:
+        """What scores depend on at reward servers (as `rlvr.plugins.conditions`); waits until one of each is there."""
+        found: dict[str, str] = {}
+        for group in self._groups:
+            if isinstance(group.pool, ElsewherePool):
+                with contextlib.suppress(WorkerError):  # it is told with the first batch
+                    group.pool.start()
+                found |= group.pool.conditions()
+        return found
+
+    def check_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
+        """What the file of a reward that runs elsewhere has against rows of the data (its `check_rows`), asked there.
+
+        Raises:
+            InputError: what it has against all of them; or no server answers.
+        """
+        place = self.rewards.index(reward)
+        pool = next(group.pool for group in self._groups if place in group.places)
+        assert isinstance(pool, ElsewherePool)
+        return pool.check_rows(reward, columns)
 
     def __enter__(self) -> Scorer:
         self.start()
@@ -188,7 +170,7 @@ class Scorer:
         findings: dict[int, Finding] = {}
         broken: list[BaseException] = []
 
-        def work(group: _Group) -> None:
+        def work(group: Group) -> None:
             try:
                 self._in_workers(group, batch, findings)
             except BaseException as error:  # a fault of ours, and no reward's: raised where it is seen
@@ -216,6 +198,9 @@ class Scorer:
             values=[list(row) for row in zip(*(finding.values for finding in in_order), strict=True)],
             faults=[fault for finding in in_order for fault in finding.faults],
             seconds={label: finding.seconds for label, finding in zip(labels, in_order, strict=True)},
+            silent_s=max(
+                (group.pool.silent_s() for group in self._groups if isinstance(group.pool, ElsewherePool)), default=0.0
+            ),
         )
 
     def _batch(
@@ -226,25 +211,15 @@ class Scorer:
         completion_ids: list[Any] | None,
         trainer_state: object,
         step: int,
-    ) -> _Batch:
+    ) -> Batch:
         given: dict[str, Any] = {**columns, "prompts": prompts, "completions": completions}
         if completion_ids is not None:
             given["completion_ids"] = completion_ids
         wanted: set[str] = set()
         for group in self._groups:
-            for place in group.places:
+            for place in group.places if isinstance(group.pool, WorkerPool) else ():
                 wanted.update(self._names(place, given))
-        pickled: dict[str, bytes | Exception] = {}
-        for name in wanted:
-            try:
-                pickled[name] = pickle.dumps(given[name], protocol=5)
-            except Exception as error:  # pickle raises what it likes
-                pickled[name] = error
-        # Outside of training there is no trainer, but a function that was written for one may look at these.
-        state = {"global_step": step, "max_steps": max(step, 1), "epoch": 0.0, **plain_state(trainer_state)}
-        if trainer_state is None or isinstance(trainer_state, Mapping):
-            trainer_state = SimpleNamespace(**{**state, **(trainer_state or {})})
-        return _Batch(given, pickled, trainer_state, state, len(completions), step)
+        return Batch.of(given, wanted, trainer_state, step)
 
     def _names(self, place: int, given: Mapping[str, Any]) -> list[str]:
         """The arguments that a reward gets to see."""
@@ -254,13 +229,16 @@ class Scorer:
     # ------------------------------------------------------------------------------------------------------------------
     # In workers
 
-    def _in_workers(self, group: _Group, batch: _Batch, findings: dict[int, Finding]) -> None:
+    def _in_workers(self, group: Group, batch: Batch, findings: dict[int, Finding]) -> None:
         """Asks for the rewards of a group, one after the other."""
         try:
             self._wait_for(group.pool)
         except WorkerError as error:
             for place in group.places:
                 findings[place] = self._case(place, batch).not_called(str(error))
+            return
+        if isinstance(group.pool, ElsewherePool):
+            self._on_servers(group.pool, group.places, batch, findings)
             return
         end = time.monotonic() + self.budget_s
         for number, place in enumerate(group.places):
@@ -269,18 +247,18 @@ class Scorer:
             findings[place] = self._in_worker(group.pool, number, place, batch, start + share)
             findings[place].seconds = time.monotonic() - start
 
-    def _wait_for(self, pool: WorkerPool) -> None:
+    def _wait_for(self, pool: Pool) -> None:
         """Until a worker is there, however long its imports take: that is none of the batch's time."""
         try:
             pool.start(1)
         except StartError:
             raise  # what could not be imported could not be the next time
         except WorkerError:
-            if self._closed:
+            if self._closed or isinstance(pool, ElsewherePool):
                 raise
             pool.start(1)
 
-    def _in_worker(self, pool: WorkerPool, number: int, place: int, batch: _Batch, end: float) -> Finding:
+    def _in_worker(self, pool: WorkerPool, number: int, place: int, batch: Batch, end: float) -> Finding:
         case = self._case(place, batch)
         parts: dict[str, bytes] = {}
         for name in self._names(place, batch.given):
@@ -291,9 +269,59 @@ class Scorer:
                     "`where: trainer` in the recipe."
                 )
             parts[name] = part
-        seed = (self.seed, batch.step, self.rank, case.reward.label)
+        seed = self._seed(batch, case)
+
+        def rows() -> list[Any]:
+            items = []
+            for row in range(batch.rows):
+                one = batch.row(row)
+                parts_of_row = {name: pickle.dumps(one[name], protocol=5) for name in parts}
+                items.append(item(number, parts_of_row, batch.state, (*seed, row)))
+            return items
+
         limit = min(self.deadline_s * batch.rows, 0.5 * (end - time.monotonic()))
-        whole = self._ask(pool, [item(number, parts, batch.state, seed)], limit, time.monotonic() + limit, at_most=1)[0]
+        asked = [item(number, parts, batch.state, seed)]
+        whole = self._ask(pool, asked, limit, time.monotonic() + limit, at_most=1)[0]
+        return self._found(pool, case, whole, rows, limit, end)
+
+    def _on_servers(
+        self, pool: ElsewherePool, places: Sequence[int], batch: Batch, findings: dict[int, Finding]
+    ) -> None:
+        """Asks for all rewards of a group together, and then for the rows of those that are at fault."""
+        start = time.monotonic()
+        end = start + self.budget_s
+        errands: dict[int, Errand] = {}
+        for number, place in enumerate(places):
+            case, names = self._case(place, batch), self._names(place, batch.given)
+            try:
+                batch.carried.check([*names, "prompts"])
+            except CannotCarry as error:
+                findings[place] = case.not_called(f"{error}. Give the reward `where: local` in the recipe.")
+            else:
+                errands[place] = Errand(number, batch.carried, names, batch.state, self._seed(batch, case))
+        limit = min(self.deadline_s * batch.rows, 0.5 * self.budget_s)
+        wholes = self._ask(pool, list(errands.values()), limit, start + limit)
+        for place, whole in zip(errands, wholes, strict=True):
+            rows = partial(_row_by_row, errands[place], batch.rows)
+            findings[place] = self._found(pool, self._case(place, batch), whole, rows, limit, end)
+        for place in places:
+            findings[place].seconds = time.monotonic() - start
+
+    def _found(
+        self,
+        pool: Pool,
+        case: Case,
+        whole: Outcome,
+        rows: Callable[[], Sequence[Any]],
+        limit: float,
+        end: float,
+    ) -> Finding:
+        """What a call for the whole batch came to, or else what calls for one row at a time do.
+
+        Args:
+            rows: makes the items for these.
+            limit: seconds that the call for the whole batch had.
+        """
         if whole.status == "unserved" and whole.why == OUT_OF_TIME:
             whole = Outcome("late", why=f"not done after {limit:.3g} s")
         reply = reply_of(whole)
@@ -301,17 +329,20 @@ class Scorer:
             return case.of_batch(reply)
         if whole.status == "unserved":
             return case.not_called(f"{whole.why}.")
-        if batch.rows == 1:
+        if len(case.completions) == 1:
             return case.of_rows(whole, [whole])
-        items = []
-        for row in range(batch.rows):
-            one = batch.row(row)
-            parts = {name: pickle.dumps(one[name], protocol=5) for name in parts}
-            items.append(item(number, parts, batch.state, (*seed, row)))
-        return case.of_rows(whole, self._ask(pool, items, self.deadline_s, end))
+        return case.of_rows(whole, self._ask(pool, rows(), self.deadline_s, end))
+
+    def _seed(self, batch: Batch, case: Case) -> tuple[Any, ...]:
+        return (self.seed, batch.step, self.rank, case.reward.label)
 
     def _ask(
-        self, pool: WorkerPool, items: Sequence[bytes], deadline_s: float, end: float, at_most: int | None = None
+        self,
+        pool: Pool,
+        items: Sequence[Any],
+        deadline_s: float,
+        end: float,
+        at_most: int | None = None,
     ) -> list[Outcome]:
         """What workers say, asked again for what was lost with all of them: somebody has killed their nursery."""
         outcomes: dict[int, Outcome] = {}
@@ -332,7 +363,7 @@ class Scorer:
     # ------------------------------------------------------------------------------------------------------------------
     # In the caller's process
 
-    def _here_and_now(self, place: int, batch: _Batch, end: float) -> Finding:
+    def _here_and_now(self, place: int, batch: Batch, end: float) -> Finding:
         case = self._case(place, batch)
         start = time.monotonic()
         reply = call(case.reward, batch.given, batch.trainer_state)
@@ -350,13 +381,12 @@ class Scorer:
         finding.seconds = time.monotonic() - start
         return finding
 
-    def _case(self, place: int, batch: _Batch) -> Case:
+    def _case(self, place: int, batch: Batch) -> Case:
         return Case(self.rewards[place], self.rank, batch.given["completions"])
 
 
-def _must_stay(reward: Reward) -> bool:
-    """Whether a reward is called in the process that trains."""
-    return reward.spec is None or reward.where == "trainer" or getattr(reward.function, "in_trainer", False) is True
+def _row_by_row(errand: Errand, rows: int) -> list[Errand]:
+    return [replace(errand, row=row) for row in range(rows)]
 
 
 def _replay(

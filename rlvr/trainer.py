@@ -64,6 +64,7 @@ class RecipeTrainer(SavingTrainer):
     ) -> None:
         self._rewards = rewards
         self._scorer = scorer
+        self.silent_s = 0.0  # for how long no reward server has answered
         self._own = settings
         self._stop_strings = stop_strings
         self._validation = validation
@@ -101,6 +102,7 @@ class RecipeTrainer(SavingTrainer):
             log_metric=arguments["log_metric"],
         )
         self._faults = scored.faults
+        self.silent_s = scored.silent_s
         return scored
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
@@ -118,10 +120,13 @@ class RecipeTrainer(SavingTrainer):
 
     def _answer_faults(self) -> None:
         """Stops the run, on all ranks with the same words, or goes on without the rows; as the recipe says."""
-        reports = gather_object([report(self._faults)] if self._faults else [])
-        if not reports:
+        outage = self.silent_s > 0 and all(fault.kind == "unserved" for fault in self._faults)
+        found = gather_object([(report(self._faults), outage)] if self._faults else [])
+        if not found:
             return  # a reward said None of its own accord
-        if self._own["reward_faults"] == "stop":
+        reports = [text for text, _ in found]
+        # Servers may come back, and no reward is at fault: that ends with a checkpoint (rlvr/interruption.py).
+        if self._own["reward_faults"] == "stop" and not all(one for _, one in found):
             raise RewardError(
                 "\n\n".join(reports) + "\n\nreward_faults: mask would leave such rows out of the update and go on."
             )
@@ -134,7 +139,7 @@ class RecipeTrainer(SavingTrainer):
             self._masked_in_a_row = 0
             self.scored_generations += 1
             return
-        self._masked_in_a_row += 1
+        self._masked_in_a_row += not self.silent_s
         if self._masked_in_a_row >= MOST_MASKED:
             raise RewardError(
                 f"Not one completion of the last {MOST_MASKED} generations could be scored (every row was masked), so "

@@ -114,7 +114,7 @@ def train(
     Raises:
         TrainingError: the steps were made, and nothing was learnt: no row could be scored, or no weight changed.
     """
-    together = StopTogether(stop, trainer)
+    together = StopTogether(stop, trainer, recipe.settings["reward_outage_s"])
     for callback in (
         _FirstWeights(trainer),
         RestoreBetweenSteps(trainer, checkpoint),

@@ -87,10 +87,17 @@ class WorkerPool:
     def _forget(self) -> None:
         self._nursery: Nursery | None = None
         self._free: deque[_Worker] = deque()
+        self._waiting = 0
         self._available = threading.Condition(self._lock)
 
     def map(
-        self, items: Sequence[Any], *, deadline_s: float, budget_s: float | None = None, at_most: int | None = None
+        self,
+        items: Sequence[Any],
+        *,
+        deadline_s: float,
+        budget_s: float | None = None,
+        at_most: int | None = None,
+        waiting_counts: bool = False,
     ) -> list[Outcome]:
         """The function of each item, in the items' order.
 
@@ -100,14 +107,17 @@ class WorkerPool:
                 start is not counted.
             budget_s: seconds for all of them from the first item on; what is not done by then is "unserved".
             at_most: how many workers to use. A single one is the same as before, if that one lives.
+            waiting_counts: whether the budget begins at once, and not when other threads have left a worker free.
         """
         outcomes: list[Outcome | None] = [None] * len(items)
         waiting = deque(range(len(items)))
+        begun = time.monotonic()
+        patience = budget_s if waiting_counts else None
         try:
-            workers = self._take(min(self.processes if at_most is None else at_most, len(items)))
+            workers = self._take(min(self.processes if at_most is None else at_most, len(items)), patience)
         except WorkerError as error:
             return [Outcome("unserved", why=str(error))] * len(items)
-        end = time.monotonic() + budget_s if budget_s is not None else None
+        end = (begun if waiting_counts else time.monotonic()) + budget_s if budget_s is not None else None
         again: set[int] = set()
         busy: dict[int, tuple[_Worker, int, float]] = {}
         idle = list(reversed(workers))
@@ -173,6 +183,11 @@ class WorkerPool:
         """
         self._give_back(self._take(self.processes if workers is None else workers))
 
+    def load(self) -> tuple[int, int]:
+        """How many workers are at work, and how many calls wait for one."""
+        with self._lock:
+            return (self.processes - len(self._free) if self._nursery is not None else 0), self._waiting
+
     def close(self) -> None:
         """Ends all processes; the next call starts new ones."""
         with self._lock:
@@ -196,17 +211,25 @@ class WorkerPool:
         self._available.notify_all()
         return nursery
 
-    def _take(self, wanted: int) -> list[_Worker]:
-        """At least one and at most `wanted` free workers; waits while other threads have them all."""
+    def _take(self, wanted: int, patience: float | None = None) -> list[_Worker]:
+        """At least one and at most `wanted` free workers; waits so many seconds while other threads have them all."""
         with self._lock:
             nursery = self._hire()
         try:
             nursery.wait(self.start_s)
+            end = None if patience is None else time.monotonic() + patience
             with self._lock:
                 while not self._free:
                     if self._nursery is not nursery:
                         raise WorkerError("the workers' nursery is gone")
-                    self._available.wait()
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
+                        return []
+                    self._waiting += 1
+                    try:
+                        self._available.wait(left)
+                    finally:
+                        self._waiting -= 1
                 taken = [self._free.popleft() for _ in range(min(max(wanted, 1), len(self._free)))]
             for worker in taken:
                 if worker.broken:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlvr.elsewhere.addresses import is_elsewhere
 from rlvr.plugins import companion
 from rlvr.recipe import Recipe
 from rlvr.rewarding import Reward
@@ -14,6 +15,8 @@ from rlvr.task import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from rlvr.scorer import Scorer
 
 # A data column of one of these names never reaches a reward, or breaks GRPOTrainer (trl/trainer/grpo_trainer.py).
 RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "image", "images", "environment")
@@ -38,7 +41,7 @@ def data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> list[s
                 f"reward {reward.name} needs the column {' and '.join(missing)}, which the task {recipe.task.name} "
                 f"doesn't give; it gives {', '.join(column for column in columns if column != 'prompt')}."
             )
-        if not missing:
+        if not missing and not is_elsewhere(reward.where):  # the servers are asked by try_rewards
             faults += row_faults(reward, task)
     for split in ("train", "validation", "test"):
         prompts = task.split(split)["prompt"] if len(task.split(split)) else []
@@ -72,8 +75,12 @@ def data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> list[s
     return faults
 
 
-def row_faults(reward: Reward, task: Task) -> list[str]:
-    """What the reward's own file has against rows of the data: its `check_rows`, if it defines one, is asked once."""
+def row_faults(reward: Reward, task: Task, scorer: Scorer | None = None) -> list[str]:
+    """What the reward's own file has against rows of the data: its `check_rows`, if it defines one, is asked once.
+
+    Args:
+        scorer: has it asked where the reward runs, if that is not here.
+    """
     check_rows = companion(reward.function, "check_rows")
     if check_rows is None:
         return []
@@ -84,7 +91,8 @@ def row_faults(reward: Reward, task: Task) -> list[str]:
             continue
         asked = inspect.signature(check_rows).parameters
         columns = {column: list(rows[column]) for column in rows.column_names if column in asked}
-        found = [(row, fault) for row, fault in enumerate(check_rows(**{**columns, **reward.options})) if fault]
+        said = check_rows(**{**columns, **reward.options}) if scorer is None else scorer.check_rows(reward, columns)
+        found = [(row, fault) for row, fault in enumerate(said) if fault]
         if found:
             ids = rows["id"] if "id" in rows.column_names else None
             named = [

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlvr.elsewhere.addresses import is_elsewhere
 from rlvr.errors import InputError
 from rlvr.faults import report
+from rlvr.preflight.data import row_faults
 from rlvr.recipe import Recipe
 from rlvr.rewarding import Reward, settle
 from rlvr.task import Task
@@ -33,8 +35,11 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
 
     Raises:
         InputError: a reward fails on them, and `reward_faults` is "stop"; or the metric, which compares with the data,
-            takes golds for wrong or what is no answer for right.
+            takes golds for wrong or what is no answer for right; or rows that can't be scored, as a reward server says.
     """
+    for reward in scorer.rewards:
+        if is_elsewhere(reward.where) and (wrong_rows := row_faults(reward, task, scorer)):
+            raise InputError("\n".join(wrong_rows))
     step = max(1, len(task.train) // ROWS)
     numbers = list(range(0, len(task.train), step))[:ROWS]
     rows = [task.train[number] for number in numbers]

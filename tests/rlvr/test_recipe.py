@@ -157,7 +157,7 @@ def test_overrides_reach_sections_and_rewards_by_name(write_yaml: Write) -> None
         (["--sead", "1"], "--sead is not a recipe key; did you mean seed?"),
         (["--seed", "x"], "--seed is text"),
         (["--rewards.nothing.weight", "1"], "no reward 'nothing'; it has math_correctness, answer_format"),
-        (["--seed.x", "1"], "only task, rewards, evaluation have keys of their own"),
+        (["--seed.x", "1"], "only task, rewards, evaluation, sagemaker have keys of their own"),
         (["stray"], "belongs to no key"),
         (["--seed", "[1"], "can't be read as a YAML value"),
     ],

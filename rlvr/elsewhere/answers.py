@@ -1,0 +1,76 @@
+"""What a reward server answered, as outcomes of calls: checked, and put together where rows were shared out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rlvr.elsewhere.portions import Errand, Part
+from rlvr.elsewhere.server import Unavailable
+from rlvr.faults import reply_of
+from rlvr.reward_call import Reply
+from rlvr.workers import Outcome
+
+
+def outcomes_of(said: Any, part: Part, items: Sequence[Errand]) -> list[list[Outcome]]:
+    """The outcomes of an answer; checked, since nothing says that it comes from a server of ours.
+
+    Raises:
+        Unavailable: it is no answer to what was asked.
+    """
+    single = items[part.errands[0]].row is not None
+    try:
+        found = [[_outcome(one) for one in result["outcomes"]] for result in said["results"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unavailable(f"its answer is none ({type(error).__name__}: {error})"[:300]) from error
+    if [len(one) for one in found] != ([len(part.rows)] if single else [1] * len(part.errands)):
+        raise Unavailable("its answer has not as many outcomes as it was asked for")
+    return found
+
+
+_STATUSES = ("done", "late", "crashed", "failed", "unserved")
+
+
+def _outcome(said: Mapping[str, Any]) -> Outcome:
+    status = said["status"]
+    if status not in _STATUSES:
+        raise ValueError(status)
+    if status != "done":
+        return Outcome(status, why=str(said["why"]))
+    value = said["value"]
+    kind = value["kind"]
+    if kind not in ("", "raised", "wrong length"):
+        raise ValueError(kind)
+    values = [one if one is None or isinstance(one, str) else float(one) for one in value["values"]]
+    notes = [(str(what), str(name), content) for what, name, content in value["notes"]]
+    return Outcome("done", asdict(Reply(values, kind, str(value["said"]), str(value["trace"]), notes)))
+
+
+def merged(found: Sequence[tuple[Outcome, int]]) -> Outcome:
+    """What became of a call whose rows were shared out: the first part that went wrong, or the parts put together."""
+    if len(found) == 1:
+        return found[0][0]
+    replies = [reply_of(outcome) for outcome, _ in found]
+    for (outcome, _), reply in zip(found, replies, strict=True):
+        if reply is None or reply.kind:
+            return outcome
+    whole = [(reply, rows) for reply, (_, rows) in zip(replies, found, strict=True) if reply is not None]
+    values = [value for reply, _ in whole for value in reply.values]
+    extras: dict[str, list[Any]] = {}
+    metrics: dict[str, list[tuple[float, int]]] = {}
+    done = 0
+    for reply, rows in whole:
+        for what, name, value in reply.notes:
+            if what == "metric":
+                metrics.setdefault(name, []).append((float(value), rows))
+            elif len(value) == rows:
+                extras.setdefault(name, [None] * len(values))[done : done + rows] = value
+        done += rows
+    notes: list[tuple[str, str, Any]] = [("extra", name, content) for name, content in extras.items()]
+    for name, pairs in metrics.items():
+        notes.append(
+            ("metric", name, math.fsum(value * rows for value, rows in pairs) / sum(rows for _, rows in pairs))
+        )
+    return Outcome("done", asdict(Reply(values, notes=notes)))

@@ -1,0 +1,133 @@
+"""Programs to be judged: what /judge takes and answers."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlvr.errors import InputError
+from rlvr.judge import Limits, rungs
+from rlvr.serving.allowance import Allowance, Refused
+from rlvr.serving.metrics import Metrics
+from rlvr.serving.references import References
+from rlvr.workers import WorkerPool
+
+START_S = 300.0  # for a worker's imports, on a busy file system
+# What a row of the server's file may say of its problem, beside the tests.
+_OF_THE_PROBLEM = ("language", "entry_point", "signature", "checker", "comparison", "tolerance")
+
+
+class LimitsAsked(BaseModel):
+    """Of a test, and of the compiler; see `rlvr.judge.Limits`."""
+
+    model_config = ConfigDict(extra="forbid")
+    time_s: float | None = None
+    wall_s: float | None = None
+    memory_mb: float | None = None
+    output_kb: int | None = None
+    processes: int | None = None
+    compile_time_s: float | None = None
+
+
+class Submitted(BaseModel):
+    """One program. The fields are the arguments of `rlvr.judge.judge`."""
+
+    model_config = ConfigDict(extra="forbid")
+    program: str
+    language: str | None = Field(default=None, description="python (which null means), cpp, …")
+    tests: list[dict[str, Any]] | None = None
+    id: str | int | None = Field(default=None, description="Instead of tests: of a row of the server's file.")
+    limits: LimitsAsked = Field(default_factory=LimitsAsked)
+    entry_point: str | None = None
+    signature: str | None = None
+    checker: str | None = None
+    comparison: str | None = None
+    tolerance: float | None = None
+    stop_early: bool = False
+    sample: int | None = Field(default=None, ge=1)
+    seed: int = 0
+
+
+class Programs:
+    """Judges programs in workers, each on all processors; usable from any thread."""
+
+    def __init__(self, allowance: Allowance, metrics: Metrics, workers: int) -> None:
+        self.allowance = allowance
+        self.metrics = metrics
+        self.pool = WorkerPool(
+            "rlvr.serving.judging:judge_request",
+            processes=workers,
+            memory_mb=None,  # compilers and programs run below a worker
+            like_caller=True,
+            folder=os.getcwd(),
+            start_s=START_S,
+        )
+
+    def sandbox(self) -> str:
+        return rungs().describe()
+
+    def judge(
+        self, submitted: Sequence[Submitted], references: References, *, reasons: bool, deadline_s: float
+    ) -> list[dict[str, Any]]:
+        """What became of each program.
+
+        Raises:
+            Refused: a submission is wrong, or asks for more than is allowed; programs can't be confined here; or they
+                take longer than they may.
+        """
+        submissions = [self._submission(one, number, references) for number, one in enumerate(submitted)]
+        items = [{"submissions": submissions, "reasons": reasons}]
+        (outcome,) = self.pool.map(items, deadline_s=deadline_s, budget_s=deadline_s, waiting_counts=True)
+        if outcome.status in ("late", "unserved") and deadline_s < self.allowance.deadline_s:
+            raise Refused(
+                422, f"The programs were not judged within {deadline_s:g} s. Send fewer, or give them longer."
+            )
+        if outcome.status == "late":
+            raise Refused(422, f"The programs were not judged within {deadline_s:g} s. Send fewer (--most-deadline-s).")
+        if outcome.status != "done":
+            raise Refused(503, f"The programs could not be judged: {outcome.why}.", 1.0)
+        if "error" in outcome.value:
+            raise Refused(outcome.value["status"], outcome.value["error"])
+        judgements: list[dict[str, Any]] = outcome.value["judgements"]
+        for submission, judgement in zip(submissions, judgements, strict=True):
+            self.metrics.add("grpo_programs_total", submission["language"])
+            for verdict, count in Counter(judgement["verdicts"]).items():
+                self.metrics.add("grpo_verdicts_total", verdict, by=count)
+            self.metrics.add("grpo_program_cpu_seconds_total", by=sum(judgement["cpu_s"]))
+        return judgements
+
+    def _submission(self, submitted: Submitted, number: int, references: References) -> dict[str, Any]:
+        where = f"Submission {number + 1}"
+        if (submitted.tests is None) == (submitted.id is None):
+            raise Refused(422, f"{where}: give either tests, or the id of tests that the server holds.")
+        row: Mapping[str, Any] = {}
+        if submitted.id is not None:
+            row = references.row(str(submitted.id))
+            if not isinstance(row.get("tests"), list):
+                raise Refused(404, f"{where}: the row {submitted.id!r} has no tests.")
+        given = submitted.model_dump(exclude={"id", "limits"})
+        for name in _OF_THE_PROBLEM:
+            if given[name] is None:
+                given[name] = row.get(name)
+        asked = {name: value for name, value in submitted.limits.model_dump().items() if value is not None}
+        asked = {**{name: row[name] for name in ("time_s", "memory_mb") if row.get(name) is not None}, **asked}
+        # Compiling and waiting are time on this machine, too.
+        for name in ("time_s", "wall_s", "compile_time_s"):
+            if name in asked:
+                self.allowance.refuse_options(where, {"time_s": asked[name]})
+        self.allowance.refuse_options(where, {"memory_mb": asked.get("memory_mb")})
+        try:
+            Limits(**asked)
+        except InputError as error:
+            raise Refused(422, f"{where}: {error}") from error
+        return {
+            **given,
+            "tests": row["tests"] if submitted.tests is None else submitted.tests,
+            "language": given["language"] or "python",
+            "limits": asked,
+            "allow_weak_sandbox": self.allowance.weak_sandbox,
+        }
