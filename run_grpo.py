@@ -85,6 +85,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("--world_size is at least 1")
 
     console.quieten()
+    gc.disable()  # until training: it would walk through what is imported, for a tenth of the time of a check
     try:
         recipe = load_recipe(options.config, overrides)
         return run(recipe, only_check=options.check, meant=meant)
@@ -100,6 +101,8 @@ def main(words: Sequence[str] | None = None) -> int:
         # The fault of a reward's author, or of the recipe, who are not helped by our frames; failure.txt has them.
         console.complain(f"{error}")
         return 1
+    finally:
+        gc.enable()
 
 
 def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None) -> int:
@@ -119,7 +122,6 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
     console.quieten_loading_bars()
 
     # 1. The data, the rewards, and everything that can be wrong with them, before a weight is loaded.
-    gc.disable()  # else it walks again and again through what is imported: a tenth of the time of a check
     launch.check_environment(recipe)
     meant = meant or Meant()
     here = meant == Meant()
@@ -127,7 +129,8 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
     task, rewards, metric, tokenizer, config = preflight.load_parts(recipe, world_size, here=here)
     state = launch.join(recipe)
     processes = world_size or state.num_processes
-    plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, processes, here=here)
+    with launch.as_launched(meant.launcher):
+        plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, processes, here=here)
     identity = checkpoints.Identity.of(recipe, task.train, state.num_processes, launch.launcher())
     begin = checkpoints.Resumption()
     if here:
@@ -143,10 +146,8 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
     with scorer:
         configuration.check_config(recipe, task, rewards, here=here)
         surroundings = {**conditions(rewards), **scorer.conditions()}
-        told = [
-            f"attention: {model.attention(recipe)[1]}",
-            *(f"{name}: {words}" for name, words in surroundings.items()),
-        ]
+        told = [f"attention: {model.attention(recipe)[1]}"] if here else []
+        told += [f"{name}: {words}" for name, words in surroundings.items()]
         told += _estimated(recipe, config, plan, meant)
         if begin.fresh and state.is_main_process:
             told += preflight.try_rewards(recipe, task, rewards, metric, scorer)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +125,8 @@ class Diary:
     def interrupted(self, why: str) -> int:
         """Notes that the run was told to stop, and says what continues it; returns the exit code."""
         self._end("interrupted")
+        if not self.writes:
+            return EXIT_CODE  # on a machine of its own it holds only its part of a checkpoint
         latest = newest(self.folder)
         if self.facts["status"] == "trained":
             left = "Training is done and saved; the same command goes on with the evaluation."
@@ -178,7 +180,7 @@ def choose(recipe: Recipe, identity: Identity) -> Resumption:
         return Resumption()
     if wanted != "auto":
         folder = Path(wanted)
-        fault = incompleteness(folder)
+        fault = incompleteness(folder) or missing_part(folder)
         if fault:
             raise InputError(f"resume: {folder} can't be continued: {fault}.")
         _same(identity, folder)
@@ -192,7 +194,7 @@ def choose(recipe: Recipe, identity: Identity) -> Resumption:
             _same(identity, recipe.output_dir, status)
             return Resumption(trained=True, notes=(f"training is done ({final}); only the evaluation is left",))
     for folder in found(recipe.output_dir):
-        fault = incompleteness(folder)
+        fault = incompleteness(folder) or missing_part(folder)
         if fault:
             notes.append(f"{folder.name} is skipped: {fault}")
             continue
@@ -256,6 +258,24 @@ def incompleteness(folder: Path) -> str | None:
     return None
 
 
+def missing_part(folder: Path) -> str | None:
+    """The same of what processes on other machines have written: the marker can't list what its writer can't see.
+
+    To be asked where a run begins, when all parts have come together, through a bucket or a shared folder.
+    """
+    identity = read_marker(folder).get("identity")
+    processes = int(identity.get("processes", 1)) if isinstance(identity, dict) else 1
+    lost = [process for process in range(processes) if not part_file(folder, process).is_file()]
+    if not lost:
+        return None
+    return f"its file {part_file(folder, lost[0]).name} is missing, which process {lost[0]} wrote"
+
+
+def part_file(folder: Path, process: int) -> Path:
+    """What one process keeps in a checkpoint of what lies between two steps (rlvr/saving.py)."""
+    return folder / f"between_steps_{process}.pt"
+
+
 def complete(folder: Path, step: int, identity: Identity) -> None:
     """Declares a checkpoint complete; to be called when every process has written its part."""
     content = {
@@ -286,6 +306,13 @@ def rotate(output_dir: Path, keep: int | None) -> None:
         if kept < keep:
             kept += incompleteness(folder) is None
         else:
+            remove(folder)
+
+
+def keep_only(output_dir: Path, names: Collection[str]) -> None:
+    """Deletes the checkpoints that the main process has not kept: on a machine of their own, the parts of them."""
+    for folder in found(output_dir):
+        if folder.name not in names:
             remove(folder)
 
 

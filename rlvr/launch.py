@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +41,40 @@ def launcher() -> str:
     return "ddp" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else "python"
 
 
-def launch_faults(recipe: Recipe) -> list[str]:
-    """What of the recipe can't be trained under this launch: each with the reason and with what to use instead."""
+# What `accelerate launch` puts into the environment for the configurations of accelerate_configs/.
+_TOLD = {
+    "zero2": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"},
+    "zero3": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"},
+    "fsdp2": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"},
+}
+_TOLD["zero2_offload"] = {**_TOLD["zero2"], "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"}
+
+
+@contextmanager
+def as_launched(kind: str | None) -> Iterator[None]:
+    """The environment that a launcher of accelerate_configs/ would give to a run; None for the one that there is.
+
+    For checks of a recipe that is meant for elsewhere. Nothing is launched.
+    """
+    told = _TOLD.get(kind or "", {})
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def launch_faults(recipe: Recipe, *, here: bool = True) -> list[str]:
+    """What of the recipe can't be trained under this launch: each with the reason and with what to use instead.
+
+    Args:
+        here: False for a launch on another machine, of which nothing is known.
+    """
     settings, kind = recipe.settings, launcher()
     faults = []
     for key in ("deepspeed", "fsdp", "fsdp_config"):
@@ -57,13 +90,13 @@ def launch_faults(recipe: Recipe) -> list[str]:
             'Set mixed_precision: "no" there, as accelerate_configs/ does, or bf16: true in the recipe.'
         )
     if kind.startswith("zero"):
-        faults += _deepspeed_faults(recipe, kind)
+        faults += _deepspeed_faults(recipe, kind, here)
     if kind.startswith("fsdp"):
         faults += _fsdp_faults(recipe, kind)
     return faults
 
 
-def _deepspeed_faults(recipe: Recipe, kind: str) -> list[str]:
+def _deepspeed_faults(recipe: Recipe, kind: str, here: bool) -> list[str]:
     from rlvr import building
 
     faults = []
@@ -79,7 +112,7 @@ def _deepspeed_faults(recipe: Recipe, kind: str) -> list[str]:
                 f"optim: {optimizer} with {kind}: the optimizer on the CPU is always DeepSpeed's Adam, whatever the "
                 "recipe says. Remove the key, or use accelerate_configs/zero2.yaml or zero3.yaml."
             )
-        faults += building.faults(on_cpu=bool(recipe.settings.get("use_cpu")))
+        faults += building.faults(on_cpu=bool(recipe.settings.get("use_cpu"))) if here else []
     return faults
 
 

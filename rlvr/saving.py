@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
@@ -80,6 +81,9 @@ class SavingTrainer(GRPOTrainer):
         if self.is_world_process_zero():
             checkpoints.complete(folder, step, self.identity)
             checkpoints.rotate(folder.parent, self.keep_checkpoints)
+        kept = broadcast_object_list([[path.name for path in checkpoints.found(folder.parent)]])[0]
+        if self.accelerator.is_local_main_process and not self.is_world_process_zero():
+            checkpoints.keep_only(folder.parent, kept)  # this machine may have a disk of its own
         self.accelerator.wait_for_everyone()
         self.last_save_s = time.monotonic() - started
 
@@ -171,7 +175,7 @@ class RestoreBetweenSteps(TrainerCallback):
 
 def _state_file(folder: Path, process: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)  # on further machines it may not be there yet
-    return folder / f"between_steps_{process}.pt"
+    return checkpoints.part_file(folder, process)
 
 
 def _plain(values: Any) -> Any:

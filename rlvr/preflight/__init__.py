@@ -61,7 +61,7 @@ def check(
         *target_faults(recipe, config),
         *waiting_faults(recipe, processes),
         *sampling_faults(recipe, task, processes),
-        *launch.launch_faults(recipe),
+        *launch.launch_faults(recipe, here=here),
     ]
     generation = model.load_generation_config(recipe, config)
     notes = [*precision_notes(recipe), *engine_notes(recipe), *sampling_notes(recipe, generation)]

@@ -72,7 +72,7 @@ def load_parts(recipe: Recipe, processes: int | None = None, *, here: bool = Tru
         *combination_faults(recipe, config, here=here),
         *target_faults(recipe, config),
         *waiting_faults(recipe, processes),
-        *launch.launch_faults(recipe),
+        *launch.launch_faults(recipe, here=here),
     ]
     if task is not None:
         found = list(rewards or [])

@@ -33,6 +33,7 @@ def checkpoint(recipe: Recipe, step: int, complete: bool = True) -> Path:
     folder = recipe.output_dir / f"checkpoint-{step}"
     folder.mkdir(parents=True)
     (folder / "weights").write_bytes(bytes(100))
+    checkpoints.part_file(folder, 0).write_bytes(bytes(10))
     if complete:
         checkpoints.complete(folder, step, identity(recipe))
     return folder
@@ -232,3 +233,31 @@ def test_machines_that_see_different_folders_are_told_so(places: tuple[str, str]
     for process in processes:
         process.join()
     assert all(said in words for words in heard), heard
+
+
+def test_a_part_that_another_machine_wrote_and_that_got_lost_is_missed(tmp_path: Path) -> None:
+    """As through a bucket: the marker of the first machine can't list what the second one writes to its own disk."""
+    run = recipe(tmp_path)
+    left_by(run, "interrupted")
+    older, newer = checkpoint(run, 5, complete=False), checkpoint(run, 10, complete=False)
+    for folder in (older, newer):
+        checkpoints.complete(folder, checkpoints.step_of(folder), identity(run, processes=2))
+    checkpoints.part_file(older, 1).write_bytes(b"")
+    begin = choose(run, identity(run, processes=2))
+    assert begin.checkpoint == older
+    assert "between_steps_1.pt is missing, which process 1 wrote" in begin.notes[0]
+
+
+def test_a_machine_with_a_disk_of_its_own_keeps_what_the_first_one_keeps(tmp_path: Path) -> None:
+    for step in (5, 10, 15):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    checkpoints.keep_only(tmp_path, ["checkpoint-10", "checkpoint-15"])
+    assert [folder.name for folder in checkpoints.found(tmp_path)] == ["checkpoint-15", "checkpoint-10"]
+
+
+def test_a_process_that_sees_only_its_part_of_a_checkpoint_still_ends_as_one_that_can_be_continued(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoint-5").mkdir()
+    assert Diary(tmp_path, identity(recipe(tmp_path)), writes=False).interrupted("Stopped by SIGTERM.") == 75
+    assert capsys.readouterr().out == ""

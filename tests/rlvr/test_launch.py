@@ -13,7 +13,7 @@ import pytest
 
 from rlvr import building
 from rlvr.errors import InputError
-from rlvr.launch import _asked_of_accelerate, check_environment, launch_faults, launcher
+from rlvr.launch import _asked_of_accelerate, as_launched, check_environment, launch_faults, launcher
 from rlvr.recipe import Recipe, RewardSpec, TaskSpec
 
 # What `accelerate launch` puts into a process's environment for a file of accelerate_configs/.
@@ -222,3 +222,14 @@ def test_a_launch_that_starts_one_process_for_two_is_refused(run_script: object,
     )
     assert "accelerate was asked for 2 processes but started one" in result.stderr
     assert result.returncode != 0
+
+
+def test_a_launch_that_is_meant_for_elsewhere_is_judged_as_if_it_were_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP"):
+        monkeypatch.delenv(name, raising=False)
+    for kind in ("zero2", "zero2_offload", "zero3", "fsdp2"):
+        with as_launched(kind):
+            assert launcher() == kind
+    with as_launched(None):
+        assert launcher() == "python"
+    assert launcher() == "python", "and nothing of it stays"
