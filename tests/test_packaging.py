@@ -25,7 +25,7 @@ PINS = {
 
 def test_what_few_need_is_installed_only_by_its_extra() -> None:
     base = {canonicalize_name(requirement.name) for requirement in BASE}
-    for name in ("flash-attn", "vllm", "ray", "sagemaker", "fastapi"):
+    for name in ("flash-attn", "vllm", "ray", "sagemaker-train", "fastapi"):
         assert name not in base
         assert any(canonicalize_name(r.name) == name for extra in EXTRAS.values() for r in extra), name
 

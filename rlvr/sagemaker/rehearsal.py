@@ -1,0 +1,177 @@
+"""The preflight of a recipe for the hosts that it is meant for, on a machine that may be quite another.
+
+What run_grpo.py checks before it loads a weight, and the estimate of memory, hours and dollars. Without the network the
+model's configuration or the data may not be here: what then can't be checked is said, and all else is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from rlvr.errors import InputError
+from rlvr.estimates.machines import INSTANCES, PRICES_READ, Machine
+from rlvr.recipe import Recipe
+from rlvr.sagemaker import request
+from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings
+
+if TYPE_CHECKING:
+    from rlvr.estimates import Estimate
+
+Part = TypeVar("Part")
+
+# What the hub's client and requests raise, somewhere in the chain, when it is the network that is missing.
+_UNREACHABLE = {
+    "OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "ConnectTimeout",
+    "ReadTimeout", "ProxyError", "MaxRetryError", "NameResolutionError", "OfflineModeError",
+}  # fmt: skip
+
+_NOT_CHECKED = (
+    "not checked: {what} not on this machine, and the Hugging Face hub was not asked or not reached (--hub asks it)"
+)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What the preflight found.
+
+    Attributes:
+        faults, notes, lines: sentences; `lines` are the plan of the run and its estimate.
+        processes: how many train together; None where the GPUs of the instance type aren't known.
+        estimate: None where the model or the machine isn't known.
+    """
+
+    faults: tuple[str, ...]
+    notes: tuple[str, ...]
+    lines: tuple[str, ...]
+    processes: int | None
+    estimate: Estimate | None
+
+
+def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
+    """Checks a recipe for the hosts of its section; asks the hub only where the environment allows it."""
+    from rlvr import configuration, launch, model, preflight
+    from rlvr.evaluation import metric_of
+    from rlvr.plugins import load_rewards, load_task
+
+    faults: list[str] = []
+    notes: list[str] = []
+    processes = processes_of(settings)
+
+    def attempt(what: str, load: Callable[[], Part]) -> Part | None:
+        try:
+            return load()
+        except InputError as error:
+            if not _is_unreachable(error):
+                faults.extend(line for line in str(error).splitlines() if line not in faults)
+            else:
+                notes.append(_NOT_CHECKED.format(what=f"{what} {'are' if what == 'the data' else 'is'}"))
+            return None
+
+    train = settings.train_group
+    assert train is not None  # plan asks for it first
+    rewards = attempt("the reward", lambda: load_rewards(recipe.rewards))
+    task = attempt("the data", lambda: load_task(recipe.task))
+    metric = attempt("the metric", lambda: metric_of(recipe.evaluation, rewards)) if rewards is not None else None
+    chat = task is not None and task.is_chat
+    tokenizer = None
+    if _may_be_loaded(recipe):
+        tokenizer = attempt("the model", lambda: model.load_tokenizer(recipe, chat=chat))
+    else:
+        notes.append(_NOT_CHECKED.format(what="the model is"))
+    config = attempt("the model", lambda: model.load_config(recipe)) if tokenizer is not None else None
+    lines: list[str] = []
+    estimate = None
+    if task and rewards and metric and tokenizer is not None and config is not None:
+        parts = task, rewards, metric, tokenizer, config
+        with launch.as_launched(request.launcher_of(settings)):
+            count = processes or train.instance_count
+            plan = attempt("the recipe", lambda: preflight.check(recipe, *parts, count, here=False))
+        if plan is not None:
+            attempt("the recipe", lambda: configuration.check_config(recipe, task, rewards, here=False))
+            lines += [*task.notes, *plan.lines()]
+            machine = INSTANCES.get(train.instance_type)
+            if machine is not None and processes is not None and not recipe.settings.get("use_cpu"):
+                from rlvr import estimates
+
+                estimate = estimates.estimate(
+                    recipe,
+                    config,
+                    processes,
+                    request.launcher_of(settings),
+                    machine,
+                    prompt_tokens=plan.longest_prompt,
+                    steps=plan.steps,
+                )
+                lines += estimate.lines()
+    return Rehearsal(tuple(faults), tuple(dict.fromkeys(notes)), tuple(lines), processes, estimate)
+
+
+def processes_of(settings: SageMakerSettings) -> int | None:
+    """How many processes train together: one a GPU, or one a host without; None where the GPUs aren't known."""
+    train = settings.train_group
+    if train is None:
+        return None
+    if request.launcher_of(settings) == "cpu":
+        return train.instance_count
+    machine = INSTANCES.get(train.instance_type)
+    return machine.gpus * train.instance_count if machine is not None else None
+
+
+def cost_lines(settings: SageMakerSettings, estimate: Estimate | None) -> list[str]:
+    """What an hour costs, and the most that the job can cost; and whether its time may be too short."""
+    hours = settings.max_runtime_s / 3600
+    priced = [(group, INSTANCES.get(group.instance_type)) for group in settings.groups]
+    unknown = sorted({group.instance_type for group, machine in priced if machine is None or machine.price is None})
+    if unknown:
+        lines = [f"the price of {', '.join(unknown)} is not in our table (rlvr/estimates/machines.py)"]
+    else:
+        rate = sum(_price(group, machine) for group, machine in priced)
+        lines = [
+            f"{rate:,.2f} dollars an hour, at most {rate * hours:,.0f} in {hours:.3g} h "
+            f"(on demand in us-east-1, prices of {PRICES_READ})"
+        ]
+        if settings.spot:
+            lines.append("spot costs less than that; how much less is known only while it runs")
+        if settings.keep_alive_s:
+            kept = settings.keep_alive_s / 3600
+            lines.append(f"{rate * kept:,.2f} dollars more for keeping the hosts warm {settings.keep_alive_s} s")
+    if estimate is not None and estimate.hours is not None and estimate.hours.total[1] > hours:
+        lines.append(
+            f"it may take up to {estimate.hours.total[1]:.1f} hours, but max_runtime_s ends it after {hours:.3g}: it "
+            f"would "
+            "save a checkpoint, and `resume` would go on from it"
+        )
+    return lines
+
+
+def _price(group: InstanceGroup, machine: Machine | None) -> float:
+    return group.instance_count * (machine.price if machine is not None and machine.price is not None else 0.0)
+
+
+def _may_be_loaded(recipe: Recipe) -> bool:
+    """Whether the model is here or the hub may be asked; without importing transformers, which takes four seconds."""
+    from rlvr.model import find_model
+
+    try:
+        name = find_model(str(recipe.settings["model_name_or_path"]))
+    except InputError:
+        return True  # loading it says why it can't be
+    if os.environ.get("HF_HUB_OFFLINE", "0") in ("", "0") or os.path.isdir(name):
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    revision = recipe.settings.get("model_revision")
+    return isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
+
+
+def _is_unreachable(error: BaseException | None) -> bool:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if {kind.__name__ for kind in type(error).__mro__} & _UNREACHABLE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,146 @@
+"""notebooks/sagemaker_grpo.ipynb from its first cell to its last; the job that it submits trains, in an emulator."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sagemaker.emulator import containers
+from tests.sagemaker.emulator.job import ACCOUNT
+from tests.sagemaker.emulator.service import TrainingService
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NOTEBOOK = REPOSITORY / "notebooks" / "sagemaker_grpo.ipynb"
+ROLE = "grpo-recipes-job"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[TrainingService]:
+    with TrainingService(variables={"OMP_NUM_THREADS": "1"}) as service:
+        service.client("iam").create_role(RoleName=ROLE, AssumeRolePolicyDocument="{}")
+        yield service
+
+
+@pytest.fixture
+def account(service: TrainingService, monkeypatch: pytest.MonkeyPatch) -> TrainingService:
+    """The service, with the variables by which a kernel that is started now finds it."""
+    for name, value in service.environment.items():
+        monkeypatch.setenv(name, value)
+    return service
+
+
+class Session:
+    """The notebook in a fresh kernel, while it is entered."""
+
+    def __init__(self, folder: Path, **parameters: object) -> None:
+        import nbclient
+        import nbformat
+
+        self.notebook = nbformat.read(NOTEBOOK, as_version=4)
+        place = {"metadata": {"path": str(NOTEBOOK.parent)}}
+        self.client = nbclient.NotebookClient(self.notebook, timeout=600, kernel_name="python3", resources=place)
+        (self.parameters,) = (cell for cell in self.notebook.cells if "parameters" in cell.metadata.get("tags", []))
+        steps = ["--max_steps", "3", "--per_device_train_batch_size", "16", "--evaluation.rows", "12"]
+        self.set(
+            RECIPE="recipes/demo-arithmetic.yaml",
+            OVERRIDES=[*steps, "--output_dir", str(folder)],
+            INSTANCE_TYPE="ml.m5.xlarge",
+            ROLE=f"arn:aws:iam::{ACCOUNT}:role/{ROLE}",
+            HERE=[],
+            **parameters,
+        )
+
+    def __enter__(self) -> Session:
+        self.kernel = self.client.setup_kernel()
+        self.kernel.__enter__()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.kernel.__exit__(None, None, None)
+
+    def set(self, **parameters: object) -> None:
+        for name in parameters:
+            assert f"\n{name} = " in f"\n{self.parameters.source}", "a parameter of the notebook"
+        self.parameters.source += "".join(f"\n{name} = {value!r}" for name, value in parameters.items())
+
+    def run_all(self) -> tuple[str, bool]:
+        """All that the cells show, and whether they came to the last one."""
+        from nbclient.exceptions import CellExecutionError
+
+        code = [place for place, cell in enumerate(self.notebook.cells) if cell.cell_type == "code"]
+        for place in code:
+            self.notebook.cells[place].outputs = []
+        ended = True
+        try:
+            for place in code:
+                self.client.execute_cell(self.notebook.cells[place], place)
+        except CellExecutionError:
+            ended = False
+        outputs = [output for place in code for output in self.notebook.cells[place].outputs]
+        assert len(json.dumps(outputs)) < 100_000, "it stays small"
+        return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs), ended
+
+
+@pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
+def test_it_leads_to_a_verdict_once_it_is_told_to_submit_and_after_a_restart_starts_no_second_job(
+    account: TrainingService, tmp_path: Path
+) -> None:
+    with Session(tmp_path, BUCKET=account.bucket, HERE_ROWS=2) as session:
+        said, ended = session.run_all()
+        assert not ended and "Nothing was submitted. Read the plan" in said
+        for words in ("── train row 0 ──", "→ base, ", "1 x ml.m5.xlarge (train), on demand"):
+            assert words in said, words
+        assert "Traceback" not in said and "Warning" not in said
+        assert not account.requests and not account.client("s3").list_objects_v2(Bucket=account.bucket)["KeyCount"]
+
+        session.set(SUBMIT=True)
+        said, ended = session.run_all()
+        assert ended, said
+    (request,) = account.requests
+    name = request["TrainingJobName"]
+    for words in (
+        f"{name} is submitted.",
+        "Starting → Downloading → Training → Uploading → Completed",
+        f"{name}: Completed",
+        "On 12 held-out problems",
+        "trained − base: ",
+        "→ trained, ",
+        f"{name}: deletes s3://{account.bucket}/",
+    ):
+        assert words in said, words
+    assert "Traceback" not in said and "Warning" not in said
+    assert (tmp_path / name / "adapter" / "adapter_model.safetensors").is_file()
+    assert (tmp_path / name / "report.html").is_file()
+
+    with Session(tmp_path, BUCKET=account.bucket, HERE_ROWS=0, SUBMIT=True, DELETE=True) as session:
+        said, ended = session.run_all()
+    assert ended, said
+    assert f"{name} was submitted before: Completed." in said and "trained − base: " in said
+    assert len(account.requests) == 1
+    assert f"{name}: deleted " in said
+    assert not account.client("s3").list_objects_v2(Bucket=account.bucket, Prefix=f"grpo-recipes/{name}/")["KeyCount"]
+
+
+def test_it_is_kept_without_outputs_and_does_nothing_that_costs_or_deletes() -> None:
+    import nbformat
+
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in notebook.cells)
+    parameters = next(cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
+    assert re.findall(r"^(SUBMIT|AGAIN|DELETE) = (\w+)$", parameters, re.MULTILINE) == [
+        ("SUBMIT", "False"),
+        ("AGAIN", "None"),
+        ("DELETE", "False"),
+    ]
+
+
+def test_its_pages_are_there() -> None:
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([\w./-]+)\)", text):
+        assert (NOTEBOOK.parent / target).is_file(), target

@@ -1,0 +1,85 @@
+"""Results are unpacked as something that a stranger may have packed."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlvr.errors import InputError
+from rlvr.sagemaker import fetch
+
+
+def member(name: str, **about: object) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for key, value in about.items():
+        setattr(info, key, value)
+    return info
+
+
+def pack(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for info, content in members:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_files_and_folders_are_unpacked(tmp_path: Path) -> None:
+    packed = pack(tmp_path / "m.tar.gz", (member("adapter/a.txt"), b"one"), (member("recipe.yaml"), b"two"))
+    fetch.unpack(packed, tmp_path / "out")
+    assert (tmp_path / "out/adapter/a.txt").read_bytes() == b"one"
+    assert (tmp_path / "out/recipe.yaml").read_bytes() == b"two"
+
+
+@pytest.mark.parametrize(
+    ("hostile", "why"),
+    [
+        (lambda: member("../escaped.txt"), "a name that climbs out"),
+        (lambda: member("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "a link to a file of the machine"),
+        (lambda: member("link", type=tarfile.LNKTYPE, linkname="../../x"), "a hard link out of the folder"),
+        (lambda: member("device", type=tarfile.CHRTYPE), "a device"),
+    ],
+)
+def test_what_would_leave_the_folder_is_not_unpacked(
+    tmp_path: Path, hostile: Callable[[], tarfile.TarInfo], why: str
+) -> None:
+    packed = pack(tmp_path / "m.tar.gz", (hostile(), b""))
+    with pytest.raises(InputError, match="would write where it must not"):
+        fetch.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "escaped.txt").exists(), why
+
+
+def test_an_absolute_name_ends_within_the_folder(tmp_path: Path) -> None:
+    """tarfile's own filter takes the slash off."""
+    target = tmp_path / "absolute.txt"
+    fetch.unpack(pack(tmp_path / "m.tar.gz", (member(str(target)), b"x")), tmp_path / "out")
+    assert not target.exists()
+
+
+def test_what_is_larger_than_allowed_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "MOST_BYTES", 10**6)
+    packed = pack(tmp_path / "m.tar.gz", (member("zeros"), bytes(2 * 10**6)))
+    assert packed.stat().st_size < 10**4  # a bomb: small to send, large to keep
+    with pytest.raises(InputError, match="no room"):
+        fetch.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out" / "zeros").exists()
+
+
+def test_more_files_than_a_model_has_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "MOST_FILES", 2)
+    packed = pack(tmp_path / "m.tar.gz", *[(member(f"f{number}"), b"") for number in range(3)])
+    with pytest.raises(InputError, match="more than 2 files"):
+        fetch.unpack(packed, tmp_path / "out")
+
+
+def test_what_is_no_archive_or_breaks_off_is_said(tmp_path: Path) -> None:
+    (tmp_path / "none.tar.gz").write_bytes(b"<html>")
+    whole = pack(tmp_path / "m.tar.gz", (member("a"), bytes(range(256)) * 4000)).read_bytes()
+    (tmp_path / "half.tar.gz").write_bytes(whole[: len(whole) // 2])
+    for name in ("none.tar.gz", "half.tar.gz"):
+        with pytest.raises(InputError, match="can't be unpacked"):
+            fetch.unpack(tmp_path / name, tmp_path / "out")
