@@ -144,7 +144,7 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
         start_s=15.0 if only_check else None,
     )
     with scorer:
-        configuration.check_config(recipe, task, rewards, here=here)
+        configuration.check_config(recipe, task, rewards, elsewhere=None if here else processes)
         surroundings = {**conditions(rewards), **scorer.conditions()}
         told = [f"attention: {model.attention(recipe)[1]}"] if here else []
         told += [f"{name}: {words}" for name, words in surroundings.items()]
@@ -153,7 +153,9 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
             told += preflight.try_rewards(recipe, task, rewards, metric, scorer)
         _introduce(recipe, [*task.notes, *plan.lines(), *told, *begin.notes])
         if only_check:
-            console.say("Nothing wrong was found.")
+            warnings = sum(line.startswith("warning: ") for line in [*plan.notes, *told])
+            found = f", but {warnings} warning{'s' if warnings > 1 else ''}: see above" if warnings else ""
+            console.say(f"Nothing wrong was found{found}.")
             return 0
 
         from rlvr import training  # with TRL's trainer takes seconds to import: only now, when all was found right

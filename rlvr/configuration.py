@@ -61,20 +61,22 @@ def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[s
     return GRPOConfig(**settings)
 
 
-def check_config(recipe: Recipe, task: Task, rewards: list[Reward], *, here: bool = True) -> None:
+def check_config(recipe: Recipe, task: Task, rewards: list[Reward], *, elsewhere: int | None = None) -> None:
     """Makes TRL's own checks of the recipe before anything is loaded.
 
     Args:
-        here: False for a recipe that is meant for another machine, of which this one's lack of a GPU says nothing.
+        elsewhere: how many processes will train, if that is not this launch: neither their number here nor a lack of
+            a GPU says anything then.
 
     Raises:
         InputError: with what TRL, transformers or PEFT say.
     """
     from trl import ModelConfig, get_peft_config
 
-    if not here:
-        elsewhere = {"use_cpu": True, "bf16": False, "fp16": False, "tf32": None}
-        recipe = replace(recipe, settings={**recipe.settings, **elsewhere})
+    if elsewhere is not None:
+        meant = {"use_cpu": True, "bf16": False, "fp16": False, "tf32": None}
+        meant["per_device_train_batch_size"] = recipe.settings.get("per_device_train_batch_size", 8) * elsewhere
+        recipe = replace(recipe, settings={**recipe.settings, **meant})
     try:
         training_config(recipe, rewards, task.stop_strings)
         get_peft_config(ModelConfig(**models.model_settings(recipe)))

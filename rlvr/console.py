@@ -53,7 +53,11 @@ def is_main() -> bool:
 
 
 def is_terminal() -> bool:
-    return sys.stderr.isatty()
+    """Whether a bar can be shown: not in the pseudo-terminals of some launchers, which are 0 columns wide."""
+    try:
+        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
 
 
 def say(text: str = "") -> None:

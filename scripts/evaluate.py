@@ -24,6 +24,7 @@ import argparse
 import json
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="task, rewards and model are its")
     parser.add_argument("--model", metavar="M", help="another model than the recipe's: a folder or a hub id")
     parser.add_argument("--adapter", metavar="A", help="an adapter, or a whole trained model: a folder or a hub id")
+    parser.add_argument("--other_base", action="store_true", help="measure an adapter on a base that it doesn't name")
     parser.add_argument("--split", choices=SPLITS[1:], help="default: the recipe's, else test")
     parser.add_argument("--compare", choices=["base"], help="evaluate the model without the adapter as well")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N rows of the split")
@@ -158,8 +160,13 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
         raise InputError(
             "--engine vllm: start it with python, not accelerate launch; vLLM spreads over GPUs by itself."
         )
-    if adapter is not None and (other := adapters.other_base(adapter, recipe.settings["model_name_or_path"])):
-        measured_on = recipe.settings["model_name_or_path"]
+    measured_on = recipe.settings["model_name_or_path"]
+    if adapter is not None and (other := adapters.other_base(adapter, measured_on)):
+        if not options.other_base:
+            raise InputError(
+                f"The adapter {options.adapter} says that its base is {other}, but {measured_on} would be measured "
+                f"with it. Name the right one (--config, or --model {other}), or add --other_base to measure this one."
+            )
         console.say(f"  Note: the adapter says that its base is {other}; it is measured on {measured_on}.\n")
     if adapter is not None:
         model.check_adapter(recipe, adapter)
@@ -204,6 +211,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
             console.say(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
         else:
             found = results[points[0].shots]
+            _keep_earlier(folder, about)
             content = evaluation.write_evaluation(folder, about, found, sampled, options.samples or 0, drawn)
             console.say(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
             console.say(f"  {folder / 'evaluation.json'}")
@@ -259,6 +267,22 @@ def _spare_a_run(folder: Path, names: Sequence[str], rows: int) -> None:
             f"--output {folder} is a run whose evaluation.json has {held}; {' and '.join(names)} on {rows:,} rows "
             "would replace it. Name another folder, or measure as much (--adapter … --compare base, no --limit)."
         )
+
+
+def _keep_earlier(folder: Path, about: dict[str, Any]) -> None:
+    """Moves an evaluation.json of something else aside; that of a run is another matter (`_spare_a_run`)."""
+    file = folder / "evaluation.json"
+    if not file.is_file() or (folder / "run.json").is_file():
+        return
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        same = {key: content.get(key) for key in about} == json.loads(json.dumps(about))
+    except (OSError, ValueError, AttributeError):  # half-written by one that was killed
+        return
+    if not same:
+        stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(file.stat().st_mtime))
+        file.replace(aside := folder / f"evaluation.{stamp}.json")
+        console.say(f"  the earlier evaluation, of something else, is now {aside}\n")
 
 
 def _names(options: argparse.Namespace) -> list[str]:

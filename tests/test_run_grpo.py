@@ -96,6 +96,19 @@ def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: p
     assert not (tmp_path / "run").exists()
 
 
+def test_a_batch_that_is_whole_only_over_the_processes_that_are_meant_is_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TRL reckons with the processes of this launch: 4 completions are half a group, and 8 a whole one."""
+    words = ["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--per_device_train_batch_size", "4"]
+    assert run_grpo.main([*words, "--gradient_accumulation_steps", "1", "--check", "--world_size", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "1 prompts x 8 completions per generation over 2 processes" in said
+    short = ["--max_completion_length", "16"]
+    assert run_grpo.main(["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--check", *short]) == 0
+    assert "Nothing wrong was found, but 1 warning: see above." in capsys.readouterr().out
+
+
 def test_a_failing_run_exits_1_and_says_why_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fails_on_a_batch = "def late(completions, **kwargs):\n    return [1 / (len(completions) > 16)] * len(completions)\n"
     (tmp_path / "late.py").write_text(fails_on_a_batch)  # and not on the 48 answers that it is tried on before

@@ -90,7 +90,7 @@ def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
             count = processes or train.instance_count
             plan = attempt("the recipe", lambda: preflight.check(recipe, *parts, count, here=False))
         if plan is not None:
-            attempt("the recipe", lambda: configuration.check_config(recipe, task, rewards, here=False))
+            attempt("the recipe", lambda: configuration.check_config(recipe, task, rewards, elsewhere=count))
             lines += [*task.notes, *plan.lines()]
             machine = INSTANCES.get(train.instance_type)
             if machine is not None and processes is not None and not recipe.settings.get("use_cpu"):

@@ -305,3 +305,18 @@ def test_a_reward_at_fault_costs_no_answer(tmp_path: Path, capsys: Said, write_y
     said = capsys.readouterr().err
     assert "out of ideas" in said and "The answers are kept" in said
     assert len(answers(tmp_path / "out")) == 4
+
+
+def test_an_adapter_that_names_another_base_is_refused_unless_it_is_meant(
+    tmp_path: Path, adapter: Path, capsys: Said
+) -> None:
+    """Two models of one shape: nothing but its name says that the adapter was trained from the other."""
+    words = [*WORDS, "--model", str(REPOSITORY / "models" / "tiny-programs"), "--adapter", str(adapter), "--limit", "2"]
+    assert script.main([*words, "--output", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "tiny-arithmetic" in said and "--other_base" in said and not list(tmp_path.glob("*.json"))
+    assert script.main([*words, "--output", str(tmp_path), "--other_base"]) == 0
+    assert "it is measured on" in capsys.readouterr().out
+    assert script.main([*WORDS, "base", "--limit", "2", "--output", str(tmp_path)]) == 0
+    [earlier] = tmp_path.glob("evaluation.*.json")
+    assert json.loads(earlier.read_text())["model"].endswith("tiny-programs"), "nothing that was measured is lost"
