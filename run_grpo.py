@@ -260,6 +260,7 @@ def _introduce(recipe: Recipe, lines: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     code = main()
+    gc.freeze()  # Python would walk through all that was imported once more before it ends
     # A launcher sends SIGTERM to the other processes as soon as one has ended; their exit codes are to stay theirs.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(code)

@@ -71,6 +71,7 @@ def check_config(recipe: Recipe, task: Task, rewards: list[Reward], *, elsewhere
     Raises:
         InputError: with what TRL, transformers or PEFT say.
     """
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
     from trl import ModelConfig, get_peft_config
 
     if elsewhere is not None:
@@ -82,7 +83,7 @@ def check_config(recipe: Recipe, task: Task, rewards: list[Reward], *, elsewhere
         get_peft_config(ModelConfig(**models.model_settings(recipe)))
     except (ValueError, TypeError, ImportError) as error:
         raise InputError(f"TRL refuses this recipe: {error}") from error
-    free_memory()
+    unset_hf_deepspeed_config()  # or the base model would be loaded in shares
 
 
 def free_memory() -> None:

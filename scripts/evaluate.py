@@ -162,7 +162,8 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
         )
     measured_on = recipe.settings["model_name_or_path"]
     if adapter is not None and (other := adapters.other_base(adapter, measured_on)):
-        if not options.other_base:
+        # A folder that isn't here may be another machine's name for the same model.
+        if not options.other_base and (not Path(other).is_absolute() or Path(other).is_dir()):
             raise InputError(
                 f"The adapter {options.adapter} says that its base is {other}, but {measured_on} would be measured "
                 f"with it. Name the right one (--config, or --model {other}), or add --other_base to measure this one."

@@ -317,6 +317,14 @@ def test_an_adapter_that_names_another_base_is_refused_unless_it_is_meant(
     assert "tiny-arithmetic" in said and "--other_base" in said and not list(tmp_path.glob("*.json"))
     assert script.main([*words, "--output", str(tmp_path), "--other_base"]) == 0
     assert "it is measured on" in capsys.readouterr().out
+
+    moved = tmp_path / "moved"
+    shutil.copytree(adapter, moved)
+    file = moved / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "base_model_name_or_path": "/opt/elsewhere/model"}))
+    assert script.main([*words[:-4], "--adapter", str(moved), "--limit", "2", "--output", str(tmp_path / "out")]) == 0
+    assert "it is measured on" in capsys.readouterr().out, "another machine's name for a model says nothing certain"
+
     assert script.main([*WORDS, "base", "--limit", "2", "--output", str(tmp_path)]) == 0
     [earlier] = tmp_path.glob("evaluation.*.json")
     assert json.loads(earlier.read_text())["model"].endswith("tiny-programs"), "nothing that was measured is lost"
