@@ -263,8 +263,11 @@ def missing_part(folder: Path) -> str | None:
 
     To be asked where a run begins, when all parts have come together, through a bucket or a shared folder.
     """
-    identity = read_marker(folder).get("identity")
-    processes = int(identity.get("processes", 1)) if isinstance(identity, dict) else 1
+    content = read_marker(folder)
+    identity = content.get("identity")
+    if not isinstance(identity, dict) or part_file(folder, 0).name not in content.get("files", ()):
+        return None  # not said for how many processes, or not made of such parts
+    processes = int(identity.get("processes", 1))
     lost = [process for process in range(processes) if not part_file(folder, process).is_file()]
     if not lost:
         return None
