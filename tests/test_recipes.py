@@ -24,7 +24,7 @@ TINY = REPOSITORY / "models" / "tiny-arithmetic"
 # few short completions, and no vLLM, which needs a GPU. Everything else is the recipe's.
 SMALL = [
     *("--model_name_or_path", str(TINY), "--use_cpu", "true", "--dtype", "float32", "--bf16", "false"),
-    *("--max_steps", "2", "--per_device_train_batch_size", "8", "--max_completion_length", "16"),
+    *("--max_steps", "2", "--per_device_train_batch_size", "8", "--max_completion_length", "24"),
     *("--evaluation.rows", "8", "--evaluation.batch_size", "8", "--report_to", "none"),
 ]
 

@@ -157,7 +157,8 @@ def test_an_apostrophe_in_a_value_is_no_fault() -> None:
 
 def test_the_environment_is_what_the_container_reads() -> None:
     groups = "[{name: gpus, instance_type: ml.g6e.12xlarge}, {name: cpus, instance_type: ml.c5.xlarge, role: judge}]"
-    recipe = load_recipe(QLORA, ["--sagemaker.instance_groups", groups, "--sagemaker.max_runtime_s", "3600"])
+    words = ["--sagemaker.instance_type", "null", "--sagemaker.instance_groups", groups]
+    recipe = load_recipe(QLORA, [*words, "--sagemaker.max_runtime_s", "3600"])
     assert recipe.sagemaker is not None
     assert request.environment(recipe, recipe.sagemaker) == {
         "GRPO_RECIPE": "recipe.yaml",
