@@ -12,7 +12,7 @@ $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here: install Python 3.11 or newer."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: make PYTHON=python3.11 …"; exit 1; }
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
-	@echo "Installing into .venv (once; about four minutes) …"
+	@echo "Installing into .venv (once; about five minutes) …"
 	@$(VENV)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
