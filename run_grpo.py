@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import signal
 import sys
 import time
@@ -259,6 +260,9 @@ def _introduce(recipe: Recipe, lines: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    if "--check" in sys.argv:
+        # Nothing is computed then, and bitsandbytes, which TRL imports, would load torch's compiler for two seconds.
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     code = main()
     gc.freeze()  # Python would walk through all that was imported once more before it ends
     # A launcher sends SIGTERM to the other processes as soon as one has ended; their exit codes are to stay theirs.
