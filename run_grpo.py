@@ -10,7 +10,7 @@ Any key of the recipe can be overridden: --key value; keys of a section are dott
 A run that was stopped or killed is continued by the same command (docs/resume.md).
 
 Exit codes: 0 done; 2 the recipe or the data is wrong, nothing was trained; 1 it failed while running; 75 it was stopped
-early, and the same command continues it.
+early, and the same command continues it; 130 Ctrl-C, where there was nothing to save or no wish to wait for it.
 """
 
 from __future__ import annotations
@@ -23,37 +23,17 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr import console
 from rlvr.errors import InputError
-from rlvr.recipe import Recipe, load_recipe
+from rlvr.recipe import Recipe, RecipeError, load_recipe
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
-
-    from rlvr.preflight import Plan
+    from rlvr.preflight.examination import Meant
 
 STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
-
-
-@dataclass(frozen=True)
-class Meant:
-    """Where a recipe is meant to run, for a check that is made elsewhere; None for here."""
-
-    world_size: int | None = None
-    machine: str | None = None
-    launcher: str | None = None
-
-    def processes(self) -> int | None:
-        """How many processes are meant: as told, or one a GPU of the machine; None where neither says it."""
-        if self.world_size is not None or self.machine is None:
-            return self.world_size
-        from rlvr.estimates.machines import find_machine
-
-        return find_machine(self.machine).gpus or None
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -79,8 +59,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     options, overrides = parser.parse_known_args(words)
 
-    meant = Meant(options.world_size, options.machine, options.launcher)
-    if meant != Meant() and not options.check:
+    elsewhere = any((options.world_size is not None, options.machine, options.launcher))
+    if elsewhere and not options.check:
         parser.error("--world_size, --machine and --launcher go with --check; a run is where it is")
     if options.world_size is not None and options.world_size < 1:
         parser.error("--world_size is at least 1")
@@ -88,14 +68,15 @@ def main(words: Sequence[str] | None = None) -> int:
     console.quieten()
     gc.disable()  # until training: it would walk through what is imported, for a tenth of the time of a check
     try:
-        recipe = load_recipe(options.config, overrides)
-        return run(recipe, only_check=options.check, meant=meant)
+        if options.check:
+            return check(options, overrides)
+        return run(load_recipe(options.config, overrides))
     except InputError as error:
         console.complain(f"{error}")
         return 2
     except KeyboardInterrupt:
         console.complain("\nStopped by Ctrl-C.")
-        return 1
+        return 130
     except Exception as error:
         if type(error).__name__ not in ("RewardError", "TrainingError"):
             raise
@@ -106,64 +87,60 @@ def main(words: Sequence[str] | None = None) -> int:
         gc.enable()
 
 
-def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None) -> int:
+def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
+    """What `--check` does: all that is wrong, in one pass; what the recipe's text shows is told at once."""
+    told: tuple[str, ...] = ()
+    try:
+        recipe = load_recipe(options.config, overrides)
+    except RecipeError as error:
+        if error.rest is None:
+            raise
+        console.complain(f"{error}")
+        recipe, told = error.rest, error.faults
+    from rlvr.preflight.examination import Meant
+
+    try:
+        return run(
+            recipe, only_check=True, meant=Meant(options.world_size, options.machine, options.launcher), told=told
+        )
+    except InputError as error:
+        if f"{error}":
+            console.complain(f"{error}")
+        return 2
+
+
+def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None, told: Sequence[str] = ()) -> int:
     """The story of a run; returns its exit code.
 
     Args:
         only_check: ends before anything is written or loaded.
         meant: where it is meant to run, if not here; only with `only_check`.
+        told: what was found wrong with the recipe's text, for a check of what is left of it.
     """
-    from rlvr import checkpoints, configuration, evaluation, launch, model, preflight, report, run_directory
+    from rlvr import checkpoints, configuration, evaluation, report, run_directory
     from rlvr.interruption import Interrupted, Stop, time_limit
-    from rlvr.plugins import conditions
-    from rlvr.scorer import Scorer
+    from rlvr.preflight.examination import examined
     from rlvr.tracking import Status, tracker_of
 
     stop = Stop(time_limit(recipe.settings["max_runtime_s"]), STARTED)
     console.quieten_loading_bars()
 
     # 1. The data, the rewards, and everything that can be wrong with them, before a weight is loaded.
-    launch.check_environment(recipe)
-    meant = meant or Meant()
-    here = meant == Meant()
-    world_size = meant.processes()
-    task, rewards, metric, tokenizer, config = preflight.load_parts(recipe, world_size, here=here)
-    state = launch.join(recipe)
-    processes = world_size or state.num_processes
-    with launch.as_launched(meant.launcher):
-        plan = preflight.check(recipe, task, rewards, metric, tokenizer, config, processes, here=here)
-    identity = checkpoints.Identity.of(recipe, task.train, state.num_processes, launch.launcher())
-    begin = checkpoints.Resumption()
-    if here:
-        begin = checkpoints.agreed(checkpoints.choose(recipe, identity), state.num_processes)
-    scorer = Scorer(
-        evaluation.scored_by(rewards, metric),
-        deadline_s=recipe.settings["reward_deadline_s"],
-        budget_s=preflight.reward_budget(recipe),
-        seed=recipe.settings.get("seed", 42),
-        rank=state.process_index,
-        start_s=15.0 if only_check else None,
-    )
-    with scorer:
-        configuration.check_config(recipe, task, rewards, elsewhere=None if here else processes)
-        surroundings = {**conditions(rewards), **scorer.conditions()}
-        told = [f"attention: {model.attention(recipe)[1]}"] if here else []
-        told += [f"{name}: {words}" for name, words in surroundings.items()]
-        told += _estimated(recipe, config, plan, meant)
-        if begin.fresh and state.is_main_process:
-            told += preflight.try_rewards(recipe, task, rewards, metric, scorer)
-        _introduce(recipe, [*task.notes, *plan.lines(), *told, *begin.notes])
+    with examined(recipe, meant, brief=only_check, told=told) as found:
+        task, rewards, metric, tokenizer = found.task, found.rewards, found.metric, found.tokenizer
+        state, begin, scorer = found.state, found.begin, found.scorer
+        _introduce(recipe, found.notes)
         if only_check:
-            warnings = sum(line.startswith("warning: ") for line in [*plan.notes, *told])
-            found = f", but {warnings} warning{'s' if warnings > 1 else ''}: see above" if warnings else ""
-            console.say(f"Nothing wrong was found{found}.")
+            warnings = sum(line.startswith("warning: ") for line in found.notes)
+            but = f", but {warnings} warning{'s' if warnings > 1 else ''}: see above" if warnings else ""
+            console.say(f"Nothing wrong was found{but}.")
             return 0
 
         from rlvr import training  # with TRL's trainer takes seconds to import: only now, when all was found right
 
         gc.enable()
-        run_directory.prepare(recipe, state, surroundings, fresh=begin.fresh)
-        diary = checkpoints.Diary(recipe.output_dir, identity, state.is_main_process)
+        run_directory.prepare(recipe, state, found.surroundings, fresh=begin.fresh)
+        diary = checkpoints.Diary(recipe.output_dir, found.identity, state.is_main_process)
         tracker = tracker_of(recipe) if state.is_main_process else None
         diary.tell("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
         stop.listen()
@@ -192,7 +169,7 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
             saved = training.saved_folder(recipe)
             if not begin.trained:
                 trainer = training.build_trainer(
-                    recipe, task, rewards, metric, tokenizer, scorer, identity, steps=plan.steps
+                    recipe, task, rewards, metric, tokenizer, scorer, found.identity, steps=found.plan.steps
                 )
                 with stop:
                     why = training.train(trainer, recipe, stop, begin.checkpoint, tracker)
@@ -229,27 +206,6 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None)
             stop.unlisten()
         state.destroy_process_group()
         return 0
-
-
-def _estimated(recipe: Recipe, config: PretrainedConfig, plan: Plan, meant: Meant) -> list[str]:
-    """Memory and hours on the GPU that is meant, or that is here; nothing where there is none."""
-    from rlvr import estimates, launch
-
-    if recipe.settings.get("use_cpu") and meant.machine is None:
-        return []
-    machine = estimates.find_machine(meant.machine) if meant.machine else estimates.this_machine()
-    if machine is None:
-        return []
-    found = estimates.estimate(
-        recipe,
-        config,
-        plan.processes,
-        meant.launcher or launch.launcher(),
-        machine,
-        prompt_tokens=plan.longest_prompt,
-        steps=plan.steps,
-    )
-    return [*(found.rollouts.lines() if found.rollouts is not None else []), *found.lines()]
 
 
 def _introduce(recipe: Recipe, lines: Sequence[str]) -> None:

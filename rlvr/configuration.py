@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlvr import model as models
 from rlvr import trackers
 from rlvr.errors import InputError
-from rlvr.recipe import Recipe
+from rlvr.recipe import Recipe, RewardSpec
 from rlvr.rewarding import Reward
-from rlvr.task import Task
 
 if TYPE_CHECKING:
     from trl import GRPOConfig
 
 
-def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[str, ...]) -> GRPOConfig:
+def training_config(
+    recipe: Recipe, rewards: Sequence[Reward | RewardSpec], stop_strings: tuple[str, ...]
+) -> GRPOConfig:
     """TRL's `GRPOConfig` for the recipe.
 
     What it adds to the recipe's own keys: the weights of the rewards, how the model is loaded, whether activation
@@ -61,10 +63,11 @@ def training_config(recipe: Recipe, rewards: list[Reward], stop_strings: tuple[s
     return GRPOConfig(**settings)
 
 
-def check_config(recipe: Recipe, task: Task, rewards: list[Reward], *, elsewhere: int | None = None) -> None:
+def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: int | None = None) -> None:
     """Makes TRL's own checks of the recipe before anything is loaded.
 
     Args:
+        stop_strings: of the task.
         elsewhere: how many processes will train, if that is not this launch: neither their number here nor a lack of
             a GPU says anything then.
 
@@ -79,9 +82,15 @@ def check_config(recipe: Recipe, task: Task, rewards: list[Reward], *, elsewhere
         meant["per_device_train_batch_size"] = recipe.settings.get("per_device_train_batch_size", 8) * elsewhere
         recipe = replace(recipe, settings={**recipe.settings, **meant})
     try:
-        training_config(recipe, rewards, task.stop_strings)
+        training_config(recipe, recipe.rewards, stop_strings)
         get_peft_config(ModelConfig(**models.model_settings(recipe)))
     except (ValueError, TypeError, ImportError) as error:
+        if "need to assign use_cpu" in str(error):
+            raise InputError(
+                "There is no GPU here that can compute in bf16, and bf16 is what a recipe trains in unless it says "
+                "otherwise. On a CPU: use_cpu: true, bf16: false and dtype: float32. On an older GPU: bf16: false and "
+                "fp16: true. For a machine that isn't this one: --check --machine NAME."
+            ) from error
         raise InputError(f"TRL refuses this recipe: {error}") from error
     unset_hf_deepspeed_config()  # or the base model would be loaded in shares
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr import adapters
+from rlvr import adapters, schema
 from rlvr.errors import InputError
 from rlvr.recipe import Recipe
 
@@ -36,7 +36,11 @@ def find_model(name: str) -> str:
         if folder.is_dir() and (root == Path.cwd() or name.startswith("models/")):
             raise InputError(f"model_name_or_path: the folder {name} holds no config.json, so it is no saved model.")
     if name.startswith((".", "/", "~", "models/")) or name.count("/") > 1:
-        raise InputError(f"model_name_or_path: there is no folder {name} (looked in {Path.cwd()} and {PROJECT}).")
+        beside = [(root / name).parent for root in (Path.cwd(), PROJECT)]
+        there = [file.parent.name for folder in beside for file in folder.glob("*/config.json")]
+        close = schema.nearest(Path(name).name, there)
+        hint = f" Did you mean {Path(name).with_name(close[0])}?" if close else ""
+        raise InputError(f"model_name_or_path: there is no folder {name} (looked in {Path.cwd()} and {PROJECT}).{hint}")
     return name
 
 

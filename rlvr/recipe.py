@@ -21,6 +21,7 @@ from rlvr import schema
 from rlvr.elsewhere.addresses import read_where
 from rlvr.errors import InputError
 from rlvr.overrides import apply_override, parse_overrides
+from rlvr.recipe_text import read_text
 from rlvr.sagemaker.settings import SageMakerSettings, read_settings
 
 # Where we depart from the defaults of TRL 1.16, and why.
@@ -68,8 +69,8 @@ class RewardSpec:
         options: keyword-only parameters of the function.
         gate: name of another reward in the list; this one counts only where that one is positive.
         where: "local" for a worker process beside the training process, "trainer" for the training process itself,
-            "http://host:port" for a reward server, several with commas between; None for what the function says of
-            itself, else local.
+            "http://host:port" for a reward server, several with commas between, "ray" or "ray://head:10001" for a Ray
+            cluster; None for what the function says of itself, else local.
     """
 
     name: str
@@ -166,6 +167,20 @@ class Recipe:
         return out
 
 
+class RecipeError(InputError):
+    """What is wrong with a recipe's text.
+
+    Attributes:
+        faults: a sentence each.
+        rest: the recipe without what is wrong in it, for other checks to go on with; None where too little is left.
+    """
+
+    def __init__(self, faults: Sequence[str], rest: Recipe | None) -> None:
+        self.faults = tuple(fault.replace("?.", "?") for fault in faults)
+        self.rest = rest
+        super().__init__("\n".join(self.faults))
+
+
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Reads and checks a recipe.
 
@@ -176,10 +191,11 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
             (`--rewards.answer_format.weight 0.2`). Values are read as YAML.
 
     Raises:
-        InputError: with one line for each fault.
+        RecipeError: with one line for each fault.
+        InputError: it is no file, or no YAML.
     """
     path = Path(path)
-    content, lines = _read_yaml(path)
+    content, lines = read_text(path)
     faults: list[str] = []
     own_model = content.get("model_name_or_path")
     given = parse_overrides(overrides)
@@ -211,15 +227,17 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 
     task = _read_task(content.get("task"), where("task"), faults)
     rewards = _read_rewards(content.get("rewards"), where("rewards"), faults)
+    before = len(faults)
     evaluation = _read_evaluation(content.get("evaluation"), where("evaluation"), rewards, faults)
+    unclear = len(faults) > before
     told = any(key == "evaluation" or key.startswith("evaluation.reference") for key, _ in given)
     if evaluation is not None and content.get("model_name_or_path") != own_model and not told:
         evaluation = replace(evaluation, reference=None)  # it was of the recipe's own model
     sagemaker = read_settings(content.get("sagemaker"), where("sagemaker"), faults)
     if "model_name_or_path" not in content:
         faults.append(f"{path}: model_name_or_path is missing: say which model to train (a hub id or a folder).")
-    if faults:
-        raise InputError("\n".join(fault.replace("?.", "?") for fault in faults))
+    if faults and (task is None or not rewards or "model_name_or_path" not in settings):
+        raise RecipeError(faults, None)
     assert task is not None  # a missing task is among the faults
 
     defaults = {**DEFAULTS, **{key: default for key, (_, default) in schema.OWN.items()}}
@@ -227,87 +245,41 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         defaults["dtype"] = PEFT_DTYPE
     settings = {"output_dir": f"runs/{path.stem}", **defaults, **settings}
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
-    return Recipe(path, task, tuple(rewards), evaluation, settings, sagemaker)
+    recipe = Recipe(path, task, tuple(rewards), evaluation, settings, sagemaker)
+    if faults:
+        rest = replace(recipe, rewards=_usable(rewards), evaluation=None if unclear else evaluation)
+        raise RecipeError(faults, rest)
+    return recipe
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
     """Writes the resolved recipe (overrides and defaults included) so that it can be run again as it is."""
+    path.write_text(resolved_text(recipe), encoding="utf-8")
+
+
+def resolved_text(recipe: Recipe) -> str:
+    """What `write_recipe` writes."""
     from ruamel.yaml import YAML
 
     yaml = YAML()
     yaml.default_flow_style = False
     buffer = io.StringIO()
     yaml.dump(recipe.as_dict(), buffer)
-    path.write_text(
-        f"# {recipe.path.name} as it ran: overrides and defaults included.\n{buffer.getvalue()}", encoding="utf-8"
-    )
-
-
-def _read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """The file's content as plain Python, and the line of every top-level key."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap
-    from ruamel.yaml.constructor import DuplicateKeyError
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        beside = sorted(file.name for file in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-        close = schema.nearest(path.name, beside) or beside[:5]
-        hint = f" In {path.parent}/ there is: {', '.join(close)}." if close else ""
-        raise InputError(f"There is no recipe {path}.{hint}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"The recipe {path} can't be read: {error}.") from error
-    try:
-        content = YAML(typ="rt").load(text)
-    except DuplicateKeyError as error:
-        line = error.problem_mark.line + 1
-        key = text.splitlines()[line - 1].split(":")[0].strip().lstrip("- ")
-        raise InputError(f"{path}, line {line}: {key} is given twice; keep one.") from None
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        lines = text.splitlines()
-        if 0 < line <= len(lines) and "\t" in lines[line - 1]:
-            raise InputError(f"{path}, line {line}: a tab; YAML is indented with spaces only.") from None
-        raise InputError(f"{path}, line {line}: not valid YAML: {error.problem or error.context}.") from None
-    except YAMLError as error:
-        raise InputError(f"{path} is no text that YAML can read: {error}.") from None
-    except RecursionError:
-        raise InputError(f"The recipe {path} is nested too deeply to be one.") from None
-    if content is None:
-        raise InputError(f"The recipe {path} is empty: start from a copy of recipes/demo-arithmetic.yaml.")
-    if not isinstance(content, CommentedMap):
-        raise InputError(f"The recipe {path} is not a mapping: write one `key: value` a line.")
-    lines_of = {str(key): content.lc.key(key)[0] + 1 for key in content}
-    return _plain(content), lines_of
-
-
-def _plain(value: Any) -> Any:
-    """ruamel's round-trip types (which know their lines) as plain Python values."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool):
-        return value
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return str(value)  # dates and the like: no recipe key takes them, so their text is what the user wrote
+    return f"# {recipe.path.name} as it ran: overrides and defaults included.\n{buffer.getvalue()}"
 
 
 def _read_task(value: Any, where: str, faults: list[str]) -> TaskSpec | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        faults.append(f"{where} must be a mapping with a name, like task: {{name: gsm8k, shots: 8}}.")
+        example = f"name: {value}" if isinstance(value, str) else "name: gsm8k, shots: 8"
+        faults.append(f"{where} must be a mapping with a name, like task: {{{example}}}.")
         return None
     return TaskSpec(value["name"], {key: item for key, item in value.items() if key != "name"})
 
 
 def _read_rewards(value: Any, where: str, faults: list[str]) -> list[RewardSpec]:
     if not isinstance(value, list) or not value:
-        faults.append(f"{where} must be a list with one entry a reward, like - name: math_correctness.")
+        example = value if isinstance(value, str) else "math_correctness"
+        faults.append(f"{where} must be a list with one entry a reward, like - name: {example}.")
         return []
     specs = []
     for number, entry in enumerate(value, start=1):
@@ -334,7 +306,7 @@ def _read_rewards(value: Any, where: str, faults: list[str]) -> list[RewardSpec]
         if fault is not None:
             faults.append(f"{at} ({entry['name']}): where {fault}.")
         elif servers is None and where_it_runs is not None and where_it_runs not in PLACES:
-            places = f"{', '.join(PLACES)} or http://host:port"
+            places = f"{', '.join(PLACES)}, ray or http://host:port"
             faults.append(f"{at} ({entry['name']}): where is {where_it_runs!r}, but should be {places}.")
         specs.append(RewardSpec(entry["name"], float(weight), options, gate, servers or where_it_runs))
     names = [spec.name for spec in specs]
@@ -350,6 +322,11 @@ def _read_rewards(value: Any, where: str, faults: list[str]) -> list[RewardSpec]
                 f"{_did_you_mean(str(spec.gate), others)}."
             )
     return specs
+
+
+def _usable(specs: Sequence[RewardSpec]) -> tuple[RewardSpec, ...]:
+    """Rewards without what may be wrong with them as a list: each once, ungated, and called here."""
+    return tuple({spec.name: replace(spec, gate=None, where=None) for spec in specs}.values())
 
 
 def _read_evaluation(value: Any, where: str, rewards: Sequence[RewardSpec], faults: list[str]) -> EvaluationSpec | None:

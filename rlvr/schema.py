@@ -39,6 +39,7 @@ OWN: dict[str, tuple[str, Any]] = {
     "reward_deadline_s": ("float", 30.0),
     "reward_budget_s": ("float | None", None),
     "reward_outage_s": ("float", 1800.0),
+    "reward_hedge_s": ("float | None", None),
     "adaptive_threshold": ("float", 0.1),
     "dynamic_sampling": ("int", 0),
     "curriculum": ("str", "none"),
@@ -177,6 +178,7 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "reward_deadline_s": (0, None),
     "reward_budget_s": (0, None),
     "reward_outage_s": (0, None),
+    "reward_hedge_s": (0, None),
     "adaptive_threshold": (0, None),
     "dynamic_sampling": (0, None),
 }
@@ -190,6 +192,7 @@ _OPEN = {
     "max_runtime_s",
     "reward_deadline_s",
     "reward_budget_s",
+    "reward_hedge_s",
 }
 
 _WORDS = {
@@ -208,11 +211,15 @@ _ALSO_TEXT = {"lora_target_modules", "lora_modules_to_save", "lora_target_parame
 
 @dataclass(frozen=True)
 class Field:
-    """One flat recipe key: its name, whose it is ("training", "model", "run" for ours), its annotation as written."""
+    """One flat recipe key: its name, whose it is ("training", "model", "run" for ours), its annotation as written.
+
+    `default` is the default as written, too; None where the class gives it by other means than a plain value.
+    """
 
     name: str
     belongs_to: str
     annotation: str
+    default: str | None = None
 
 
 @functools.cache
@@ -225,12 +232,22 @@ def fields() -> dict[str, Field]:
     found: dict[str, Field] = {}
     for belongs_to, sources in _SOURCES.items():
         for package, file, class_name in sources:
-            for name, annotation in _annotations(package, file, class_name):
-                found[name] = Field(name, belongs_to, annotation)
-    return found | {name: Field(name, "run", annotation) for name, (annotation, _) in OWN.items()}
+            for name, annotation, default in _declared(package, file, class_name):
+                found[name] = Field(name, belongs_to, annotation, default)
+    return found | {name: Field(name, "run", annotation, repr(default)) for name, (annotation, default) in OWN.items()}
 
 
-def _annotations(package: str, file: str, class_name: str) -> list[tuple[str, str]]:
+def defaults() -> dict[str, Any]:
+    """What a key is that a recipe does not give, by name: of those keys whose default is a plain value.
+
+    Raises:
+        InputError: trl or transformers is not installed.
+    """
+    return {name: ast.literal_eval(field.default) for name, field in fields().items() if field.default is not None}
+
+
+def _declared(package: str, file: str, class_name: str) -> list[tuple[str, str, str | None]]:
+    """The fields of a class: name, annotation and default, as they are written."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise InputError(f"The package {package} is not installed here: run `make install` or `pip install -e .`.")
@@ -238,7 +255,7 @@ def _annotations(package: str, file: str, class_name: str) -> list[tuple[str, st
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
             return [
-                (item.target.id, ast.unparse(item.annotation))
+                (item.target.id, ast.unparse(item.annotation), _default(item.value))
                 for item in node.body
                 if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
             ]
@@ -246,6 +263,20 @@ def _annotations(package: str, file: str, class_name: str) -> list[tuple[str, st
         f"{package} as installed has no class {class_name} in {file}: it is not a version that this project was "
         "written for. Install the versions in constraints.txt: pip install -e . -c constraints.txt"
     )
+
+
+def _default(value: ast.expr | None) -> str | None:
+    """What a field is unless it is given, `field(default=…)` or the value itself, where that is a plain value."""
+    if isinstance(value, ast.Call):
+        value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
+    if value is None:
+        return None
+    written = ast.unparse(value)
+    try:
+        ast.literal_eval(written)
+    except ValueError:
+        return None
+    return written
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:

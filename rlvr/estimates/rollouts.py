@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr.estimates.setup import Setup
+from rlvr.verdict import count
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Rollouts:
         more = f", and up to {self.rounds} further generations a step" if self.rounds else ""
         made, read = self.tokens
         return [
-            f"{self.prompts} prompts x {self.group} completions, {self.steps:,} updates: {self.completions:,} "
-            f"completions in {self.generations:,} generations{more}",
+            f"{count(self.prompts, 'prompt')} x {self.group} completions, {count(self.steps, 'update')}: "
+            f"{self.completions:,} completions in {count(self.generations, 'generation')}{more}",
             f"at most {_short(made)} tokens generated, after at most {_short(read)} tokens of prompts",
-            f"rewards: a process scores {self.mine} completions a generation; {self.rate:.2g} a second keep to "
-            f"reward_budget_s = {self.budget_s:g}",
+            f"rewards: a process scores {count(self.mine, 'completion')} a generation; {self.rate:.2g} a second keep "
+            f"to reward_budget_s = {self.budget_s:g}",
         ]
 
 

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 
 from rlvr.recipe import Recipe
+from rlvr.verdict import count
+
+HIGHEST_RATE = 0.01  # ten times what a LoRA on the tiny models takes
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Plan:
         steps: optimizer steps in all.
         rows: rows of the training split.
         dropped: rows left over at the end of every epoch because they fill no batch.
-        longest_prompt: tokens of the longest prompt.
+        longest_prompt: tokens of the longest prompt; None where there is no tokenizer to count them.
         notes: what else a person should know, a sentence each.
     """
 
@@ -29,17 +32,17 @@ class Plan:
     steps: int
     rows: int
     dropped: int
-    longest_prompt: int
+    longest_prompt: int | None
     notes: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """The plan in words, a line each."""
         return [
-            f"{self.prompts} prompts x {self.generations} completions per generation"
+            f"{count(self.prompts, 'prompt')} x {self.generations} completions per generation"
             + (f" over {self.processes} processes" if self.processes > 1 else ""),
-            f"{self.steps} optimizer steps over {self.rows} training rows"
+            f"{count(self.steps, 'optimizer step')} over {self.rows} training rows"
             + (f" ({self.dropped} of them fill no batch and are left out of each epoch)" if self.dropped else ""),
-            f"longest prompt {self.longest_prompt} tokens; nothing is cut",
+            *([] if self.longest_prompt is None else [f"longest prompt {self.longest_prompt} tokens; nothing is cut"]),
             *self.notes,
         ]
 
@@ -77,7 +80,7 @@ def arithmetic_faults(recipe: Recipe, rows: int, processes: int) -> list[str]:
     return []
 
 
-def plan_of(recipe: Recipe, rows: int, processes: int, longest: int, notes: tuple[str, ...] = ()) -> Plan:
+def plan_of(recipe: Recipe, rows: int, processes: int, longest: int | None, notes: tuple[str, ...] = ()) -> Plan:
     batch, group, per_generation, iterations, accumulation = batch_of(recipe, processes)
     prompts = batch // group
     generations = rows // prompts
@@ -86,6 +89,17 @@ def plan_of(recipe: Recipe, rows: int, processes: int, longest: int, notes: tupl
     epochs = recipe.settings.get("num_train_epochs", 3.0)
     steps = max_steps if max_steps > 0 else math.ceil(epochs * steps_an_epoch)
     return Plan(processes, prompts, group, steps, rows, rows - generations * prompts, longest, notes)
+
+
+def rate_notes(recipe: Recipe) -> list[str]:
+    """A learning rate that is a slip of the pen: an exponent left out, or a rate for another optimizer."""
+    rate = recipe.settings.get("learning_rate", 0.0)
+    if rate <= HIGHEST_RATE or "adam" not in str(recipe.settings.get("optim", "adamw")):
+        return []
+    return [
+        f"warning: learning_rate is {rate:g}: with Adam, GRPO takes about 1e-6 for all weights and 1e-5 to 1e-4 for an "
+        f"adapter. Above {HIGHEST_RATE:g} a model loses its language within a few steps."
+    ]
 
 
 def schedule_faults(recipe: Recipe, steps: int) -> list[str]:

@@ -40,6 +40,7 @@ def test_a_model_of_the_project_is_found_from_any_folder(tmp_path: Path, monkeyp
         ("./nowhere", "there is no folder ./nowhere", "a path"),
         ("models/nothing", "there is no folder models/nothing", "a path below models/"),
         ("a/b/c", "there is no folder a/b/c", "no hub id has two slashes"),
+        ("models/tiny-aritmetic", "Did you mean models/tiny-arithmetic?", "a letter left out"),
         ("recipes", "holds no config.json", "a folder that is no model"),
     ],
 )

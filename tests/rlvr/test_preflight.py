@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
 
 from rlvr import preflight
 from rlvr.errors import InputError
 from rlvr.preflight.data import row_faults
-from rlvr.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.preflight.examination import Meant, examined
+from rlvr.preflight.onepass import OnePass
+from rlvr.recipe import EvaluationSpec, Recipe, RecipeError, RewardSpec, TaskSpec, load_recipe
 from rlvr.rewarding import Reward
 from rlvr.task import Task
 
@@ -50,7 +53,11 @@ def run_check(
     task = Task(train=train, validation=train.select([]), test=test, stop_strings=stop_strings, gold=gold)
     reward = Reward("r", lambda **kwargs: [], columns=columns)
     config, tokenizer = AutoConfig.from_pretrained(model), AutoTokenizer.from_pretrained(model)
-    return preflight.check(recipe, task, [reward], reward, tokenizer, config, processes)
+    found = preflight.check(recipe, preflight.Parts(task, [reward], reward, tokenizer, config), processes)
+    if found.faults:
+        raise InputError("\n".join(found.faults))
+    assert found.plan is not None
+    return found.plan
 
 
 @pytest.mark.parametrize(
@@ -92,6 +99,7 @@ def test_the_plan_says_what_will_run(
         ({"learning_rate": 0}, "nothing would be learnt", "a run for nothing"),
         ({"max_steps": 1, "warmup_steps": 5}, "the first step's learning rate is 0", "a run for nothing"),
         ({"reward_deadline_s": 100, "reward_budget_s": 60}, "100 for a row, but reward_budget_s is 60", "never fits"),
+        ({"reward_hedge_s": 20}, "no reward has a second server", "it would never do anything"),
         ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "Use scale_rewards: group", "rounds have no common batch"),
         ({"curriculum": "easy_first"}, "difficulty", "no such column"),
     ],
@@ -108,6 +116,25 @@ def test_rewards_may_not_take_as_long_as_the_other_processes_wait() -> None:
     with pytest.raises(InputError, match="wait for at most ddp_timeout = 600 s.* Set ddp_timeout to 750 or more"):
         run_check(patience, processes=2)
     assert run_check({**patience, "ddp_timeout": 750}, processes=2).processes == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned", "why"),
+    [
+        ({"learning_rate": 0.5}, True, "5e-1 for 5e-5"),
+        ({"learning_rate": 2e-3}, False, "what a LoRA on a tiny model takes"),
+        ({"learning_rate": 0.5, "optim": "sgd"}, False, "without Adam a rate is on another scale"),
+    ],
+)
+def test_a_learning_rate_that_is_a_slip_of_the_pen_is_told(settings: dict[str, Any], warned: bool, why: str) -> None:
+    notes = " ".join(run_check(settings).notes)
+    assert ("warning: learning_rate is 0.5" in notes) == warned, why
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, which computes in bf16")
+def test_without_a_gpu_it_is_said_how_to_train_on_a_cpu() -> None:
+    said = refused(["--use_cpu", "false", "--bf16", "true"])
+    assert said.startswith("There is no GPU here that can compute in bf16") and "use_cpu: true" in said
 
 
 @pytest.mark.parametrize(
@@ -194,46 +221,83 @@ def test_independent_faults_are_found_in_one_pass() -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+def refused(words: list[str], **meant: Any) -> str:
+    """What is said of the demonstration's recipe with these overrides."""
+    recipe = load_recipe(DEMO, words)
+    with pytest.raises(InputError) as caught, examined(recipe, Meant(**meant), brief=True):
+        raise AssertionError("nothing wrong was found")
+    return str(caught.value)
+
+
 def test_warnings_are_said_with_the_faults() -> None:
-    with pytest.raises(InputError) as caught:
-        run_check({"num_generations": 1, "ds3_gather_for_generation": False})
-    fault, warning = str(caught.value).splitlines()
-    assert "at least 2 completions" in fault and warning.startswith("warning: ds3_gather_for_generation")
+    fault, warning = refused(["--num_generations", "7", "--ds3_gather_for_generation", "false"]).splitlines()
+    assert "groups of num_generations = 7" in fault and warning.startswith("warning: ds3_gather_for_generation")
 
 
 def test_a_part_that_cannot_be_loaded_hides_no_fault_of_another(tmp_path: Path) -> None:
-    from rlvr.recipe import load_recipe
-
     (tmp_path / "bad.py").write_text("import no_such_module_at_all\n")
     words = ["--model_name_or_path", "./nowhere", "--report_to", "clearml", "--deepspeed", "zero3.json"]
     words += ["--rewards", f"[{{name: math_corectness}}, {{name: {tmp_path}/bad.py}}]", "--task.shots", "8"]
-    with pytest.raises(InputError) as caught:
-        preflight.load_parts(load_recipe(DEMO, words))
-    said = str(caught.value)
+    words += ["--optim", "bogus"]
+    said = refused(words)
     for fault in (
         "Did you mean math_correctness?",
         "No module named 'no_such_module_at_all'",
         "'shots'",
         "no folder ./nowhere",
+        "bogus is not a valid OptimizerNames",
     ):
         assert said.count(fault) == 1, fault
     assert "how processes share the work is the launcher's business" in said and "clearml is not installed" in said
 
-    with pytest.raises(InputError) as caught:
-        preflight.load_parts(load_recipe(DEMO, ["--task.name", "aritmetic", "--lora_target_modules", "lm_head"]))
-    assert "Did you mean arithmetic?" in str(caught.value) and "a LoRA on lm_head" in str(caught.value)
+    said = refused(["--task.name", "aritmetic", "--lora_target_modules", "lm_head"])
+    assert "Did you mean arithmetic?" in said and "a LoRA on lm_head" in said
 
-    with pytest.raises(InputError) as caught:
-        preflight.load_parts(load_recipe(DEMO, ["--rewards", "[{name: nothing}]", "--num_generations", "7"]), 3)
-    assert "no reward 'nothing'" in str(caught.value) and "x 3 processes" in str(caught.value)
+    said = refused(["--rewards", "[{name: nothing}]", "--num_generations", "7"], world_size=3)
+    assert "no reward 'nothing'" in said and "x 3 processes" in said
+
+
+def test_trl_and_the_rewards_trial_are_asked_although_something_else_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("def fails(completions, **kwargs):\n    raise ValueError('always')\n")
+    words = ["--rewards", f"[{{name: {tmp_path}/fails.py}}]", "--optim", "bogus", "--lora_target_modules", "lm_head"]
+    said = refused(words)
+    for fault in ("a LoRA on lm_head", "TRL refuses this recipe: bogus", "fails.py raised ValueError"):
+        assert said.count(fault) == 1, fault
+
+
+def test_one_mistake_is_told_once() -> None:
+    """TRL refuses a batch that is no whole groups too, in other words."""
+    said = refused(["--num_generations", "7", "--generation_batch_size", "64"])
+    assert len(said.splitlines()) == 1 and "groups of num_generations = 7" in said
+
+
+def test_nothing_is_said_of_keys_whose_values_are_not_known() -> None:
+    found = OnePass(["--lerning_rate is not a recipe key; did you mean learning_rate?"])
+    found.add(["learning_rate is 0, so nothing would be learnt.", "num_generations is 1."])
+    found.add(["num_generations is 1."])
+    found.warn(["warning: with this learning_rate …", "warning: beware", "a note"])
+    assert found.text().splitlines() == [
+        "num_generations is 1.", "What depends on learning_rate is checked once that is right.", "warning: beware",
+    ]  # fmt: skip
+
+
+def test_a_recipe_with_faults_in_its_text_is_checked_as_far_as_it_goes() -> None:
+    words = ["--lerning_rate", "1e-3", "--per_device_train_batch_size", "eight", "--evaluation.split", "train"]
+    words += ["--rewards", "[{name: math_correctness, gate: nothing}, answer_format, answer_format]"]
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(DEMO, [*words, "--output_dir", "elsewhere"])
+    assert len(caught.value.faults) == 5
+    rest = caught.value.rest
+    assert rest is not None and rest.settings["output_dir"] == "elsewhere"
+    assert rest.evaluation is None and [spec.name for spec in rest.rewards] == ["math_correctness", "answer_format"]
+    with pytest.raises(InputError, match="^$"), examined(rest, brief=True, told=caught.value.faults):
+        raise AssertionError("it is not right")
 
 
 def test_what_is_right_is_loaded_whole() -> None:
-    from rlvr.recipe import load_recipe
-
-    parts = preflight.load_parts(load_recipe(DEMO))
-    assert parts.metric is parts.rewards[0] and parts.metric.name == "math_correctness"
-    assert len(parts.task.train) == 1500 and parts.config.model_type == "qwen2"
+    with examined(load_recipe(DEMO), brief=True) as found:
+        assert found.metric is found.rewards[0] and found.metric.name == "math_correctness"
+        assert len(found.task.train) == 1500 and found.plan.steps == 60
 
 
 def test_rows_that_a_reward_cannot_score_are_named_all_at_once(tmp_path: Path) -> None:

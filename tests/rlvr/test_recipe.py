@@ -72,7 +72,17 @@ def test_full_fine_tuning_keeps_the_dtype_of_trl(write_yaml: Write) -> None:
         ("a:\n\tb: 1\n", "line 2: a tab", "a tab"),
         ("seed: 1\nseed: 2\n", "line 2: seed is given twice", "a doubled key"),
         ("task: {name: x, name: y}\n", "given twice", "a doubled key inside a section"),
-        ("a: [1, 2\n", "not valid YAML", "a bracket left open"),
+        ("a: 1\nb: [1, 2\nc: 3\n", "line 2: the [ that opens here is never closed", "a bracket left open"),
+        ("a: {b: 1\nc: 2\n", "line 1: the { that opens here is never closed", "a brace left open"),
+        ('a: 1\nb: "no\nc: 2\n', "line 2: the quotation mark that opens here", "a quotation mark left open"),
+        ('a: "\\d+"\n', "line 1: a backslash in double quotes", "a regular expression in double quotes"),
+        ("a: 1\nb 2\nc: 3\n", "line 2: this is no `key: value`", "a colon left out"),
+        ("a: 1\nb:2\nc: 3\n", "line 2: this is no `key: value`", "a space left out"),
+        ("a: b: c\n", "line 1: a second colon", "a text with a colon"),
+        ("a: 1\n b: 2\n", "line 2: ", "a key that is indented by accident"),
+        ("a:\n  - b: 1\n   c: 2\n", "line 3: it is indented otherwise", "a key that fits no level"),
+        ("a: *b\n", "line 1: a value that begins with * stands in quotes", "an alias that nobody meant"),
+        ("rewards: answer_format\n", "like - name: answer_format.", "a reward without its list"),
         (
             GOOD + "learnig_rate: 1\n",
             "line 13: learnig_rate is not a recipe key; did you mean learning_rate?",
@@ -90,14 +100,14 @@ def test_full_fine_tuning_keeps_the_dtype_of_trl(write_yaml: Write) -> None:
         (GOOD.replace("gate: math_correctness", "gate: math"), "no other reward of this recipe", "a gate misspelt"),
         (GOOD.replace("gate: math_correctness", "gate: answer_format"), "no other reward", "a gate on itself"),
         (GOOD.replace("name: answer_format", "name: math_correctness"), "listed twice", "TRL merges their figures"),
-        (GOOD.replace("task: {name: gsm8k, shots: 8}", "task: gsm8k"), "mapping with a name", "a task as a word"),
+        (GOOD.replace("task: {name: gsm8k, shots: 8}", "task: gsm8k"), "like task: {name: gsm8k}", "a task as a word"),
         (GOOD.replace("split: test", "split: train"), "rows that training saw", "not held out"),
         (GOOD.replace("rows: 10", "rows: 0"), "at least 1", "no rows"),
         (GOOD.replace("rows: 10", "row: 10"), "did you mean rows?", "a typo inside evaluation"),
         (GOOD.replace("model_name_or_path: some/model\n", ""), "model_name_or_path is missing", "no model"),
         ("seed: 1\nmodel_name_or_path: x\ntask: {name: x}\n", "recipe.yaml: rewards must be a list", "no rewards"),
         ("seed: 1\x00\n", "no text that YAML can read", "a NUL byte"),
-        ("[" * 3000, "nested too deeply", "a bomb"),
+        ("[" * 500, "nested too deeply", "a bomb"),
         ("\ufeff" + GOOD.replace("seed", "sead") + "x: 1\n", "x is not a recipe key", "a byte order mark is no fault"),
         (GOOD + "task.shots: 4\n", "task.shots is not a recipe key", "dotted keys are for the command line"),
     ],
@@ -106,6 +116,26 @@ def test_a_faulty_recipe_is_refused_in_words(write_yaml: Write, text: str, said:
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(text))
     assert said in str(caught.value), why
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_file_that_is_no_utf_8_is_refused_with_the_line(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "r.yaml").write_bytes("seed: 1  # größer\n".encode(encoding))
+    with pytest.raises(InputError, match=r"r.yaml, line 1: this is no UTF-8 text; save the file as UTF-8"):
+        load_recipe(tmp_path / "r.yaml")
+
+
+def test_lines_that_end_as_on_windows_are_lines(write_yaml: Write) -> None:
+    path = write_yaml(GOOD)
+    expected = load_recipe(path)
+    path.write_bytes(GOOD.replace("\n", "\r\n").encode())
+    assert load_recipe(path) == expected
+
+
+def test_a_folder_in_the_place_of_a_recipe_names_the_recipes_in_it(write_yaml: Write, tmp_path: Path) -> None:
+    write_yaml(GOOD, "gsm8k-qlora.yaml")
+    with pytest.raises(InputError, match=r"is a folder: name a recipe, a YAML file. In .* there is: gsm8k-qlora.yaml"):
+        load_recipe(tmp_path)
 
 
 def test_all_faults_are_found_in_one_pass(write_yaml: Write) -> None:

@@ -17,6 +17,19 @@ def test_fields_are_exactly_those_of_the_imported_dataclasses() -> None:
     assert not imported & set(schema.OWN)
 
 
+def test_defaults_are_those_of_the_imported_dataclasses() -> None:
+    from trl import GRPOConfig, ModelConfig
+
+    imported = {
+        each.name: each.default
+        for kind in (GRPOConfig, ModelConfig)
+        for each in dataclasses.fields(kind)
+        if each.default is not dataclasses.MISSING
+    }
+    ours = {name: default for name, default in schema.defaults().items() if name not in schema.OWN}
+    assert len(ours) > 200 and ours == {name: imported.get(name, "absent") for name in ours}
+
+
 def test_each_field_is_filed_under_the_class_that_takes_it() -> None:
     from trl import ModelConfig
 
