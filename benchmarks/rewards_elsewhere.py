@@ -1,18 +1,22 @@
 #!/usr/bin/env python
-"""What it costs to have rewards on a reward server instead of beside the trainer.
+"""What it costs to have rewards on a reward server, or on Ray, instead of beside the trainer.
 
-    python benchmarks/rewards_elsewhere.py             # about three minutes on two cores
+    python benchmarks/rewards_elsewhere.py             # about three minutes on two cores, and what Ray takes
     python benchmarks/rewards_elsewhere.py --quick     # a tenth of the work: whether it runs, not how fast
 
 Server, clients and judge share this machine, so the server's own work is taken from the programs'. Three ways to judge
 the same programs take turns, and of each the best time counts: a scorer's own workers, a server with one client, and a
-server with 64 clients at once. Then the latency of a score that costs nothing: requests arrive at random times, at half
-the rate that the server can take at most. Of five rounds the best counts, since other work on the machine only adds.
+server with 64 clients at once. Beside it stands the processor time that client and server took for themselves, without
+workers and programs: it says what a server costs on a machine that is busy otherwise, too. Then the latency of a score
+that costs nothing: requests arrive at random times, at half the rate that the server can take at most. Of five rounds
+the best counts, since other work on the machine only adds. And what a request costs by its size, from which
+docs/scaling.md counts on. Ray's figures are those of benchmarks/rewards_on_ray.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import random
@@ -24,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +55,29 @@ def programs(number: int, generation: int) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Running:
+    """A server: where it is asked, and its process."""
+
+    address: str
+    pid: int
+
+    def cpu_s(self) -> float:
+        """Processor time that the process itself has taken, without its workers."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Way:
+    """How programs were judged, and what that took: each time, seconds, and those of processors."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+
+
 @contextmanager
-def server(*words: str) -> Iterator[str]:
+def server(*words: str) -> Iterator[Running]:
     process = subprocess.Popen(
         [sys.executable, "scripts/serve_rewards.py", "--port", "0", *words],
         cwd=PROJECT, stdout=subprocess.PIPE, text=True,
@@ -66,7 +92,7 @@ def server(*words: str) -> Iterator[str]:
                 break
             except Unavailable:
                 time.sleep(0.1)
-        yield address
+        yield Running(address, process.pid)
     finally:
         process.terminate()
         process.wait(30)
@@ -82,18 +108,15 @@ def score_request(completions: list[str]) -> bytes:
     return json.dumps(content).encode()
 
 
-def throughput(number: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds for so many programs, by the way in which they were judged."""
-    seconds: dict[str, list[float]] = {
-        "beside the trainer": [],
-        "server, 1 client": [],
-        f"server, {CLIENTS} clients": [],
-    }
+def throughput(number: int, repeats: int) -> dict[str, Way]:
+    """What so many programs took, by the way in which they were judged."""
+    names = ("beside the trainer", "server, 1 client", f"server, {CLIENTS} clients")
+    found = {name: Way() for name in names}
     columns = {"tests": [TESTS] * number}
-    with server("--rewards", "code_execution") as address:
-        line = Server(address, None)
+    with server("--rewards", "code_execution") as running:
+        line = Server(running.address, None)
         here = Scorer(load_rewards([RewardSpec("code_execution")]))
-        there = Scorer(load_rewards([RewardSpec("code_execution", where=address)]))
+        there = Scorer(load_rewards([RewardSpec("code_execution", where=running.address)]))
         generation = iter(range(1000))
 
         def by(scoring: Scorer) -> None:
@@ -113,12 +136,13 @@ def throughput(number: int, repeats: int) -> dict[str, list[float]]:
         with here, there:
             ways: list[Callable[[], None]] = [lambda: by(here), lambda: by(there), by_many]
             for repeat in range(repeats + 1):
-                for name, way in zip(seconds, ways, strict=True):
-                    begun = time.perf_counter()
+                for name, way in zip(names, ways, strict=True):
+                    begun, cpu_s = time.perf_counter(), running.cpu_s() + time.process_time()
                     way()
                     if repeat:  # the first time starts processes
-                        seconds[name].append(time.perf_counter() - begun)
-    return seconds
+                        found[name].seconds.append(time.perf_counter() - begun)
+                        found[name].cpu_s.append(running.cpu_s() + time.process_time() - cpu_s)
+    return found
 
 
 def latency(seconds: float, rounds: int = 5) -> list[tuple[float, float, list[float]]]:
@@ -126,8 +150,8 @@ def latency(seconds: float, rounds: int = 5) -> list[tuple[float, float, list[fl
     content = {"rewards": ["answer_format"], "prompts": ["p"], "completions": ["#### The final answer is 3"]}
     body = json.dumps(content).encode()
     measured = []
-    with server("--rewards", "answer_format") as address, ThreadPoolExecutor(32) as threads:
-        line = Server(address, None)
+    with server("--rewards", "answer_format") as running, ThreadPoolExecutor(32) as threads:
+        line = Server(running.address, None)
 
         def ask(_: Any = None) -> float:
             begun = time.perf_counter()
@@ -153,6 +177,27 @@ def latency(seconds: float, rounds: int = 5) -> list[tuple[float, float, list[fl
     return measured
 
 
+def costs(seconds: float) -> list[tuple[int, int, int, float, float]]:
+    """What a request costs, by the bytes of tests in it: rows, bytes, requests, and ms of the server and the client."""
+    measured = []
+    with server("--rewards", "answer_format") as running:
+        line = Server(running.address, None)
+        for rows, size in ((1, 0), (64, 0), (64, 10_000), (64, 100_000)):
+            # The reward reads none of it, but the server takes it apart and hands it to a worker all the same.
+            tests = [[{"input": "x" * (size // 2), "output": "y" * (size // 2)}]] * rows
+            content: dict[str, Any] = {"rewards": ["answer_format"], "prompts": ["p"] * rows}
+            content |= {"completions": ["#### 3"] * rows, "columns": {"tests": tests} if size else {}}
+            line.ask("/score", json.dumps(content).encode(), end=time.monotonic() + 60)
+            begun, here_s, there_s, count = time.perf_counter(), time.process_time(), running.cpu_s(), 0
+            while time.perf_counter() - begun < seconds:
+                body = json.dumps(content).encode()
+                line.ask("/score", body, end=time.monotonic() + 60)
+                count += 1
+            here_s, there_s = time.process_time() - here_s, running.cpu_s() - there_s
+            measured.append((rows, len(body), count, 1000 * there_s / count, 1000 * here_s / count))
+    return measured
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
@@ -160,21 +205,42 @@ def main() -> int:
     number, repeats, span = (50, 1, 0.5) if options.quick else (500, 3, 3.0)
     busy = os.getloadavg()[0]
     console.say(f"{len(os.sched_getaffinity(0))} cores, load {busy:.1f} at the start\n")
-    seconds = throughput(number, repeats)
-    base = min(seconds["beside the trainer"])
+    ways = throughput(number, repeats)
+    base, base_cpu_s = (min(found) for found in (ways["beside the trainer"].seconds, ways["beside the trainer"].cpu_s))
     rows = [
-        [name, f"{min(found):.2f}", f"{number / min(found):.0f}", f"{base / min(found):.0%}", f"{max(found):.2f}"]
-        for name, found in seconds.items()
-    ]
-    console.say(console.table([f"{number} programs, 4 tests each", "s", "programs/s", "of local", "slowest s"], rows))
+        [
+            name, f"{min(way.seconds):.2f}", f"{number / min(way.seconds):.0f}", f"{base / min(way.seconds):.1%}",
+            f"{max(way.seconds):.2f}", f"{1000 * (min(way.cpu_s) - base_cpu_s) / number:+.2f}",
+        ]
+        for name, way in ways.items()
+    ]  # fmt: skip
+    titles = [f"{number} programs, 4 tests each", "s", "programs/s", "of local", "slowest s", "CPU ms/program more"]
+    console.say(console.table(titles, rows))
+    console.say("  asked for: at least 95 % of local with a server, and so with 64 clients")
     rounds = [(statistics.quantiles(found, n=100), most, sent) for most, sent, found in latency(span)]
     percentiles, most, sent = min(rounds, key=lambda one: one[0][98])
     others = ", ".join(f"{1000 * one[0][98]:.0f}" for one in rounds)
     console.say(
         f"\n  a score that costs nothing: {most:.0f} requests/s at most; at {sent:.0f}/s half of them take "
-        f"{1000 * percentiles[49]:.1f} ms, 99 % at most {1000 * percentiles[98]:.1f} ms (rounds: {others} ms)"
+        f"{1000 * percentiles[49]:.1f} ms, 99 % at most {1000 * percentiles[98]:.1f} ms (rounds: {others} ms)\n"
+        "  asked for: 99 % within 20 ms\n"
     )
-    return 0
+    rows = [
+        [f"{rows}", f"{size:,}", f"{count}", f"{there:.2f}", f"{here:.2f}"]
+        for rows, size, count, there, here in costs(span)
+    ]
+    console.say(console.table(["rows of a request", "bytes", "requests", "server CPU ms", "client CPU ms"], rows))
+    return _on_ray(options.quick)
+
+
+def _on_ray(quick: bool) -> int:
+    """Ray's part, in a process of its own: it leaves nothing behind in this one."""
+    script = PROJECT / "benchmarks" / "rewards_on_ray.py"
+    if importlib.util.find_spec("ray") is None:
+        console.say("\n  Ray is not installed, so nothing is measured on it: pip install 'grpo-recipes[ray]'")
+        return 0
+    console.say("")
+    return subprocess.run([sys.executable, str(script), *(["--quick"] if quick else [])], cwd=PROJECT).returncode
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from rlvr import console, run_directory
+from rlvr import console, prometheus, run_directory
 from rlvr.errors import InputError
 from rlvr.tracking_ledger import Tail
 
@@ -179,7 +179,7 @@ class Exporter:
         for metric, help_text in HELP.items():
             if metric in families:
                 lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge"]
-                lines += [_sample(metric, labels, value) for labels, value in families[metric].items()]
+                lines += [prometheus.sample(metric, labels, value) for labels, value in families[metric].items()]
         return "\n".join(lines) + "\n"
 
     def _find_runs(self) -> None:
@@ -195,21 +195,6 @@ class Exporter:
             run = self._runs.get(path.parent)
             found[path.parent] = run if run is not None and run.is_still(file) else Run(path.parent, file.st_ino)
         self._runs = found
-
-
-def _sample(metric: str, labels: Labels, value: float) -> str:
-    pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
-    return f"{metric}{{{pairs}}} {_number(value)}" if pairs else f"{metric} {_number(value)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").encode(errors="replace").decode()
-
-
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return str(int(value)) if value == int(value) else repr(value)
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 class _Server(ThreadingHTTPServer):

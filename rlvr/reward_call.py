@@ -128,7 +128,13 @@ def prepare(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
 
     def serve(item: bytes) -> dict[str, Any]:
         message = pickle.loads(item)
+        if "place" not in message:
+            from rlvr.plugins import conditions
+
+            return {"conditions": conditions(loaded), "digests": [digest_of(reward) for reward in loaded]}
         reward = loaded[message["place"]]
+        if "columns" in message:
+            return _checked(reward, message["columns"])
         try:
             given = {name: pickle.loads(part) for name, part in message["parts"].items()}
         except Exception as error:
@@ -151,7 +157,7 @@ def prepare_served(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
     Args:
         rewards: specs, pickled by the server itself when it was started.
     """
-    from rlvr.plugins import companion, load_reward
+    from rlvr.plugins import load_reward
 
     loaded = {spec.name: load_reward(spec) for spec in pickle.loads(rewards)}
     _import_what_draws(list(loaded.values()))
@@ -162,12 +168,7 @@ def prepare_served(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
         if message["options"] is not None:
             reward = replace(reward, options=message["options"])
         if "columns" in message:
-            check = companion(reward.function, "check_rows")
-            try:
-                faults = list(check(**message["columns"], **reward.options)) if check is not None else []
-            except InputError as error:
-                return {"error": str(error)}
-            return {"faults": [None if fault is None else str(fault) for fault in faults]}
+            return _checked(reward, message["columns"])
         return _called(reward, message["given"], message["state"], tuple(message["seed"]))
 
     return serve
@@ -209,6 +210,26 @@ def _called(
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
+
+
+def _checked(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """What the reward's own file has against rows, or against all of them."""
+    from rlvr.plugins import companion
+
+    check = companion(reward.function, "check_rows")
+    try:
+        faults = list(check(**{**columns, **reward.options})) if check is not None else []
+    except InputError as error:
+        return {"error": str(error)}
+    return {"faults": [None if fault is None else str(fault) for fault in faults]}
+
+
+ABOUT = pickle.dumps({})  # asks a worker what its rewards' scores depend on, and which files they are written in
+
+
+def check_these(place: int, columns: Mapping[str, Any]) -> bytes:
+    """Columns to be looked through, as a worker is told."""
+    return pickle.dumps({"place": place, "columns": columns}, protocol=5)
 
 
 def item(place: int, parts: Mapping[str, bytes], state: Mapping[str, Any], seed: tuple[Any, ...]) -> bytes:

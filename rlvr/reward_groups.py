@@ -1,4 +1,7 @@
-"""Who is asked for which rewards, and a batch as it goes to them: pickled for workers here, as JSON for servers."""
+"""Who is asked for which rewards, and a batch as it goes to them: pickled for workers here, as JSON for servers.
+
+What goes to a Ray cluster is pickled, too (rlvr/on_ray).
+"""
 
 from __future__ import annotations
 
@@ -9,41 +12,46 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from rlvr.elsewhere.addresses import addresses, is_elsewhere
+from rlvr.elsewhere.addresses import addresses, is_elsewhere, is_on_ray
 from rlvr.elsewhere.carrying import Carried
 from rlvr.elsewhere.pool import ElsewherePool
+from rlvr.on_ray.pool import RayPool
 from rlvr.plugins import shares
 from rlvr.reward_call import plain_state
 from rlvr.rewarding import Reward
 from rlvr.workers import WorkerPool
 
 MOST_WORKERS = 4  # a group, where rows are scored one at a time
-Pool = WorkerPool | ElsewherePool
+Pool = WorkerPool | ElsewherePool | RayPool
 
 
 @dataclass
 class Group:
-    """Rewards that one pool of workers serves, or the same reward servers; by their places in the recipe."""
+    """Rewards that one pool of workers serves, or the same servers, or a Ray cluster; by their places in the recipe."""
 
     places: list[int]
     pool: Pool
 
 
-def grouped(rewards: Sequence[Reward], start_s: float) -> tuple[list[int], list[Group]]:
+def grouped(rewards: Sequence[Reward], start_s: float, hedge_s: float | None = None) -> tuple[list[int], list[Group]]:
     """The rewards that must be called in the caller's own process, and the groups of the others.
 
     Args:
         start_s: seconds to wait for a worker's imports, or for a server to be there.
+        hedge_s: see `rlvr.elsewhere.pool.ElsewherePool`.
     """
     here: list[int] = []
     by_what: dict[str, list[int]] = {}
     for place, reward in enumerate(rewards):
         if _must_stay(reward):
             here.append(place)
+        elif is_on_ray(reward.where):  # all of them in one batch: it is for the cluster to spread them
+            by_what.setdefault(str(reward.where), []).append(place)
         else:
             where = f"{reward.where} " if is_elsewhere(reward.where) else ""
             by_what.setdefault(f"{where}{shares(reward.function) or f'only {place}'}", []).append(place)
-    return here, [Group(places, _pool([rewards[place] for place in places], start_s)) for places in by_what.values()]
+    pools = (_pool([rewards[place] for place in places], start_s, hedge_s) for places in by_what.values())
+    return here, [Group(places, pool) for places, pool in zip(by_what.values(), pools, strict=True)]
 
 
 def _must_stay(reward: Reward) -> bool:
@@ -51,10 +59,12 @@ def _must_stay(reward: Reward) -> bool:
     return reward.spec is None or reward.where == "trainer" or getattr(reward.function, "in_trainer", False) is True
 
 
-def _pool(rewards: Sequence[Reward], start_s: float) -> Pool:
+def _pool(rewards: Sequence[Reward], start_s: float, hedge_s: float | None) -> Pool:
     where = rewards[0].where
+    if where is not None and is_on_ray(where):
+        return RayPool(where, rewards, start_s=start_s)
     if where is not None and is_elsewhere(where):
-        return ElsewherePool(addresses(where), rewards, start_s=start_s)
+        return ElsewherePool(addresses(where), rewards, start_s=start_s, hedge_s=hedge_s)
     cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
     return WorkerPool(
         "rlvr.reward_call:prepare",

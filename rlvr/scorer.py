@@ -5,10 +5,10 @@
     scored.values[row][reward], scored.faults
 
 Each reward has a worker of its own; those that share something in memory (`SHARES` in their files) have one together.
-Rewards that run on reward servers (`where: http://host:port`) are asked for there, by the same rules, and what is wrong
-with them is told in the same words (rlvr/elsewhere). In the caller's own process run the rewards that ask for it
-(`where: trainer`, or an attribute `in_trainer` of the function) and those that no other process could find again
-(lambdas). What hangs there can't be stopped.
+Rewards that run on reward servers (`where: http://host:port`) or on a Ray cluster (`where: ray`) are asked for there,
+by the same rules, and what is wrong with them is told in the same words (rlvr/elsewhere, rlvr/on_ray). In the
+caller's own process run the rewards that ask for it (`where: trainer`, or an attribute `in_trainer` of the function)
+and those that no other process could find again (lambdas). What hangs there can't be stopped.
 
 A function gets the whole batch in one call, as from GRPOTrainer. If it raises, dies, is late or returns no list of the
 right length, it is called for one row at a time, several workers at once, so that the rows at fault are known by name
@@ -36,8 +36,10 @@ from rlvr.elsewhere.carrying import CannotCarry
 from rlvr.elsewhere.pool import ElsewherePool
 from rlvr.elsewhere.portions import Errand
 from rlvr.faults import Case, Fault, Finding, reply_of, report
+from rlvr.on_ray.pool import RayPool
 from rlvr.reward_call import call, item, names_seen
 from rlvr.reward_groups import Batch, Group, Pool, grouped
+from rlvr.reward_logs import replay
 from rlvr.rewarding import LogExtra, Reward
 from rlvr.workers import OUT_OF_TIME, Outcome, StartError, WorkerError, WorkerPool
 
@@ -56,7 +58,7 @@ class Scored:
             or was at fault.
         faults: in the order of the rewards and rows.
         seconds: by label, from the call until its values were there.
-        silent_s: for how long no reward server has answered; 0 where none was needed, or one did.
+        silent_s: for how long no reward server or Ray cluster has answered; 0 where none was needed, or one did.
     """
 
     values: list[list[float | None]]
@@ -74,6 +76,7 @@ class Scorer:
         budget_s: seconds that a batch may take; half of them for the call with the whole batch.
         seed, rank: what random numbers in workers depend on, beside the step.
         start_s: seconds to wait for a worker's imports, or for a reward server to be there; None for START_S.
+        hedge_s: seconds after which rows that a reward server has no answer to go to another one, too; None: never.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Scorer:
         seed: int = 0,
         rank: int = 0,
         start_s: float | None = None,
+        hedge_s: float | None = None,
     ) -> None:
         self.rewards = list(rewards)
         self.deadline_s = deadline_s
@@ -93,7 +97,7 @@ class Scorer:
         self.rank = rank
         self._seen = [names_seen(reward.function) for reward in self.rewards]
         self._closed = False
-        self._here, self._groups = grouped(self.rewards, START_S if start_s is None else start_s)
+        self._here, self._groups = grouped(self.rewards, START_S if start_s is None else start_s, hedge_s)
 
     def start(self) -> None:
         """Has the workers' processes begin with their imports, and does not wait for them."""
@@ -111,10 +115,10 @@ class Scorer:
             group.pool.close()
 
     def conditions(self) -> dict[str, str]:
-        """What scores depend on at reward servers (as `rlvr.plugins.conditions`); waits until one of each is there."""
+        """What scores depend on elsewhere (as `rlvr.plugins.conditions`); waits until somebody is there to say it."""
         found: dict[str, str] = {}
         for group in self._groups:
-            if isinstance(group.pool, ElsewherePool):
+            if not isinstance(group.pool, WorkerPool):
                 with contextlib.suppress(WorkerError):  # it is told with the first batch
                     group.pool.start()
                 found |= group.pool.conditions()
@@ -128,7 +132,7 @@ class Scorer:
         """
         place = self.rewards.index(reward)
         pool = next(group.pool for group in self._groups if place in group.places)
-        assert isinstance(pool, ElsewherePool)
+        assert not isinstance(pool, WorkerPool)
         return pool.check_rows(reward, columns)
 
     def __enter__(self) -> Scorer:
@@ -193,13 +197,13 @@ class Scorer:
         in_order = [findings[place] for place in range(len(self.rewards))]
         logged: set[str] = set()
         for reward, finding in zip(self.rewards, in_order, strict=True):
-            _replay(reward, finding, completions, columns, log_extra, log_metric, logged)
+            replay(reward, finding, completions, columns, log_extra, log_metric, logged)
         return Scored(
             values=[list(row) for row in zip(*(finding.values for finding in in_order), strict=True)],
             faults=[fault for finding in in_order for fault in finding.faults],
             seconds={label: finding.seconds for label, finding in zip(labels, in_order, strict=True)},
             silent_s=max(
-                (group.pool.silent_s() for group in self._groups if isinstance(group.pool, ElsewherePool)), default=0.0
+                (group.pool.silent_s() for group in self._groups if not isinstance(group.pool, WorkerPool)), default=0.0
             ),
         )
 
@@ -237,7 +241,7 @@ class Scorer:
             for place in group.places:
                 findings[place] = self._case(place, batch).not_called(str(error))
             return
-        if isinstance(group.pool, ElsewherePool):
+        if not isinstance(group.pool, WorkerPool):
             self._on_servers(group.pool, group.places, batch, findings)
             return
         end = time.monotonic() + self.budget_s
@@ -254,7 +258,7 @@ class Scorer:
         except StartError:
             raise  # what could not be imported could not be the next time
         except WorkerError:
-            if self._closed or isinstance(pool, ElsewherePool):
+            if self._closed or not isinstance(pool, WorkerPool):
                 raise
             pool.start(1)
 
@@ -285,7 +289,7 @@ class Scorer:
         return self._found(pool, case, whole, rows, limit, end)
 
     def _on_servers(
-        self, pool: ElsewherePool, places: Sequence[int], batch: Batch, findings: dict[int, Finding]
+        self, pool: ElsewherePool | RayPool, places: Sequence[int], batch: Batch, findings: dict[int, Finding]
     ) -> None:
         """Asks for all rewards of a group together, and then for the rows of those that are at fault."""
         start = time.monotonic()
@@ -294,9 +298,9 @@ class Scorer:
         for number, place in enumerate(places):
             case, names = self._case(place, batch), self._names(place, batch.given)
             try:
-                batch.carried.check([*names, "prompts"])
+                pool.check_columns(batch.carried, [*names, "prompts"])
             except CannotCarry as error:
-                findings[place] = case.not_called(f"{error}. Give the reward `where: local` in the recipe.")
+                findings[place] = case.not_called(str(error))
             else:
                 errands[place] = Errand(number, batch.carried, names, batch.state, self._seed(batch, case))
         limit = min(self.deadline_s * batch.rows, 0.5 * self.budget_s)
@@ -387,29 +391,3 @@ class Scorer:
 
 def _row_by_row(errand: Errand, rows: int) -> list[Errand]:
     return [replace(errand, row=row) for row in range(rows)]
-
-
-def _replay(
-    reward: Reward,
-    finding: Finding,
-    completions: list[Any],
-    columns: Mapping[str, Any],
-    log_extra: LogExtra | None,
-    log_metric: Callable[[str, float], None] | None,
-    logged: set[str],
-) -> None:
-    """Logs the columns that a reward asks for, and what its function has logged, if no other has under that name."""
-    if log_extra is not None:
-        log_extra = reward.log_columns(completions, columns, log_extra)
-    for what, name, value in finding.notes:
-        if what == "metric" and log_metric is not None:
-            log_metric(name, value)
-        elif what == "extra" and log_extra is not None and name not in logged:
-            if len(value) == len(completions):
-                logged.add(name)
-                log_extra(name, value)
-            else:
-                _log.warning(
-                    "The reward %s logged %d values for %d completions under %s, which the table of completions can't "
-                    "hold.", reward.name, len(value), len(completions), name,
-                )  # fmt: skip

@@ -188,6 +188,11 @@ class WorkerPool:
         with self._lock:
             return (self.processes - len(self._free) if self._nursery is not None else 0), self._waiting
 
+    @property
+    def started(self) -> bool:
+        """Whether there are workers, or some are about to be."""
+        return self._nursery is not None
+
     def close(self) -> None:
         """Ends all processes; the next call starts new ones."""
         with self._lock:

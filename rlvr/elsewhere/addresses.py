@@ -1,4 +1,4 @@
-"""Where rewards run, as a recipe says it: `http://host:port`, or several of them."""
+"""Where rewards run, as a recipe says it: `http://host:port`, or several of them; `ray`, or `ray://head:10001`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 SCHEMES = ("http", "https")
+RAY = "ray"
+RAY_PORT = 10001  # where the head of a Ray cluster listens for clients that are no part of it
 
 
 def is_elsewhere(where: str | None) -> bool:
-    """Whether a reward runs on reward servers."""
-    return where is not None and "://" in where
+    """Whether a reward runs on reward servers or on Ray."""
+    return where is not None and ("://" in where or where == RAY)
+
+
+def is_on_ray(where: str | None) -> bool:
+    """Whether a reward runs on a Ray cluster."""
+    return where is not None and where.partition(":")[0] == RAY
 
 
 def addresses(where: str) -> list[str]:
@@ -20,10 +27,12 @@ def addresses(where: str) -> list[str]:
 
 
 def read_where(value: Any) -> tuple[str | None, str | None]:
-    """A recipe's `where` that names servers, in its one spelling (with commas), and what is wrong with it.
+    """A recipe's `where` that names servers or Ray, in its one spelling (with commas), and what is wrong with it.
 
     Both are None if it names none: then it is another kind of place, or a mistake.
     """
+    if isinstance(value, str) and is_on_ray(value.strip()):
+        return _read_ray(value.strip())
     parts: Sequence[Any]
     if isinstance(value, str) and "://" in value:
         parts = [part.strip() for part in value.split(",") if part.strip()]
@@ -41,6 +50,23 @@ def read_where(value: Any) -> tuple[str | None, str | None]:
             return None, f"names {address} twice"
         found.append(address)
     return ",".join(found), None
+
+
+def _read_ray(value: str) -> tuple[str | None, str | None]:
+    example = f"write ray (the cluster of $RAY_ADDRESS, else one on this machine) or ray://head:{RAY_PORT}"
+    if value == RAY:
+        return value, None
+    try:
+        url = urlsplit(value)
+        host, port = url.hostname, url.port
+    except ValueError as error:
+        return None, f"has the address {value!r:.80} ({error}): {example}"
+    if url.username is not None or url.password is not None:
+        return None, "holds a user or a password: no secret belongs into a recipe; Ray reads RAY_AUTH_TOKEN"
+    rest = url.path.rstrip("/") or url.query or url.fragment
+    if url.scheme != RAY or not host or rest or any(character in host for character in ", "):
+        return None, f"has the address {value!r:.80}: {example}"
+    return f"{RAY}://{f'[{host}]' if ':' in host else host}:{port if port is not None else RAY_PORT}", None
 
 
 def _read(part: Any) -> tuple[str | None, str | None]:

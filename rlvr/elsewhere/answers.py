@@ -21,8 +21,9 @@ def outcomes_of(said: Any, part: Part, items: Sequence[Errand]) -> list[list[Out
         Unavailable: it is no answer to what was asked.
     """
     single = items[part.errands[0]].row is not None
+    rows = 1 if single else len(part.rows)
     try:
-        found = [[_outcome(one) for one in result["outcomes"]] for result in said["results"]]
+        found = [[_outcome(one, rows) for one in result["outcomes"]] for result in said["results"]]
     except (KeyError, TypeError, ValueError) as error:
         raise Unavailable(f"its answer is none ({type(error).__name__}: {error})"[:300]) from error
     if [len(one) for one in found] != ([len(part.rows)] if single else [1] * len(part.errands)):
@@ -33,7 +34,7 @@ def outcomes_of(said: Any, part: Part, items: Sequence[Errand]) -> list[list[Out
 _STATUSES = ("done", "late", "crashed", "failed", "unserved")
 
 
-def _outcome(said: Mapping[str, Any]) -> Outcome:
+def _outcome(said: Mapping[str, Any], rows: int) -> Outcome:
     status = said["status"]
     if status not in _STATUSES:
         raise ValueError(status)
@@ -44,6 +45,10 @@ def _outcome(said: Mapping[str, Any]) -> Outcome:
     if kind not in ("", "raised", "wrong length"):
         raise ValueError(kind)
     values = [one if one is None or isinstance(one, str) else float(one) for one in value["values"]]
+    if not kind and len(values) != rows:
+        raise ValueError(f"{len(values)} values for {rows} rows")
+    if not all(math.isfinite(one) for one in values if isinstance(one, float)):
+        raise ValueError("a value that is no finite number")
     notes = [(str(what), str(name), content) for what, name, content in value["notes"]]
     return Outcome("done", asdict(Reply(values, kind, str(value["said"]), str(value["trace"]), notes)))
 

@@ -20,12 +20,12 @@ class Carried:
     """The columns of a batch, written as JSON when they are first asked for.
 
     Args:
-        given: the arguments of the call, each a list with an entry a row.
+        given: the arguments of the call, each a list with an entry a row; for who can carry them as they are.
     """
 
     def __init__(self, given: Mapping[str, Any], rows: int) -> None:
         self.rows = rows
-        self._given = given
+        self.given = given
         self._texts: dict[str, list[str]] = {}
 
     def check(self, names: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class Carried:
         return self._texts["prompts"][row] == self._texts["prompts"][other]
 
     def _written(self, name: str) -> list[str]:
-        values = self._given[name]
+        values = self.given[name]
         if not isinstance(values, list) or len(values) != self.rows:
             raise CannotCarry(f"{name} is no list with an entry for each of {self.rows} completions")
         texts: list[str] = []

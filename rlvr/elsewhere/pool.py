@@ -7,7 +7,7 @@ One server gets a batch whole, as a worker here would. Several share its rows: g
 whoever is done takes the next rows. Rewards that are asked for at the same time travel in one request, so that a
 program that two of them judge is judged once. What a server that fails was asked goes to another one, or to the same
 one again when it is back: a request carries a key by which a server knows it, so nothing runs twice for an answer that
-was lost.
+was lost. With `hedge_s`, what a server is slow with is asked of another one as well, and the first answer counts.
 """
 
 from __future__ import annotations
@@ -41,17 +41,37 @@ class ElsewherePool:
         servers: their addresses.
         rewards: those that are called there.
         start_s: how long to wait for the first server to be there.
+        hedge_s: after how long a request that is not answered goes to another server, too; None: never.
     """
 
-    def __init__(self, servers: Sequence[str], rewards: Sequence[Reward], *, start_s: float = START_S) -> None:
+    def __init__(
+        self,
+        servers: Sequence[str],
+        rewards: Sequence[Reward],
+        *,
+        start_s: float = START_S,
+        hedge_s: float | None = None,
+    ) -> None:
         key = os.environ.get("GRPO_REWARDS_KEY", "").strip() or None
         self.servers = [Server(address, key) for address in servers]
         self.rewards = list(rewards)
         self.start_s = start_s
+        self.hedge_s = hedge_s
         self._lock = threading.Lock()
         self.closed = False
         self._warned: set[tuple[str, str]] = set()
         self._silent_since: float | None = None
+
+    def check_columns(self, carried: Carried, names: Sequence[str]) -> None:
+        """Whether columns of a batch can travel.
+
+        Raises:
+            CannotCarry: one of them can't; with what to do.
+        """
+        try:
+            carried.check(names)
+        except CannotCarry as error:
+            raise CannotCarry(f"{error}. Give the reward `where: local` in the recipe.") from error
 
     def launch(self) -> None:
         """There is nothing to begin with: servers are started by others."""
@@ -158,13 +178,8 @@ class ElsewherePool:
         begun = time.monotonic()
         end = begun + (budget_s if budget_s is not None else math.inf)
         parts = parts_of(items, self.servers)
-        work = Work(self, items, parts, deadline_s, end)
-        threads = [threading.Thread(target=work.of, args=(server,), daemon=True) for server in self._hands(parts)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            # A little more than the budget, so that who waits for an answer finds out by himself.
-            thread.join(None if end == math.inf else max(end - time.monotonic(), 0.0) + 2.0)
+        work = Work(self, items, parts, deadline_s, end, self.hedge_s)
+        work.run(self._hands(parts))
         if work.broken is not None:
             raise work.broken
         if any(part.outcomes is None and part.key not in work.rejected for part in work.parts):

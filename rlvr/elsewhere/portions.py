@@ -40,13 +40,24 @@ class Errand:
 
 @dataclass
 class Part:
-    """Rows of a batch that are asked for in one request, and what came of it."""
+    """Rows of a batch that are asked for in one request, and what came of it.
+
+    Attributes:
+        rows, errands: errands of all rows are one a reward; of single rows one a row, all of one reward.
+        asked: the addresses of the servers that are at it, the one that was asked last at the end.
+        asked_at: when that one was, by `time.monotonic`.
+        settled: whether nobody is to be asked for it any more.
+        outcomes: one list an errand's reward.
+    """
 
     rows: list[int]
-    errands: list[int]  # of all rows: one a reward; of single rows: one a row, all of one reward
+    errands: list[int]
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
     body: bytes | None = None
-    outcomes: list[list[Outcome]] | None = None  # one list an errand's reward
+    asked: list[str] = field(default_factory=list)
+    asked_at: float = 0.0
+    settled: bool = False
+    outcomes: list[list[Outcome]] | None = None
 
 
 def parts_of(items: Sequence[Errand], servers: Sequence[Server]) -> list[Part]:

@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,13 +87,22 @@ class Server:
         self._rest_s = 0.0
         self._rests_until = 0.0
 
-    def ask(self, path: str, body: bytes | None = None, *, key: str | None = None, end: float) -> Any:
+    def ask(
+        self,
+        path: str,
+        body: bytes | None = None,
+        *,
+        key: str | None = None,
+        end: float,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Any:
         """What the server answers to a request, as plain data.
 
         Args:
             body: of a POST; None for a GET.
             key: that makes it safe to ask twice.
             end: by `time.monotonic`, when nobody waits any more.
+            wanted: whether somebody still wants the answer; asked now and then.
 
         Raises:
             Unavailable: it can't be had, or does not answer in time.
@@ -110,7 +120,7 @@ class Server:
             # A server may answer before it has read all, and close: then there is an answer to be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request("GET" if body is None else "POST", self._url.path + path, body, headers)
-                self._wait(connection.sock, end)
+                self._wait(connection.sock, end, wanted)
             answer = connection.getresponse()
             content = _read(connection, answer, end)
         except (OSError, http.client.HTTPException) as error:
@@ -126,7 +136,7 @@ class Server:
                 self._idle.append(connection)
         return self._understood(answer, content)
 
-    def _wait(self, line: socket.socket, end: float) -> None:
+    def _wait(self, line: socket.socket, end: float, wanted: Callable[[], bool]) -> None:
         """Until an answer begins; a server that has come to a standstill is not waited for.
 
         Raises:
@@ -135,7 +145,7 @@ class Server:
         silent = 0
         with selectors.DefaultSelector() as selector:
             selector.register(line, selectors.EVENT_READ)
-            while (left := end - time.monotonic()) > 0 and silent < MOST_SILENT:
+            while (left := end - time.monotonic()) > 0 and silent < MOST_SILENT and wanted():
                 if selector.select(min(left, PROBE_S)):
                     return
                 silent = 0 if self._lives() else silent + 1

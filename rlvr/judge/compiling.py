@@ -7,6 +7,7 @@ a folder that only this user writes to (places.py).
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import hashlib
@@ -34,6 +35,7 @@ LARGEST_PROGRAM = 64 << 20
 _MEMORY_MB = 2048
 _COMPILER_IDLE_S = 10.0  # a compiler that waits for this long waits for what never comes
 _OUTPUT_CHARACTERS = 2000
+_NO_SPACE = os.strerror(errno.ENOSPC).encode()
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/libexec", "/usr/bin", "/usr/local/bin",
            "/usr/local/lib", "/usr/local/include", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives",
            "/opt/rh")  # fmt: skip
@@ -155,7 +157,9 @@ class Compiler:
         if ran.stopped or ran.cpu_s > limits.compile_time_s:
             return Compiled(None, f"The compiler was stopped after {ran.cpu_s:.1f} s.\n{said}", ran.cpu_s)
         if ran.status != 0:
-            if shutil.disk_usage(self.folder).free < LARGEST_PROGRAM:
+            # By now there may be room again, since what it could not end is removed: then its words tell.
+            starved = _NO_SPACE in ran.stderr and _NO_SPACE not in source
+            if starved or shutil.disk_usage(self.folder).free < LARGEST_PROGRAM:
                 raise ZygoteError(f"there is no space left in {self.folder.parent}")
             return Compiled(None, said or f"The compiler ended with status {ran.status}.", ran.cpu_s)
         return Compiled(in_memory(program), said, ran.cpu_s)

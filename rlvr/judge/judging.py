@@ -96,7 +96,7 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
         InputError: an argument is wrong; with the submission's number. Nothing was judged then.
         SandboxUnavailable: programs can't be confined here.
     """
-    asked = [_submission(given, index, len(submissions)) for index, given in enumerate(submissions)]
+    asked = read_submissions(submissions)
     if not asked:
         return []
     found = rungs()
@@ -135,7 +135,21 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
 _TELLING = ("limits", "signature", "checker", "comparison", "tolerance", "stop_early", "sample", "seed")
 
 
-def _submission(given: Submission | Mapping[str, Any], index: int, of: int) -> Submission:
+def read_submissions(
+    submissions: Sequence[Submission | Mapping[str, Any]], *, judged_here: bool = True
+) -> list[Submission]:
+    """Submissions whose arguments are what they should be, but for their tests.
+
+    Args:
+        judged_here: whether compilers that they need must be on this machine.
+
+    Raises:
+        InputError: an argument is wrong; with the submission's number.
+    """
+    return [_submission(given, index, len(submissions), judged_here) for index, given in enumerate(submissions)]
+
+
+def _submission(given: Submission | Mapping[str, Any], index: int, of: int, judged_here: bool) -> Submission:
     where = f"Submission {index + 1} of {of}" if of > 1 else "The submission"
     if not isinstance(given, Submission):
         try:
@@ -148,7 +162,7 @@ def _submission(given: Submission | Mapping[str, Any], index: int, of: int) -> S
         raise InputError(f"{where}: limits should be a Limits, but is {type(given.limits).__name__}.")
     try:
         row = language(given.language)
-        if row.compiled:
+        if row.compiled and judged_here:
             compiler_path(row)
         check_comparison(given.comparison, given.tolerance)
     except InputError as error:

@@ -65,7 +65,8 @@ class Gate:
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
         try:
-            if scope["path"] not in OPEN:
+            # Nothing but the question itself is open: what comes with a body is read, and takes up room.
+            if scope["path"] not in OPEN or scope["method"] not in ("GET", "HEAD"):
                 self._check_key(headers)
                 self._check_host(headers)
             if scope["method"] != "POST":
@@ -126,7 +127,8 @@ class Gate:
         size, end = 0, time.monotonic() + self.allowance.reading_s
         while True:
             try:
-                message = await asyncio.wait_for(receive(), max(end - time.monotonic(), 0.001))
+                async with asyncio.timeout(end - time.monotonic()):
+                    message = await receive()
             except TimeoutError:
                 self.metrics.add("grpo_requests_refused_total", "slow")
                 raise Refused(408, f"The request did not arrive within {self.allowance.reading_s:g} s.") from None
@@ -179,7 +181,8 @@ class Gate:
     async def _hand_over(self, answer: Answer, send: _Send) -> None:
         """Tells a client, who may not keep others out by not listening."""
         try:
-            await asyncio.wait_for(_tell(answer, send), self.allowance.reading_s)
+            async with asyncio.timeout(self.allowance.reading_s):
+                await _tell(answer, send)
         except TimeoutError:
             raise _HungUp from None
 
@@ -202,7 +205,7 @@ class Gate:
         try:
             await self.app(scope, receive, send)
         except Exception:  # the application has logged nothing and answered in a form of its own
-            _log.exception("A request to %s failed.", scope["path"])
+            _log.exception("A request to %r failed.", scope["path"])
             said = [{"type": "http.response.start", "status": 500, "headers": [(b"content-type", b"application/json")]}]
             said.append({"type": "http.response.body", "body": b'{"detail": "The server failed; its log says why."}'})
         start = next(message for message in said if message["type"] == "http.response.start")

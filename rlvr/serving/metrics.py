@@ -7,6 +7,8 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from rlvr.prometheus import sample
+
 # Seconds: a trivial score takes milliseconds, a batch of programs minutes.
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _Labels = tuple[str, ...]
@@ -77,34 +79,19 @@ class Metrics:
 
     def _samples(self, name: str, kind: str, labels: Sequence[str]) -> list[str]:
         if kind == "gauge":
-            return [f"{name} {_number(self._gauges[name]())}"] if name in self._gauges else []
+            return [sample(name, (), self._gauges[name]())] if name in self._gauges else []
         if kind == "counter":
             found = self._numbers.get(name, {})
-            return [f"{name}{_labels(labels, values)} {_number(found[values])}" for values in sorted(found)]
+            return [sample(name, zip(labels, values, strict=True), found[values]) for values in sorted(found)]
         samples = []
         for (histogram, values), (counts, total) in sorted(self._histograms.items()):
             if histogram != name:
                 continue
+            own = list(zip(labels, values, strict=True))
             reached = 0
             for bound, count in zip((*BUCKETS, math.inf), counts, strict=True):
                 reached += count
                 edge = "+Inf" if math.isinf(bound) else f"{bound:g}"
-                samples.append(f"{name}_bucket{_labels((*labels, 'le'), (*values, edge))} {reached}")
-            samples.append(f"{name}_sum{_labels(labels, values)} {_number(total[0])}")
-            samples.append(f"{name}_count{_labels(labels, values)} {reached}")
+                samples.append(sample(f"{name}_bucket", [*own, ("le", edge)], reached))
+            samples += [sample(f"{name}_sum", own, total[0]), sample(f"{name}_count", own, reached)]
         return samples
-
-
-def _labels(names: Sequence[str], values: Sequence[str]) -> str:
-    if not names:
-        return ""
-    pairs = (f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
-    return "{" + ",".join(pairs) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))

@@ -16,6 +16,7 @@ from rlvr.serving.metrics import Metrics
 from rlvr.serving.references import References
 from rlvr.workers import WorkerPool
 
+MOST_OUTPUT_KB, MOST_PROCESSES = 64 << 10, 256  # of a test: outputs are held in memory
 START_S = 300.0  # for a worker's imports, on a busy file system
 # What a row of the server's file may say of its problem, beside the tests.
 _OF_THE_PROBLEM = ("language", "entry_point", "signature", "checker", "comparison", "tolerance")
@@ -120,6 +121,11 @@ class Programs:
             if name in asked:
                 self.allowance.refuse_options(where, {"time_s": asked[name]})
         self.allowance.refuse_options(where, {"memory_mb": asked.get("memory_mb")})
+        for name, most in (("output_kb", MOST_OUTPUT_KB), ("processes", MOST_PROCESSES)):
+            if asked.get(name, 0) > most:
+                raise Refused(
+                    422, f"{where}: {name} is {asked[name]:,}, but this server allows a test {most:,} at most."
+                )
         try:
             Limits(**asked)
         except InputError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import deque
 from dataclasses import dataclass, field
 
 
@@ -37,14 +37,17 @@ class Repeats:
 
     Args:
         most_bytes: of answers that are kept; the oldest are forgotten first.
+        most: answers that are kept.
         keep_s: how long an answer is kept.
     """
 
-    def __init__(self, most_bytes: int = 128 << 20, keep_s: float = 900.0) -> None:
+    def __init__(self, most_bytes: int = 128 << 20, most: int = 20_000, keep_s: float = 900.0) -> None:
         self.most_bytes = most_bytes
+        self.most = most
         self.keep_s = keep_s
         self.bytes = 0
-        self._known: OrderedDict[str, Once] = OrderedDict()
+        self._known: dict[str, Once] = {}
+        self._kept: deque[str] = deque()  # those of them that are answered, in the order in which they are forgotten
 
     def begin(self, key: str, digest: bytes) -> tuple[Once, bool]:
         """The request under a key, and whether it is a new one.
@@ -71,7 +74,7 @@ class Repeats:
             return
         once.until = time.monotonic() + self.keep_s
         self.bytes += len(answer.body)
-        self._known.move_to_end(key)
+        self._kept.append(key)
         self._forget()
 
     def fail(self, key: str) -> None:
@@ -82,9 +85,9 @@ class Repeats:
 
     def _forget(self) -> None:
         now = time.monotonic()
-        for key in [key for key, once in self._known.items() if once.answer.done()]:
-            once = self._known[key]
-            if once.until > now and self.bytes <= self.most_bytes:
+        while self._kept:
+            once = self._known[self._kept[0]]
+            if once.until > now and self.bytes <= self.most_bytes and len(self._kept) <= self.most:
                 break
             self.bytes -= len(once.answer.result().body)
-            del self._known[key]
+            del self._known[self._kept.popleft()]

@@ -14,7 +14,7 @@ import pickle
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,6 +65,7 @@ class _Served:
     reward: Reward
     group: str
     digest: str
+    seen: frozenset[str]  # names that the function has for what it is given
 
 
 class ServedRewards:
@@ -89,7 +90,7 @@ class ServedRewards:
         for reward, spec in zip(self.rewards, self.specs, strict=True):
             group = shares(reward.function) or f"only {spec.name}"
             by_group.setdefault(group, []).append(spec)
-            self._served[spec.name] = _Served(reward, group, digest_of(reward))
+            self._served[spec.name] = _Served(reward, group, digest_of(reward), _names(reward.function))
         cores = len(os.sched_getaffinity(0))
         self.workers = workers or max(2, min(MOST_WORKERS, cores))
         self._pools = {
@@ -162,8 +163,7 @@ class ServedRewards:
                 )  # fmt: skip
             own = served.reward.spec.options if served.reward.spec is not None else {}
             options = own if one.options is None else one.options
-            seen = inspect.signature(served.reward.function).parameters
-            given = {name: values for name, values in columns.items() if name in seen}
+            given = {name: values for name, values in columns.items() if name in served.seen}
             if dict(options) != dict(own):
                 self._check_options(served, options)
                 given = {**given, **options}
@@ -204,7 +204,7 @@ class ServedRewards:
         check = companion(served.reward.function, "check_rows")
         if check is None:
             return [None] * max((len(values) for values in columns.values()), default=0)
-        seen = inspect.signature(check).parameters
+        seen = _names(check)
         known = {name: values for name, values in columns.items() if name in seen}
         items = [check_item(asked.name, asked.options, known)]
         (outcome,) = self._pools[served.group].map(
@@ -252,6 +252,10 @@ class ServedRewards:
         for other in waiting:
             other.result()
         return found
+
+
+def _names(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
 def _items(asked: Asked, rows: Rows, one_by_one: bool) -> list[bytes]:

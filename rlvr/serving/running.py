@@ -20,6 +20,7 @@ from rlvr.errors import InputError
 from rlvr.recipe import RewardSpec
 from rlvr.serving.allowance import Allowance
 from rlvr.serving.app import Service, make_app
+from rlvr.serving.connections import Connection
 from rlvr.serving.gate import Gate, is_loopback
 from rlvr.serving.metrics import Metrics
 from rlvr.serving.openrlhf import Labels
@@ -125,6 +126,8 @@ class _Server(uvicorn.Server):
                 gate,
                 log_level="warning",
                 access_log=False,
+                http=Connection,
+                ws="none",
                 lifespan="off",
                 server_header=False,
                 timeout_keep_alive=75,

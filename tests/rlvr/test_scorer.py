@@ -21,41 +21,17 @@ from rlvr.recipe import RewardSpec
 from rlvr.reward_call import names_seen
 from rlvr.rewarding import Reward
 from rlvr.scorer import Fault, Scorer, report
+from tests.rlvr.puppets import PUPPETS
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Rewards that do as completions, options and columns tell them, in a file of their own that workers can load.
-PUPPETS = '''
-import asyncio, datetime, math, multiprocessing, os, random, subprocess, sys, threading, time
-
-def puppet(prompts, completions, **kwargs):
-    """Each completion says what becomes of the call."""
-    values = []
-    for word in completions:
-        if word == "raise":
-            raise ValueError("no good")
-        if word == "exit":
-            sys.exit(3)
-        if word == "hang":
-            time.sleep(1000)
-        if word == "spin":
-            while True:
-                pass
-        if word == "die":
-            os.abort()
-        if word == "short":
-            continue
-        values.append({"text": "0.5", "nan": math.nan, "inf": math.inf, "none": None, "list": [1]}.get(word, 1.0))
-    return values
-
+REWARDS = (
+    PUPPETS
+    + '''
 def only_batches(completions, **kwargs):
     if len(completions) < 2:
         raise RuntimeError("one is none")
     raise RuntimeError("none at all")
-
-def only_rows(completions, **kwargs):
-    if len(completions) > 1:
-        raise RuntimeError("too many")
-    return [1.0]
 
 def a_number(completions, **kwargs):
     return 1.0
@@ -76,10 +52,6 @@ def nap_too(completions, **kwargs):
 def nap_as_well(completions, **kwargs):
     time.sleep(0.3)
     return [3.0] * len(completions)
-
-def draws(completions, **kwargs):
-    import numpy
-    return [random.random() + numpy.random.random() for _ in completions]
 
 def order_of_a_set(completions, **kwargs):
     return [float(sum(place * ord(word[0]) for place, word in enumerate(set("the order of these words".split()))))]
@@ -143,12 +115,13 @@ class Model:
 def make_model():
     return Model()
 '''
+)
 
 
 @pytest.fixture(scope="module")
 def puppets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rewards") / "puppets.py"
-    path.write_text(PUPPETS, encoding="utf-8")
+    path.write_text(REWARDS, encoding="utf-8")
     return path
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,24 @@ PATIENCE_S = 100.0  # for a process to start on a machine as busy as a machine c
 class RewardServer:
     """A server in a process of its own.
 
+    Args:
+        words: of its command line.
+        within: a command that is to run it, in place of itself.
+
     Attributes:
         port, url: where it listens.
     """
 
     def __init__(
-        self, *words: str | Path, port: int = 0, env: Mapping[str, str] | None = None, ready: bool = True
+        self,
+        *words: str | Path,
+        port: int = 0,
+        env: Mapping[str, str] | None = None,
+        ready: bool = True,
+        within: Sequence[str] = (),
     ) -> None:
         self.words = [*map(str, words)]
+        self.within = within
         self.env = {**os.environ, **(env or {})}
         self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as the server)
         self.port = port
@@ -38,7 +48,7 @@ class RewardServer:
         """Starts it, on the port that it had before, if it had one."""
         begun = self.output.tell()
         self.process = subprocess.Popen(
-            [sys.executable, "scripts/serve_rewards.py", *self.words, "--port", str(self.port)],
+            [*self.within, sys.executable, "scripts/serve_rewards.py", *self.words, "--port", str(self.port)],
             cwd=REPOSITORY, env=self.env, stdout=self.output, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         try:

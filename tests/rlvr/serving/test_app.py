@@ -144,6 +144,13 @@ def test_tests_are_given_by_reference_with_all_that_belongs_to_the_problem(serve
         ({"tests": [{"nonsense": 1}]}, 422, "nonsense", "a test that is none"),
         ({"tests": TESTS, "language": "cobol"}, 422, "cobol", "a language that isn't known"),
         ({"tests": TESTS, "limits": {"memory_mb": 1e9}}, 422, "4096 MB", "all memory of the machine"),
+        (
+            {"tests": TESTS, "limits": {"output_kb": 1 << 20}},
+            422,
+            "65,536 at most",
+            "a gigabyte, held in memory",
+        ),
+        ({"tests": TESTS, "limits": {"processes": 4096}}, 422, "256 at most", "threads without measure"),
         ({"tests": TESTS, "limits": {"wall_s": 1e5}}, 422, "10 s", "a program that sleeps"),
         ({"tests": TESTS, "limits": {"time_s": -1}}, 422, "should be a number from", "no time at all"),
         ({"tests": TESTS, "checker": "def check("}, 422, "no Python", "a checker that is none"),

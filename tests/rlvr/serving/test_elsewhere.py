@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,37 +23,13 @@ from rlvr.preflight import try_rewards
 from rlvr.recipe import RewardSpec, load_recipe, write_recipe
 from rlvr.scorer import Scorer
 from rlvr.task import Task
+from tests.conftest import Command
+from tests.rlvr.puppets import PUPPETS
 from tests.rlvr.serving.reward_servers import REPOSITORY, RewardServer, recipe_of
 
-PUPPETS = '''
-import math, os, random, sys, time
-
-def puppet(prompts, completions, **kwargs):
-    """Each completion says what becomes of the call."""
-    values = []
-    for word in completions:
-        if word == "raise":
-            raise ValueError("no good")
-        if word == "exit":
-            sys.exit(3)
-        if word == "hang":
-            time.sleep(1000)
-        if word == "die":
-            os.abort()
-        if word == "short":
-            continue
-        values.append({"text": "0.5", "nan": math.nan, "none": None}.get(word, 1.0))
-    return values
-
-def only_rows(completions, **kwargs):
-    if len(completions) > 1:
-        raise RuntimeError("too many")
-    return [1.0]
-
-def draws(completions, **kwargs):
-    import numpy
-    return [random.random() + numpy.random.random() for _ in completions]
-
+REWARDS = (
+    PUPPETS
+    + """
 def logs(completions, *, question, log_extra, log_metric, **kwargs):
     if "raise" in completions:
         raise ValueError("no good")
@@ -67,17 +42,15 @@ def as_sent(completions, *, number, table, times: float = 1.0, **kwargs):
     assert kwargs["trainer_state"].global_step == 7 and kwargs["other"] == [None] and kwargs["completion_ids"] == [[1]]
     assert math.isnan(number[0]) and table == [{"a": [1, 2.5, "\\ud800", True]}], (number, table)
     return [times]
-
-def group_sizes(prompts, completions, **kwargs):
-    return [float(prompts.count(prompt)) for prompt in prompts]
-'''
+"""
+)
 NAMES = ("puppet", "only_rows", "draws", "logs", "as_sent", "group_sizes")
 
 
 @pytest.fixture(scope="module")
 def puppets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rewards") / "puppets.py"
-    path.write_text(PUPPETS, encoding="utf-8")
+    path.write_text(REWARDS, encoding="utf-8")
     return path
 
 
@@ -214,6 +187,12 @@ def test_rows_are_looked_through_where_they_will_be_scored(server: RewardServer)
         ("https://judge/rewards/", "https://judge:443/rewards", None),
         ("http://a:1, http://b:2", "http://a:1,http://b:2", None),
         (["http://a:1", "http://[::1]:2"], "http://a:1,http://[::1]:2", None),
+        ("ray", "ray", None),
+        ("ray://head", "ray://head:10001", None),
+        ("ray://[::1]:5/", "ray://[::1]:5", None),
+        ("ray:head:6379", None, "ray://head:10001"),
+        ("ray://a,ray://b", None, "ray://head:10001"),
+        ("ray://me:secret@a:1", None, "no secret belongs into a recipe"),
         ("local", None, None),
         ("ftp://a", None, "write http://host:port"),
         ("http://a:x", None, "write http://host:port"),
@@ -263,26 +242,29 @@ def test_rows_that_cannot_be_scored_are_found_before_training(server: RewardServ
 
 
 @pytest.mark.slow
-def test_two_steps_of_training_are_the_same_with_rewards_here_and_there(server: RewardServer, tmp_path: Path) -> None:
-    program = (
-        "import sys, run_grpo\n"
-        "for folder, *more in (['here'], ['there', '--rewards.math_correctness.where', sys.argv[2]]):\n"
+def test_two_steps_of_training_are_the_same_with_rewards_here_and_on_a_server_and_on_ray(
+    server: RewardServer, command: Command, tmp_path: Path
+) -> None:
+    program = tmp_path / "both.py"
+    program.write_text(
+        "import os, sys\nsys.path.insert(0, os.getcwd())\nimport run_grpo\n"
+        "for folder, where in (('here', 'local'), ('there', sys.argv[2]), ('on_ray', 'ray')):\n"
         "    words = ['--config', 'recipes/demo-arithmetic.yaml', '--evaluation', 'null', '--max_steps', '2',\n"
         "             '--per_device_train_batch_size', '16', '--report_to', 'none',\n"
-        "             '--output_dir', sys.argv[1] + '/' + folder, *more]\n"
+        "             '--output_dir', sys.argv[1] + '/' + folder, '--rewards.math_correctness.where', where]\n"
         "    assert run_grpo.main(words) == 0\n"
     )
     before = server.figure('grpo_rows_total{reward="math_correctness"}')
-    words = [sys.executable, "-c", program, str(tmp_path), server.url]
+    words = command(program, tmp_path, server.url)
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert server.figure('grpo_rows_total{reward="math_correctness"}') - before >= 32
     runs = []
-    for folder in ("here", "there"):
+    for folder in ("here", "there", "on_ray"):
         completions = [pq.read_table(file).to_pylist() for file in sorted((tmp_path / folder).glob("completions/*"))]
         lines = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]
         rewards = [
             {name: value for name, value in line.items() if "reward" in name and "time" not in name} for line in lines
         ]
         runs.append((completions, rewards))
-    assert len(runs[0][0]) == 2 and runs[0] == runs[1]
+    assert len(runs[0][0]) == 2 and runs[0] == runs[1] == runs[2]

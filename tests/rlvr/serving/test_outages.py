@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 from rlvr.plugins import load_rewards
 from rlvr.recipe import RewardSpec
 from rlvr.scorer import Scored, Scorer
+from tests.conftest import Command
 from tests.rlvr.serving.reward_servers import REPOSITORY, RewardServer, recipe_of
 
 REWARDS = '''
@@ -278,11 +278,13 @@ class _Losing:
 
 
 @pytest.mark.slow
-def test_an_outage_that_lasts_ends_the_run_with_a_checkpoint_that_can_be_continued(tmp_path: Path) -> None:
+def test_an_outage_that_lasts_ends_the_run_with_a_checkpoint_that_can_be_continued(
+    command: Command, tmp_path: Path
+) -> None:
     """The server is killed after the first step, and started again for the second start of the same command."""
     recipe = "recipes/demo-arithmetic.yaml"
     with RewardServer("--config", recipe) as server:
-        words = ["run_grpo.py", "--config", recipe, "--output_dir", str(tmp_path / "run"), "--report_to", "none"]
+        words = ["--config", recipe, "--output_dir", str(tmp_path / "run"), "--report_to", "none"]
         words += ["--evaluation", "null", "--max_steps", "4", "--save_strategy", "steps", "--save_steps", "100"]
         words += ["--per_device_train_batch_size", "16", "--reward_budget_s", "4", "--reward_deadline_s", "2"]
         words += ["--reward_outage_s", "3"]
@@ -290,11 +292,12 @@ def test_an_outage_that_lasts_ends_the_run_with_a_checkpoint_that_can_be_continu
             words += [f"--rewards.{name}.where", server.url]
         metrics = tmp_path / "run" / "metrics.jsonl"
         thread = when(lambda: metrics.exists() and metrics.read_text().count("\n") >= 1, server.kill)
-        first = subprocess.run([sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        program = command("run_grpo.py", *words)
+        first = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         thread.join()
         assert first.returncode == 75, first.stdout + first.stderr
         assert "no reward server has answered" in first.stdout
         server.start()
-        second = subprocess.run([sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        second = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         assert second.returncode == 0, second.stdout + second.stderr
     assert len(list((tmp_path / "run" / "completions").glob("*.parquet"))) == 4

@@ -1,0 +1,138 @@
+#!/usr/bin/env python
+"""What it costs to have rewards on Ray instead of beside the trainer, and what more nodes bring.
+
+    python benchmarks/rewards_elsewhere.py             # calls this as well
+    python benchmarks/rewards_on_ray.py [--quick]
+
+Two figures. Programs judged beside the trainer and on a cluster of this machine alone take turns, and of each the
+best time counts; Ray's own processes share the machine's processors, so their work is taken from the programs'. Then
+clusters of one, two, four and eight nodes, each a set of Ray processes on this machine with one processor for tasks,
+judge programs that sleep: the nodes wait at the same time, so what is measured is how evenly tasks reach them, and
+not this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+if str(PROJECT) not in sys.path:
+    sys.path.insert(0, str(PROJECT))
+
+from benchmarks.rewards_elsewhere import TESTS, programs  # noqa: E402
+from rlvr import console  # noqa: E402
+from rlvr.plugins import load_rewards  # noqa: E402
+from rlvr.recipe import RewardSpec  # noqa: E402
+from rlvr.scorer import Scorer  # noqa: E402
+from tests.rlvr.on_ray.clusters import RayCluster  # noqa: E402
+
+NODES = (1, 2, 4, 8)
+GROUP = 8
+
+
+def sleepers(number: int, generation: int, seconds: float) -> list[str]:
+    return [
+        f"```python\n# {generation}, {row}\nimport time\ntime.sleep({seconds})\nprint(1)\n```" for row in range(number)
+    ]
+
+
+def scoring(where: str | None) -> Scorer:
+    return Scorer(load_rewards([RewardSpec("code_execution", where=where)]), deadline_s=600)
+
+
+def score(scorer: Scorer, completions: Sequence[str], tests: list[dict[str, str]]) -> float:
+    """Seconds for a batch in groups of eight."""
+    rows = len(completions)
+    prompts = [f"p{row // GROUP}" for row in range(rows)]
+    begun = time.perf_counter()
+    scored = scorer.score(prompts, list(completions), {"tests": [tests] * rows})
+    seconds = time.perf_counter() - begun
+    assert not scored.faults and all(row[0] is not None for row in scored.values), scored.faults
+    return seconds
+
+
+@contextmanager
+def finding(environment: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def one_node(number: int, repeats: int) -> dict[str, list[float]]:
+    """Seconds for so many programs, beside the trainer and on a cluster of this machine alone."""
+    seconds: dict[str, list[float]] = {"beside the trainer": [], "Ray, this machine": []}
+    with scoring(None) as here, scoring("ray") as there:
+        ways: dict[str, Callable[[list[str]], float]] = {
+            name: lambda completions, scorer=scorer: score(scorer, completions, TESTS)  # type: ignore[misc]
+            for name, scorer in zip(seconds, (here, there), strict=True)
+        }
+        for generation in range(repeats + 1):
+            for place, (name, way) in enumerate(ways.items()):
+                took = way(programs(number, 2 * generation + place))
+                if generation:  # the first time starts processes
+                    seconds[name].append(took)
+    return seconds
+
+
+def many_nodes(number: int, sleep_s: float, counts: Sequence[int] = NODES) -> dict[int, float]:
+    """Seconds for so many programs that sleep, by the number of nodes."""
+    seconds: dict[int, float] = {}
+    tests = [{"input": "", "output": "1"}]
+    for count in counts:
+        cluster = RayCluster(count)
+        try:
+            with finding(cluster.env), scoring("ray") as there:
+                score(there, sleepers(2 * GROUP * count, 0, 0.0), tests)  # starts processes
+                seconds[count] = score(there, sleepers(number, 1, sleep_s), tests)
+        finally:
+            cluster.close()
+    return seconds
+
+
+def measure(*, quick: bool) -> None:
+    """Measures and prints both figures."""
+    number, repeats = (48, 1) if quick else (500, 3)
+    seconds = one_node(number, repeats)
+    base = min(seconds["beside the trainer"])
+    rows = [
+        [name, f"{min(found):.2f}", f"{number / min(found):.0f}", f"{min(found) / base:.2f}", f"{max(found):.2f}"]
+        for name, found in seconds.items()
+    ]
+    console.say(
+        console.table([f"{number} programs, 4 tests each", "s", "programs/s", "times local", "slowest s"], rows)
+    )
+    sleeping, sleep_s, counts = (32, 0.2, NODES[:2]) if quick else (128, 0.25, NODES)
+    by_nodes = many_nodes(sleeping, sleep_s, counts)
+    alone = by_nodes[counts[0]]
+    rows = [
+        [f"{count} node{'s' if count > 1 else ''}", f"{took:.2f}", f"{alone / took:.2f}", f"{alone / took / count:.0%}"]
+        for count, took in by_nodes.items()
+    ]
+    console.say("")
+    console.say(console.table([f"{sleeping} programs that sleep {sleep_s:g} s", "s", "times one", "of linear"], rows))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    options = parser.parse_args()
+    console.say(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the start\n")
+    measure(quick=options.quick)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
