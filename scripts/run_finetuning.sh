@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What every host of a SageMaker training job runs, in /opt/ml/input/data/code, when its requirements are installed.
 # From the job's environment: GRPO_RECIPE, GRPO_LAUNCHER (a file of accelerate_configs/, or python), and in a job with
-# several instance groups GRPO_TRAIN_GROUP, GRPO_JUDGE_GROUP, GRPO_ROLLOUT_GROUP. See docs/sagemaker.md.
+# several instance groups GRPO_TRAIN_GROUP, GRPO_JUDGE_GROUP, GRPO_ROLLOUT_GROUP; GRPO_RAY=1 makes one Ray cluster of all
+# hosts. See docs/sagemaker.md.
 set -euo pipefail
 
 fail() {
@@ -66,6 +67,9 @@ train)
     exec python3 -m rlvr.sagemaker.inside train "${launch[@]}" "${program[@]}"
     ;;
 judge)
+    if [[ ${GRPO_RAY:-} == 1 ]]; then
+        exec python3 -m rlvr.sagemaker.inside lend
+    fi
     judge=scripts/serve_rewards.py
     [[ -f $judge ]] || fail "$SM_CURRENT_HOST is to judge, but $judge, which would do it, is not among the uploaded files."
     exec python3 -m rlvr.sagemaker.inside serve python3 "$judge" --config "$recipe" --host 0.0.0.0 --port 8000

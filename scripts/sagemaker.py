@@ -9,6 +9,7 @@
     python scripts/sagemaker.py fetch JOB                    # its results, into the run's folder
     python scripts/sagemaker.py evaluate JOB                 # base against trained, here
     python scripts/sagemaker.py cleanup [JOB …]              # warm pools and files in S3; lists them and asks
+    python scripts/sagemaker.py cleanup --account            # the same, of all jobs of the project in the account
 
 `plan` is offline: nothing is uploaded, and neither credentials nor a network are needed. JOB is a job's name, or the
 folder of its run (runs/NAME), where job.json is. Any key of the recipe can be overridden, its sagemaker section as
@@ -22,6 +23,7 @@ Exit codes: 0 done; 2 something is wrong, and nothing was done; 1 the job failed
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import sys
@@ -35,6 +37,7 @@ from rlvr import console
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
+    from rlvr.sagemaker.cleanup import Leftover
     from rlvr.sagemaker.job import Job
     from rlvr.sagemaker.plan import Plan
 
@@ -107,17 +110,23 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--force", action="store_true", help="replace files that are there")
             one.add_argument("--checkpoints", action="store_true", help="get the run with its checkpoints instead")
     cleanup = command("cleanup", "end warm pools and delete what jobs left in S3")
-    cleanup.add_argument("jobs", nargs="*", metavar="JOB", help="default: all that are known in runs/")
+    cleanup.add_argument("jobs", nargs="*", metavar="JOB", help="default: all that were submitted from here (runs/)")
     cleanup.add_argument("--region", help="where to look for the jobs")
+    cleanup.add_argument(
+        "--account", action="store_true", help="also the project's other jobs of the account, whoever submitted them"
+    )
     cleanup.add_argument("--yes", action="store_true", help="do it without asking")
     return parser
 
 
 def _words(options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
     """The recipe's overrides, with those that have a short form."""
-    short = [
-        word for key in SHORT if getattr(options, key) for word in (f"--sagemaker.{key}", f"'{getattr(options, key)}'")
-    ]
+    short = []
+    for key in SHORT:
+        value = getattr(options, key)
+        if value is not None:
+            quoted = value.replace("'", "''")  # as YAML wants it: it is text, whatever it looks like
+            short += [f"--sagemaker.{key}", f"'{quoted}'"]
     return [*overrides, *short]
 
 
@@ -261,6 +270,15 @@ def _folder_of(job: Job) -> Path:
     return Path("runs") / job.name
 
 
+def _left_by_others(region: str | None, known: list[Job]) -> list[Leftover]:
+    """What the project's other jobs left in the account: in the region named, or else in all of the known jobs."""
+    from rlvr.sagemaker.cleanup import jobs_of_account, leftovers
+
+    names = [job.name for job in known]
+    regions: list[str | None] = [region] if region else [*dict.fromkeys(job.region for job in known)]
+    return [left for one in regions or [None] for left in leftovers(jobs_of_account(one, names))]
+
+
 def _cleanup(options: argparse.Namespace, _: list[str]) -> int:
     from rlvr.sagemaker.cleanup import clean, leftovers
     from rlvr.sagemaker.job import find, read_record
@@ -269,10 +287,24 @@ def _cleanup(options: argparse.Namespace, _: list[str]) -> int:
         jobs = [find(word, options.region) for word in options.jobs]
     else:
         records = [read_record(path) for path in sorted(Path("runs").glob("*/job*.json"))]
-        jobs = [job for job in records if job is not None]
+        jobs = [job for job in records if job is not None and options.region in (None, job.region)]
     found = leftovers(jobs)
+    others: list[Leftover] = []
+    if options.account or not options.jobs:
+        try:
+            others = _left_by_others(options.region, jobs)
+        except InputError as error:
+            if options.account or not jobs:
+                raise
+            console.say(f"  The account's other jobs were not looked at. {error}")
+    if options.account:
+        found += others
     for one in found:
         console.say("\n".join(f"  {line}" for line in one.lines()))
+    if others and not options.account:
+        console.say("Not submitted from here, and left alone without --account:")
+        for one in others:
+            console.say("\n".join(f"  {line}" for line in one.lines()))
     if all(one.running for one in found):
         console.say("There is nothing to clear up.")
         return 0
@@ -290,4 +322,6 @@ def _cleanup(options: argparse.Namespace, _: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["plan"]:
+        gc.disable()  # it would walk through what is imported, again and again, and all is over in seconds
     sys.exit(main())

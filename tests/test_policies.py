@@ -30,6 +30,10 @@ WITHOUT_RESOURCE = {
     "ecr:GetAuthorizationToken",
     "sagemaker:ListTrainingJobs",
     "servicequotas:ListServiceQuotas",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
 }
 # The prefix of an action -> the name that its service has in botocore.
 SERVICES = {
@@ -45,8 +49,10 @@ SERVICES = {
     "sts": "sts",
 }
 # Permissions that are no operation of the service: s3:ListBucket is asked for by ListObjectsV2, iam:PassRole by whoever
-# hands a role on. The managed MLflow has no model in botocore; these are the REST calls of rlvr/tracking_process.py.
+# hands a role on, those of ssmmessages by an agent that AWS starts in a job. The managed MLflow has no model in
+# botocore; these are the REST calls of rlvr/tracking_process.py.
 NOT_OPERATIONS = {"s3:ListBucket", "iam:PassRole"}
+NOT_OPERATIONS |= {action for action in WITHOUT_RESOURCE if action.startswith("ssmmessages:")}
 MLFLOW_ACTION = re.compile(r"sagemaker-mlflow:(Create|Get|List|Log|Search|Set|Update)[A-Za-z]+")
 
 

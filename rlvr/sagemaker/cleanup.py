@@ -6,6 +6,9 @@ roles, logs and anything without these marks are left alone.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +18,8 @@ from rlvr.sagemaker.job import DONE, EXPERIMENT, RECORD, Job, is_missing
 from rlvr.sagemaker.plan import size_text
 
 _WARM = ("Available", "InUse")
+# How the name of every job of this project ends: see request.job_name.
+_NAMED = re.compile(r".+-\d{8}-\d{6}")
 
 
 @dataclass(frozen=True)
@@ -43,32 +48,81 @@ class Leftover:
         ]
 
 
+def jobs_of_account(region: str | None, known: Iterable[str] = ()) -> list[Job]:
+    """The project's jobs in an account and region, whoever submitted them: by their names, and then by their tag.
+
+    Asks for nothing but what docs/sagemaker/caller-policy.json allows: a search by tag would take a permission more.
+
+    Args:
+        known: names of jobs to leave out.
+    """
+    client = aws.client("sagemaker", region)
+    left_out = set(known)
+    with aws.explained("Looking for the project's jobs in the account"):
+        pages = client.get_paginator("list_training_jobs").paginate(SortBy="CreationTime", SortOrder="Descending")
+        found = [
+            one
+            for page in pages
+            for one in page["TrainingJobSummaries"]
+            if _NAMED.fullmatch(one["TrainingJobName"]) and one["TrainingJobName"] not in left_out
+        ]
+
+        def job_of(one: dict[str, Any]) -> Job | None:
+            tags = client.list_tags(ResourceArn=one["TrainingJobArn"])["Tags"]
+            if not any(tag["Key"] == request.TAG for tag in tags):
+                return None
+            description = client.describe_training_job(TrainingJobName=one["TrainingJobName"])
+            return _described(description, client.meta.region_name)
+
+        with ThreadPoolExecutor(aws.THREADS) as threads:
+            return [job for job in threads.map(job_of, found) if job is not None]
+
+
+def _described(description: dict[str, Any], region: str) -> Job | None:
+    """What clearing up has to know of a job, from what the service says of it; None where that isn't our layout."""
+    name = description["TrainingJobName"]
+    code = next((one for one in description.get("InputDataConfig", []) if one["ChannelName"] == "code"), None)
+    if code is None:
+        return None
+    root, _, within = code["DataSource"]["S3DataSource"]["S3Uri"].partition("/input/code")
+    if within or root.rpartition("/")[2] != name:
+        return None
+    output = f"{description['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{name}/output"
+    checkpoints = description.get("CheckpointConfig", {}).get("S3Uri", "")
+    return Job(name, region, root, output, checkpoints, recipe="")
+
+
 def leftovers(jobs: list[Job]) -> list[Leftover]:
     """What is left of each job."""
-    found = []
-    for job in jobs:
-        try:
-            description = job.describe()
-        except InputError as error:
-            if not is_missing(error):
-                raise
-            description = {}
-        with aws.explained(f"Looking at what is left of {job.name}"):
-            tags = _tags(job, description)
-            ours = request.TAG in tags or not description
-            warm = description.get("WarmPoolStatus", {}).get("Status") in _WARM and ours
-            s3 = aws.client("s3", job.region)
-            uris = []
-            for uri in dict.fromkeys([job.root, *([job.output] if not job.output.startswith(job.root) else [])]):
-                # Without its job.json a folder is not known to be ours.
-                if aws.read_json(s3, f"{job.root}/{RECORD}") is None:
-                    continue
-                objects = aws.objects(s3, uri)
-                if objects:
-                    uris.append((uri, len(objects), sum(one["Size"] for one in objects)))
-        running = _in_progress(description) or _goes_on(job)
-        found.append(Leftover(job, running, warm, tuple(uris)))
+    for region in {job.region for job in jobs}:
+        for service in ("sagemaker", "s3"):
+            aws.client(service, region)  # clients may be used by many threads at once, but not made by them
+    with ThreadPoolExecutor(aws.THREADS) as threads:
+        found = list(threads.map(_left_of, jobs))
     return [one for one in found if one.running or one.warm or one.uris]
+
+
+def _left_of(job: Job) -> Leftover:
+    try:
+        description = job.describe()
+    except InputError as error:
+        if not is_missing(error):
+            raise
+        description = {}
+    with aws.explained(f"Looking at what is left of {job.name}"):
+        tags = _tags(job, description)
+        ours = request.TAG in tags or not description
+        warm = description.get("WarmPoolStatus", {}).get("Status") in _WARM and ours
+        s3 = aws.client("s3", job.region)
+        uris = []
+        for uri in dict.fromkeys([job.root, *([job.output] if not job.output.startswith(job.root) else [])]):
+            # Without its job.json a folder is not known to be ours.
+            if aws.read_json(s3, f"{job.root}/{RECORD}") is None:
+                continue
+            objects = aws.objects(s3, uri)
+            if objects:
+                uris.append((uri, len(objects), sum(one["Size"] for one in objects)))
+    return Leftover(job, _in_progress(description) or _goes_on(job), warm, tuple(uris))
 
 
 def _in_progress(description: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from rlvr.console import duration
 from rlvr.recipe import Recipe
 from rlvr.sagemaker import images, request
 from rlvr.sagemaker.files import PROJECT
+from rlvr.sagemaker.reward_places import place_faults
 from rlvr.sagemaker.settings import SageMakerSettings
 
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -21,6 +22,7 @@ def settings_faults(recipe: Recipe, settings: SageMakerSettings) -> list[str]:
     return [
         *_where_faults(settings),
         *_host_faults(recipe, settings),
+        *place_faults(recipe, settings),
         *_time_faults(recipe, settings),
         *_name_faults(settings),
     ]
@@ -106,10 +108,13 @@ def _host_faults(recipe: Recipe, settings: SageMakerSettings) -> list[str]:
             f"launcher out, "
             "and the right one is taken."
         )
-    if any(group.role == "rollout" for group in settings.groups) and recipe.settings.get("vllm_mode") != "server":
-        faults.append(
-            "A group with the role rollout serves vLLM, but the recipe doesn't ask it: set vllm_mode: server."
-        )
+    for group in settings.groups:
+        if group.role == "rollout":
+            faults.append(
+                f"The group {group.name} has the role rollout, for which there is no program: vLLM wants another "
+                "torch than the image has. Remove the group; with use_vllm: true and vllm_mode: colocate the GPUs that "
+                "train generate as well, in an image of your own that has vLLM."
+            )
     if settings.keep_alive_s and settings.instance_groups:
         faults.append(f"keep_alive_s with instance_groups: AWS keeps no heterogeneous cluster warm. {_WARM_POOL}")
     return faults

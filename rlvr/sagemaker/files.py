@@ -21,6 +21,7 @@ from rlvr.errors import InputError
 from rlvr.model import find_model
 from rlvr.recipe import Recipe, RewardSpec, TaskSpec, write_recipe
 from rlvr.sagemaker.leaks import secrets_in
+from rlvr.sagemaker.reward_places import wants_ray
 
 PROJECT = Path(__file__).resolve().parents[2]
 INPUT = "/opt/ml/input/data"
@@ -86,6 +87,9 @@ def pack(recipe: Recipe, environment: Mapping[str, str], folder: Path) -> Parcel
     faults: list[str] = []
     notes: list[str] = []
     _copy_project(code, faults)
+    if wants_ray(recipe):
+        with (code / "requirements.txt").open("a", encoding="utf-8") as file:
+            file.write((PROJECT / "rlvr/sagemaker/container/ray-requirements.txt").read_text(encoding="utf-8"))
     rewards, renamed = _pack_plugins(recipe, code, faults, notes)
     task = TaskSpec(_pack_plugin("task", "tasks", recipe.task.name, code, faults), recipe.task.options)
     data: list[File] = []

@@ -25,6 +25,8 @@ LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 POLL_S = 5.0
 # How long after the end no line must have come: CloudWatch takes some seconds to show one.
 SETTLE_S = 15.0
+# How the service ends the reason of a job whose recipe or data were found wrong (exit code 2 of run_grpo.py).
+_RECIPE_IS_WRONG = re.compile(r"exit code: 2\s*$")
 _ATTEMPTS = 3  # of reading in a row that may fail before it is given up
 
 
@@ -199,9 +201,16 @@ def end_lines(job: Job, end: End) -> list[str]:
     if end.reason:
         lines += [f"  {line}" for line in end.reason.strip().splitlines()]
     lines.append(f"  log: {log_link(job)}")
-    lines.append(
-        f"  python scripts/sagemaker.py resume {job.name}     # goes on from its newest checkpoint, if it has one"
-    )
+    if _RECIPE_IS_WRONG.search(end.reason):
+        # The same recipe would end the same way, and a mended one is another run: nothing was trained.
+        lines.append(
+            "  Nothing was trained: mend what the reason says in the recipe or the data, and start it anew with "
+            "`submit`; `plan` finds most of this beforehand"
+        )
+    else:
+        lines.append(
+            f"  python scripts/sagemaker.py resume {job.name}     # goes on from its newest checkpoint, if it has one"
+        )
     return lines
 
 

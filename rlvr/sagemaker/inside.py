@@ -2,6 +2,7 @@
 
     python -m rlvr.sagemaker.inside train COMMAND …     until training ends
     python -m rlvr.sagemaker.inside serve COMMAND …     a judge, until the host that leads the training is gone
+    python -m rlvr.sagemaker.inside lend                a judge's CPUs to the job's Ray cluster, until then
 
 Exit codes: 0 done · 75 stopped early with a checkpoint, which another job on the same checkpoints continues · 2 the
 recipe or the data is wrong · 1 anything else. But for 0, /opt/ml/output/failure then holds one line for people. It is
@@ -13,17 +14,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_urlsafe
+from types import FrameType
 
+from rlvr.sagemaker import ray_cluster
 from rlvr.sagemaker.presence import Presence, Watch
-from rlvr.sagemaker.process_one import RANKS
+from rlvr.sagemaker.process_one import RANKS, SERVES
 
 RUN = Path("/opt/ml/checkpoints/run")  # the run directory: all below it is kept in the bucket as it is written
 MODEL = Path("/opt/ml/model")
@@ -34,6 +39,8 @@ STOPPED_EARLY = 75
 KEY_VARIABLE = "GRPO_REWARDS_KEY"  # of the reward servers and of their clients
 JUDGE_PORT = 8000
 START_S = 1800.0  # how long hosts wait for one another: all begin at about the same time, but install for themselves
+RAY_VARIABLE = "GRPO_RAY"  # set where rewards run on a Ray cluster of the job's hosts
+END_S = 60.0  # how long the Ray cluster stays for hosts whose processes end a little later than rank 0's
 
 
 class JobError(Exception):
@@ -62,7 +69,9 @@ def main(words: Sequence[str]) -> int:
             return train(words[1:])
         if len(words) > 1 and words[0] == "serve":
             return serve(words[1:])
-        raise JobError("inside.py wants `train` or `serve`, and a command.")
+        if list(words) == ["lend"]:
+            return lend()
+        raise JobError("inside.py wants `train` or `serve`, and a command; or `lend`.")
     except JobError as error:
         return fail(str(error), 1)
 
@@ -71,25 +80,32 @@ def train(command: Sequence[str]) -> int:
     """Runs the launcher on this host; hands over what it made.
 
     Raises:
-        JobError: the token can't be read, or a judge or the leading host isn't there.
+        JobError: the token can't be read, or a judge, a host of the Ray cluster or the leading host isn't there.
     """
     environment = {**os.environ, **secrets(os.environ.get(SECRET_VARIABLE))}
     leads = os.environ.get("GRPO_HOST_RANK", "0") == "0"
-    judges = [host for host in os.environ.get("GRPO_JUDGE_HOSTS", "").split(",") if host]
-    served = bool(judges or os.environ.get("GRPO_ROLLOUT_HOSTS"))
+    on_ray, judges = os.environ.get(RAY_VARIABLE) == "1", _hosts("GRPO_JUDGE_HOSTS")
+    served = bool(on_ray or judges or _hosts("GRPO_ROLLOUT_HOSTS"))
     key = token_urlsafe() if served and leads else None
-    with Presence(key) as presence:
+    with Presence(key) as presence, ExitStack() as cluster:
         if served:
-            environment[KEY_VARIABLE] = key or _met(os.environ["GRPO_MAIN_HOST"]).word
-        for judge in judges:
-            _wait_for(judge, presence)
+            leader = None if leads else _met(os.environ["GRPO_MAIN_HOST"])
+            word = leader.word if leader is not None else str(key)
+            if on_ray:
+                environment |= _join(cluster, word, leader, presence)
+            else:
+                environment[KEY_VARIABLE] = word
+                for judge in judges:
+                    _wait_for(judge, presence)
         code = subprocess.call(command, env=environment)
+        processes = ended_processes(RANKS) if code else []
+        words, code = reason(processes, code) if code else ("", 0)
+        if on_ray and leads and code in (0, STOPPED_EARLY):
+            presence.wait_until_gone(_addresses_of_others(), END_S)
     if code == 0:
         if leads:
             hand_over(RUN, MODEL)
         return 0
-    processes = ended_processes(RANKS)
-    words, code = reason(processes, code)
     # What the process of rank 0 has said stands in the log already.
     return fail(words, code, told=any(one.said == words and one.rank == 0 for one in processes))
 
@@ -102,28 +118,119 @@ def serve(command: Sequence[str]) -> int:
     """
     role, leader = os.environ.get("GRPO_ROLE", "judge"), _met(os.environ["GRPO_MAIN_HOST"])
     token = secrets(os.environ.get(SECRET_VARIABLE))
-    program = subprocess.Popen(command, env={**os.environ, **token, KEY_VARIABLE: leader.word})
-    try:
-        while not leader.gone.wait(0.2):
-            code = program.poll()
-            if code is not None:
-                raise JobError(f"The program of the role {role} ended before the training did, with exit code {code}.")
-    finally:
-        program.terminate()
+    with _staying(leader):
+        program = subprocess.Popen(command, env={**os.environ, **token, KEY_VARIABLE: leader.word})
         try:
-            program.wait(10)
-        except subprocess.TimeoutExpired:
-            program.kill()
-            program.wait()
+            while not leader.gone.wait(0.2):
+                code = program.poll()
+                if code is not None:
+                    raise JobError(
+                        f"The program of the role {role} ended before the training did, with exit code {code}."
+                    )
+        finally:
+            program.terminate()
+            try:
+                program.wait(10)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                program.wait()
     print(f"The training on {leader.host} has ended, and so does this host, of the role {role}.", flush=True)
     return 0
+
+
+def lend() -> int:
+    """Has this host's CPUs used by the job's Ray cluster, from when the training has begun until it has ended.
+
+    Raises:
+        JobError: the training never began, or Ray can't be started here.
+    """
+    leader = _met(os.environ["GRPO_MAIN_HOST"])
+    member = ray_cluster.member_of(os.environ, os.environ["SM_CURRENT_HOST"])
+    with _staying(leader), ray_cluster.RayNode(member, leader.word) as node:
+        while not leader.gone.wait(0.5):
+            if node.failed.is_set():
+                raise JobError(f"Ray could not be started on {member.host}: {node.fault}")
+    print(f"The training on {leader.host} has ended, and so does this host, whose CPUs scored for it.", flush=True)
+    return 0
+
+
+def _join(cluster: ExitStack, word: str, leader: Watch | None, presence: Presence) -> dict[str, str]:
+    """Joins the Ray cluster, waits until all hosts of the job have, and says what training needs in its environment.
+
+    Args:
+        leader: the host that leads; None on that host.
+
+    Raises:
+        JobError: they have not, by name.
+    """
+    member = ray_cluster.member_of(os.environ, os.environ["SM_CURRENT_HOST"])
+    node = cluster.enter_context(ray_cluster.RayNode(member, word))
+    everyone = [*_hosts("GRPO_TRAIN_HOSTS"), *_hosts("GRPO_JUDGE_HOSTS")]
+    until = time.monotonic() + START_S
+    with ray_cluster.Roll(node) as roll:
+        while missing := roll.missing(everyone):
+            names = ", ".join(missing)
+            if leader is not None and leader.gone.is_set():
+                raise JobError(f"{leader.host}, which leads the training, ended before it began: its log says why.")
+            if node.failed.is_set():
+                raise JobError(f"Ray could not be started on {member.host}: {node.fault}")
+            if presence.left.is_set():
+                raise JobError(
+                    f"A host ended before it had joined the Ray cluster. Not in it: {names}. Its own log says why."
+                )
+            if time.monotonic() > until:
+                raise JobError(
+                    f"{names} did not join the Ray cluster within {_minutes(START_S)}: the log of that host says why. "
+                    "In a VPC the security group must allow all traffic from itself."
+                )
+            time.sleep(0.5)
+    rewards = "those that judge" if _hosts("GRPO_JUDGE_HOSTS") else "those that train"
+    print(f"All {len(everyone)} hosts are in the Ray cluster: rewards run on the CPUs of {rewards}.", flush=True)
+    return node.of_a_driver
+
+
+def _hosts(variable: str) -> list[str]:
+    return [host for host in os.environ.get(variable, "").split(",") if host]
+
+
+def _addresses_of_others() -> Iterator[str]:
+    """Of the hosts that train but don't lead, as far as they are still known."""
+    for host in _hosts("GRPO_TRAIN_HOSTS"):
+        if host != os.environ["GRPO_MAIN_HOST"]:
+            with suppress(OSError):
+                yield socket.gethostbyname(host)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
+@contextmanager
+def _staying(leader: Watch) -> Iterator[None]:
+    """While it is entered, a stop of the job doesn't end this host: the step at hand still wants its rewards.
+
+    This process puts itself where a stop looks for those to tell (process_one.py).
+    """
+
+    def stay(number: int, frame: FrameType | None) -> None:
+        print(f"{signal.Signals(number).name}: serving on until the training on {leader.host} has ended", flush=True)
+
+    RANKS.mkdir(parents=True, exist_ok=True)
+    note = RANKS / str(os.getpid())
+    before = signal.signal(signal.SIGTERM, stay)
+    note.write_text(SERVES, encoding="ascii")
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _met(host: str) -> Watch:
     """A watch on the host that leads the training, once it is there."""
     watch = Watch(host)
     if not watch.met.wait(START_S):
-        raise JobError(f"{host}, which leads the training, was not to be reached in {START_S / 60:.0f} minutes.")
+        raise JobError(f"{host}, which leads the training, was not to be reached in {_minutes(START_S)}.")
     return watch
 
 
@@ -137,7 +244,7 @@ def _wait_for(judge: str, presence: Presence) -> None:
             if presence.left.is_set():
                 raise JobError("A host that should judge ended before it could: its own log says why.") from None
             if time.monotonic() > until:
-                raise JobError(f"{judge}, which judges, did not serve within {START_S / 60:.0f} minutes.") from None
+                raise JobError(f"{judge}, which judges, did not serve within {_minutes(START_S)}.") from None
             time.sleep(0.5)
 
 

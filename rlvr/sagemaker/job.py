@@ -21,6 +21,7 @@ from rlvr.checkpoints import IMMATERIAL, Identity
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws, quota, request
 from rlvr.sagemaker.plan import Plan
+from rlvr.sagemaker.role import trust_faults
 
 RECORD = "job.json"
 EXPERIMENT = "experiment.json"
@@ -167,7 +168,8 @@ def account_faults(plan: Plan) -> list[str]:
     faults = []
     role = str(settings.role)
     try:
-        aws.client("iam", settings.region, attempts=2).get_role(RoleName=role.rpartition("/")[2])
+        found = aws.client("iam", settings.region, attempts=2).get_role(RoleName=role.rpartition("/")[2])
+        faults += trust_faults(role, found["Role"])
     except Exception as error:
         if aws.code_of(error) == "NoSuchEntity":
             faults.append(

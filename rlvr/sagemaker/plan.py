@@ -24,9 +24,11 @@ from rlvr.recipe import Recipe, load_recipe
 from rlvr.sagemaker import quota, rehearsal, request, sdk
 from rlvr.sagemaker.faults import settings_faults
 from rlvr.sagemaker.files import ENTRY, File, Parcel, pack
+from rlvr.sagemaker.reward_places import place_line
 from rlvr.sagemaker.settings import SageMakerSettings
 
 _SHOWN_FILES = 5
+_NOWHERE = "not known: no bucket is given, and the account's own takes a role and a region"
 # What Studio says of itself.
 STUDIO = Path("/opt/ml/metadata/resource-metadata.json")
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -113,19 +115,31 @@ class Plan:
         variables = request.environment(self.recipe, settings)
         ends = duration(float(variables["GRPO_MAX_RUNTIME_S"]))
         waits = f", waits for capacity until {duration(settings.wait_s)}" if settings.wait_s else ""
+        bucket = request.bucket_of(settings)
         facts = [
-            ("job", f"{self.name} in {settings.region}"),
-            ("role", str(settings.role)),
+            ("job", f"{self.name} in {settings.region or 'no region'}"),
+            ("role", settings.role or "none"),
             ("hosts", f"{hosts}, {kind}; {processes} under {request.launcher_of(settings)}" if hosts else "none"),
             ("image", image),
             ("time", f"at most {duration(settings.max_runtime_s)}, training saves and stops at {ends}{waits}"),
-            ("checkpoints", self.checkpoints),
-            ("results", f"{request.output_of(settings)}/{self.name}/output/model.tar.gz"),
+            ("checkpoints", self.checkpoints if settings.checkpoints or bucket else _NOWHERE),
+            (
+                "results",
+                f"{request.output_of(settings)}/{self.name}/output/model.tar.gz"
+                if settings.output or bucket
+                else _NOWHERE,
+            ),
         ]
+        rewards = place_line(self.recipe, settings)
+        if rewards is not None:
+            facts.insert(3, ("rewards", rewards))
+        quotas = quota.quotas_of(settings)
         facts += [
-            ("quota", f"{one.name}: {one.needed} or more ({quota.console_link(settings.region)})")
-            for one in quota.quotas_of(settings)
+            ("quota" if not number else "", f"{one.name}: {one.needed} or more") for number, one in enumerate(quotas)
         ]
+        if quotas:
+            facts.append(("", quota.console_link(settings.region)))
+            facts.append(("", quota.lookup_command(quotas, settings.region)))
         return facts
 
     def _file_lines(self, everything: bool) -> list[str]:
@@ -168,31 +182,29 @@ def make_plan(
     """
     if not ask_hub:
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+    # The SDK takes its seconds in a process of its own, beside all that is found out here.
+    building = sdk.Building()
+    folder = tempfile.TemporaryDirectory(prefix="sagemaker-job-")
+    try:
+        return _planned(building, *_read(path, overrides, checkpoints), folder)
+    except BaseException:
+        folder.cleanup()
+        raise
+    finally:
+        building.cancel()
+
+
+def _read(path: Path, overrides: Sequence[str], checkpoints: str | None) -> tuple[Recipe, SageMakerSettings]:
+    """The recipe and its section, with what the surroundings say where the section says nothing."""
     recipe = load_recipe(path, overrides)
     settings = recipe.sagemaker or SageMakerSettings()
     settings = replace(
         settings, region=settings.region or _region_of_environment(), role=settings.role or _role_of_studio()
     )
-    if checkpoints is not None:
-        settings = replace(settings, checkpoints=checkpoints)
-    folder = tempfile.TemporaryDirectory(prefix="sagemaker-job-")
-    try:
-        return _planned(recipe, settings, folder)
-    except BaseException:
-        folder.cleanup()
-        raise
+    return recipe, settings if checkpoints is None else replace(settings, checkpoints=checkpoints)
 
 
-def _planned(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.TemporaryDirectory[str]) -> Plan:
-    # The SDK takes its three seconds in a process of its own, beside all that is found out here.
-    building = sdk.Building()
-    try:
-        return _planned_with(building, recipe, settings, folder)
-    finally:
-        building.cancel()
-
-
-def _planned_with(
+def _planned(
     building: sdk.Building, recipe: Recipe, settings: SageMakerSettings, folder: tempfile.TemporaryDirectory[str]
 ) -> Plan:
     faults = settings_faults(recipe, settings)

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from types import TracebackType
 
 PORT = 29499
@@ -32,6 +33,14 @@ class Presence:
         self.port = PORT
         self.left = threading.Event()
         self._open: list[socket.socket] = []
+        self._here: list[str] = []  # addresses of those that are connected
+        self._change = threading.Condition()
+
+    def wait_until_gone(self, addresses: Iterable[str], seconds: float) -> bool:
+        """Waits until none of these hosts is connected any more; whether it came to that."""
+        those = set(addresses)
+        with self._change:
+            return self._change.wait_for(lambda: not those & set(self._here), seconds)
 
     def __enter__(self) -> Presence:
         if self.word is not None:
@@ -59,9 +68,17 @@ class Presence:
             threading.Thread(target=self._hold, args=[connection, word], daemon=True).start()
 
     def _hold(self, connection: socket.socket, word: str) -> None:
+        address = ""
         with contextlib.suppress(OSError):
+            address = connection.getpeername()[0]
+            with self._change:
+                self._here.append(address)
             connection.sendall(f"{word}\n".encode())
             connection.recv(1)
+        with self._change:
+            if address in self._here:
+                self._here.remove(address)
+            self._change.notify_all()
         self.left.set()
 
 

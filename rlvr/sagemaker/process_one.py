@@ -30,6 +30,7 @@ RANKS = Path("/tmp/grpo-ranks")
 PINS = Path("/tmp/grpo-image-constraints.txt")
 FAILURE = Path("/opt/ml/output/failure")
 STOPPED = 128 + signal.SIGTERM
+SERVES = "serves"  # in the file of a process that serves the training and ends with it; a trainer's has its rank
 
 # What an image brings as a matching set, down to the CUDA version. pip is to leave it as it is.
 IMAGES_OWN = (
@@ -65,9 +66,11 @@ def main(command: Sequence[str]) -> int:
 
 def hand_on(number: signal.Signals, command: int) -> None:
     """Sends the signal to every training process; to the command itself where there is none."""
-    trainers = [int(file.name) for file in RANKS.iterdir() if file.name.isdigit()]
-    told = [process for process in trainers if _send(process, number)]
-    if told:
+    processes = {int(file.name): file.read_text(encoding="ascii") for file in RANKS.iterdir() if file.name.isdigit()}
+    told = [what for process, what in processes.items() if _send(process, number)]
+    if SERVES in told:
+        _say(f"{number.name}: told what serves the training, which ends when that has ended")
+    elif told:
         _say(f"{number.name}: told {len(told)} training processes, which save a checkpoint and end")
     else:
         _say(f"{number.name}: nothing is being trained; ending")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rlvr.errors import InputError
-from rlvr.estimates.machines import INSTANCES, PRICES_READ, Machine
+from rlvr.estimates.machines import INSTANCES, PRICES_READ
 from rlvr.recipe import Recipe
 from rlvr.sagemaker import request
 from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings
@@ -27,6 +27,17 @@ _UNREACHABLE = {
     "OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "ConnectTimeout",
     "ReadTimeout", "ProxyError", "MaxRetryError", "NameResolutionError", "OfflineModeError",
 }  # fmt: skip
+
+# Dollars an hour of hosts without GPUs, on demand in us-east-1 as those of rlvr/estimates/machines.py: read in
+# 2026-11 from the tables of several public projects, which agree to the cent. For ml.c7i.* no two were found that do.
+_CPU_PRICES = {
+    "ml.m5.large": 0.115,
+    "ml.m5.xlarge": 0.230,
+    "ml.m5.2xlarge": 0.461,
+    "ml.m5.4xlarge": 0.922,
+    "ml.m5.12xlarge": 2.765,
+    "ml.m5.24xlarge": 5.530,
+}
 
 _NOT_CHECKED = (
     "not checked: {what} not on this machine, and the Hugging Face hub was not asked or not reached (--hub asks it)"
@@ -82,30 +93,32 @@ def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
     else:
         notes.append(_NOT_CHECKED.format(what="the model is"))
     config = attempt("the model", lambda: model.load_config(recipe)) if tokenizer is not None else None
+    count = processes or train.instance_count
+    with launch.as_launched(request.launcher_of(settings)):
+        parts = preflight.Parts(task, rewards, metric, tokenizer, config)
+        findings = preflight.check(recipe, parts, count, here=False)
+    faults += [fault for fault in findings.faults if fault not in faults]
     lines: list[str] = []
     estimate = None
-    if task and rewards and metric and tokenizer is not None and config is not None:
-        parts = task, rewards, metric, tokenizer, config
-        with launch.as_launched(request.launcher_of(settings)):
-            count = processes or train.instance_count
-            plan = attempt("the recipe", lambda: preflight.check(recipe, *parts, count, here=False))
-        if plan is not None:
-            attempt("the recipe", lambda: configuration.check_config(recipe, task, rewards, elsewhere=count))
-            lines += [*task.notes, *plan.lines()]
-            machine = INSTANCES.get(train.instance_type)
-            if machine is not None and processes is not None and not recipe.settings.get("use_cpu"):
-                from rlvr import estimates
+    if task is not None and findings.plan is not None:
+        lines += [*task.notes, *findings.plan.lines()]
+    if config is not None and tokenizer is not None and findings.plan is not None and not faults:
+        stop_strings = task.stop_strings if task is not None else ()
+        attempt("the recipe", lambda: configuration.check_config(recipe, stop_strings, elsewhere=count))
+        machine = INSTANCES.get(train.instance_type)
+        if machine is not None and processes is not None and not recipe.settings.get("use_cpu"):
+            from rlvr import estimates
 
-                estimate = estimates.estimate(
-                    recipe,
-                    config,
-                    processes,
-                    request.launcher_of(settings),
-                    machine,
-                    prompt_tokens=plan.longest_prompt,
-                    steps=plan.steps,
-                )
-                lines += estimate.lines()
+            estimate = estimates.estimate(
+                recipe,
+                config,
+                processes,
+                request.launcher_of(settings),
+                machine,
+                prompt_tokens=findings.plan.longest_prompt or 0,
+                steps=findings.plan.steps,
+            )
+            lines += estimate.lines()
     return Rehearsal(tuple(faults), tuple(dict.fromkeys(notes)), tuple(lines), processes, estimate)
 
 
@@ -123,16 +136,16 @@ def processes_of(settings: SageMakerSettings) -> int | None:
 def cost_lines(settings: SageMakerSettings, estimate: Estimate | None) -> list[str]:
     """What an hour costs, and the most that the job can cost; and whether its time may be too short."""
     hours = settings.max_runtime_s / 3600
-    priced = [(group, INSTANCES.get(group.instance_type)) for group in settings.groups]
-    unknown = sorted({group.instance_type for group, machine in priced if machine is None or machine.price is None})
-    if unknown:
-        lines = [f"the price of {', '.join(unknown)} is not in our table (rlvr/estimates/machines.py)"]
-    else:
-        rate = sum(_price(group, machine) for group, machine in priced)
-        lines = [
-            f"{rate:,.2f} dollars an hour, at most {rate * hours:,.0f} in {hours:.3g} h "
+    prices = {group: _price(group) for group in settings.groups}
+    rate = sum(price for price in prices.values() if price is not None)
+    unknown = sorted({group.instance_type for group, price in prices.items() if price is None})
+    lines = [f"no price known for {', '.join(unknown)}: look it up (rlvr/estimates/machines.py)"] if unknown else []
+    if len(unknown) < len({group.instance_type for group in settings.groups}):
+        rest = "the other hosts: " if unknown else ""
+        lines.append(
+            f"{rest}{rate:,.2f} dollars an hour, at most {rate * hours:,.0f} in {hours:.3g} h "
             f"(on demand in us-east-1, prices of {PRICES_READ})"
-        ]
+        )
         if settings.spot:
             lines.append("spot costs less than that; how much less is known only while it runs")
         if settings.keep_alive_s:
@@ -141,14 +154,16 @@ def cost_lines(settings: SageMakerSettings, estimate: Estimate | None) -> list[s
     if estimate is not None and estimate.hours is not None and estimate.hours.total[1] > hours:
         lines.append(
             f"it may take up to {estimate.hours.total[1]:.1f} hours, but max_runtime_s ends it after {hours:.3g}: it "
-            f"would "
-            "save a checkpoint, and `resume` would go on from it"
+            "would save a checkpoint, and `resume` would go on from it"
         )
     return lines
 
 
-def _price(group: InstanceGroup, machine: Machine | None) -> float:
-    return group.instance_count * (machine.price if machine is not None and machine.price is not None else 0.0)
+def _price(group: InstanceGroup) -> float | None:
+    """Dollars an hour for all hosts of a group; None where that isn't known."""
+    machine = INSTANCES.get(group.instance_type)
+    price = machine.price if machine is not None else _CPU_PRICES.get(group.instance_type)
+    return price * group.instance_count if price is not None else None
 
 
 def _may_be_loaded(recipe: Recipe) -> bool:

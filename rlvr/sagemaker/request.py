@@ -18,7 +18,7 @@ from rlvr import schema
 from rlvr.checkpoints import IMMATERIAL
 from rlvr.errors import InputError
 from rlvr.recipe import Recipe
-from rlvr.sagemaker import images, metrics
+from rlvr.sagemaker import images, metrics, reward_places
 from rlvr.sagemaker.settings import SageMakerSettings
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, str]:
         "HF_TOKEN_SECRET_ARN": settings.hf_token_secret_arn,
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": settings.mlflow_experiment,
+        "GRPO_RAY": "1" if reward_places.makes_ray_cluster(recipe) else None,
         "TENSORBOARD_LOGGING_DIR": "/opt/ml/output/tensorboard" if reports_to(recipe, "tensorboard") else None,
     }
     return found | {name: value for name, value in optional.items() if value}

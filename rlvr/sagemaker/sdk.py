@@ -6,19 +6,23 @@ Nothing is uploaded and no service is asked. The SDK would do both while it make
 of it that are not public; each says below when it can go. tests/sagemaker/test_sdk.py holds them against the installed
 version, which pyproject.toml bounds to one minor release.
 
-It runs as a process (`python -m rlvr.sagemaker.sdk`, JSON in and out), because importing the SDK takes three seconds,
-which the recipe's own checks use meanwhile, and because what it sets in its process is not to reach ours.
+It runs as a process (`python -m rlvr.sagemaker.sdk`, JSON in and out), because importing the SDK takes seconds, which
+the recipe's own checks use meanwhile, and because what it sets in its process is not to reach ours. Most of these
+seconds go into what no request needs, so there the SDK is imported without that: see `hurry`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -27,6 +31,9 @@ PROCESS_ONE = "/opt/ml/input/data/code/rlvr/sagemaker/process_one.py"
 # The SDK starts its driver as a child of bash, which as process 1 drops SIGTERM, so that a job that is stopped could
 # save nothing. Goes when the SDK's own command hands signals on.
 ARGUMENTS = ["-c", f"chmod +x {DRIVERS}; exec python3 {PROCESS_ONE} /bin/bash {DRIVERS}"]
+
+# The word that makes this process import all of the SDK.
+WHOLE = "--whole"
 
 Order = dict[str, Any]
 
@@ -125,6 +132,14 @@ def make(order: Order) -> dict[str, Any]:
 
     uploads: list[dict[str, str]] = []
 
+    class OfflineClients(boto3.Session):
+        """Makes no client, which takes time, and none that could ask a service."""
+
+        def client(self, service_name: str, *_: Any, **__: Any) -> Any:
+            return Unasked(service_name)
+
+        resource = client
+
     class OfflineSession(Session):
         """Notes what would be uploaded. Goes when `dry_run=True` of ModelTrainer.train uploads nothing."""
 
@@ -145,7 +160,7 @@ def make(order: Order) -> dict[str, Any]:
         def _resolve_staging_bucket(self) -> tuple[str, None]:
             return order["bucket"], None
 
-    session = OfflineSession(boto_session=boto3.Session(region_name=order["region"]), default_bucket=order["bucket"])
+    session = OfflineSession(boto_session=OfflineClients(region_name=order["region"]), default_bucket=order["bucket"])
     session._default_bucket = order["bucket"]  # else it asks STS for the account; goes with `dry_run` as above
     session.sagemaker_config = {}  # else a file of the user's changes the request behind the recipe's back
 
@@ -225,6 +240,53 @@ def image_of(order: Mapping[str, Any]) -> str:
     )
 
 
+class Unasked:
+    """Stands for a client of a service that is not to be asked anything."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+
+    def __getattr__(self, name: str) -> Any:
+        raise SdkError(f"it would ask {self._service} for {name} while the request is made")
+
+
+class StandIn(ModuleType):
+    """Stands for a library that is imported but not used: whatever is taken from it is an empty class."""
+
+    __path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        setattr(self, name, type(name, (), {"__module__": self.__name__}))
+        return self.__dict__[name]
+
+
+def hurry() -> None:
+    """Makes the import of the SDK, which is to come, half as long, for a process that only makes a request.
+
+    The SDK imports data frames and readers of other formats for what it does besides, an own query language for one
+    function that changes the case of a name, and prepares a thousand pydantic models of which a request takes twenty.
+    tests/sagemaker/test_sdk.py holds the request made so against that of the whole SDK; and where something was missing
+    after all, it is made once more with the whole (`main`).
+    """
+    gc.disable()  # it would walk through all that is imported, again and again
+    for name in ("numpy", "pandas", "scipy", "scipy.sparse", "omegaconf", "omegaconf.dictconfig"):
+        sys.modules[name] = StandIn(name)
+        package, _, part = name.rpartition(".")
+        if package:
+            setattr(sys.modules[package], part, sys.modules[name])
+    graphene = importlib.util.find_spec("graphene")
+    if graphene is not None and graphene.submodule_search_locations:
+        # Its parts can be imported without what it imports itself.
+        sys.modules["graphene"] = ModuleType("graphene")
+        sys.modules["graphene"].__path__ = list(graphene.submodule_search_locations)
+    with contextlib.suppress(ImportError):
+        import pydantic
+
+        pydantic.BaseModel.model_config["defer_build"] = True  # a model is built when it is first used
+
+
 def _copy_drivers(source: Path, target: Path) -> None:
     """The SDK's scripts, which it deletes as soon as the request is made; without compiled Python."""
     import shutil
@@ -245,15 +307,31 @@ def _renamed(value: Any, old: str, new: str) -> Any:
 def main() -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever the SDK prints is no part of the answer
-    with contextlib.suppress(ImportError):  # `make` says it
+    whole = WHOLE in sys.argv
+    if not whole:
+        hurry()
+    with contextlib.suppress(Exception):  # `make` says it
         import sagemaker.train.model_trainer  # noqa: F401  # while the order is still being made up
+    order = json.load(sys.stdin)
     try:
-        answer = make(json.load(sys.stdin))
+        answer = make(order)
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
+        if not whole and isinstance(error, AttributeError | ImportError | TypeError):  # what a stand-in would raise
+            answer = _made_whole(order, answer)
     json.dump(answer, out)
     out.close()
     return 0
+
+
+def _made_whole(order: Order, instead: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a process that imports all of the SDK; `instead` where that has none."""
+    command = [sys.executable, "-m", "rlvr.sagemaker.sdk", WHOLE]
+    run = subprocess.run(command, input=json.dumps(order).encode(), stdout=subprocess.PIPE, check=False)
+    try:
+        return dict(json.loads(run.stdout))
+    except ValueError:
+        return instead
 
 
 if __name__ == "__main__":

@@ -131,6 +131,8 @@ def read_settings(value: Any, where: str, faults: list[str]) -> SageMakerSetting
         if key not in kinds:
             close = schema.nearest(key, kinds)
             faults.append(f"{at} is not a key{f'; did you mean {close[0]}?' if close else ''}.")
+        elif item is None and key in ("instance_groups", "instance_count"):
+            continue  # how a command line takes it out of a recipe
         elif key == "instance_groups":
             given[key] = _read_groups(item, at, faults)
         elif key in _LISTS:
@@ -147,10 +149,13 @@ def read_settings(value: Any, where: str, faults: list[str]) -> SageMakerSetting
             faults.append(f"{at} {fault}.")
         else:
             given[key] = item
-    if given.get("instance_groups") and (given.get("instance_type") or "instance_count" in given):
+    both = [key for key in ("instance_type", "instance_count") if given.get(key) is not None]
+    if given.get("instance_groups") and both:
+        away = " ".join(f"--sagemaker.{key} null" for key in both)
         faults.append(
-            f"{where}: instance_groups together with instance_type or instance_count. Each group has its own; keep "
-            "one of the two ways."
+            f"{where}: instance_groups together with {' and '.join(both)}, but each group has its own. Remove "
+            f"{'them' if len(both) > 1 else 'it'}, on the command line with {away}; or the groups, with "
+            "--sagemaker.instance_groups null."
         )
     return SageMakerSettings(**given)
 

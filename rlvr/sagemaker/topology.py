@@ -39,7 +39,7 @@ class Topology:
         machines: how many hosts train.
         processes: how many processes train, on all hosts together: one a GPU, and one on a host without GPUs.
         main: the host whose first process is rank 0 of all.
-        judges, rollouts: the hosts with those roles.
+        trainers, judges, rollouts: the hosts with those roles.
         interface: the network device through which hosts reach one another.
     """
 
@@ -49,6 +49,7 @@ class Topology:
     machines: int
     processes: int
     main: str
+    trainers: tuple[str, ...]
     judges: tuple[str, ...]
     rollouts: tuple[str, ...]
     interface: str
@@ -61,6 +62,7 @@ class Topology:
             "GRPO_MACHINES": str(self.machines),
             "GRPO_PROCESSES": str(self.processes),
             "GRPO_MAIN_HOST": self.main,
+            "GRPO_TRAIN_HOSTS": ",".join(self.trainers),
             "GRPO_JUDGE_HOSTS": ",".join(self.judges),
             "GRPO_ROLLOUT_HOSTS": ",".join(self.rollouts),
             "GRPO_NETWORK_INTERFACE": self.interface,
@@ -129,6 +131,7 @@ def find_place(resources: Mapping[str, Any], groups: Mapping[str, str], gpus: in
         machines=machines,
         processes=max(gpus, 1) * machines,
         main=by_role["train"][0],
+        trainers=by_role["train"],
         judges=by_role.get("judge", ()),
         rollouts=by_role.get("rollout", ()),
         interface=str(resources.get("network_interface_name", "eth0")),

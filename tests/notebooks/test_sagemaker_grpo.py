@@ -1,4 +1,8 @@
-"""notebooks/sagemaker_grpo.ipynb from its first cell to its last; the job that it submits trains, in an emulator."""
+"""notebooks/sagemaker_grpo.ipynb from its first cell to its last; the job that it submits trains, in an emulator.
+
+Its first kernel and its job are started as on any machine, by Python itself: nothing here is forked (containers.py) but
+the second kernel.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Command
 from tests.sagemaker.emulator import containers
 from tests.sagemaker.emulator.job import ACCOUNT
 from tests.sagemaker.emulator.service import TrainingService
@@ -22,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[TrainingService]:
-    with TrainingService(variables={"OMP_NUM_THREADS": "1"}) as service:
+    with TrainingService() as service:
         service.client("iam").create_role(RoleName=ROLE, AssumeRolePolicyDocument="{}")
         yield service
 
@@ -35,18 +40,32 @@ def account(service: TrainingService, monkeypatch: pytest.MonkeyPatch) -> Traini
     return service
 
 
+@pytest.fixture
+def forked(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a kernel that need not import all anew: it is forked by tests/launchers/nest.py."""
+    import ipykernel_launcher
+
+    # Its parent is another than who asks for it, which a kernel would take for the end of that.
+    words = ["env", "-u", "JPY_PARENT_PID", *command(ipykernel_launcher.__file__, "-f", "{connection_file}")]
+    file = tmp_path / "jupyter" / "kernels" / "forked" / "kernel.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"argv": words, "display_name": "forked", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    return "forked"
+
+
 class Session:
     """The notebook in a fresh kernel, while it is entered."""
 
-    def __init__(self, folder: Path, **parameters: object) -> None:
+    def __init__(self, folder: Path, kernel: str = "python3", **parameters: object) -> None:
         import nbclient
         import nbformat
 
         self.notebook = nbformat.read(NOTEBOOK, as_version=4)
         place = {"metadata": {"path": str(NOTEBOOK.parent)}}
-        self.client = nbclient.NotebookClient(self.notebook, timeout=600, kernel_name="python3", resources=place)
+        self.client = nbclient.NotebookClient(self.notebook, timeout=600, kernel_name=kernel, resources=place)
         (self.parameters,) = (cell for cell in self.notebook.cells if "parameters" in cell.metadata.get("tags", []))
-        steps = ["--max_steps", "3", "--per_device_train_batch_size", "16", "--evaluation.rows", "12"]
+        steps = ["--max_steps", "2", "--per_device_train_batch_size", "8", "--evaluation.rows", "8"]
         self.set(
             RECIPE="recipes/demo-arithmetic.yaml",
             OVERRIDES=[*steps, "--output_dir", str(folder)],
@@ -89,7 +108,7 @@ class Session:
 
 @pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
 def test_it_leads_to_a_verdict_once_it_is_told_to_submit_and_after_a_restart_starts_no_second_job(
-    account: TrainingService, tmp_path: Path
+    account: TrainingService, tmp_path: Path, forked: str
 ) -> None:
     with Session(tmp_path, BUCKET=account.bucket, HERE_ROWS=2) as session:
         said, ended = session.run_all()
@@ -108,7 +127,7 @@ def test_it_leads_to_a_verdict_once_it_is_told_to_submit_and_after_a_restart_sta
         f"{name} is submitted.",
         "Starting → Downloading → Training → Uploading → Completed",
         f"{name}: Completed",
-        "On 12 held-out problems",
+        "On 8 held-out problems",
         "trained − base: ",
         "→ trained, ",
         f"{name}: deletes s3://{account.bucket}/",
@@ -118,7 +137,7 @@ def test_it_leads_to_a_verdict_once_it_is_told_to_submit_and_after_a_restart_sta
     assert (tmp_path / name / "adapter" / "adapter_model.safetensors").is_file()
     assert (tmp_path / name / "report.html").is_file()
 
-    with Session(tmp_path, BUCKET=account.bucket, HERE_ROWS=0, SUBMIT=True, DELETE=True) as session:
+    with Session(tmp_path, forked, BUCKET=account.bucket, HERE_ROWS=0, SUBMIT=True, DELETE=True) as session:
         said, ended = session.run_all()
     assert ended, said
     assert f"{name} was submitted before: Completed." in said and "trained − base: " in said

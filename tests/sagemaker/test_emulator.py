@@ -283,6 +283,49 @@ time.sleep(100)
     assert not Path("/opt/ml").exists() or not os.listdir("/opt/ml")
 
 
+TRAINER = """
+import os, rlvr, signal, socket, sys, time
+print(__name__, sys.argv[1:], "torch" in sys.modules, rlvr.__file__, flush=True)
+print(socket.gethostname(), os.getcwd(), os.listdir("/tmp"), 1 < os.getpid() < 100, os.environ["WORDS"], flush=True)
+if sys.argv[1] == "ends":
+    sys.exit(75)
+signal.signal(signal.SIGTERM, lambda *about: print("heard", flush=True) or sys.exit(143))
+open("/tmp/up", "w").write(str(os.getpid()))
+time.sleep(60)
+"""
+
+
+def test_a_trainer_that_is_forked_outside_is_in_its_container_like_any_other_process(
+    nest: Path, tmp_path: Path
+) -> None:
+    package = tmp_path / "ml" / "code" / "rlvr" / "sagemaker"
+    package.mkdir(parents=True)
+    for file, content in ((package.parent / "__init__.py", ""), (package / "rank.py", TRAINER)):
+        file.write_text(content)
+    shell = """cd /opt/ml/code; export WORDS="it's"; rank="python3 -m rlvr.sagemaker.rank"
+        $rank ends; echo ended with $?
+        for signal in TERM KILL; do
+            rm -f /tmp/up; $rank waits & while ! [ -s /tmp/up ]; do sleep 0.05; done
+            kill -$signal $!; wait $!; echo $signal: $?
+            while [ -e /proc/$(cat /tmp/up) ]; do sleep 0.05; done
+        done
+        rm -f /tmp/up; $rank waits & while ! [ -s /tmp/up ]; do sleep 0.05; done
+        kill -TERM $(cat /tmp/up); wait $!; echo told itself: $?"""
+    command = ["/bin/bash", "-c", shell]
+    host = containers.Host("algo-1", tmp_path / "ml", command, containers.environment_of_the_image(), tmp_path / "log")
+    attempt = containers.start([host], tmp_path, nest=nest)
+    ended = attempt.wait(60)
+    attempt.end()
+    said = (tmp_path / "log").read_text()
+    assert ended and attempt.codes == {"algo-1": 0}, said
+    assert "__main__ ['ends'] True /opt/ml/code/rlvr/__init__.py" in said, "libraries are there, and the uploaded code"
+    assert "algo-1 /opt/ml/code [] True it's" in said
+    lines = said.splitlines()
+    for line in ("ended with 75", "TERM: 143", "KILL: 137", "told itself: 143"):
+        assert line in lines, said
+    assert said.count("heard") == 2
+
+
 def _commands(word: str) -> list[str]:
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -157,6 +158,37 @@ def test_a_judge_is_given_the_key_and_ends_when_the_training_does(leader: Presen
     begun = time.monotonic()
     assert inside.serve(["bash", "-c", serve, str(tmp_path / "key")]) == 0
     assert (tmp_path / "key").read_text() == "the key" and time.monotonic() - begun < 30
+
+
+def test_a_stop_of_the_job_leaves_a_judge_serving_until_the_training_has_ended(
+    leader: Presence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """All hosts are told at once, and the step at hand, after which a checkpoint is saved, still wants its rewards."""
+    for module in (inside, process_one):
+        monkeypatch.setattr(module, "RANKS", tmp_path)
+
+    def stop_the_job() -> None:
+        while not (tmp_path / "begun").is_file():
+            time.sleep(0.02)
+        process_one.hand_on(signal.SIGTERM, os.getppid())
+        time.sleep(1)
+        (tmp_path / "still-there").touch()
+        leader.__exit__(None, None, None)
+
+    threading.Thread(target=stop_the_job, daemon=True).start()
+    assert inside.serve(["bash", "-c", f"touch {tmp_path / 'begun'}; exec sleep 60"]) == 0
+    said = capfd.readouterr().out
+    assert "told what serves the training" in said and "SIGTERM: serving on until the training" in said
+    assert (tmp_path / "still-there").is_file()
+    assert not [file for file in tmp_path.iterdir() if file.name.isdigit()], "and leaves no number behind"
+
+
+def test_the_leader_sees_which_hosts_are_gone(leader: Presence) -> None:
+    with socket.create_connection(("127.0.0.1", leader.port)) as connection:
+        assert connection.makefile().readline() == "the key\n"
+        assert leader.wait_until_gone(["10.0.0.9"], 0), "never there"
+        assert not leader.wait_until_gone(["10.0.0.9", "127.0.0.1"], 0.1)
+    assert leader.wait_until_gone(["127.0.0.1"], 10)
 
 
 def test_a_judge_whose_program_ends_before_the_training_is_a_failure(leader: Presence) -> None:

@@ -338,12 +338,29 @@ def test_every_line_of_every_host_is_shown_once_and_the_last_ones_after_the_end(
 
 def test_a_failure_is_told_in_full_and_with_what_to_do_next() -> None:
     one = job.Job("mine-1", REGION, "s3://b/r", "s3://b/o", "s3://b/c", "r.yaml")
-    reason = "AlgorithmError: task: there is no file rows.jsonl\nsecond line, exit code: 2"
+    reason = "AlgorithmError: a process was killed\nsecond line, exit code: 1"
     lines = follow.end_lines(one, follow.End("Failed", reason, 120, 60, True))
     assert lines[0] == "mine-1: Failed after 2 min"
     assert lines[1] == "  paid for 60 s of each host, 50% less than on demand"
-    assert lines[2:4] == ["  AlgorithmError: task: there is no file rows.jsonl", "  second line, exit code: 2"]
+    assert lines[2:4] == ["  AlgorithmError: a process was killed", "  second line, exit code: 1"]
     assert "resume mine-1" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "resumed", "why"),
+    [
+        ("AlgorithmError: task: there is no file rows.jsonl, exit code: 2", False, "nothing was trained"),
+        ("AlgorithmError: it failed, exit code: 1", True, "it failed while it trained"),
+        ("AlgorithmError: stopped early, exit code: 75", True, "it has saved a checkpoint"),
+        ("AlgorithmError: killed, exit code: 137", True, "an older checkpoint is there"),
+        ("AlgorithmError: it ended with exit code: 2 elsewhere, exit code: 1", True, "only the last one is the job's"),
+        ("CapacityError: no such hosts are free", True, "the service's own"),
+    ],
+)
+def test_a_job_is_gone_on_with_unless_its_recipe_was_wrong(reason: str, resumed: bool, why: str) -> None:
+    one = job.Job("mine-1", REGION, "s3://b/r", "s3://b/o", "s3://b/c", "r.yaml")
+    last = follow.end_lines(one, follow.End("Failed", reason))[-1]
+    assert ("resume" in last, "`submit`" in last) == (resumed, not resumed), why
 
 
 def test_a_job_without_a_line_yet_can_be_followed(wanted: plan.Plan) -> None:

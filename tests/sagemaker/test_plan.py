@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from rlvr.errors import InputError
 from rlvr.sagemaker import plan as planning
 from rlvr.sagemaker import request
 from rlvr.sagemaker.plan import make_plan
+from rlvr.sagemaker.rehearsal import cost_lines
+from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings
 from tests.conftest import REPOSITORY, Run
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -61,7 +64,8 @@ def test_a_plan_is_whole_without_aws(nothing_of_aws: dict[str, str], monkeypatch
         "ml.m5.xlarge for training job usage: 1 or more",
         "code/rlvr/",
         "60 optimizer steps over 1500 training rows",
-        "the price of ml.m5.xlarge is not in our table",
+        "0.23 dollars an hour, at most 1 in 4 h",
+        "aws service-quotas list-service-quotas",
     ):
         assert words in printed, words
     assert "code/rewards/math_correctness.py" in everything and "code/rewards/math_correctness.py" not in printed
@@ -87,6 +91,7 @@ def test_a_plan_of_a_model_that_is_not_here_says_what_it_could_not_check(
     for channel in asked["InputDataConfig"]:
         prefix = channel["DataSource"]["S3DataSource"]["S3Uri"]
         assert any(place.startswith(f"{prefix}/") for place in places), channel["ChannelName"]
+        assert re.fullmatch(r"[a-z_]+", channel["ChannelName"]), "the SDK makes a shell variable of it: no dash"
 
 
 def test_every_fault_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +110,39 @@ def test_every_fault_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ):  # fmt: skip
             assert fault in said, fault
         assert plan.request is None
+        assert "None" not in "\n".join(plan.lines()), "what is not known is said in words"
         with pytest.raises(InputError, match="No region"):
             plan.check()
+
+
+def test_an_apostrophe_on_the_command_line_is_part_of_what_was_said(
+    run_script: Run, nothing_of_aws: dict[str, str]
+) -> None:
+    words = ["--role", "it's", "--bucket", "it's", "--region", "it's", "--instance_type", "ml.it's"]
+    run = run_script(SCRIPT, "plan", "--config", DEMO, *words, env=nothing_of_aws)
+    assert run.returncode == 2 and "Traceback" not in run.stderr
+    for fault in ('role is "it\'s"', 'bucket is "it\'s"', 'region is "it\'s"', "ml.it's"):
+        assert fault in run.stderr, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("groups", "said", "why"),
+    [
+        (["ml.g6e.12xlarge", "ml.m5.xlarge"], ["13.58 dollars an hour, at most 14 in 1 h"], "both are known"),
+        (
+            ["ml.g6e.12xlarge", "ml.c7i.4xlarge"],
+            ["no price known for ml.c7i.4xlarge", "the other hosts: 13.12 dollars an hour"],
+            "one is not",
+        ),
+        (["ml.c7i.4xlarge"], ["no price known for ml.c7i.4xlarge"], "none is"),
+    ],
+)
+def test_what_is_known_of_the_cost_is_said_and_what_is_not_as_well(
+    groups: list[str], said: list[str], why: str
+) -> None:
+    hosts = tuple(InstanceGroup(f"g{number}", name, 1 + number) for number, name in enumerate(groups))
+    lines = cost_lines(SageMakerSettings(instance_groups=hosts, max_runtime_s=3600), None)
+    assert len(lines) == len(said) and all(one in line for one, line in zip(said, lines, strict=True)), (why, lines)
 
 
 def test_studios_own_role_is_taken_where_none_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

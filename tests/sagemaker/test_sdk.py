@@ -5,6 +5,10 @@ A contract with the installed version: what fails here after an update is to be 
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +181,52 @@ def test_a_process_of_its_own_gives_the_same_and_hands_back_refusals_as_words(or
     assert whole.result() == sdk.make(order)
     with pytest.raises(sdk.SdkError, match="entry_script"):
         broken.result()
+
+
+def test_without_what_no_request_needs_the_sdk_makes_the_same(order: dict[str, Any]) -> None:
+    """Held apart from the way back to the whole SDK, which would hide that something is missing."""
+    program = (
+        "import json, sys; from rlvr.sagemaker import sdk\n"
+        "sdk.hurry(); import sagemaker.train.model_trainer\n"
+        "made = sdk.make(json.load(sys.stdin))\n"
+        "names = ('pandas', 'numpy', 'scipy', 'omegaconf')\n"
+        "whole = [name for name in names if hasattr(sys.modules[name], '__file__')]\n"
+        "json.dump([made, whole], sys.stdout)"
+    )
+    groups = [{"name": "gpus", "instance_type": "ml.g6e.12xlarge", "instance_count": 2}]
+    full = {
+        **order, "instance_groups": groups, "spot": True, "max_wait_s": 7200, "retries": 2, "subnets": ["subnet-1"],
+        "security_groups": ["sg-1"], "channels": {"data": f"{ROOT}/d"}, "tensorboard": f"{ROOT}/t",
+    }  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, "-c", program], input=json.dumps(full), capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == [sdk.make(full), []]
+
+
+def test_what_a_stand_in_lacks_is_made_with_the_whole_sdk(order: dict[str, Any], tmp_path: Path) -> None:
+    """An SDK that needs a data frame after all, in the place of the installed one."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif '--whole' not in sys.argv:\n    import importlib.abc\n"
+        "    class Gone(importlib.abc.MetaPathFinder):\n"
+        "        def find_spec(self, name, path, target=None):\n"
+        "            if name == 'sagemaker.train.model_trainer': raise AttributeError('DataFrame has no attribute x')\n"
+        "    sys.meta_path.insert(0, Gone())\n",
+        encoding="utf-8",
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "rlvr.sagemaker.sdk"],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=sdk.PROJECT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{sdk.PROJECT}"},
+    )
+    assert json.loads(run.stdout) == sdk.make(order), run.stderr
+
+
+def test_a_service_that_is_asked_all_the_same_is_named() -> None:
+    with pytest.raises(sdk.SdkError, match="it would ask sts for get_caller_identity"):
+        sdk.Unasked("sts").get_caller_identity()

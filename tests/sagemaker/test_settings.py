@@ -121,3 +121,20 @@ def test_waiting_for_spot_lasts_longer_than_running() -> None:
     spot = SageMakerSettings(spot=True)
     assert spot.wait_s is not None and spot.wait_s > spot.max_runtime_s
     assert SageMakerSettings(spot=True, max_wait_s=99999).wait_s == 99999
+
+
+def test_hosts_of_both_kinds_are_refused_with_the_words_that_take_one_away(tmp_path: Path) -> None:
+    recipe = tmp_path / "demo.yaml"
+    section = "\nsagemaker: {instance_type: ml.g5.xlarge, instance_count: 2}\n"
+    recipe.write_text(DEMO.read_text(encoding="utf-8") + section, encoding="utf-8")
+    groups = ["--sagemaker.instance_groups", "[{name: gpus, instance_type: ml.g6e.12xlarge}]"]
+    with pytest.raises(InputError, match="instance_groups together with") as caught:
+        load_recipe(recipe, groups)
+    away = "--sagemaker.instance_type null --sagemaker.instance_count null"
+    assert away in str(caught.value) and "--sagemaker.instance_groups null" in str(caught.value)
+    for words, types in (
+        (away.split(), ["ml.g6e.12xlarge"]),
+        (["--sagemaker.instance_groups", "null"], ["ml.g5.xlarge"]),
+    ):
+        found = load_recipe(recipe, [*(groups if away.split() == words else []), *words]).sagemaker
+        assert found is not None and [group.instance_type for group in found.groups] == types

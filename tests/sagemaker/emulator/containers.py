@@ -2,6 +2,9 @@
 
 What a container shares with this machine: the interpreter with its libraries, read-only, which stand for the image. It
 has a network, process numbers, a /tmp, an /opt/ml and a host name of its own, and doesn't see this repository.
+
+With a nest, launchers and trainers, and they alone, are forked from a process that has the libraries imported, into the
+container whose python3 was asked for them (stand_in.py, entered.py). Process 1 and all between are as ever.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("cluster.py")
 GATEWAY = "10.77.0.1"  # where AWS is, for containers; every attempt has a network of its own, so all have the same
 PORT = 80
+IMAGE = "/opt/image"  # where hosts find what an image with a nest has
 
 
 @dataclass(frozen=True)
@@ -98,13 +102,15 @@ class Attempt:
         started.set()
 
 
-def start(hosts: Sequence[Host], folder: Path, *, with_aws: bool = False) -> Attempt:
+def start(hosts: Sequence[Host], folder: Path, *, with_aws: bool = False, nest: Path | None = None) -> Attempt:
     """Starts containers.
 
     Args:
         folder: where files are put that belong to the attempt.
         with_aws: whether a port is opened for them at `GATEWAY`.
+        nest: the socket of tests/launchers/nest.py; None for hosts on which every Python starts by itself.
     """
+    image = _image(nest, folder) if nest is not None else []
     addresses = {host.name: f"10.77.0.{number + 11}" for number, host in enumerate(hosts)}
     names = "".join(f"{address} {name}\n" for name, address in addresses.items())
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}", encoding="ascii")
@@ -120,7 +126,7 @@ def start(hosts: Sequence[Host], folder: Path, *, with_aws: bool = False) -> Att
                     "address": addresses[host.name],
                     "hidden": _hidden(),
                     "kept": _kept(),
-                    "bound": [(str(host.ml), "/opt/ml"), (str(folder / "hosts"), "/etc/hosts")],
+                    "bound": [(str(host.ml), "/opt/ml"), (str(folder / "hosts"), "/etc/hosts"), *image],
                     "command": list(host.command),
                     "environment": dict(host.environment),
                     "log": str(host.log),
@@ -151,12 +157,33 @@ def start(hosts: Sequence[Host], folder: Path, *, with_aws: bool = False) -> Att
 
 def environment_of_the_image() -> dict[str, str]:
     """The variables that an image sets."""
+    machine = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return {
-        "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": f"{IMAGE}/bin:{Path(sys.executable).parent}:{machine}",
         "HOME": "/tmp",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _image(nest: Path, folder: Path) -> list[tuple[str, str]]:
+    """Files of the image that has a nest, and where: python3, what it starts in place of some modules, the socket."""
+    python = folder / "python3"
+    entered = PROGRAM.with_name("entered.py")
+    python.write_text(_PYTHON.format(image=IMAGE, python=sys.executable, entered=entered), encoding="utf-8")
+    python.chmod(0o755)
+    stand_in = Path(__file__).with_name("stand_in.py")
+    places = {python: "bin/python3", stand_in: "stand_in.py", nest: "nest"}
+    return [(str(source), f"{IMAGE}/{name}") for source, name in places.items()]
+
+
+_PYTHON = """#!/bin/bash
+case "$*" in
+"-m rlvr.sagemaker.rank "* | "-u -m rlvr.sagemaker.rank "* | "-m accelerate.commands.launch "*)
+    exec {python} -S -E {image}/stand_in.py {entered} "$@" ;;
+*) exec {python} "$@" ;;
+esac
+"""
 
 
 @functools.cache

@@ -44,6 +44,7 @@ class Job:
         variables: what all containers have in their environment beside what the request says.
         stop_s: seconds between SIGTERM and SIGKILL; 120 in the service.
         serve_aws: gets a listening socket for each attempt, on which containers reach AWS; None for no network.
+        nest: see containers.py.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Job:
         variables: Mapping[str, str],
         stop_s: float = 120.0,
         serve_aws: Any = None,
+        nest: Path | None = None,
     ) -> None:
         self.request = request
         self.name = str(request["TrainingJobName"])
@@ -66,6 +68,7 @@ class Job:
         self._variables = variables
         self._stop_s = stop_s
         self._serve_aws = serve_aws
+        self._nest = nest
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
         self._asked: str | None = None  # "stop", "interrupt", "lose" or "time": what ends the attempt before its time
@@ -190,7 +193,7 @@ class Job:
         attempt = None
         with self._logged(hosts):
             if early is None:
-                attempt = containers.start(hosts, folder, with_aws=self._serve_aws is not None)
+                attempt = containers.start(hosts, folder, with_aws=self._serve_aws is not None, nest=self._nest)
                 if attempt.listener is not None:
                     self._serve_aws(attempt.listener)
                 with self._lock:
@@ -265,11 +268,7 @@ class Job:
             if host["group"] in channel["DataSource"]["S3DataSource"].get("InstanceGroupNames", [host["group"]])
         ]
         for channel in channels:
-            target = ml / "input" / "data" / channel["ChannelName"]
-            target.mkdir()
-            address = channel["DataSource"]["S3DataSource"]["S3Uri"]
-            if not storage.download(self._clients["s3"], address, target):
-                raise AssertionError(f"the channel {channel['ChannelName']} has nothing at {address}")
+            shutil.copytree(self._input(channel), ml / "input" / "data" / channel["ChannelName"])
         described = {
             channel["ChannelName"]: {
                 "TrainingInputMode": channel.get("InputMode", "File"),
@@ -298,6 +297,16 @@ class Job:
         }
         command = [*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])]
         return Host(host["name"], ml, command, environment, folder / f"{host['name']}.log")
+
+    def _input(self, channel: Mapping[str, Any]) -> Path:
+        """A channel's files, downloaded once for all hosts and attempts."""
+        folder = self._folder / "input" / channel["ChannelName"]
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            address = channel["DataSource"]["S3DataSource"]["S3Uri"]
+            if not storage.download(self._clients["s3"], address, folder):
+                raise AssertionError(f"the channel {channel['ChannelName']} has nothing at {address}")
+        return folder
 
     @property
     def _checkpoints(self) -> str | None:
@@ -356,7 +365,7 @@ class Job:
     def _pump(self, host: Host, stream: str, done: threading.Event) -> None:
         logs, position, made = self._clients["logs"], 0, False
         while True:
-            last = done.wait(0.2)
+            last = done.wait(0.3)
             content = host.log.read_bytes()[position:] if host.log.is_file() else b""
             whole = content if last else content[: content.rfind(b"\n") + 1]
             position += len(whole)

@@ -23,6 +23,11 @@ def unshare(flags: int) -> None:
     _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
+def enter(descriptor: int) -> None:
+    """Enters a namespace of another process; that of process numbers is then the children's."""
+    _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(0)), "setns")
+
+
 def mount(source: str | None, target: str | Path, kind: str | None = None, flags: int = 0, data: str = "") -> None:
     words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
     _checked(_libc.mount(*words, ctypes.c_ulong(flags), os.fsencode(data) or None), f"mount on {target}")

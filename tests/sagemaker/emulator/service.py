@@ -39,6 +39,7 @@ class TrainingService:
         variables: what all containers have in their environment beside what requests say.
         stop_s: seconds between SIGTERM and SIGKILL.
         quotas: of the account, by their names in Service Quotas; what is not named is not listed.
+        nest: the socket of tests/launchers/nest.py, see containers.py.
 
     Attributes:
         role: a role that exists.
@@ -53,14 +54,18 @@ class TrainingService:
         variables: Mapping[str, str] | None = None,
         stop_s: float = 120.0,
         quotas: Mapping[str, float] | None = None,
+        nest: Path | None = None,
     ) -> None:
         # moto's services are one in a process, so what an earlier emulator was given lies there still.
         self.bucket = bucket or f"training-{token_hex(4)}"
         self.quotas = dict(quotas or {})
         # pip holds the job's requirements against what is installed, and changes nothing: the view is read-only.
         self.variables = {"PIP_DRY_RUN": "1", "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_QUIET": "1"}
+        # Tensors this small are no work for two threads, which would wait for one another by spinning.
+        self.variables["OMP_NUM_THREADS"] = "1"
         self.variables |= variables or {}
         self.stop_s = stop_s
+        self.nest = nest
         self.requests: list[dict[str, Any]] = []
         self.jobs: dict[str, Job] = {}
         self.tags: dict[str, list[dict[str, str]]] = {}
@@ -188,6 +193,7 @@ class TrainingService:
             variables={**self.variables, "AWS_ENDPOINT_URL": "http://10.77.0.1", **_CREDENTIALS},
             stop_s=self.stop_s,
             serve_aws=self._serve,
+            nest=self.nest,
         )
         self.requests.append(request)
         self.jobs[name] = job

@@ -75,7 +75,7 @@ class Mirror:
     there.
     """
 
-    def __init__(self, s3: Any, folder: Path, uri: str, every_s: float = 0.25) -> None:
+    def __init__(self, s3: Any, folder: Path, uri: str, every_s: float = 0.5) -> None:
         self._s3 = s3
         self._folder = folder
         self._bucket, self._prefix = place(uri.rstrip("/"))
