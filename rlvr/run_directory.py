@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.errors import InputError
-from rlvr.recipe import Recipe, write_recipe
+from rlvr.recipe import Recipe, resolved_text, write_recipe
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -40,7 +40,7 @@ def prepare(
     if state.is_main_process:
         folder = recipe.output_dir
         if fresh:
-            _move_earlier_run(folder)
+            _move_earlier_run(folder, recipe)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_recipe(recipe, folder / "recipe.yaml")
@@ -104,12 +104,23 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _move_earlier_run(folder: Path) -> None:
+def _is_barely_begun(folder: Path, status: Mapping[str, Any] | None, recipe: Recipe) -> bool:
+    """Whether the same run was stopped before it had measured or trained anything: then it goes on where it is."""
+    if status is None or status["status"] != "interrupted":
+        return False
+    made = ("metrics.jsonl", "evaluation.json", "completions", "checkpoint-*")
+    written = (folder / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
+    return written == resolved_text(recipe) and not any(any(folder.glob(name)) for name in made)
+
+
+def _move_earlier_run(folder: Path, recipe: Recipe) -> None:
     """Answers of an evaluation that was cut short go over to the new run, which asks the same model for the rest."""
     marker = folder / "recipe.yaml"
     if not marker.is_file():
         return
     status = read_status(folder)
+    if _is_barely_begun(folder, status, recipe):
+        return
     stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(marker.stat().st_mtime))
     aside = folder.with_name(f"{folder.name}.{stamp}")
     while aside.exists():  # two runs within a second

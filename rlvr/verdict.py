@@ -63,7 +63,7 @@ def verdict(evaluation: Mapping[str, Any] | None) -> Verdict:
     if is_number(gain.get("gained")) and is_number(gain.get("lost")):
         changed = f"{count(gain['gained'], 'problem')} went from wrong to right, {gain['lost']:,} from right to wrong."
         chance = gain.get("p_value")
-        by_chance = [f"{_chance(chance)} by McNemar's exact test."] if is_number(chance) else []
+        by_chance = [f"{chance_words(chance)} by McNemar's exact test."] if is_number(chance) else []
         details = (" ".join([changed, *by_chance]), *details)
     if low > 0:
         return Verdict("better", "Better", f"{on} rose from {before} to {after} {figures}.", details)
@@ -179,6 +179,11 @@ def count(number: float, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def chance_words(p_value: float) -> str:
+    """ "p = 0.03", as a person says it."""
+    return "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.2g}"
+
+
 def score_of(evaluation: Mapping[str, Any] | None, name: str) -> Mapping[str, Any] | None:
     """One model's part of an evaluation, if it holds the figures that a score can't do without."""
     score = mapping(mapping(evaluation).get(name))
@@ -252,10 +257,6 @@ def _published(evaluation: Mapping[str, Any], base: Mapping[str, Any] | None) ->
         return []
     ours = f"; here it is {percent(base['accuracy'])}" if base is not None else ""
     return [f"Published of the untrained model: {percent(reference['score'])} ({reference.get('source', '?')}){ours}."]
-
-
-def _chance(p_value: float) -> str:
-    return "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.2g}"
 
 
 def _left_out(*scores: Mapping[str, Any] | None) -> list[str]:

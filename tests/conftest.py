@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -33,6 +36,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 TINY_MODEL = REPOSITORY / "models" / "tiny-arithmetic"
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+Command = Callable[..., list[str]]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,25 +83,60 @@ def run_script() -> Run:
 
 
 @pytest.fixture(scope="session")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """`tests.launchers.launching.start` with a nest (tests/launchers/nest.py) that is there for the session."""
-    socket = tmp_path_factory.mktemp("nest") / "socket"
-    nest = subprocess.Popen(
-        [sys.executable, str(REPOSITORY / "tests" / "launchers" / "nest.py"), str(socket)],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for the tests.
-    )
-    assert nest.stdin is not None and nest.stdout is not None
-    said = nest.stdout.readlines(1)
-    while said and "ready" not in said[-1]:
-        said = nest.stdout.readlines(1)
-    assert said, "the nest did not come up"
-    yield functools.partial(launching.start, socket)
-    nest.stdin.close()
-    nest.wait(30)
+def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of a nest (tests/launchers/nest.py), one for all processes of the tests.
+
+    Whoever needs it first starts it; it ends with the last one, since its standard input is a pipe that all hold open.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all processes
+    path, pipe = folder / "nest", folder / "nest.pipe"
+    with (folder / "nest.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not pipe.exists():
+            os.mkfifo(pipe)
+        held = os.open(pipe, os.O_RDWR)
+        if not lives(path):
+            path.unlink(missing_ok=True)
+            with pipe.open() as until, (folder / "nest.log").open("w") as log:
+                process = subprocess.Popen(
+                    [sys.executable, str(REPOSITORY / "tests" / "launchers" / "nest.py"), str(path)],
+                    env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+                    stdin=until,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C is for the tests.
+                )
+            while not lives(path):
+                assert process.poll() is None, (folder / "nest.log").read_text()
+                time.sleep(0.1)
+    yield path
+    os.close(held)
+
+
+def lives(nest: Path) -> bool:
+    """Whether a nest is there, and will be: one that is about to end answers nothing."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        if asking.connect_ex(str(nest)) != 0:
+            return False
+        asking.shutdown(socket.SHUT_WR)
+        return bool(asking.recv(1))
+
+
+@pytest.fixture(scope="session")
+def start(nest: Path) -> Start:
+    """`tests.launchers.launching.start` with a nest."""
+    return functools.partial(launching.start, nest)
+
+
+@pytest.fixture(scope="session")
+def command(nest: Path) -> Command:
+    """The command that runs a script of the repository as a process of its own, which need not import all anew.
+
+    For tests of what such a process does; what it imports, or prints while it does, is seen only by `run_script`.
+    """
+    return functools.partial(launching.through_the_nest, nest)
 
 
 @pytest.fixture

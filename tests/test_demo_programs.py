@@ -69,13 +69,14 @@ def test_the_reward_rises_from_programs_that_were_executed(demo: Path) -> None:
     assert not any(line["code_execution/sandbox_errors"] for line in steps)
 
 
-def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not(tmp_path: Path) -> None:
+def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not(demo: Path, tmp_path: Path) -> None:
     """The control: the gain comes from the executed tests, not from training as such.
 
-    Some accuracy may come with the format, since an open code block counts as no program.
+    Some accuracy may come with the format, since an open code block counts as no program. In two thirds of the steps,
+    in which the demonstration had learnt to avoid the traps.
     """
-    run = tmp_path / "run"
-    words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none"]
+    run, steps = tmp_path / "run", 30
+    words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none", "--max_steps", str(steps)]
     words += ["--rewards", "[{name: code_format}]", "--evaluation.metric", "code_execution"]
     assert run_grpo.main(words) == 0
     evaluation = evaluation_of(run)
@@ -83,3 +84,5 @@ def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not
     assert evaluation["difference"]["points"] <= 0.15
     traps = [row["correct"] for row in trained_rows(run) if row["difficulty"] == "trap"]
     assert sum(traps) / len(traps) <= 0.10
+    by_then = [line["rewards/code_execution/mean"] for line in read_metrics(demo / "metrics.jsonl")[:steps]]
+    assert sum(by_then[-5:]) / 5 >= 0.75

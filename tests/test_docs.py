@@ -73,3 +73,11 @@ def test_write_a_reward_does_what_the_page_says(
     evaluation = json.loads((tmp_path / "runs" / "my-first-run" / "evaluation.json").read_text())
     assert evaluation["trained"]["rewards"]["true_sums"] > 0
     assert "true_sums" in (tmp_path / "runs" / "my-first-run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_readmes_command_for_machines_without_a_gpu_passes_the_check(gsm8k_folder: Path, tmp_path: Path) -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (block,) = (block for _, block in BLOCK.findall(readme) if "--use_cpu true" in block)
+    _, script, *words = shlex.split(block.replace("\\\n", ""), comments=True)
+    words += ["--task.path", str(gsm8k_folder), "--task.limit_train", "64", "--output_dir", str(tmp_path / "run")]
+    assert script == "run_grpo.py" and run_grpo.main([*words, "--check"]) == 0

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 import run_grpo
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, Command
 
 pytestmark = pytest.mark.slow
 
@@ -36,10 +35,10 @@ def keys(run: Path, name: str) -> list[str]:
     return [json.loads(line)["key"] for line in lines]
 
 
-def start_and_send(words: Sequence[str], run: Path, name: str, number: signal.Signals) -> tuple[int, str]:
+def start_and_send(command: Sequence[str], run: Path, name: str, number: signal.Signals) -> tuple[int, str]:
     """Runs until some answers of a model are there, then sends a signal; returns the exit code and what was said."""
     with subprocess.Popen(
-        [sys.executable, REPOSITORY / "run_grpo.py", *words],
+        command,
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -55,22 +54,24 @@ def start_and_send(words: Sequence[str], run: Path, name: str, number: signal.Si
 
 
 def test_an_evaluation_before_and_after_training_survives_interruption(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     words = [*WORDS, "--output_dir", str(run)]
+    program = command(REPOSITORY / "run_grpo.py", *words)
 
-    code, said = start_and_send(words, run, "base", signal.SIGTERM)
+    code, said = start_and_send(program, run, "base", signal.SIGTERM)
     before = keys(run, "base")
     assert code == 75 and "the same command goes on with the evaluation before it" in said, said
     assert 4 <= len(before) < ROWS, "it was stopped in the middle"
 
-    code, said = start_and_send(words, run, "trained", signal.SIGKILL)
+    code, said = start_and_send(program, run, "trained", signal.SIGKILL)
     assert code == -signal.SIGKILL and keys(run, "base")[: len(before)] == before, said
     after = keys(run, "trained")
     assert 4 <= len(after) < ROWS, "it was killed in the middle"
 
     assert run_grpo.main(words) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["run"], "a run that was stopped at once leaves nothing behind"
     assert "only the evaluation is left" in capsys.readouterr().out
     assert keys(run, "trained")[: len(after)] == after
     for name in ("base", "trained"):

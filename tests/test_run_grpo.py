@@ -103,7 +103,7 @@ def test_a_batch_that_is_whole_only_over_the_processes_that_are_meant_is_right(
     words = ["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--per_device_train_batch_size", "4"]
     assert run_grpo.main([*words, "--gradient_accumulation_steps", "1", "--check", "--world_size", "2"]) == 0
     said = capsys.readouterr().out
-    assert "1 prompts x 8 completions per generation over 2 processes" in said
+    assert "  1 prompt x 8 completions per generation over 2 processes" in said
     short = ["--max_completion_length", "16"]
     assert run_grpo.main(["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--check", *short]) == 0
     assert "Nothing wrong was found, but 1 warning: see above." in capsys.readouterr().out

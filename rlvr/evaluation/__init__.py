@@ -20,7 +20,6 @@ from rlvr.evaluation.measuring import (
     greedy,
     held_out_rows,
     measure,
-    measure_split,
     metric_of,
     scored_by,
 )
@@ -61,7 +60,6 @@ __all__ = [
     "in_short",
     "mcnemar",
     "measure",
-    "measure_split",
     "metric_of",
     "paired_difference",
     "pass_at_k",

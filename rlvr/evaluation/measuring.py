@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr.errors import InputError
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
 from rlvr.evaluation.keeping import KeptAnswers, Place, prompt_key
 from rlvr.evaluation.lenient import lenient_reading
@@ -52,50 +51,6 @@ def greedy(task: Task, recipe: Recipe) -> Decoding:
     spec = recipe.evaluation or EvaluationSpec()
     most = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
     return Decoding(most, tuple(task.stop_strings), seed=int(recipe.settings.get("seed", 42)))
-
-
-def measure_split(
-    engine: Engine,
-    task: Task,
-    recipe: Recipe,
-    rewards: Sequence[Reward],
-    metric: Reward,
-    scorer: Scorer,
-    decoding: Decoding,
-    when: str,
-    *,
-    samples: int = 1,
-    kept: KeptAnswers | None = None,
-) -> tuple[Score, Records]:
-    """`measure` on the rows of the recipe's section `evaluation`; `when` is shown while it runs ("before", "after").
-
-    Raises:
-        InputError: the metric could judge none of the rows.
-        RewardError: as `measure`.
-    """
-    spec = recipe.evaluation or EvaluationSpec()
-    data = held_out_rows(task, recipe)
-    records = measure(
-        engine,
-        data,
-        rewards,
-        metric,
-        scorer,
-        decoding,
-        samples=samples,
-        batch_size=spec.batch_size,
-        description=f"evaluating {when}",
-        kept=kept,
-        second_reading=True,
-    )
-    score = summarise(records, [reward.label for reward in rewards])
-    if score.rows == 0:
-        golds = f"; the first row's final_answer is {data[0]['final_answer']!r}" if "final_answer" in data[0] else ""
-        raise InputError(
-            f"{metric.label} could score none of the {len(data)} rows of {recipe.task.name}/{spec.split}: it can't "
-            f"read their golds{golds}. Mend the data, or name another metric under evaluation."
-        )
-    return score, records
 
 
 def evaluate(

@@ -11,9 +11,19 @@ from typing import Any
 from rlvr import console
 from rlvr.evaluation.engines import Decoding
 from rlvr.evaluation.measuring import Records
-from rlvr.evaluation.scores import Score, compare, compare_samples, pass_rates, summarise, suspicion
+from rlvr.evaluation.scores import (
+    OFTEN_CUT_OFF,
+    Score,
+    compare,
+    compare_samples,
+    pass_rates,
+    summarise,
+    suspicion,
+    truncation,
+)
 from rlvr.recipe import EvaluationSpec, Recipe
 from rlvr.rewarding import Reward
+from rlvr.verdict import chance_words, count
 
 MOST_PARTS = 12  # lines of a table by source or by difficulty
 MODELS = ("base", "trained")
@@ -47,9 +57,10 @@ def heading(content: Mapping[str, Any]) -> str:
 
 
 def in_short(score: Score) -> str:
-    """A score in a few words: "24.4 % right (95 % interval 19.5 … 30.1)"."""
+    """A score in a few words: "24.4 % right (95 % interval 19.5 … 30.1)", and if most of the answers were cut off."""
     low, high = 100 * score.interval.low, 100 * score.interval.high
-    return f"{100 * score.accuracy:.1f} % right (95 % interval {low:.1f} … {high:.1f})"
+    cut_off = f"; {100 * score.cut_off:.0f} % cut off" if score.cut_off >= OFTEN_CUT_OFF else ""
+    return f"{100 * score.accuracy:.1f} % right (95 % interval {low:.1f} … {high:.1f}){cut_off}"
 
 
 def write_evaluation(
@@ -82,9 +93,10 @@ def write_evaluation(
         if both:
             found["difference"] = compare_samples(sampled["base"], sampled["trained"], samples)
         content["pass_at_k"] = found
-    warning = suspicion(content.get("reference"), content.get("base"))
-    if warning is not None:
-        content["warnings"] = [warning]
+    cut_off = {name: score.cut_off for name, (score, _) in results.items()}
+    warnings = [suspicion(content.get("reference"), content.get("base")), truncation(about, cut_off)]
+    if any(warnings):
+        content["warnings"] = [warning for warning in warnings if warning]
     (folder / "completions").mkdir(parents=True, exist_ok=True)
     tables = {f"evaluation_{name}": records for name, (_, records) in results.items()}
     tables |= {f"samples_{name}": records for name, records in (sampled or {}).items()}
@@ -149,11 +161,6 @@ def interval_words(interval: Mapping[str, float], *, signed: bool = False) -> st
     return f"{low:+.1f} … {high:+.1f}" if signed else f"{low:.1f} … {high:.1f}"
 
 
-def chance_words(p_value: float) -> str:
-    """ "p 0.03", as a person says it."""
-    return "p < 0.0001" if p_value < 0.0001 else f"p {p_value:.2g}"
-
-
 def _accuracies(scores: Mapping[str, Mapping[str, Any]]) -> str:
     labels = list(next(iter(scores.values()))["rewards"])
     rows = [
@@ -175,7 +182,8 @@ def _difference(gain: Mapping[str, Any]) -> str:
     chance = f"; McNemar's exact test: {chance_words(gain['p_value'])}" if "p_value" in gain else ""
     return (
         f"  trained − base: {100 * gain['points']:+.1f} points (95 % interval "
-        f"{interval_words(gain['interval'], signed=True)}; {gain['gained']} rows gained, {gain['lost']} lost{chance})"
+        f"{interval_words(gain['interval'], signed=True)}; {count(gain['gained'], 'row')} gained, {gain['lost']:,} lost"
+        f"{chance})"
     )
 
 

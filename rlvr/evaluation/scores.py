@@ -20,6 +20,7 @@ from rlvr.evaluation.statistics import (
 Record = Mapping[str, Any]
 MOST_DIFFICULTIES = 8  # as they are; more numbers than these are put into four ranges
 FAR_BELOW = 0.10
+OFTEN_CUT_OFF = 0.5
 
 
 @dataclass(frozen=True)
@@ -196,4 +197,25 @@ def suspicion(reference: Mapping[str, Any] | None, base: Mapping[str, Any] | Non
         f"The evaluation is suspect: the base model is at {ours}, but {reference['source']} gives "
         f"{100 * reference['score']:.1f} %. A gain over a base that is measured too low is no gain. Look at its "
         "completions: are they cut off, is the prompt one that the model knows, is the answer read that it gives?"
+    )
+
+
+def truncation(about: Mapping[str, Any], shares: Mapping[str, float]) -> str | None:
+    """Why an accuracy says little: most of the answers were cut off before their end; or None.
+
+    Args:
+        about: what an evaluation.json says of how it was made.
+        shares: which share of the answers was cut off, by whose they are ("base", "trained with 4 shots").
+    """
+    often = {whose: share for whose, share in shares.items() if share >= OFTEN_CUT_OFF}
+    if not often:
+        return None
+    settings = about.get("settings")
+    most = settings.get("max_new_tokens") if isinstance(settings, Mapping) else None
+    limit = f"max_new_tokens ({most})" if most else "max_new_tokens"
+    listed = ", ".join(f"{100 * share:.0f} % ({whose})" for whose, share in often.items())
+    return (
+        f"Most answers were cut off: {listed}. Such an accuracy says more of the limit than of the model. Read some "
+        f"answers: where they were on their way, raise {limit} in the section evaluation; where they never end, look "
+        "at the prompt and its stop strings."
     )

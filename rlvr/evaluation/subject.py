@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr.errors import InputError
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
 from rlvr.evaluation.keeping import KeptAnswers, identity
-from rlvr.evaluation.measuring import Records, measure_split
-from rlvr.evaluation.scores import Score
-from rlvr.recipe import Recipe
+from rlvr.evaluation.measuring import Records, held_out_rows, measure
+from rlvr.evaluation.scores import Score, summarise
+from rlvr.recipe import EvaluationSpec, Recipe
 from rlvr.rewarding import Reward
 from rlvr.run_directory import ANSWERS
 from rlvr.scorer import Scorer
@@ -72,25 +73,49 @@ class Subject:
         when: str,
         samples: int = 1,
     ) -> tuple[Score, Records]:
-        """`measure_split` on `task`, with the answers that are kept.
+        """`measure` on the rows of the recipe's section `evaluation`, with the answers that are kept.
 
         Args:
             recipe: this model's own, or one that differs in its task.
+            when: shown while it runs ("before", "after").
 
         Raises:
-            InputError, RewardError: as `measure_split` and `KeptAnswers`.
+            InputError: the metric could judge none of the rows; or as `KeptAnswers`.
+            RewardError: as `measure`.
         """
         from rlvr import model
 
         revision = getattr(model.load_config(self.recipe), "_commit_hash", None)
         made_with = identity(self.recipe, decoding, self._engine_name, self.adapter, revision)
         kept = KeptAnswers(self._folder / ANSWERS, self.name, made_with)
+        spec = recipe.evaluation or EvaluationSpec()
+        data = held_out_rows(task, recipe)
         try:
-            return measure_split(
-                self, task, recipe, rewards, metric, scorer, decoding, when, samples=samples, kept=kept
+            records = measure(
+                self,
+                data,
+                rewards,
+                metric,
+                scorer,
+                decoding,
+                samples=samples,
+                batch_size=spec.batch_size,
+                description=f"evaluating {when}",
+                kept=kept,
+                second_reading=True,
             )
         finally:
             kept.close()
+        score = summarise(records, [reward.label for reward in rewards])
+        if score.rows == 0:
+            golds = (
+                f"; the first row's final_answer is {data[0]['final_answer']!r}" if "final_answer" in data[0] else ""
+            )
+            raise InputError(
+                f"{metric.label} could score none of the {len(data)} rows of {recipe.task.name}/{spec.split}: it can't "
+                f"read their golds{golds}. Mend the data, or name another metric under evaluation."
+            )
+        return score, records
 
     def close(self) -> None:
         """Gives the model's memory back."""

@@ -16,11 +16,12 @@ from typing import Any
 from rlvr import console
 from rlvr.errors import InputError
 from rlvr.evaluation.measuring import Records, held_out_rows
-from rlvr.evaluation.results import chance_words, interval_words
-from rlvr.evaluation.scores import Score, compare, suspicion
+from rlvr.evaluation.results import interval_words
+from rlvr.evaluation.scores import Score, compare, suspicion, truncation
 from rlvr.plugins import load_task
 from rlvr.recipe import Recipe
 from rlvr.task import Task
+from rlvr.verdict import chance_words, count
 
 Results = Mapping[str, tuple[Score, Records]]
 COLOURS = {"base": "#8a8f98", "trained": "#2563c9"}
@@ -86,15 +87,20 @@ def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Re
     content: dict[str, Any] = {**about, "task": task, "shots_seed": task.get("seed", "the task's default")}
     # A published score is of one number of shots: the recipe's own.
     own = about["task"].get("shots", 0)
-    points = []
+    points: list[dict[str, Any]] = []
+    cut_off: dict[str, float] = {}
+    warnings = []
     for shots, found in sorted(results.items()):
         point: dict[str, Any] = {"shots": shots, **{name: asdict(score) for name, (score, _) in found.items()}}
         if {"base", "trained"} <= set(found):
             point["difference"] = asdict(compare(found["base"][1], found["trained"][1]))
         if shots == own and (warning := suspicion(about.get("reference"), point.get("base"))):
-            content["warnings"] = [warning]
+            warnings.append(warning)
+        cut_off |= {f"{name} with {count(shots, 'shot')}": score.cut_off for name, (score, _) in found.items()}
         points.append(point)
-    content["points"] = points
+    if said := truncation(about, cut_off):
+        warnings.append(said)
+    content |= {"points": points, **({"warnings": warnings} if warnings else {})}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     draw(content, [folder / "sweep.svg", folder / "sweep.png"])

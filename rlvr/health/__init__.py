@@ -20,7 +20,7 @@ from rlvr.health import broken, policy, reward
 from rlvr.health.finding import LEVELS, Finding, anchor
 from rlvr.health.run import LEAST, Run
 from rlvr.health.trends import track
-from rlvr.verdict import mapping, number
+from rlvr.verdict import count, mapping, number
 
 __all__ = ["CHECKS", "WINDOW", "Finding", "anchor", "findings", "health_line", "summary"]
 
@@ -100,17 +100,33 @@ def summary(
         since = f"{finding.level} since step {finding.since_step:,}"
         said.append(f"{since}: {finding.text}: {finding.advice}; see {finding.page}")
     before: dict[str, tuple[int, Finding]] = {}
-    for count in sorted({len(lines) * part // MOMENTS for part in range(1, MOMENTS)} - {0}):
-        for finding in findings(lines[:count], settings=settings, window=window):
+    for length in sorted({len(lines) * part // MOMENTS for part in range(1, MOMENTS)} - {0}):
+        for finding in findings(lines[:length], settings=settings, window=window):
             if finding.level != "note":
-                before[finding.metric] = (lines[count - 1].get("step", 0), finding)
+                before[finding.metric] = (lines[length - 1].get("step", 0), finding)
     for metric, (step, finding) in before.items():
         if metric not in {found.metric for found in now}:
             said.append(f"over by now, but at step {step:,}: {finding.text}; see {finding.page}")
     if rewards and len(said) == 1:
-        enough = len(rewards) >= LEAST
-        said.append("healthy from beginning to end" if enough else f"too short to judge: {len(rewards)} log lines")
+        said.append(_nothing_amiss(Run(lines, mapping(settings), window), len(rewards)))
     return said
+
+
+def _nothing_amiss(run: Run, lines: int) -> str:
+    """What it means that nothing was found in so many lines: less, the fewer they are."""
+    if lines < LEAST:
+        return f"too short to judge: {count(lines, 'log line')}"
+    fall, standstill = 2 * run.window, reward.FLAT * run.window
+    risen = run.has_risen() or lines >= standstill
+    if lines < fall:
+        then = "" if risen else f", a standstill from {standstill}"
+        return f"nothing amiss in {lines} log lines, but they are few: a fall of the reward shows from {fall} on{then}"
+    if not risen:
+        return (
+            f"nothing amiss in {lines} log lines, but the reward has not clearly risen, and a standstill shows from "
+            f"{standstill} on"
+        )
+    return "healthy from beginning to end"
 
 
 def _within_history(lines: Sequence[Mapping[str, Any]], first: int) -> Sequence[Mapping[str, Any]]:

@@ -59,7 +59,7 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
         runs=runs,
         held=[_held(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
         rows=_rows(runs),
-        differences=list(_differences([_settings(run) for run in runs])),
+        differences=list(_differences([_settings(run) for run in runs], [_defaults(run) for run in runs])),
         versions=list(_differences([_versions(run) for run in runs])),
         reward=_panel(runs, names, "reward", "Reward", "", wide=True),
         panels=_panels(runs, names),
@@ -202,11 +202,26 @@ def _versions(run: Run) -> dict[str, str]:
     return {str(name): _shown(version) for name, version in mapping(content).items()}
 
 
-def _differences(settings: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, list[str]]]:
+def _defaults(run: Run) -> dict[str, str]:
+    """What the keys were that a recipe doesn't give; nothing where the run had other libraries than there are here."""
+    from rlvr import run_directory, schema
+
+    made_with, here = _versions(run), run_directory.versions()
+    if not run.recipe or any(made_with.get(name) != here.get(name) for name in ("trl", "transformers")):
+        return {}
+    return {key: _shown(value) for key, value in schema.defaults().items()}
+
+
+def _differences(
+    settings: Sequence[Mapping[str, str]], defaults: Sequence[Mapping[str, str]] | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """What is not the same in all runs: its key, and what each has. What is given as the default is no difference."""
+    defaults = defaults or [{} for _ in settings]
     for key in dict.fromkeys(key for one in settings for key in one):
-        values = [one.get(key, ABSENT) for one in settings]
+        values = [one.get(key, default.get(key, ABSENT)) for one, default in zip(settings, defaults, strict=True)]
         if len(set(values)) > 1:
-            yield key, values
+            given = [key in one or value == ABSENT for one, value in zip(settings, values, strict=True)]
+            yield key, [value if said else f"{value} (default)" for value, said in zip(values, given, strict=True)]
 
 
 # ── Curves ──────────────────────────────────────────────────────────────────────────────────────────────────────────

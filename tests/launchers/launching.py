@@ -123,11 +123,22 @@ def start(nest: Path, words: Sequence[str | Path], run: Path, **environment: str
     return Launch(process, notes, run)
 
 
-def accelerated(config: str | Path, *words: str | Path, flags: Sequence[str] = ()) -> list[str | Path]:
+def through_the_nest(nest: Path, script: str | Path, *words: str | Path) -> list[str]:
+    """The command that runs a script as `python script words…` would, forked from a running nest.py.
+
+    Its process can be sent signals, killed and waited for like the script's own.
+    """
+    command = [sys.executable, "-S", STAND_IN, script, *words]
+    return ["env", f"NEST={nest}", *map(str, command)]
+
+
+def accelerated(
+    config: str | Path, *words: str | Path, flags: Sequence[str] = (), script: str | Path = "run_grpo"
+) -> list[str | Path]:
     """A user's command: `accelerate launch` with a shipped configuration (by name) or another file; two processes."""
     file = REPOSITORY / "accelerate_configs" / f"{config}.yaml" if isinstance(config, str) else config
     flags = flags or ("--num_processes", "2", "--main_process_port", "0")
-    return ["accelerate", "launch", "--config_file", file, *flags, STAND_IN, "run_grpo", *words]
+    return ["accelerate", "launch", "--config_file", file, *flags, STAND_IN, script, *words]
 
 
 def reward_words(folder: Path) -> list[str]:

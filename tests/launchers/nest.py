@@ -1,9 +1,10 @@
-"""A process that has torch, TRL and DeepSpeed imported, and forks from there whatever a launch consists of.
+"""A process that has torch, TRL and DeepSpeed imported, and forks from there whatever a test starts as a program.
 
-Every test here is a real launch: `accelerate launch` with its agent, and two ranks. Each of the three processes would
-import for ten seconds and train for two. So a program `stand_in.py` takes the place of each: it asks this process to
-fork a child with the stand-in's own arguments, environment, folder and output, hands on signals, and ends as it ends.
-Nothing runs here when it forks: no other thread, no process group.
+A launch is a real one here: `accelerate launch` with its agent, and two ranks. Each of the three processes would import
+for ten seconds and train for two; so would a script that a test starts in order to interrupt it. So a program
+`stand_in.py` takes the place of each: it asks this process to fork a child with the stand-in's own arguments,
+environment, folder and output, hands on signals, and ends as it ends. Nothing runs here when it forks: no other thread,
+no process group.
 
     python nest.py SOCKET        until its standard input is closed
 """
@@ -46,10 +47,13 @@ def main(path: str) -> None:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(sys.stdin, selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select(timeout=0.02):
+            for key, _ in selector.select(timeout=0.02 if waiting else None):
                 if key.fileobj is listener:
                     stand_in, _ = listener.accept()
                     child = hatch(stand_in, [listener, *waiting.values()])
+                    if child is None:
+                        stand_in.close()
+                        continue
                     waiting[child] = stand_in
                     selector.register(stand_in, selectors.EVENT_READ, child)
                 elif key.fileobj is sys.stdin:
@@ -85,9 +89,13 @@ def import_what_is_slow() -> None:
     deepspeed.ops.__compatible_ops__  # noqa: B018  It asks the compiler, which takes a second.
 
 
-def hatch(stand_in: socket.socket, others: list[socket.socket]) -> int:
-    """Forks a child for a stand-in; returns its process id."""
+def hatch(stand_in: socket.socket, others: list[socket.socket]) -> int | None:
+    """Forks a child for a stand-in; returns its process id, or None for somebody who only asks whether this lives."""
     content, descriptors, *_ = socket.recv_fds(stand_in, 1 << 20, 3)
+    if not content:
+        with contextlib.suppress(OSError):
+            stand_in.sendall(b"here\n")
+        return None
     child = os.fork()
     if child:
         for descriptor in descriptors:
@@ -120,14 +128,26 @@ def become(words: list[str]) -> NoReturn:
                 let_accelerate_shard_on_cpus()
             if os.environ.get("SAMPLED_BY_ROW"):
                 sample_by_row()
-            sys.argv = ["run_grpo.py", *words[1:]]
-            runpy.run_path(str(REPOSITORY / "run_grpo.py"), run_name="__main__")
+            if os.environ.get("WITHOUT_REPORT"):
+                leave_the_report_out()
+            script = REPOSITORY / "run_grpo.py" if words[0] == "run_grpo" else Path(words[0])
+            sys.argv = [str(script), *words[1:]]
+            sys.path[0] = str(script.resolve().parent)
+            runpy.run_path(str(script), run_name="__main__")
+            code = 0
     except SystemExit as end:
         code = end.code
     except BaseException:
         traceback.print_exc()
     finally:
         sys.exit(code)
+
+
+def leave_the_report_out() -> None:
+    """Lets a run end without its report, which takes as long as a few steps of the tiny model."""
+    from rlvr import report
+
+    report.write_report = lambda folder: Path(folder) / "report.html"
 
 
 def sample_by_row() -> None:

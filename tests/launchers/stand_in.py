@@ -1,6 +1,7 @@
-"""Stands for `accelerate` or `run_grpo.py` in a test's launch; tests/launchers/nest.py says why, and does the work.
+"""Stands for `accelerate` or a script in what a test starts; tests/launchers/nest.py says why, and does the work.
 
 python stand_in.py accelerate launch --config_file X --num_processes 2 stand_in.py run_grpo --config RECIPE
+python stand_in.py scripts/evaluate.py --config RECIPE base
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def main(words: list[str]) -> int:
 
 
 def leave(name: str, text: str) -> None:
-    """Leaves a note for the test, whole or not at all."""
+    """Leaves a note for the test, if it wants any, whole or not at all."""
+    if "NOTES" not in os.environ:
+        return
     path = os.path.join(os.environ["NOTES"], name)
     with open(f"{path}.half", "w") as file:
         file.write(text)

@@ -42,7 +42,12 @@ def trained(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Trained:
             else:
                 config = without_compiling(folder) if launcher == "zero2_offload" else launcher
                 command = accelerated(config, *words, "--per_device_train_batch_size", "8")
-            launch = start(command, run, SAMPLED_BY_ROW="1", SHARD_ON_CPUS="1" if launcher == "fsdp2" else "").wait()
+            switches = {
+                "SAMPLED_BY_ROW": "1",
+                "WITHOUT_REPORT": "1",
+                "SHARD_ON_CPUS": "1" if launcher == "fsdp2" else "",
+            }
+            launch = start(command, run, **switches).wait()
             assert launch.process.returncode == 0, launch.said()
             assert launch.codes() == [0] * (1 if launcher == "python" else 2)
             if launcher == "fsdp2":
@@ -98,7 +103,7 @@ def test_two_machines_train_what_two_processes_of_one_train(start: Start, traine
         flags = ["--num_machines", "2", "--machine_rank", machine, "--num_processes", "2"]
         flags += ["--main_process_ip", "127.0.0.1", "--main_process_port", str(port)]
         command = accelerated("ddp", *words, *reward_words(tmp_path / "seen"), flags=flags)
-        launches.append(start(command, tmp_path / "run", SAMPLED_BY_ROW="1"))
+        launches.append(start(command, tmp_path / "run", SAMPLED_BY_ROW="1", WITHOUT_REPORT="1"))
     for launch in launches:
         launch.wait()
         assert launch.process.returncode == 0 and launch.codes() == [0], launch.said()

@@ -19,6 +19,7 @@ from rlvr.evaluation import (
     check_engine,
     compare,
     compare_samples,
+    in_short,
     mcnemar,
     paired_difference,
     pass_at_k,
@@ -31,6 +32,7 @@ from rlvr.evaluation import (
     write_evaluation,
 )
 from rlvr.evaluation.lenient import lenient_reading
+from rlvr.evaluation.sweep import sweep_table, write_sweep
 from rlvr.recipe import Reference, load_recipe, write_recipe
 
 
@@ -99,6 +101,7 @@ def test_an_evaluation_is_written_whole(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "completions" / "evaluation_base.parquet").num_rows == 2
     text = results_table(content)
     assert "50.0 %" in text and "100.0 %" in text and "+50.0 points" in text
+    assert "1 row gained, 0 lost; McNemar's exact test: p = 1" in text
 
 
 def test_golds_that_the_metric_cannot_read_end_the_run_before_anything_is_loaded(
@@ -284,6 +287,31 @@ def test_the_published_score_and_the_warning_are_told(tmp_path: Path) -> None:
     content = write_evaluation(tmp_path, about, {"base": (summarise(rows, ["r"]), rows)})
     assert "Published: 41.6 % (a card)" in results_table(content)
     assert content["warnings"][0] in results_table(content)
+
+
+@pytest.mark.parametrize(
+    ("ended", "warned", "why"),
+    [
+        ([False, False, False, False], "100 % (base)", "every answer"),
+        ([True, False, False, False], "75 % (base)", "most of them"),
+        ([True, True, True, False], None, "a few: the table's column says how many"),
+    ],
+)
+def test_an_accuracy_over_answers_that_were_mostly_cut_off_is_warned_of(
+    tmp_path: Path, ended: list[bool], warned: str | None, why: str
+) -> None:
+    rows = [record(False, ended=one) for one in ended]
+    score = summarise(rows, ["r"])
+    about = {"split": "test", "metric": "r", "task": {"name": "t"}, "decoding": "greedy"}
+    about |= {"model": "m", "settings": {"rows": None, "max_new_tokens": 24}}
+    told = results_table(write_evaluation(tmp_path, about, {"base": (score, rows)}))
+    swept = sweep_table(write_sweep(tmp_path, about, {4: {"base": (score, rows)}}))
+    if warned is None:
+        assert "Warning" not in told + swept and "cut off" not in in_short(score), why
+    else:
+        assert f"cut off: {warned}" in told and "raise max_new_tokens (24)" in told, why
+        assert f"cut off: {warned.replace('base', 'base with 4 shots')}" in swept, why
+        assert in_short(score).endswith(f"; {warned.split(' (')[0]} cut off"), why
 
 
 @pytest.mark.parametrize(

@@ -567,6 +567,27 @@ def test_a_summary_says_how_the_reward_went() -> None:
     assert summary([]) == ["no step has logged a reward"]
 
 
+@pytest.mark.parametrize(
+    ("steps", "rises", "says", "why"),
+    [
+        (1, False, "too short to judge: 1 log line", "not even a level takes so few"),
+        (6, False, "a fall of the reward shows from 40 on, a standstill from 100", "trends take two windows"),
+        (30, True, "nothing amiss in 30 log lines, but they are few: a fall of the reward shows from 40 on", "it rose"),
+        (
+            60,
+            False,
+            "has not clearly risen, and a standstill shows from 100 on",
+            "no progress, and too short to say so",
+        ),
+        (60, True, "healthy from beginning to end", "it rose and never fell"),
+    ],
+)
+def test_a_summary_claims_no_more_than_so_many_lines_can_show(steps: int, rises: bool, says: str, why: str) -> None:
+    changes = {} if rises else {"reward": lambda step, chance: 0.5 + chance.gauss(0, 0.02)}
+    last = summary(run(steps, **changes))[-1]
+    assert last.endswith(says), (why, last)
+
+
 def test_lines_are_read_as_they_stand_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = [*run(40, loss=None), {"step": 40, "time": 0.0, "train_runtime": 12.0, "train_loss": 0.0}]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr import run_directory
 from rlvr.errors import InputError
 from rlvr.report import write_comparison
 from tests.rlvr.report_runs import HOSTILE, read, write_run
@@ -53,6 +54,31 @@ def test_only_what_differs_between_the_recipes_is_listed(tmp_path: Path) -> None
     assert "rewards.answer_format.weight 0.2 0.5" in text
     for unsaid in ("lora_r 16", "hf_verysecret", "hf_other", "elsewhere", "rewards.math_correctness.weight"):
         assert unsaid not in text
+
+
+@pytest.mark.parametrize(
+    ("written", "trl", "says", "why"),
+    [
+        ("beta: 0.0", None, None, "TRL's own default is no difference, whether it is written down or not"),
+        ("beta: 0.04", None, "beta 0.0 (default) 0.04", "against the default, which is named"),
+        ("beta: 0.04", "0.1.0", "beta – 0.04", "what another TRL has for a default is not known here"),
+        ("vllm_typo: 1", None, "vllm_typo – 1", "no key that has a default"),
+    ],
+)
+def test_a_key_that_a_run_does_not_give_has_its_default(
+    tmp_path: Path, written: str, trl: str | None, says: str | None, why: str
+) -> None:
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    for run in runs:
+        made_with = run_directory.versions() | ({"trl": trl} if trl else {})
+        (run / "versions.json").write_text(json.dumps(made_with), encoding="utf-8")
+    with (runs[1] / "recipe.yaml").open("a", encoding="utf-8") as recipe:
+        recipe.write(f"{written}\n")
+    text = text_of(write_comparison(runs))
+    if says is None:
+        assert "Nothing between their recipes" in text, why
+    else:
+        assert says in text, why
 
 
 def test_evaluations_that_were_made_differently_are_not_compared(tmp_path: Path) -> None:

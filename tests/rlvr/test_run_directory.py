@@ -54,6 +54,30 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         run_directory.prepare(recipe(tmp_path / "file" / "run"), ALONE)
 
 
+@pytest.mark.parametrize(
+    ("status", "learning_rate", "left", "stays", "why"),
+    [
+        ("interrupted", 1e-6, "answers", True, "the same run, stopped in its first evaluation"),
+        ("interrupted", 1e-5, "answers", False, "another recipe: another run"),
+        ("interrupted", 1e-6, "metrics.jsonl", False, "it has trained"),
+        ("interrupted", 1e-6, "checkpoint-1", False, "it has trained, though nothing was saved whole"),
+        ("running", 1e-6, "answers", False, "it may be running still"),
+        ("failed", 1e-6, "answers", False, "failure.txt says why"),
+    ],
+)
+def test_a_run_that_was_stopped_before_it_had_done_anything_goes_on_in_its_folder(
+    tmp_path: Path, status: str, learning_rate: float, left: str, stays: bool, why: str
+) -> None:
+    folder = tmp_path / "run"
+    run_directory.prepare(recipe(folder, learning_rate=1e-6), ALONE)
+    run_directory.write_status(folder, status)
+    (folder / "mlflow.json").write_text("{}")  # its run in MLflow, which goes on as well
+    (folder / left).mkdir()
+    run_directory.prepare(recipe(folder, learning_rate=learning_rate), ALONE)
+    aside = [path for path in tmp_path.iterdir() if path != folder]
+    assert (not aside, (folder / "mlflow.json").exists()) == (stays, stays), why
+
+
 @pytest.mark.parametrize(("status", "kept"), [("interrupted", True), ("running", True), ("done", False)])
 def test_answers_of_a_run_that_was_cut_short_go_over_to_the_next(tmp_path: Path, status: str, kept: bool) -> None:
     folder = tmp_path / "run"

@@ -20,7 +20,7 @@ from rlvr.errors import InputError
 from rlvr.evaluation.sweep import points_of, shots_of
 from rlvr.recipe import load_recipe
 from scripts import evaluate as script
-from tests.conftest import REPOSITORY, TINY_MODEL
+from tests.conftest import REPOSITORY, TINY_MODEL, Command
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
@@ -85,10 +85,10 @@ def test_help_answers_at_once() -> None:
     assert time.monotonic() - start < 2 and done.returncode == 0 and "--samples" in done.stdout
 
 
-def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(tmp_path: Path) -> None:
+def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(command: Command, tmp_path: Path) -> None:
     words = [*WORDS, "base", "--limit", "24", "--output"]
     with subprocess.Popen(
-        [sys.executable, SCRIPT, *words, tmp_path / "killed"],
+        command(SCRIPT, *words, tmp_path / "killed"),
         cwd=REPOSITORY,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from rlvr.errors import InputError
 from rlvr.pass_rates import Bounds, Rate, RateFile, histogram, rate_of
 from rlvr.recipe import TaskSpec
 from scripts import filter_by_pass_rate as script
+from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "filter_by_pass_rate.py"
@@ -117,16 +118,19 @@ def test_rows_that_are_solved_sometimes_are_kept_and_a_recipe_trains_on_them(
     assert "temperature 1.0, now 0.5" in capsys.readouterr().err
 
 
-def test_a_run_that_is_killed_or_interrupted_goes_on_where_it_was(recipe: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_run_that_is_killed_or_interrupted_goes_on_where_it_was(
+    command: Command, recipe: Callable[..., Path], tmp_path: Path
+) -> None:
     output, measured = tmp_path / "kept.jsonl", tmp_path / "kept.jsonl.rates"
-    options = ["--config", recipe(400), "--output", output, "--samples", "2", "--batch_size", "2"]
-    words = [sys.executable, *map(str, (SCRIPT, *options))]
+    words = ["--config", str(recipe(200)), "--output", str(output), "--samples", "2", "--batch_size", "2"]
 
     def lines() -> int:
         return measured.read_bytes().count(b"\n") if measured.exists() else 0
 
     def stop(number: signal.Signals, after: int) -> tuple[int, str]:
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        process = subprocess.Popen(
+            command(SCRIPT, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
         try:
             end = time.monotonic() + 120
             while lines() < after and process.poll() is None and time.monotonic() < end:
@@ -150,10 +154,10 @@ def test_a_run_that_is_killed_or_interrupted_goes_on_where_it_was(recipe: Callab
     known = measured.read_bytes()
     assert known.startswith(torn) and len(known) > len(torn)
 
-    assert script.main(words[2:]) == 0
+    assert script.main(words) == 0
     assert measured.read_bytes().startswith(known), "nothing was measured twice"
-    assert lines() == 401
-    assert len(read(output)) == sum(row["how"] == "half" for row in rows(400))
+    assert lines() == 201
+    assert len(read(output)) == sum(row["how"] == "half" for row in rows(200))
 
 
 @pytest.mark.parametrize(

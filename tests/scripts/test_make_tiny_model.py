@@ -16,6 +16,7 @@ import pytest
 
 from rlvr.task import Task
 from tasks.arithmetic import Problem, number_pairs, split_of, worked_solution
+from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("tiny-arithmetic", "tiny-programs")
@@ -205,10 +206,11 @@ def test_an_impossible_number_of_steps_is_refused_at_once(tmp_path: Path) -> Non
     assert not (tmp_path / "model").exists()
 
 
-def make(name: str, output: Path, seed: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def make(name: str, output: Path, seed: str) -> dict[str, str]:
     """Runs the script for two steps, in this process; returns the checksum of each file that it made."""
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words(name, output, seed)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [str(SCRIPT), *words(name, output, seed)])
+        runpy.run_path(str(SCRIPT), run_name="__main__")
     return dict(checksums(output))
 
 
@@ -216,25 +218,28 @@ def words(name: str, output: Path, seed: str) -> list[str]:
     return [name, "--steps", "2", "--seed", seed, "--output", str(output)]
 
 
+@pytest.fixture(scope="module")
+def made(name: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return make(name, tmp_path_factory.mktemp("made") / name, "0")
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["tiny-programs"], indirect=True)
 def test_the_same_seed_makes_the_same_model_bit_for_bit_and_another_seed_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, made: dict[str, str], command: Command, tmp_path: Path
 ) -> None:
     """The second time in a process of its own, which hashes differently and has drawn nothing before."""
-    first = make("tiny-programs", tmp_path / "first", "3", monkeypatch)
-    command = [sys.executable, str(SCRIPT), *words("tiny-programs", tmp_path / "again", "3")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    again = command(SCRIPT, *words(name, tmp_path / "again", "0"))
+    done = subprocess.run(again, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "held-out problems" in done.stdout.splitlines()[-1]
-    assert first == dict(checksums(tmp_path / "again"))
-    other = make("tiny-programs", tmp_path / "other", "4", monkeypatch)
-    assert {file for file in first if first[file] != other[file]} == {"model.safetensors"}
+    assert made == dict(checksums(tmp_path / "again"))
+    other = make(name, tmp_path / "other", "4")
+    assert {file for file in made if made[file] != other[file]} == {"model.safetensors"}
 
 
 @pytest.mark.slow
-def test_the_shipped_tokenizer_is_the_one_that_the_script_makes_today(
-    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shipped_tokenizer_is_the_one_that_the_script_makes_today(folder: Path, made: dict[str, str]) -> None:
     """The configs also name the version of transformers, and the weights take minutes."""
-    shipped, made = dict(checksums(folder)), make(name, tmp_path / "model", "0", monkeypatch)
+    shipped = dict(checksums(folder))
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         assert shipped[file] == made[file], file

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import subprocess
-import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rlvr.answers import check_answer, check_answers
+from tests.launchers.launching import accelerated, through_the_nest
 
 PROJECT = Path(__file__).resolve().parents[3]
 ROWS = [(r"\boxed{\sqrt{12}}", r"2\sqrt{3}", True), (r"\boxed{(x+1)^2}", "x^2+1", False), (r"\boxed{5}", "5", True)]
@@ -40,7 +39,7 @@ def test_in_a_process_pool(method: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.slow
-def test_on_the_ranks_of_a_launch(tmp_path: Path) -> None:
+def test_on_the_ranks_of_a_launch(nest: Path, tmp_path: Path) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(
         "import json, sys\n"
@@ -54,11 +53,8 @@ def test_on_the_ranks_of_a_launch(tmp_path: Path) -> None:
         "json.dump([state.num_processes, *[verdict.correct for verdict in verdicts]], open(path, 'w'))\n"
         "state.destroy_process_group()\n"
     )
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file",
-               str(PROJECT / "accelerate_configs" / "cpu.yaml"), "--num_processes", "2", str(script)]  # fmt: skip
-    result = subprocess.run(
-        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300, check=False
-    )
+    command = through_the_nest(nest, *accelerated("cpu", script=script))
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     for rank in range(2):
         assert json.loads((tmp_path / f"rank{rank}.json").read_text()) == [2, True, False, True]

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr.judge.places import NAME
+
 REPOSITORY = Path(__file__).resolve().parents[4]
 # The keys of System V objects that the programs make begin so.
 _KEYS = range(0x68780000, 0x68790000)
@@ -26,11 +28,12 @@ _SHARED_FOLDERS = sorted({tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"}
 
 @dataclass(frozen=True)
 class Grounds:
-    """What programs may be told (`places`), what only tests may say (`hidden`), and who listens at the doors."""
+    """What programs may be told (`places`), what only tests may say (`hidden`), the doors, and when it was planted."""
 
     places: dict[str, str]
     hidden: dict[str, str]
     doors: dict[str, socket.socket]
+    since: float
 
     def visitors(self) -> list[str]:
         """The doors at which somebody has been."""
@@ -104,7 +107,7 @@ def planted() -> Iterator[Grounds]:
             "UNIX_DATAGRAM_PATH": str(public / "letterbox"),
             "ABSTRACT": abstract,
         }
-        yield Grounds(places, hidden, doors)
+        yield Grounds(places, hidden, doors, since=time.time())
 
 
 def traces(grounds: Grounds) -> set[str]:
@@ -134,10 +137,14 @@ def _files(grounds: Grounds) -> set[str]:
                 name = entry.name.lstrip(".")
                 if name.startswith("hostile") or name == "core" or name.startswith("core."):
                     found.add(f"file {entry.path}")
-    # What the judge itself makes in these folders may not hold a program's files either, once it is done.
+    # What the judge itself makes in these folders may not hold a program's files either, once it is done. What was in
+    # them before is left alone: it may be a million files.
     for folder in _SHARED_FOLDERS:
-        for path, folders, names in os.walk(folder):
-            found |= {f"file {path}/{name}" for name in names + folders if name.startswith("hostile")}
+        for entry in os.scandir(folder):
+            with contextlib.suppress(OSError):
+                if entry.name.startswith(NAME) or entry.stat(follow_symlinks=False).st_mtime >= grounds.since - 1:
+                    for path, folders, names in os.walk(entry.path):
+                        found |= {f"file {path}/{name}" for name in names + folders if name.startswith("hostile")}
     return found
 
 
