@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import select
 import signal
@@ -38,6 +39,7 @@ STDERR_TAIL = 4096
 # so many times its wall time, come what may.
 _LONGEST = 12
 _SHORTEST_LOOK_S = 0.02
+_COMPILER_LOOK_S = 0.5
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED: makes a process number into that of its CPU-time clock
 _ROOM_BYTES = 512 << 20  # address space beyond the memory limit: code, libraries, stacks that are reserved but not used
@@ -130,6 +132,7 @@ class Zygote:
         self.user = 0
         self._interrupted = False
         self._began = 0.0
+        self._waits: dict[tuple[int, str], int] = {}  # by process and thread, in nanoseconds, as last seen
         self._form = SOURCE
         self.loaded: object = None  # what a launcher was given last, for its user to note
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -265,6 +268,7 @@ class Zygote:
         )
         self._interrupted = False
         self._began = time.monotonic()
+        self._waits.clear()
         try:
             if attached is None:
                 self.control.send(request)
@@ -302,7 +306,9 @@ class Zygote:
         """Until there is a reply; ends a program that has used up its time, and says which time that was."""
         poller = self._poller
         stopped = ""
-        patience = min(allowance.time_s, allowance.idle_s)
+        # How long a compiler's parts waited for a processor is gone with them: they are asked while they are there.
+        often = _COMPILER_LOOK_S if self.kind.name == "compile" else math.inf
+        patience = min(allowance.time_s, allowance.idle_s, often)
         longest = _LONGEST * (allowance.idle_s + allowance.time_s)
         while not poller.poll(patience * 1000 + 1):
             wall = time.monotonic() - self._began
@@ -316,7 +322,7 @@ class Zygote:
                 stopped = "idle"
             if not stopped:
                 soonest = (allowance.time_s - computed) / threads
-                patience = min(max(soonest, _SHORTEST_LOOK_S), max(allowance.idle_s - idle, _SHORTEST_LOOK_S))
+                patience = min(max(soonest, _SHORTEST_LOOK_S), max(allowance.idle_s - idle, _SHORTEST_LOOK_S), often)
                 continue
             if wall > longest + START_S:
                 raise ZygoteError("the process that starts programs does not answer")
@@ -334,7 +340,7 @@ class Zygote:
 
         Where the kernel does not say, it has done neither.
         """
-        computed = waited = 0
+        computed = 0
         threads = 0
         processes = self._children()
         for process in processes:  # a compiler's grow while they are looked at
@@ -344,13 +350,14 @@ class Zygote:
                 for thread in os.listdir(f"/proc/{process}/task"):
                     threads += 1
                     with open(f"/proc/{process}/task/{thread}/schedstat") as file:
-                        waited += int(file.read().split()[1])
+                        self._waits[process, thread] = int(file.read().split()[1])
                 computed += time.clock_gettime_ns((~process << 3) | _PROCESS_CLOCK)
                 with open(f"/proc/{process}/stat") as file:  # what it has waited for has computed as well
                     ended = file.read().rpartition(")")[2].split()[13:15]
                 computed += sum(map(int, ended)) * (1_000_000_000 // _TICKS)
             except (OSError, ValueError, IndexError):
                 continue
+        waited = sum(self._waits.values())
         return computed / 1e9, waited / 1e9, min(max(threads, 1), os.cpu_count() or 1)
 
     def _children(self) -> list[int]:
