@@ -13,25 +13,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: make PYTHON=python3.11 …"; exit 1; }
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (once; about five minutes) …"
-	@$(VENV)/python -m pip install --progress-bar off --disable-pip-version-check --constraint constraints.txt --editable '.[dev]' | $(VENV)/python -c "$$PIP_IN_SHORT"
+	$(VENV)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
-
-# Of pip's 500 lines, one for every 25 packages and one for whatever takes long; fails where pip has not succeeded.
-define PIP_IN_SHORT
-import re, sys
-found, done = 0, False
-for line in sys.stdin:
-    found += line.lstrip().startswith("Collecting ")
-    if line.lstrip().startswith("Collecting ") and found % 25 == 0:
-        print(f"  {found} packages found", flush=True)
-    if large := re.search(r"Downloading (\S+) \((\d{3}\.\d MB|[\d.]+ GB)\)", line):
-        print(f"  downloading {large[1]}, {large[2]}", flush=True)
-    if line.startswith("Installing collected packages"):
-        print("  installing them: about two minutes", flush=True)
-    done = done or line.startswith("Successfully installed")
-sys.exit(not done)
-endef
-export PIP_IN_SHORT
 
 # Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: about a minute. One thread, since the model is so small
 # that two would mostly wait for one another.

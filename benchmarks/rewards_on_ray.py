@@ -4,11 +4,11 @@
     python benchmarks/rewards_elsewhere.py             # calls this as well
     python benchmarks/rewards_on_ray.py [--quick]
 
-Two figures. Programs judged beside the trainer and on a cluster of this machine alone take turns, and of each the
+Three figures. Programs judged beside the trainer and on a cluster of this machine alone take turns, and of each the
 best time counts; Ray's own processes share the machine's processors, so their work is taken from the programs'. Then
 clusters of one, two, four and eight nodes, each a set of Ray processes on this machine with one processor for tasks,
 judge programs that sleep: the nodes wait at the same time, so what is measured is how evenly tasks reach them, and
-not this machine.
+not this machine. Last, how many tasks one training process gets through when what they do costs next to nothing.
 """
 
 from __future__ import annotations
@@ -102,8 +102,21 @@ def many_nodes(number: int, sleep_s: float, counts: Sequence[int] = NODES) -> di
     return seconds
 
 
+def many_tasks(rows: int) -> float:
+    """Tasks a second of one training process, each of one group and a reward that costs next to nothing."""
+    prompts = [f"p{row // GROUP}" for row in range(rows)]
+    completions = [f"Completion {row} says little." for row in range(rows)]
+    with Scorer(load_rewards([RewardSpec("repetition", where="ray")]), deadline_s=600) as there:
+        there.score(prompts, completions, {})  # starts processes
+        begun = time.perf_counter()
+        scored = there.score(prompts, completions, {})
+        seconds = time.perf_counter() - begun
+    assert not scored.faults, scored.faults
+    return rows / GROUP / seconds
+
+
 def measure(*, quick: bool) -> None:
-    """Measures and prints both figures."""
+    """Measures and prints all figures."""
     number, repeats = (48, 1) if quick else (500, 3)
     seconds = one_node(number, repeats)
     base = min(seconds["beside the trainer"])
@@ -123,6 +136,7 @@ def measure(*, quick: bool) -> None:
     ]
     console.say("")
     console.say(console.table([f"{sleeping} programs that sleep {sleep_s:g} s", "s", "times one", "of linear"], rows))
+    console.say(f"\n{many_tasks(400 if quick else 8000):.0f} tasks a second of one training process, eight rows each")
 
 
 def main() -> int:

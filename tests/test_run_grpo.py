@@ -72,6 +72,22 @@ def test_a_faulty_run_ends_with_a_sentence_and_exit_2_and_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exploding.py", "wants_tests.py"]
 
 
+def test_a_check_tells_in_one_pass_what_a_run_would_stop_at_one_after_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(DEMO.read_text().replace("learning_rate", "learnig_rate"))
+    words = ["--config", str(recipe), "--output_dir", str(tmp_path / "run"), "--optim", "bogus"]
+    words += ["--lora_target_modules", "lm_head", "--task.rows", "3", "--num_generations", "7"]
+    assert run_grpo.main([*words, "--check"]) == 2
+    captured = capsys.readouterr()
+    for said in ("did you mean learning_rate?", "a LoRA on lm_head", "no option 'rows'", "bogus is not a valid"):
+        assert captured.err.count(said) == 1, said
+    assert captured.out == "" and not (tmp_path / "run").exists()
+    assert run_grpo.main(words) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1, "a run ends at once, before anything is imported"
+
+
 def test_check_says_what_would_run_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "runs" / "x")])
     out = capsys.readouterr().out
