@@ -134,7 +134,7 @@ def run_half(folder: Path, seed: int, *words: str) -> dict[str, Any]:
     return evaluation_of(folder)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_other_seeds_gain_as_much_and_in_half_of_the_steps(tmp_path: Path, seed: int) -> None:
     found = run_half(tmp_path / "run", seed, "--evaluation.rows", "120")
     assert found["difference"]["points"] >= 0.60

@@ -180,10 +180,10 @@ def test_the_plan_of_the_preflight_is_what_happens(tmp_path: Path, settings: dic
     trainer, recipe, task = build(tmp_path, settings={**settings, "max_completion_length": 2}, rows=10)
     config = models.load_config(recipe)
     reward = trainer._rewards[0]
-    plan = preflight.check(recipe, task, [reward], reward, trainer.processing_class, config, 1)
+    plan = preflight.check(recipe, preflight.Parts(task, [reward], reward, trainer.processing_class, config), 1).plan
     with contextlib.suppress(training.TrainingError):  # two tokens earn everybody the same
         train(trainer, recipe)
-    assert trainer.state.global_step == plan.steps
+    assert plan is not None and trainer.state.global_step == plan.steps
 
 
 def test_completions_end_at_a_stop_string_and_are_not_counted_as_cut_off(tmp_path: Path) -> None:

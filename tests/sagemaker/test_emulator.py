@@ -286,7 +286,8 @@ time.sleep(100)
 TRAINER = """
 import os, rlvr, signal, socket, sys, time
 print(__name__, sys.argv[1:], "torch" in sys.modules, rlvr.__file__, flush=True)
-print(socket.gethostname(), os.getcwd(), os.listdir("/tmp"), 1 < os.getpid() < 100, os.environ["WORDS"], flush=True)
+print(socket.gethostname(), os.getcwd(), os.listdir("/tmp/seen"), 1 < os.getpid() < 100, end=" ")
+print(os.environ["WORDS"], flush=True)
 if sys.argv[1] == "ends":
     sys.exit(75)
 signal.signal(signal.SIGTERM, lambda *about: print("heard", flush=True) or sys.exit(143))
@@ -302,7 +303,7 @@ def test_a_trainer_that_is_forked_outside_is_in_its_container_like_any_other_pro
     package.mkdir(parents=True)
     for file, content in ((package.parent / "__init__.py", ""), (package / "rank.py", TRAINER)):
         file.write_text(content)
-    shell = """cd /opt/ml/code; export WORDS="it's"; rank="python3 -m rlvr.sagemaker.rank"
+    shell = """mkdir /tmp/seen; cd /opt/ml/code; export WORDS="it's"; rank="python3 -m rlvr.sagemaker.rank"
         $rank ends; echo ended with $?
         for signal in TERM KILL; do
             rm -f /tmp/up; $rank waits & while ! [ -s /tmp/up ]; do sleep 0.05; done
