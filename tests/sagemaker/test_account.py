@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,34 +72,11 @@ def test_a_quota_is_asked_for_by_the_code_that_the_account_gave() -> None:
 # The project's jobs in the account
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """An imitation of AWS in this process, by its address."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def account(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """An account with a bucket, and a folder to work in that knows of no job."""
-    monkeypatch.chdir(tmp_path)
-    for name, value in (
-        ("AWS_ENDPOINT_URL", server), ("AWS_DEFAULT_REGION", REGION), ("AWS_ACCESS_KEY_ID", "testing"),
-        ("AWS_SECRET_ACCESS_KEY", "testing"),
-    ):  # fmt: skip
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-    import urllib.request
-
-    urllib.request.urlopen(urllib.request.Request(f"{server}/moto-api/reset", method="POST"), timeout=10).read()
+def account(empty_account: str) -> str:
+    """An account with a bucket."""
     aws.client("s3", REGION).create_bucket(Bucket=BUCKET)
-    return server
+    return empty_account
 
 
 def job_in_the_account(name: str, tags: dict[str, str], *, keep_alive_s: int = 0, recorded: bool = True) -> str:

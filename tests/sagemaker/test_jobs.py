@@ -26,37 +26,14 @@ ACCOUNT, REGION, BUCKET = "123456789012", "us-east-1", "grpo-test"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """An imitation of AWS in this process, by its address."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def account(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """An account with a role and a bucket, and a folder to work in."""
+def account(empty_account: str) -> str:
+    """An account with a role and a bucket."""
     import boto3
 
-    monkeypatch.chdir(tmp_path)
-    for name, value in (
-        ("AWS_ENDPOINT_URL", server), ("AWS_DEFAULT_REGION", REGION), ("AWS_ACCESS_KEY_ID", "testing"),
-        ("AWS_SECRET_ACCESS_KEY", "testing"),
-    ):  # fmt: skip
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-    import urllib.request
-
-    urllib.request.urlopen(urllib.request.Request(f"{server}/moto-api/reset", method="POST"), timeout=10).read()
     boto3.client("iam").create_role(RoleName="Trainer", AssumeRolePolicyDocument="{}")
     boto3.client("s3").create_bucket(Bucket=BUCKET)
-    return server
+    return empty_account
 
 
 @pytest.fixture(scope="module")
