@@ -5,7 +5,7 @@
     python benchmarks/rewards_on_ray.py [--quick]
 
 Three figures. Programs judged beside the trainer and on a cluster of this machine alone take turns, and of each the
-best time counts; Ray's own processes share the machine's processors, so their work is taken from the programs'. Then
+median counts; Ray's own processes share the machine's processors, so their work is taken from the programs'. Then
 clusters of one, two, four and eight nodes, each a set of Ray processes on this machine with one processor for tasks,
 judge programs that sleep: the nodes wait at the same time, so what is measured is how evenly tasks reach them, and
 not this machine. Last, how many tasks one training process gets through when what they do costs next to nothing.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +81,8 @@ def one_node(number: int, repeats: int) -> dict[str, list[float]]:
             for name, scorer in zip(seconds, (here, there), strict=True)
         }
         for generation in range(repeats + 1):
-            for place, (name, way) in enumerate(ways.items()):
+            turns = list(enumerate(ways.items()))
+            for place, (name, way) in turns if generation % 2 else reversed(turns):
                 took = way(programs(number, 2 * generation + place))
                 if generation:  # the first time starts processes
                     seconds[name].append(took)
@@ -117,15 +119,19 @@ def many_tasks(rows: int) -> float:
 
 def measure(*, quick: bool) -> None:
     """Measures and prints all figures."""
-    number, repeats = (48, 1) if quick else (500, 3)
+    number, repeats = (48, 1) if quick else (500, 6)
     seconds = one_node(number, repeats)
-    base = min(seconds["beside the trainer"])
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    base = medians["beside the trainer"]
     rows = [
-        [name, f"{min(found):.2f}", f"{number / min(found):.0f}", f"{min(found) / base:.2f}", f"{max(found):.2f}"]
-        for name, found in seconds.items()
-    ]
+        [
+            name, f"{median:.2f}", f"{min(seconds[name]):.2f} - {max(seconds[name]):.2f}", f"{number / median:.0f}",
+            f"{median / base:.2f}",
+        ]
+        for name, median in medians.items()
+    ]  # fmt: skip
     console.say(
-        console.table([f"{number} programs, 4 tests each", "s", "programs/s", "times local", "slowest s"], rows)
+        console.table([f"{number} programs, 4 tests each", "s", "from - to", "programs/s", "times local"], rows)
     )
     sleeping, sleep_s, counts = (32, 0.2, NODES[:2]) if quick else (128, 0.25, NODES)
     by_nodes = many_nodes(sleeping, sleep_s, counts)

@@ -33,6 +33,7 @@ from rlvr.nursery import START_S, Nursery, Plan, StartError, WorkerError, ending
 __all__ = ["OUT_OF_TIME", "Outcome", "StartError", "WorkerError", "WorkerPool"]
 
 OUT_OF_TIME = "the time for this batch ran out"
+_GONE = "the workers' nursery is gone"
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ class WorkerPool:
     def _forget(self) -> None:
         self._nursery: Nursery | None = None
         self._free: deque[_Worker] = deque()
-        self._waiting = 0
-        self._available = threading.Condition(self._lock)
+        self._line: deque[_Turn] = deque()
 
     def map(
         self,
@@ -186,7 +186,7 @@ class WorkerPool:
     def load(self) -> tuple[int, int]:
         """How many workers are at work, and how many calls wait for one."""
         with self._lock:
-            return (self.processes - len(self._free) if self._nursery is not None else 0), self._waiting
+            return (self.processes - len(self._free) if self._nursery is not None else 0), len(self._line)
 
     @property
     def started(self) -> bool:
@@ -204,7 +204,7 @@ class WorkerPool:
         """The nursery, a new one if there is none that lives. The lock is held."""
         if self._nursery is not None and not self._nursery.alive():
             self._nursery.close()
-            self._nursery = None
+            self._dismiss()
         if self._nursery is None:
             self._nursery = Nursery(self.plan)
             self._free = deque(_Worker(self._nursery, place) for place in range(self.processes))
@@ -213,42 +213,56 @@ class WorkerPool:
     def _dismiss(self) -> Nursery | None:
         nursery, self._nursery = self._nursery, None
         self._free.clear()
-        self._available.notify_all()
+        while self._line:
+            self._line.popleft().come.set()
         return nursery
 
     def _take(self, wanted: int, patience: float | None = None) -> list[_Worker]:
-        """At least one and at most `wanted` free workers; waits so many seconds while other threads have them all."""
+        """At least one and at most `wanted` free workers; waits so many seconds while other threads have them all.
+
+        Threads wait in line, and only the one whose turn has come is woken: all of them would go for the same worker.
+        """
         with self._lock:
             nursery = self._hire()
+        turn = _Turn(max(wanted, 1))
         try:
             nursery.wait(self.start_s)
-            end = None if patience is None else time.monotonic() + patience
             with self._lock:
-                while not self._free:
-                    if self._nursery is not nursery:
-                        raise WorkerError("the workers' nursery is gone")
-                    left = None if end is None else end - time.monotonic()
-                    if left is not None and left <= 0:
-                        return []
-                    self._waiting += 1
-                    try:
-                        self._available.wait(left)
-                    finally:
-                        self._waiting -= 1
-                taken = [self._free.popleft() for _ in range(min(max(wanted, 1), len(self._free)))]
-            for worker in taken:
+                if self._nursery is not nursery:
+                    raise WorkerError(_GONE)
+                self._line.append(turn)
+                self._hand_out()
+            try:
+                turn.come.wait(patience)
+            finally:
+                with self._lock:
+                    late = not turn.come.is_set()
+                    if late:
+                        self._line.remove(turn)
+            if late:
+                return []
+            if not turn.workers:
+                raise WorkerError(_GONE)
+            for worker in turn.workers:
                 if worker.broken:
                     worker.renew()
         except WorkerError:
             self._fail(nursery)
             raise
-        return taken
+        return turn.workers
+
+    def _hand_out(self) -> None:
+        """Free workers go to those who are first in line. The lock is held."""
+        while self._free and self._line:
+            turn = self._line.popleft()
+            turn.workers = [self._free.popleft() for _ in range(min(turn.wanted, len(self._free)))]
+            turn.come.set()
 
     def _give_back(self, workers: Sequence[_Worker]) -> None:
         with self._lock:
             # In front: whoever comes next gets the ones that have worked, with what they keep in memory.
             self._free.extendleft(worker for worker in reversed(workers) if worker.nursery is self._nursery)
-            self._available.notify_all()
+            self._hand_out()
 
     def _fail(self, nursery: Nursery) -> None:
         """This nursery is no more: the next call starts another."""
@@ -256,6 +270,15 @@ class WorkerPool:
             if self._nursery is nursery:
                 self._dismiss()
         nursery.close()
+
+
+class _Turn:
+    """A thread in line for workers: `come` is set when it has them, or when there will be none."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.workers: list[_Worker] = []
+        self.come = threading.Event()
 
 
 class _Worker:

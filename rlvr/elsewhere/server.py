@@ -86,6 +86,9 @@ class Server:
         self._all: set[http.client.HTTPConnection] = set()
         self._rest_s = 0.0
         self._rests_until = 0.0
+        self._probing = threading.Lock()
+        self._heard = 0.0  # when it last answered anything
+        self._probe = (0.0, False)  # when it was last looked for, and whether it was there
 
     def ask(
         self,
@@ -123,6 +126,7 @@ class Server:
                 self._wait(connection.sock, end, wanted)
             answer = connection.getresponse()
             content = _read(connection, answer, end)
+            self._heard = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._drop(connection)
             raise Unavailable(f"{self.address}: {_words(error)}") from error
@@ -142,16 +146,26 @@ class Server:
         Raises:
             TimeoutError: there is none in time, or nobody to give one.
         """
-        silent = 0
+        silent, looked = 0, time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(line, selectors.EVENT_READ)
             while (left := end - time.monotonic()) > 0 and silent < MOST_SILENT and wanted():
                 if selector.select(min(left, PROBE_S)):
                     return
-                silent = 0 if self._lives() else silent + 1
+                silent = 0 if self._lives(looked) else silent + 1
+                looked = time.monotonic()
         raise TimeoutError
 
-    def _lives(self) -> bool:
+    def _lives(self, since: float) -> bool:
+        """Whether it has answered anything since then. If not it is asked, by one for all threads that wait for it."""
+        with self._probing:
+            if self._heard > since:
+                return True
+            if self._probe[0] < since:
+                self._probe = (time.monotonic(), self._answers())
+            return self._probe[1]
+
+    def _answers(self) -> bool:
         connection = self._made(PROBE_S)
         try:
             connection.request("GET", f"{self._url.path}/healthz")

@@ -130,6 +130,7 @@ class _Server(uvicorn.Server):
                 ws="none",
                 lifespan="off",
                 server_header=False,
+                proxy_headers=False,  # nothing depends on who a proxy says that it speaks for
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=10,
                 backlog=1024,

@@ -45,6 +45,8 @@ def act(item):
         raise ValueError("no good")
     if what == "pid":
         return os.getpid()
+    if what == "now":
+        return time.monotonic()
     if what == "environment":
         return dict(os.environ)
     if what == "noise":
@@ -145,6 +147,39 @@ def test_threads_share_the_workers(pool: WorkerPool) -> None:
     for thread in threads:
         thread.join()
     assert results == {number: [[number, item] for item in range(20)] for number in range(8)}
+
+
+def test_threads_that_wait_for_a_worker_get_it_in_the_order_in_which_they_came(puppet: str) -> None:
+    pool = WorkerPool(puppet, processes=1)
+    served: dict[float, int] = {}
+
+    def work(number: int) -> None:
+        (outcome,) = pool.map([["now"]], deadline_s=5.0)
+        served[outcome.value] = number
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
+    (first,) = pool._take(1)  # so that all the others wait
+    for number, thread in enumerate(threads):
+        thread.start()
+        until = time.monotonic() + 10
+        while pool.load() != (1, number + 1) and time.monotonic() < until:
+            time.sleep(0.001)
+    pool._give_back([first])
+    for thread in threads:
+        thread.join()
+    pool.close()
+    assert [served[moment] for moment in sorted(served)] == list(range(10))
+
+
+def test_who_gave_up_waiting_takes_no_worker_from_those_behind(puppet: str) -> None:
+    pool = WorkerPool(puppet, processes=1)
+    (first,) = pool._take(1)
+    outcomes = pool.map([["echo", 1]], deadline_s=5.0, budget_s=0.05, waiting_counts=True)
+    assert [outcome.status for outcome in outcomes] == ["unserved"]
+    assert pool.load() == (1, 0)
+    pool._give_back([first])
+    assert statuses(pool, [["echo", 1]]) == ["done"]
+    pool.close()
 
 
 def test_one_worker_at_a_time_is_always_the_same(pool: WorkerPool) -> None:
