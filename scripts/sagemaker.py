@@ -49,6 +49,9 @@ def main(words: Sequence[str] | None = None) -> int:
     # This folder has a file with the name of the SDK, which other libraries may look for.
     sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
     parser = _parser()
+    if not (sys.argv[1:] if words is None else words):
+        parser.print_help(sys.stderr)
+        return 2
     options, overrides = parser.parse_known_args(words)
     console.quieten()
     if options.command in ("follow", "stop", "fetch", "cleanup") and overrides:
@@ -73,7 +76,9 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=about, description=about, allow_abbrev=False)
 
     def describes(one: argparse.ArgumentParser, *, config: bool = True) -> None:
-        one.add_argument("--config", required=config, type=Path, metavar="RECIPE", help="the recipe, a YAML file")
+        about = "the recipe, a YAML file" if config else "the recipe, where it is not to be the one of JOB"
+        one.add_argument("--config", required=config, type=Path, metavar="RECIPE", help=about)
+        one.epilog = "Any key of the recipe may follow: --learning_rate 1e-5, --sagemaker.max_runtime_s 7200."
         for key in SHORT:
             one.add_argument(f"--{key}", help=f"short for --sagemaker.{key}")
         one.add_argument("--hub", action="store_true", help="ask the Hugging Face hub for what the checks need")

@@ -23,7 +23,7 @@ from rlvr.evaluation.scores import (
 )
 from rlvr.recipe import EvaluationSpec, Recipe
 from rlvr.rewarding import Reward
-from rlvr.verdict import chance_words, count
+from rlvr.verdict import chance_words, count, points
 
 MOST_PARTS = 12  # lines of a table by source or by difficulty
 MODELS = ("base", "trained")
@@ -157,8 +157,8 @@ def results_table(content: Mapping[str, Any]) -> str:
 
 
 def interval_words(interval: Mapping[str, float], *, signed: bool = False) -> str:
-    low, high = 100 * interval["low"], 100 * interval["high"]
-    return f"{low:+.1f} … {high:+.1f}" if signed else f"{low:.1f} … {high:.1f}"
+    low, high = interval["low"], interval["high"]
+    return f"{points(low)} … {points(high)}" if signed else f"{100 * low:.1f} … {100 * high:.1f}"
 
 
 def _accuracies(scores: Mapping[str, Mapping[str, Any]]) -> str:
@@ -181,7 +181,7 @@ def _accuracies(scores: Mapping[str, Mapping[str, Any]]) -> str:
 def _difference(gain: Mapping[str, Any]) -> str:
     chance = f"; McNemar's exact test: {chance_words(gain['p_value'])}" if "p_value" in gain else ""
     return (
-        f"  trained − base: {100 * gain['points']:+.1f} points (95 % interval "
+        f"  trained − base: {points(gain['points'])} points (95 % interval "
         f"{interval_words(gain['interval'], signed=True)}; {count(gain['gained'], 'row')} gained, {gain['lost']:,} lost"
         f"{chance})"
     )
@@ -228,7 +228,7 @@ def _pass_at_k(found: Mapping[str, Any], names: Sequence[str]) -> str:
             cells += [f"{100 * value['value']:.1f} %", interval_words(value["interval"])] if value else ["–", "–"]
         gain = (found.get("difference") or {}).get(k)
         if gain:
-            cells += [f"{100 * gain['points']:+.1f}", interval_words(gain["interval"], signed=True)]
+            cells += [points(gain["points"]), interval_words(gain["interval"], signed=True)]
         rows.append(cells)
     header = [""]
     for name in (*names, *(["difference"] if "difference" in found else [])):

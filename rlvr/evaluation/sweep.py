@@ -21,7 +21,7 @@ from rlvr.evaluation.scores import Score, compare, suspicion, truncation
 from rlvr.plugins import load_task
 from rlvr.recipe import Recipe
 from rlvr.task import Task
-from rlvr.verdict import chance_words, count
+from rlvr.verdict import chance_words, count, points
 
 Results = Mapping[str, tuple[Score, Records]]
 COLOURS = {"base": "#8a8f98", "trained": "#2563c9"}
@@ -127,7 +127,7 @@ def sweep_table(content: Mapping[str, Any]) -> str:
             ]
         if both:
             gain = point["difference"]
-            cells += [f"{100 * gain['points']:+.1f}", interval_words(gain["interval"], signed=True)]
+            cells += [points(gain["points"]), interval_words(gain["interval"], signed=True)]
             cells.append(chance_words(gain["p_value"]))
         else:
             score = point[names[0]]
