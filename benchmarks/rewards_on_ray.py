@@ -18,9 +18,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest import mock
 
 PROJECT = Path(__file__).resolve().parents[1]
 if str(PROJECT) not in sys.path:
@@ -58,20 +58,6 @@ def score(scorer: Scorer, completions: Sequence[str], tests: list[dict[str, str]
     return seconds
 
 
-@contextmanager
-def finding(environment: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def one_node(number: int, repeats: int) -> dict[str, list[float]]:
     """Seconds for so many programs, beside the trainer and on a cluster of this machine alone."""
     seconds: dict[str, list[float]] = {"beside the trainer": [], "Ray, this machine": []}
@@ -96,7 +82,7 @@ def many_nodes(number: int, sleep_s: float, counts: Sequence[int] = NODES) -> di
     for count in counts:
         cluster = RayCluster(count)
         try:
-            with finding(cluster.env), scoring("ray") as there:
+            with mock.patch.dict(os.environ, cluster.env), scoring("ray") as there:
                 score(there, sleepers(2 * GROUP * count, 0, 0.0), tests)  # starts processes
                 seconds[count] = score(there, sleepers(number, 1, sleep_s), tests)
         finally:
