@@ -169,7 +169,8 @@ def prepare_served(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
             reward = replace(reward, options=message["options"])
         if "columns" in message:
             return _checked(reward, message["columns"])
-        return _called(reward, message["given"], message["state"], tuple(message["seed"]))
+        given = {name: spread(*column) for name, column in message["given"].items()}
+        return _called(reward, given, message["state"], tuple(message["seed"]))
 
     return serve
 
@@ -182,8 +183,26 @@ def served_item(
     seed: Sequence[Any],
 ) -> bytes:
     """A call, as a server's worker is told."""
-    message = {"reward": reward, "options": options, "given": given, "state": state, "seed": seed}
+    told = {name: gathered(values) for name, values in given.items()}
+    message = {"reward": reward, "options": options, "given": told, "state": state, "seed": seed}
     return json.dumps(message).encode()
+
+
+def gathered(values: Sequence[Any]) -> tuple[list[Any], list[int] | None]:
+    """The objects of a column, each once, and which of them stands in which row (None: each in one, in order).
+
+    Tests that many rows refer to are one object, and may have megabytes.
+    """
+    places: dict[int, int] = {}
+    rows = [places.setdefault(id(value), len(places)) for value in values]
+    if len(places) == len(values):
+        return list(values), None
+    return list({id(value): value for value in values}.values()), rows
+
+
+def spread(values: list[Any], rows: list[int] | None) -> list[Any]:
+    """The column that `gathered` was given."""
+    return values if rows is None else [values[row] for row in rows]
 
 
 def check_item(reward: str, options: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> bytes:

@@ -28,13 +28,14 @@ from rlvr.judge import places, toolchain
 from rlvr.judge.languages import LANGUAGES, Language, compiler_path
 from rlvr.judge.rungs import Rungs
 from rlvr.judge.verdicts import Limits, SandboxUnavailable
-from rlvr.judge.zygotes import INSIDE, Allowance, Kind, Zygote, ZygoteError, in_memory
+from rlvr.judge.zygotes import INSIDE, Allowance, Kind, Ran, Zygote, ZygoteError, in_memory
 
 _log = logging.getLogger(__name__)
 LARGEST_PROGRAM = 64 << 20
 _MEMORY_MB = 2048
 _COMPILER_IDLE_S = 10.0  # a compiler that waits for this long waits for what never comes
 _OUTPUT_CHARACTERS = 2000
+_PART_KILLED = (b"Killed signal terminated program", b"terminated with signal 9")  # of g++, and of its linker
 _NO_SPACE = os.strerror(errno.ENOSPC).encode()
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/libexec", "/usr/bin", "/usr/local/bin",
            "/usr/local/lib", "/usr/local/include", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives",
@@ -152,7 +153,10 @@ class Compiler:
         }  # fmt: skip
         time_s = limits.compile_time_s
         allowance = Allowance(time_s, _COMPILER_IDLE_S, _MEMORY_MB, LARGEST_PROGRAM, processes=64)
-        ran = self.zygote.run(allowance, exchange=json.dumps(order).encode())
+        for _ in range(2):  # the kernel, when memory runs out, ends compilers first
+            ran = self.zygote.run(allowance, exchange=json.dumps(order).encode())
+            if not _was_killed(ran) or ran.cpu_s > time_s:
+                break
         said = _readable(ran.stderr, inside)
         if ran.stopped or ran.cpu_s > limits.compile_time_s:
             return Compiled(None, f"The compiler was stopped after {ran.cpu_s:.1f} s.\n{said}", ran.cpu_s)
@@ -194,6 +198,11 @@ class Compiler:
     def close(self) -> None:
         self.zygote.close()
         self._scratch.discard()
+
+
+def _was_killed(ran: Ran) -> bool:
+    """Whether the compiler, or a part of it, was killed from outside."""
+    return ran.killed or (ran.status != 0 and not ran.stopped and any(words in ran.stderr for words in _PART_KILLED))
 
 
 def _readable(text: bytes, folder: str) -> str:

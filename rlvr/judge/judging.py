@@ -107,10 +107,14 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
             "docs/sandbox.md."
         )
     prepared: dict[Any, list[Test]] = {}
+    digests: dict[int, str] = {}  # of tests that several submissions share
     jobs: dict[Any, _Job] = {}
     keys = []
     for index, submission in enumerate(asked):
-        tests_key = (submission.language, submission.entry_point, submission.checker is None, digest(submission.tests))
+        if id(submission.tests) not in digests:
+            digests[id(submission.tests)] = digest(submission.tests)
+        about = (submission.language, submission.entry_point, submission.checker is None)
+        tests_key = (*about, digests[id(submission.tests)])
         row = language(submission.language)
         if tests_key not in prepared:
             where = f"Submission {index + 1} of {len(asked)}" if len(asked) > 1 else "The submission"

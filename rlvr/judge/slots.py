@@ -12,7 +12,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlvr.judge import modules
 from rlvr.judge.comparison import same_output, same_value
@@ -203,22 +203,34 @@ class Slot:
             zygote.load(program.code or program.source, CODE if program.code else SOURCE)
         if test.form == ASSERT:
             return self._examine(zygote, submission, test)
-        self.running = [zygote]
         mode = CALL_MODE if test.form == CALL else SCRIPT
-        ran = zygote.run(
-            _allowance(limits),
+        ran = self._run(
+            zygote,
+            limits,
             mode=mode,
             given=b"" if mode else test.given,
             exchange=test.given if mode else b"",
             attached=program.compiled if zygote.loaded is not program else None,
         )
-        self.running = []
         zygote.loaded = program  # the launcher keeps it
         failed = _failure(ran, limits, row)
         if failed is not None:
             return failed
         reason = self._difference(submission, test, ran, program.checker)
         return _outcome(AC if reason is None else WA, reason or "", ran)
+
+    def _run(self, zygote: Zygote, limits: Limits, **how: Any) -> Ran:
+        """One run; or two, where the first one was killed by nobody here and within its limits.
+
+        The kernel kills whom it likes when the machine has no memory left. Whoever is killed again has done it himself.
+        """
+        for _ in range(2):
+            self.running = [zygote]
+            ran = zygote.run(_allowance(limits), **how)
+            self.running = []
+            if not _killed_within(ran, limits):
+                break
+        return ran
 
     def _difference(self, submission: Submission, test: Test, ran: Ran, checker: bytes | None) -> str | None:
         """Why the result is not the expected one, or None."""
@@ -246,11 +258,9 @@ class Slot:
         zygote = self._python("", tester=True)
         zygote.load(checker)
         exchange = values.encode({"entry_point": "check", "arguments": arguments}).encode()
-        self.running = [zygote]
         # A program must not be able to keep a checker busy for much longer than itself.
         limits = replace(_TESTER, time_s=min(max(2 * submission.limits.time_s, 1.0), _TESTER.time_s))
-        ran = zygote.run(_allowance(limits), mode=CALL_MODE, exchange=exchange)
-        self.running = []
+        ran = self._run(zygote, limits, mode=CALL_MODE, exchange=exchange)
         try:
             verdict = values.decode(ran.exchange[1:].decode()) if ran.exchange[:1] == b"V" and ran.status == 0 else None
         except ValueError:
@@ -267,6 +277,22 @@ class Slot:
         limits = submission.limits
         tester = self._python("", tester=True)
         tester.load(test.given)
+        for _ in range(2):
+            ran, examined = self._run_both(zygote, tester, limits, test)
+            if not _killed_within(ran, limits) and not _killed_within(examined, _TESTER):
+                break
+        note, words = examined.exchange[:1], examined.exchange[1:].decode(errors="replace")[:300]
+        if note == b"P" and examined.status == 0 and not ran.stopped and ran.cpu_s <= limits.time_s:
+            return _outcome(AC, "", ran)
+        failed = _failure(ran, limits, None)
+        if failed is not None:
+            return failed
+        if examined.stopped:
+            return _outcome(TLE, "the test itself did not end", ran)
+        return _outcome(WA if note == b"F" else RE, words or "the test did not run through", ran)
+
+    def _run_both(self, zygote: Zygote, tester: Zygote, limits: Limits, test: Test) -> tuple[Ran, Ran]:
+        """What came of the program and of its tester."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             exchange = values.encode({"entry_point": test.entry_point}).encode()
@@ -279,15 +305,7 @@ class Slot:
             tester.interrupt()
         examined = tester.finish(_allowance(_TESTER))
         self.running = []
-        note, words = examined.exchange[:1], examined.exchange[1:].decode(errors="replace")[:300]
-        if note == b"P" and examined.status == 0 and not ran.stopped and ran.cpu_s <= limits.time_s:
-            return _outcome(AC, "", ran)
-        failed = _failure(ran, limits, None)
-        if failed is not None:
-            return failed
-        if examined.stopped:
-            return _outcome(TLE, "the test itself did not end", ran)
-        return _outcome(WA if note == b"F" else RE, words or "the test did not run through", ran)
+        return ran, examined
 
 
 class _Fatal(ZygoteError):
@@ -296,6 +314,11 @@ class _Fatal(ZygoteError):
 
 def _allowance(limits: Limits) -> Allowance:
     return Allowance(limits.time_s, limits.idle_s, limits.memory_mb, limits.output_kb << 10, limits.processes)
+
+
+def _killed_within(ran: Ran, limits: Limits) -> bool:
+    """Whether it was killed, and by no limit of its own."""
+    return ran.killed and not ran.too_much and ran.cpu_s <= limits.time_s and ran.memory_mb <= limits.memory_mb
 
 
 def _failure(ran: Ran, limits: Limits, row: Language | None) -> Outcome | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -187,4 +188,4 @@ _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) el
 
 def digest(tests: Sequence[Mapping[str, Any]]) -> str:
     """The same for equal tests, whatever object holds them."""
-    return values.encode(tests)
+    return hashlib.sha256(values.encode(tests).encode("utf-8", "surrogatepass")).hexdigest()

@@ -113,6 +113,11 @@ class Ran:
     stderr: bytes
     exchange: bytes
 
+    @property
+    def killed(self) -> bool:
+        """Whether SIGKILL has ended it, and not from here: by itself, or by the kernel when memory ran out."""
+        return not self.stopped and os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGKILL
+
 
 class Zygote:
     """One zygote process; used by one thread at a time.
@@ -292,6 +297,8 @@ class Zygote:
             raise ZygoteError("no process can be started for the program")
         if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
             stopped = ""  # it ended by itself while its end was decided
+        elif self._interrupted:
+            stopped = stopped or "idle"
         most = allowance.output_bytes
         output, size = self._take(STDOUT, most)
         stderr, stderr_size = self._take(STDERR, most, tail=STDERR_TAIL)

@@ -8,11 +8,10 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -23,80 +22,23 @@ from rlvr.serving.allowance import Allowance, Refused
 from rlvr.serving.gate import Gate
 from rlvr.serving.metrics import Metrics
 from rlvr.serving.openrlhf import Labels, completion_of
-from rlvr.serving.programs import Programs, Submitted
+from rlvr.serving.programs import Programs
 from rlvr.serving.references import References
+from rlvr.serving.requests import (
+    CheckAsked,
+    JudgeAsked,
+    RewardAsked,
+    RewardAskedByOpenRLHF,
+    ScoreAsked,
+    describe,
+    read,
+    takes,
+)
 from rlvr.serving.rewards import Asked, Rows, ServedRewards
 from rlvr.workers import Outcome
 
 _Result = TypeVar("_Result")
-Seconds = Annotated[float, Field(gt=0, le=86400)]
-MOST_REWARDS = 64  # of one request
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class RewardAsked(_Strict):
-    """One reward of the request."""
-
-    name: str = Field(max_length=500, description="As the server's recipe writes it.")
-    options: dict[str, Any] | None = Field(
-        default=None, description="Options of the function; null: those that the server was started with."
-    )
-    reads: list[str] | None = Field(default=None, description="The columns it is to see; null: all of them.")
-    seed: list[int | str] | None = Field(
-        default=None, max_length=16, description="What random numbers that it draws depend on."
-    )
-
-
-class ScoreAsked(_Strict):
-    """Completions, and the rewards that are to score them."""
-
-    rewards: list[RewardAsked | str] = Field(min_length=1, max_length=MOST_REWARDS)
-    prompts: list[Any] = Field(description="One a row: text, or a list of chat messages.")
-    completions: list[Any] = Field(description="One a row: text, or a list of chat messages.")
-    columns: dict[str, list[Any]] = Field(
-        default_factory=dict,
-        description='Of the data, by name, one entry a row. An entry {"id": "…"} stands for what the file that the '
-        "server was started with (--tests) holds in that column under that id.",
-    )
-    trainer_state: dict[str, int | float | str | bool | None] = Field(default_factory=dict)
-    one_by_one: bool = Field(default=False, description="Whether each row is a call of its own.")
-    rows: list[int] | None = Field(default=None, description="The rows' numbers in the batch, for `one_by_one`.")
-    deadline_s: Seconds | None = Field(default=None, description="Seconds that one call may take.")
-    budget_s: Seconds | None = Field(default=None, description="Seconds that all of it may take, waiting included.")
-
-
-class CheckAsked(_Strict):
-    """Rows of the data that a reward is to look through before training."""
-
-    name: str = Field(max_length=500, description="As the server's recipe writes it.")
-    options: dict[str, Any] | None = None
-    columns: dict[str, list[Any]] = Field(default_factory=dict)
-
-
-class JudgeAsked(_Strict):
-    """Programs, and the tests that they are judged by."""
-
-    submissions: list[Submitted] = Field(min_length=1)
-    deadline_s: Seconds | None = Field(default=None, description="Seconds that all of it may take, waiting included.")
-    reasons: bool = Field(
-        default=False,
-        description="Whether to say why tests failed. It quotes expected outputs: not for the eyes of a policy.",
-    )
-
-
-class RewardAskedByOpenRLHF(BaseModel):
-    """What OpenRLHF sends to a remote reward model; keys of other versions are passed over."""
-
-    query: list[str] = Field(description="Prompt and completion together, as the tokenizer decodes them.")
-    prompts: list[str]
-    labels: list[Any] = Field(
-        default_factory=list,
-        description="One a row: the value of the one column that the rewards read, or an object of several (also as "
-        "JSON).",
-    )
+_Request = TypeVar("_Request", bound=BaseModel)
 
 
 class Service:
@@ -128,8 +70,6 @@ class Service:
     def score(self, request: ScoreAsked) -> dict[str, Any]:
         begun = time.perf_counter()
         rows = len(request.completions)
-        if rows > self.allowance.rows:
-            raise Refused(413, f"{rows:,} rows, but a request may have {self.allowance.rows:,}. Send fewer at a time.")
         for name, values in (("prompts", request.prompts), *request.columns.items()):
             if len(values) != rows:
                 raise Refused(422, f"{rows} completions, but {len(values)} entries in {name}. Give one each.")
@@ -179,21 +119,16 @@ class Service:
         rows = {len(values) for values in request.columns.values()}
         if len(rows) > 1:
             raise Refused(422, f"The columns have {' and '.join(map(str, sorted(rows)))} entries. Give one a row each.")
-        if max(rows, default=0) > self.allowance.rows:
-            raise Refused(413, f"{max(rows):,} rows, but a request may have {self.allowance.rows:,}.")
         asked = Asked(request.name, request.options)
         columns = {name: self.references.resolve(name, values) for name, values in request.columns.items()}
         self.rewards.check([asked], columns)
         return {"faults": self.rewards.check_rows(asked, columns, self.allowance.deadline_s)}
 
     def judge(self, request: JudgeAsked) -> dict[str, Any]:
-        submissions = request.submissions
-        if len(submissions) > self.allowance.rows:
-            raise Refused(
-                413, f"{len(submissions):,} programs, but a request may have {self.allowance.rows:,}. Send fewer."
-            )
         deadline_s = min(request.deadline_s or self.allowance.deadline_s, self.allowance.deadline_s)
-        judgements = self.programs.judge(submissions, self.references, reasons=request.reasons, deadline_s=deadline_s)
+        judgements = self.programs.judge(
+            request.submissions, self.references, reasons=request.reasons, deadline_s=deadline_s
+        )
         return {"judgements": judgements}
 
     def get_reward(self, request: RewardAskedByOpenRLHF) -> dict[str, Any]:
@@ -243,30 +178,36 @@ def make_app(service: Service, gate_of: Callable[[], Gate], title: str) -> FastA
         status: {"description": text}
         for status, text in (
             (400, "No JSON."), (401, "The key is missing or wrong."), (404, "This server has no such reward or id."),
-            (408, "The request took too long to arrive."), (413, "Too large."), (422, "Something in it is wrong."),
+            (408, "The request took too long to arrive."), (413, "Too large."), (415, "Not said to be JSON."),
+            (422, "Something in it is wrong."),
             (429, "Too busy: see Retry-After."), (503, "Starting, ending, or unable to: see Retry-After."),
         )
     }  # fmt: skip
 
-    @app.post("/score", responses=refusals)
-    async def score(request: ScoreAsked) -> Response:
+    async def answered(request: Request, model: type[_Request], work: Callable[[_Request], Any]) -> Response:
+        """Reads the body and works in a thread: megabytes of it, or of the answer, keep nobody else waiting."""
+        body = await request.body()
+        return await service.in_thread(lambda: _json(work(read(model, request.headers, body, service.allowance))))
+
+    @app.post("/score", responses=refusals, openapi_extra=takes(ScoreAsked))
+    async def score(request: Request) -> Response:
         """Scores completions with rewards of this server."""
-        return _json(await service.in_thread(service.score, request))
+        return await answered(request, ScoreAsked, service.score)
 
-    @app.post("/check", responses=refusals)
-    async def check(request: CheckAsked) -> Response:
+    @app.post("/check", responses=refusals, openapi_extra=takes(CheckAsked))
+    async def check(request: Request) -> Response:
         """What a reward's own file has against rows of the data, before training: a sentence or null each."""
-        return _json(await service.in_thread(service.check, request))
+        return await answered(request, CheckAsked, service.check)
 
-    @app.post("/judge", responses=refusals)
-    async def judge(request: JudgeAsked) -> Response:
+    @app.post("/judge", responses=refusals, openapi_extra=takes(JudgeAsked))
+    async def judge(request: Request) -> Response:
         """Runs programs against tests, confined, and says how they did."""
-        return _json(await service.in_thread(service.judge, request))
+        return await answered(request, JudgeAsked, service.judge)
 
-    @app.post("/get_reward", responses=refusals)
-    async def get_reward(request: RewardAskedByOpenRLHF) -> Response:
+    @app.post("/get_reward", responses=refusals, openapi_extra=takes(RewardAskedByOpenRLHF))
+    async def get_reward(request: Request) -> Response:
         """OpenRLHF's protocol for a remote reward model: the weighted sum of this server's rewards."""
-        return _json(await service.in_thread(service.get_reward, request))
+        return await answered(request, RewardAskedByOpenRLHF, service.get_reward)
 
     @app.get("/rewards")
     async def rewards() -> Response:
@@ -303,19 +244,17 @@ def make_app(service: Service, gate_of: Callable[[], Gate], title: str) -> FastA
     async def wrong(request: Request, error: Exception) -> Response:
         return _json({"detail": str(error)}, 422)
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        # Without what was sent: that may be megabytes.
-        said = [f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"[:300] for fault in error.errors()]
-        more = f" (and {len(said) - 5} more)" if len(said) > 5 else ""
-        return _json({"detail": "; ".join(said[:5]) + more}, 422)
-
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         return _json({"detail": str(error.detail)}, error.status_code, dict(error.headers or {}))
 
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            describe(FastAPI.openapi(app))
+        return FastAPI.openapi(app)  # which keeps it
+
+    app.openapi = described  # type: ignore[method-assign]
     return app
 
 

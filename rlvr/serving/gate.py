@@ -83,7 +83,7 @@ class Gate:
             held = _Held(self)
             try:
                 body = await self._read(headers, receive, held)
-                await self._answer(scope, headers, body, send)
+                await self._answer(scope, headers, body, send, held)
             finally:
                 self.in_flight -= 1
                 held.release()
@@ -150,12 +150,14 @@ class Gate:
                 413, f"A request may have {most:,} bytes. Send fewer rows at a time, or tests by reference (`id`)."
             )
 
-    async def _answer(self, scope: _Message, headers: MutableMapping[bytes, bytes], body: bytes, send: _Send) -> None:
+    async def _answer(
+        self, scope: _Message, headers: MutableMapping[bytes, bytes], body: bytes, send: _Send, held: _Held
+    ) -> None:
         key = headers.get(b"idempotency-key", b"").decode("latin-1")
         if len(key) > LONGEST_KEY:
             raise Refused(400, f"The Idempotency-Key is longer than {LONGEST_KEY} characters.")
         if not key:
-            await self._hand_over(await self._done(scope, body), send)
+            await self._hand_over(await self._done(scope, body), send, held)
             return
         digest = hashlib.sha256(scope["path"].encode() + b"\0" + body).digest()
         try:
@@ -176,10 +178,11 @@ class Gate:
             if not once.answer.cancelled():
                 raise
             raise Refused(503, "The request that this one repeats has failed. Ask again.", 0.1) from None
-        await self._hand_over(answer, send)
+        await self._hand_over(answer, send, held)
 
-    async def _hand_over(self, answer: Answer, send: _Send) -> None:
+    async def _hand_over(self, answer: Answer, send: _Send, held: _Held) -> None:
         """Tells a client, who may not keep others out by not listening."""
+        held.add(len(answer.body))
         try:
             async with asyncio.timeout(self.allowance.reading_s):
                 await _tell(answer, send)
@@ -241,6 +244,10 @@ class _Held:
         if self.gate._held_bytes + size > self.gate.allowance.held_bytes:
             self.gate.metrics.add("grpo_requests_refused_total", "memory")
             raise Refused(429, "The server holds as much as it may. Ask again.", 2.0)
+        self.add(size)
+
+    def add(self, size: int) -> None:
+        """Counts what is there already, such as an answer."""
         self.gate._held_bytes += size
         self.size += size
 
@@ -251,7 +258,9 @@ class _Held:
 
 async def _tell(answer: Answer, send: _Send) -> None:
     await send({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
-    await send({"type": "http.response.body", "body": answer.body})
+    # The end is told apart: it waits until all before it was taken, and so does whoever counts what is held.
+    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _say(refusal: Refused, send: _Send) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.judge import Judgement, Limits, SandboxUnavailable, judge_many
+from rlvr.reward_call import spread
 
 MOST_STDERR = 200  # characters a test
 
@@ -15,10 +16,14 @@ def judge_request(item: Mapping[str, Any]) -> dict[str, Any]:
     """The judgements of the submissions, in their order; or the error that none was judged for, and its status.
 
     Args:
-        item: submissions, the arguments of `rlvr.judge.judge` in each; and whether to say why tests failed.
+        item: submissions, the arguments of `rlvr.judge.judge` in each but `tests`; these, as
+            `rlvr.reward_call.gathered` has them; and whether to say why tests failed.
     """
     try:
-        submissions = [{**one, "limits": Limits(**one["limits"])} for one in item["submissions"]]
+        submissions = [
+            {**one, "tests": tests, "limits": Limits(**one["limits"])}
+            for one, tests in zip(item["submissions"], spread(*item["tests"]), strict=True)
+        ]
         judgements = judge_many(submissions)
     except SandboxUnavailable as error:
         return {"error": str(error), "status": 503}

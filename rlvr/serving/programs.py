@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlvr.errors import InputError
 from rlvr.judge import Limits, rungs
+from rlvr.reward_call import gathered
 from rlvr.serving.allowance import Allowance, Refused
 from rlvr.serving.metrics import Metrics
 from rlvr.serving.references import References
-from rlvr.workers import WorkerPool
+from rlvr.workers import OUT_OF_TIME, WorkerPool
 
 MOST_OUTPUT_KB, MOST_PROCESSES = 64 << 10, 256  # of a test: outputs are held in memory
 START_S = 300.0  # for a worker's imports, on a busy file system
@@ -40,7 +42,7 @@ class Submitted(BaseModel):
     model_config = ConfigDict(extra="forbid")
     program: str
     language: str | None = Field(default=None, description="python (which null means), cpp, …")
-    tests: list[dict[str, Any]] | None = None
+    tests: list[dict[str, Any]] | None = Field(default=None, fail_fast=True)
     id: str | int | None = Field(default=None, description="Instead of tests: of a row of the server's file.")
     limits: LimitsAsked = Field(default_factory=LimitsAsked)
     entry_point: str | None = None
@@ -80,10 +82,18 @@ class Programs:
             Refused: a submission is wrong, or asks for more than is allowed; programs can't be confined here; or they
                 take longer than they may.
         """
-        submissions = [self._submission(one, number, references) for number, one in enumerate(submitted)]
-        items = [{"submissions": submissions, "reasons": reasons}]
-        (outcome,) = self.pool.map(items, deadline_s=deadline_s, budget_s=deadline_s, waiting_counts=True)
-        if outcome.status in ("late", "unserved") and deadline_s < self.allowance.deadline_s:
+        known: dict[str, Mapping[str, Any]] = {}
+        submissions = [self._submission(one, number, references, known) for number, one in enumerate(submitted)]
+        tests = gathered([submission.pop("tests") for submission in submissions])
+        items = [{"submissions": submissions, "tests": tests, "reasons": reasons}]
+        end = time.monotonic() + deadline_s
+        for _ in range(2):  # somebody may have killed the workers' nursery
+            left_s = max(end - time.monotonic(), 0.0)
+            (outcome,) = self.pool.map(items, deadline_s=left_s, budget_s=left_s, waiting_counts=True)
+            if outcome.status != "unserved" or outcome.why == OUT_OF_TIME:
+                break
+        late = outcome.status == "late" or (outcome.status == "unserved" and outcome.why == OUT_OF_TIME)
+        if late and deadline_s < self.allowance.deadline_s:
             raise Refused(
                 422, f"The programs were not judged within {deadline_s:g} s. Send fewer, or give them longer."
             )
@@ -101,16 +111,29 @@ class Programs:
             self.metrics.add("grpo_program_cpu_seconds_total", by=sum(judgement["cpu_s"]))
         return judgements
 
-    def _submission(self, submitted: Submitted, number: int, references: References) -> dict[str, Any]:
+    def _submission(
+        self, submitted: Submitted, number: int, references: References, known: dict[str, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """The arguments of `rlvr.judge.judge`, as JSON carries them.
+
+        Args:
+            known: rows that this request has referred to before; they are added to.
+
+        Raises:
+            Refused: as `judge`.
+        """
         where = f"Submission {number + 1}"
         if (submitted.tests is None) == (submitted.id is None):
             raise Refused(422, f"{where}: give either tests, or the id of tests that the server holds.")
         row: Mapping[str, Any] = {}
         if submitted.id is not None:
-            row = references.row(str(submitted.id))
+            name = str(submitted.id)
+            if name not in known:
+                known[name] = references.row(name)
+            row = known[name]
             if not isinstance(row.get("tests"), list):
                 raise Refused(404, f"{where}: the row {submitted.id!r} has no tests.")
-        given = submitted.model_dump(exclude={"id", "limits"})
+        given = submitted.model_dump(exclude={"id", "limits", "tests"})
         for name in _OF_THE_PROBLEM:
             if given[name] is None:
                 given[name] = row.get(name)

@@ -230,7 +230,7 @@ class ServedRewards:
         found: list[list[Outcome]] = [[] for _ in asked]
 
         def work(group: str, places: Sequence[int]) -> None:
-            items = [item for place in places for item in _items(asked[place], rows, one_by_one)]
+            items = _Calls([asked[place] for place in places], rows, one_by_one)
             left_s = end - time.monotonic()
             if left_s <= 0:
                 outcomes = [Outcome("unserved", why=OUT_OF_TIME)] * len(items)
@@ -258,18 +258,23 @@ def _names(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
 
-def _items(asked: Asked, rows: Rows, one_by_one: bool) -> list[bytes]:
-    columns = {name: values for name, values in rows.columns.items() if asked.reads is None or name in asked.reads}
-    given: dict[str, Sequence[Any]] = {"prompts": rows.prompts, "completions": rows.completions, **columns}
-    if not one_by_one:
-        return [served_item(asked.name, asked.options, given, rows.state, asked.seed)]
-    return [
-        served_item(
-            asked.name,
-            asked.options,
-            {name: [values[place]] for name, values in given.items()},
-            rows.state,
-            [*asked.seed, number],
-        )
-        for place, number in enumerate(rows.numbers)
-    ]
+class _Calls(Sequence[bytes]):
+    """What workers are told, reward after reward; made when it is told: all at once would be many times the request."""
+
+    def __init__(self, asked: Sequence[Asked], rows: Rows, one_by_one: bool) -> None:
+        self.asked, self.rows, self.one_by_one = asked, rows, one_by_one
+        self.each = len(rows.numbers) if one_by_one else 1
+
+    def __len__(self) -> int:
+        return len(self.asked) * self.each
+
+    def __getitem__(self, place: Any) -> Any:
+        number, row = divmod(place, self.each)
+        asked, rows = self.asked[number], self.rows
+        given: dict[str, Sequence[Any]] = {"prompts": rows.prompts, "completions": rows.completions}
+        given |= {name: values for name, values in rows.columns.items() if asked.reads is None or name in asked.reads}
+        seed = asked.seed
+        if self.one_by_one:
+            given = {name: [values[row]] for name, values in given.items()}
+            seed = [*seed, rows.numbers[row]]
+        return served_item(asked.name, asked.options, given, rows.state, seed)

@@ -124,7 +124,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 gate,
-                log_level="warning",
+                log_level="error",  # of its warnings, whoever can connect could make as many as he likes
                 access_log=False,
                 http=Connection,
                 ws="none",

@@ -140,8 +140,8 @@ def test_a_body_without_an_end_is_refused_while_it_is_read(server: RewardServer)
 @pytest.mark.parametrize(
     ("content", "status", "told", "why"),
     [
-        (b"{", 422, "JSON", "no JSON"),
-        (b"", 422, "", "nothing at all"),
+        (b"{", 400, "JSON", "no JSON"),
+        (b"", 400, "JSON", "nothing at all"),
         (b"[" * 100_000, 400, "", "nested beyond any measure"),
         (b'{"rewards": ["x"], "prompts": "\xff"}', 400, "", "no text"),
         ({"rewards": [], "prompts": [], "completions": []}, 422, "rewards", "no reward"),
@@ -150,7 +150,7 @@ def test_a_body_without_an_end_is_refused_while_it_is_read(server: RewardServer)
         ({"rewards": ["rewards/code_quality.py"], "prompts": [], "completions": []}, 404, "started with", "a file"),
         ({"rewards": ["os.system"], "prompts": ["id"], "completions": ["id"]}, 404, "started with", "a function"),
         ({"rewards": ["x"], "prompts": ["a"], "completions": []}, 422, "0 completions, but 1", "lists of two lengths"),
-        ({"rewards": ["x"], "prompts": ["a"] * 51, "completions": ["a"] * 51}, 413, "51 rows", "too many rows"),
+        ({"rewards": ["x"], "prompts": ["a"] * 51, "completions": ["a"] * 51}, 413, "51 entries", "too many rows"),
         (
             {"rewards": ["x"], "prompts": [], "completions": [], "columns": {"log_metric": []}}, 422, "log_metric",
             "what a function would be given by the trainer",
@@ -331,8 +331,8 @@ def test_a_request_that_arrives_too_slowly_is_given_up() -> None:
         ({"Host": "[::1]:1"}, 200, "in IPv6"),
         ({"Host": "evil.example"}, 421, "a page whose name was made to lead here"),
         ({"Host": "127.0.0.1.evil.example"}, 421, "one that looks alike"),
-        ({"Content-Type": "text/plain"}, 422, "what a page may send to anybody without being asked"),
-        ({"Content-Type": ""}, 422, "the same, of no kind"),
+        ({"Content-Type": "text/plain"}, 415, "what a page may send to anybody without being asked"),
+        ({"Content-Type": ""}, 415, "the same, of no kind"),
     ],
 )
 def test_without_a_key_no_web_page_gets_in(

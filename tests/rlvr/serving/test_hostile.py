@@ -115,6 +115,93 @@ def test_who_connects_and_keeps_silent_is_not_waited_for(said: bytes, why: str) 
     assert took_s < 10 and (b"200 OK" in heard) == (b"\r\n\r\n" in said), why
 
 
+async def many(scope: Any, receive: Any, send: Any) -> None:
+    """An application whose every answer has eight megabytes."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8388608")]})
+    await send({"type": "http.response.body", "body": bytes(8 << 20)})
+
+
+def listening(made: type[Connection], app: Any, state: ServerState) -> Any:
+    config = uvicorn.Config(app, lifespan="off", log_level="error")
+    return asyncio.get_running_loop().create_server(lambda: made(config, state, {}), "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("pace", "whole", "why"),
+    [
+        (0, False, "who reads nothing of his answer"),
+        (1 << 10, False, "who reads a kilobyte now and then, to keep it"),
+        (2 << 20, True, "who is slow, but reads"),
+    ],
+)
+def test_who_does_not_take_his_answer_is_not_waited_for(pace: int, whole: bool, why: str) -> None:
+    class Impatient(Connection):
+        unread_s = 0.5
+
+    async def run() -> int:
+        async with await listening(Impatient, many, ServerState()) as server:
+            line = socket.create_connection(server.sockets[0].getsockname())
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            line.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(line, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * (1 if whole else 20))
+            taken = 0
+            try:
+                for _ in range(20):
+                    await asyncio.sleep(0.2)
+                    step = taken + pace
+                    while taken < step:
+                        part = await asyncio.wait_for(loop.sock_recv(line, step - taken), 20)
+                        taken += len(part)
+                        if not part or taken >= 8 << 20:
+                            return taken
+                await asyncio.sleep(0)
+                # What was on its way is there still; then it ends.
+                while part := await asyncio.wait_for(loop.sock_recv(line, 1 << 20), 20):
+                    taken += len(part)
+            except ConnectionResetError:
+                pass
+            finally:
+                line.close()
+            return taken
+
+    assert (asyncio.run(run()) >= 8 << 20) == whole, why
+
+
+def test_of_too_many_connections_those_go_on_which_nobody_waits() -> None:
+    class Few(Connection):
+        most = 4
+
+    answers = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await answers.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def run() -> list[bytes]:
+        state = ServerState()
+        async with await listening(Few, app, state) as server:
+            where = server.sockets[0].getsockname()
+            asking = [await asyncio.open_connection(*where) for _ in range(2)]
+            for _, writer in asking:
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.sleep(0.1)
+            silent = [await asyncio.open_connection(*where) for _ in range(20)]
+            await asyncio.sleep(0.1)
+            assert len(state.connections) == 4
+            asking.append(await asyncio.open_connection(*where))
+            asking[-1][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.sleep(0.1)
+            answers.set()
+            said = [await asyncio.wait_for(reader.readuntil(b"ok"), 20) for reader, _ in asking]
+            for _, writer in [*asking, *silent]:
+                writer.close()
+            return said
+
+    assert [said.split()[1] for said in asyncio.run(run())] == [b"200"] * 3
+
+
 def test_as_many_repeated_requests_as_one_likes_take_neither_memory_nor_time() -> None:
     async def run() -> float:
         repeats = Repeats(most=1000)
