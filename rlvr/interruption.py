@@ -116,7 +116,7 @@ class StopTogether(TrainerCallback):
     a save fit in.
 
     Args:
-        outage_s: seconds without an answer from any reward server after which training ends, too.
+        outage_s: seconds without an answer from any reward server or Ray cluster after which training ends, too.
 
     Attributes:
         stopped: why training was ended before its last step; None if it was not.
@@ -143,7 +143,7 @@ class StopTogether(TrainerCallback):
         late = self.stop.runs_out(1.5 * longest + 2 * (self.trainer.last_save_s or longest))
         silent_s = self.trainer.silent_s
         if silent_s >= self.outage_s and self.stop.reason is None:
-            self.stop.reason = f"an outage: no reward server has answered for {console.duration(silent_s)}"
+            self.stop.reason = f"an outage: no {self.trainer.silent} has answered for {console.duration(silent_s)}"
         mine = 2 if self.stop.reason else 1 if late else 0
         # One number a step, after which every process knows what any of them was told.
         accelerator = self.trainer.accelerator

@@ -59,12 +59,14 @@ class Scored:
         faults: in the order of the rewards and rows.
         seconds: by label, from the call until its values were there.
         silent_s: for how long no reward server or Ray cluster has answered; 0 where none was needed, or one did.
+        silent: which of the two that is; "" where it is neither.
     """
 
     values: list[list[float | None]]
     faults: list[Fault]
     seconds: dict[str, float]
     silent_s: float = 0.0
+    silent: str = ""
 
 
 class Scorer:
@@ -195,6 +197,12 @@ class Scorer:
         if broken:
             raise broken[0]
         in_order = [findings[place] for place in range(len(self.rewards))]
+        silences = [
+            (group.pool.silent_s(), "Ray cluster" if isinstance(group.pool, RayPool) else "reward server")
+            for group in self._groups
+            if not isinstance(group.pool, WorkerPool)
+        ]
+        silent_s, silent = max((one for one in silences if one[0]), default=(0.0, ""))
         logged: set[str] = set()
         for reward, finding in zip(self.rewards, in_order, strict=True):
             replay(reward, finding, completions, columns, log_extra, log_metric, logged)
@@ -202,9 +210,8 @@ class Scorer:
             values=[list(row) for row in zip(*(finding.values for finding in in_order), strict=True)],
             faults=[fault for finding in in_order for fault in finding.faults],
             seconds={label: finding.seconds for label, finding in zip(labels, in_order, strict=True)},
-            silent_s=max(
-                (group.pool.silent_s() for group in self._groups if not isinstance(group.pool, WorkerPool)), default=0.0
-            ),
+            silent_s=silent_s,
+            silent=silent,
         )
 
     def _batch(

@@ -64,7 +64,8 @@ class RecipeTrainer(SavingTrainer):
     ) -> None:
         self._rewards = rewards
         self._scorer = scorer
-        self.silent_s = 0.0  # for how long no reward server has answered
+        self.silent_s = 0.0  # for how long no reward server or Ray cluster has answered
+        self.silent = ""  # which of the two
         self._own = settings
         self._stop_strings = stop_strings
         self._validation = validation
@@ -102,7 +103,7 @@ class RecipeTrainer(SavingTrainer):
             log_metric=arguments["log_metric"],
         )
         self._faults = scored.faults
-        self.silent_s = scored.silent_s
+        self.silent_s, self.silent = scored.silent_s, scored.silent
         return scored
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:

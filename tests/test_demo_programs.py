@@ -13,6 +13,7 @@ import pytest
 
 import run_grpo
 from rlvr.callbacks import read_metrics
+from tests.conftest import environment_of_a_user
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEMO = REPOSITORY / "recipes" / "demo-programs.yaml"
@@ -26,7 +27,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("programs") / "demo"
     command = [sys.executable, "run_grpo.py", "--config", str(DEMO), "--output_dir", str(folder)]
     result = subprocess.run(
-        [*command, "--report_to", "none"], cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
+        [*command, "--report_to", "none"],
+        cwd=REPOSITORY,
+        env=environment_of_a_user(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == "", "no warning of any library"
@@ -72,10 +79,10 @@ def test_the_reward_rises_from_programs_that_were_executed(demo: Path) -> None:
 def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not(demo: Path, tmp_path: Path) -> None:
     """The control: the gain comes from the executed tests, not from training as such.
 
-    Some accuracy may come with the format, since an open code block counts as no program. In two thirds of the steps,
-    in which the demonstration had learnt to avoid the traps.
+    Some accuracy may come with the format, since an open code block counts as no program. In half of the steps, in
+    which the demonstration, at 0.4 first, had learnt to avoid most traps.
     """
-    run, steps = tmp_path / "run", 30
+    run, steps = tmp_path / "run", 24
     words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none", "--max_steps", str(steps)]
     words += ["--rewards", "[{name: code_format}]", "--evaluation.metric", "code_execution"]
     assert run_grpo.main(words) == 0
@@ -85,4 +92,4 @@ def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not
     traps = [row["correct"] for row in trained_rows(run) if row["difficulty"] == "trap"]
     assert sum(traps) / len(traps) <= 0.10
     by_then = [line["rewards/code_execution/mean"] for line in read_metrics(demo / "metrics.jsonl")[:steps]]
-    assert sum(by_then[-5:]) / 5 >= 0.75
+    assert sum(by_then[-5:]) / 5 >= 0.6

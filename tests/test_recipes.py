@@ -24,8 +24,9 @@ TINY = REPOSITORY / "models" / "tiny-arithmetic"
 # few short completions, and no vLLM, which needs a GPU. Everything else is the recipe's.
 SMALL = [
     *("--model_name_or_path", str(TINY), "--use_cpu", "true", "--dtype", "float32", "--bf16", "false"),
-    *("--max_steps", "2", "--per_device_train_batch_size", "8", "--max_completion_length", "24"),
-    *("--evaluation.rows", "8", "--evaluation.batch_size", "8", "--report_to", "none"),
+    *("--max_steps", "2", "--num_generations", "4", "--per_device_train_batch_size", "4"),
+    *("--max_completion_length", "24", "--evaluation.rows", "4", "--evaluation.batch_size", "4"),
+    *("--report_to", "none"),
 ]
 
 
@@ -169,7 +170,7 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: di
     scored = [1, 2] if updates == 1 else [1]
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == scored
     evaluation = json.loads((run / "evaluation.json").read_text())
-    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 8
+    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
     assert (run / "report.html").stat().st_size > 1000
     weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
     assert (run / weights).is_file()
@@ -233,8 +234,8 @@ def test_the_original_experiment_runs_whole_on_the_real_gsm8k(gsm8k_folder: Path
     run = tmp_path / "run"
     path = with_one_more_reward(path, tmp_path)
     words = ["--config", str(path), *SMALL, "--task.path", str(gsm8k_folder), "--output_dir", str(run)]
-    # Prompts of 3,000 tokens take long: one step, of two completions, and four rows to be evaluated.
-    words += ["--max_steps", "1", "--warmup_steps", "0", "--gradient_accumulation_steps", "1", "--evaluation.rows", "4"]
+    # Prompts of 3,000 tokens take long: one step, of two completions, and two rows to be evaluated.
+    words += ["--max_steps", "1", "--warmup_steps", "0", "--gradient_accumulation_steps", "1", "--evaluation.rows", "2"]
     words += ["--num_generations", "2", "--per_device_train_batch_size", "2"]
     assert run_grpo.main(words) == 0
 

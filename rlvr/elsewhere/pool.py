@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlvr.elsewhere import news
 from rlvr.elsewhere.carrying import CannotCarry, Carried
 from rlvr.elsewhere.portions import PARTS, Errand, Part, parts_of, shared_out
 from rlvr.elsewhere.server import Rejected, Server, Told, Unavailable
@@ -87,6 +88,7 @@ class ElsewherePool:
         self.closed = False
         begun = time.monotonic()
         end = begun + self.start_s
+        waiting = self.waiting(end)
         while not any(server.told for server in self.servers):
             for server in self.servers:
                 if not server.rests_s():
@@ -95,12 +97,16 @@ class ElsewherePool:
                     except Unavailable as error:
                         server.failed(error)
                     except Rejected as error:
-                        raise StartError(f"The reward server {error}") from error
+                        waiting.given_up()
+                        raise StartError(f"The reward server {error}.") from error
             if any(server.told for server in self.servers):
+                waiting.over()
                 break
             if self.closed or time.monotonic() >= end:
+                waiting.given_up()
                 self._missed(begun)
-                raise WorkerError(f"{NO_SERVER} ({self._faults()})")
+                raise WorkerError(f"{NO_SERVER} ({self.faults()})")
+            waiting.in_vain(self.faults())
             time.sleep(max(0.02, min(min(server.rests_s() for server in self.servers), end - time.monotonic())))
 
     def conditions(self) -> dict[str, str]:
@@ -125,7 +131,7 @@ class ElsewherePool:
             self.start()
             carried.check(names)
         except (WorkerError, CannotCarry) as error:
-            raise InputError(f"The reward {reward.name} runs elsewhere: {error}.") from error
+            raise InputError(f"The reward {reward.name} runs elsewhere: {str(error).rstrip('.')}.") from error
         assert reward.spec is not None
         asked = {"name": reward.spec.name, "options": dict(reward.spec.options)}
         faults: list[str | None] = []
@@ -147,7 +153,7 @@ class ElsewherePool:
                 if time.monotonic() >= end:
                     raise InputError(f"{NO_SERVER} ({error}).") from error
             except Rejected as error:
-                raise InputError(f"The reward server {error}") from error
+                raise InputError(f"The reward server {error}.") from error
 
     def silent_s(self) -> float:
         """Seconds for which calls have gone without an answer from any server; 0 if the last one had one."""
@@ -190,7 +196,16 @@ class ElsewherePool:
         """Each server as often as it is given a request at a time; none more than there are requests for it."""
         return [server for server in self.servers for _ in range(min(PARTS, len(parts)) if parts else 0)]
 
-    def _faults(self) -> str:
+    def waiting(self, end: float) -> news.Waiting:
+        """A wait for any of the servers, of which a person is told if it takes long."""
+        return news.Waiting(" or ".join(server.address for server in self.servers), end)
+
+    def others_answer(self, server: Server) -> bool:
+        """Whether another server is there, as far as is known."""
+        return any(other.told is not None and not other.fault for other in self.servers if other is not server)
+
+    def faults(self) -> str:
+        """Why servers were last not to be had."""
         return "; ".join(server.fault for server in self.servers if server.fault) or OUT_OF_TIME
 
     def meet(self, server: Server, end: float) -> None:
@@ -215,7 +230,7 @@ class ElsewherePool:
             if reward.spec.name not in told.digests:
                 raise Rejected(
                     f"{server.address} has no reward {reward.spec.name}; it was started with: "
-                    f"{', '.join(told.digests) or 'none'}. Start it with this recipe (--config).", 404,
+                    f"{', '.join(told.digests) or 'none'}. Start it with this recipe (--config)", 404,
                 )  # fmt: skip
             self._compare(server, reward, told.digests[reward.spec.name])
         server.told = told

@@ -37,10 +37,10 @@ class Unavailable(Exception):
 
 
 class Rejected(Exception):
-    """An answer that says that this request will never be served.
+    """An answer that says that this request will never be served; without a full stop, as a part of a sentence.
 
     Attributes:
-        status: of HTTP.
+        status: of HTTP; 0 where it did not come to that.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -129,6 +129,8 @@ class Server:
             self._heard = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._drop(connection)
+            if self.told is None and (mistake := _mistake(error)):
+                raise Rejected(f"{self.address} {mistake}", 0) from error
             raise Unavailable(f"{self.address}: {_words(error)}") from error
         except BaseException:
             self._drop(connection)
@@ -183,7 +185,11 @@ class Server:
         if answer.status == 200 and said is not None:
             return said
         detail = said.get("detail") if isinstance(said, dict) else None
-        message = f"{self.address} answers {answer.status}: {str(detail or answer.reason or 'no JSON')[:500]}"
+        what = f"answers {answer.status}: {str(detail or answer.reason or 'no JSON')[:500].rstrip('.')}"
+        if answer.status == 401:
+            here = "another one is set" if "Authorization" in self._headers else "none is set"
+            what = f"answers 401: the key is missing or wrong. Set GRPO_REWARDS_KEY here to the server's; {here}"
+        message = f"{self.address} {what}"
         if answer.status in (200, 408, 425, 429) or answer.status >= 500:
             after = answer.headers.get("Retry-After", "")
             raise Unavailable(message, float(after) if after.isdigit() and len(after) < 5 else None)
@@ -288,6 +294,28 @@ def _read(connection: http.client.HTTPConnection, answer: http.client.HTTPRespon
         raise http.client.IncompleteRead(b"", int(length) - size)
     answer.close()  # by which the connection knows that it may be used again
     return b"".join(parts)
+
+
+# By OpenSSL's numbers, where it is not the authority that is unknown.
+_BAD_CERTIFICATES = {
+    9: "Its time has not begun: set the clocks",
+    10: "Renew it",
+    62: "Write the name that it is made out to",
+    64: "Write the name that it is made out to",
+}
+
+
+def _mistake(error: Exception) -> str | None:
+    """What is wrong with an address or a certificate, if that is why: no wait would mend it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = _BAD_CERTIFICATES.get(
+            error.verify_code,
+            "If it is the right one, set SSL_CERT_FILE to the file with the certificate of whoever has signed it",
+        )
+        return f"has a certificate that isn't trusted here ({error.verify_message.rstrip('.')}). {advice}"
+    if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        return "answers, but not by TLS: write http:// in place of https://"
+    return None
 
 
 def _words(error: Exception) -> str:

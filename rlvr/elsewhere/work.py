@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rlvr.elsewhere import news
 from rlvr.elsewhere.answers import merged, outcomes_of
 from rlvr.elsewhere.portions import Errand, Part, body_of
 from rlvr.elsewhere.server import Rejected, Server, Unavailable
@@ -48,6 +49,7 @@ class Work:
         self.hands = 0
         self.rejected: dict[str, str] = {}
         self.broken: Exception | None = None  # a defect of ours
+        self.waited = pool.waiting(end)
 
     def why(self, part: Part) -> str:
         """Why a part has no outcomes."""
@@ -92,16 +94,28 @@ class Work:
         except Unavailable as error:
             if not part.settled:
                 server.failed(error)
+                self._tell(server, error)
             self._unanswered(server, part)
         except Rejected as error:
             self._reject(server, part, error)
         else:
             server.succeeded()
             self.pool.heard()
+            news.answers(server.address)
+            self.waited.over()
             with self.changed:
                 if not part.settled:
                     part.outcomes = outcomes
                     self._settle(part)
+
+    def _tell(self, server: Server, error: Unavailable) -> None:
+        """Tells a person that a server is not there; one that only has too much to do says when to come again."""
+        if error.after_s is not None:
+            return
+        if self.pool.others_answer(server):
+            news.fails(server.address, str(error))
+        else:
+            self.waited.in_vain(self.pool.faults())
 
     def _next(self, server: Server) -> Part | None:
         """What this server is to be asked next; None: nothing any more."""
@@ -156,6 +170,8 @@ class Work:
             if server.told is None and len(self.pool.servers) > 1:
                 # It has not even these rewards, or another key: the others may.
                 server.failed(Unavailable(str(error), after_s=60.0))
+                if self.pool.others_answer(server):
+                    news.fails(server.address, str(error), for_good=True)
             if not self._left(server, part):
                 return
             if error.status == 413 and len(part.rows) > 1:

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import socket
 import tempfile
@@ -68,6 +69,8 @@ class Cluster:
             self._join_own(end)
         else:
             _probe(address)
+            # A second each, read when Ray is imported: it would be told a wrong token twenty times before it says so.
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")
             _init(address=address)
         self.joined = True
 
@@ -169,7 +172,8 @@ def _probe(address: str) -> None:
         if url.hostname is not None and url.port is not None:
             socket.create_connection((url.hostname, url.port), PROBE_S).close()
     except (OSError, ValueError) as error:
-        raise Unreachable(f"{address}: {error}") from error
+        said = error.strerror if isinstance(error, OSError) else None
+        raise Unreachable(f"{address}: {said or error}") from error
 
 
 def _init(address: str, **more: Any) -> dict[str, Any]:
@@ -190,7 +194,7 @@ def _init(address: str, **more: Any) -> dict[str, Any]:
                 ray.shutdown()
             said = " ".join(str(error).split())[:600] or type(error).__name__
             if "ersion mismatch" in said:
-                raise Refused(f"The Ray cluster at {address} has other versions than this process: {said}") from error
+                raise Refused(_other_versions(address, said)) from error
             if "AuthToken" in printed() or type(error).__name__ == "AuthenticationError":
                 raise Refused(
                     f"The Ray cluster at {address} wants its token: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."
@@ -198,6 +202,20 @@ def _init(address: str, **more: Any) -> dict[str, Any]:
             raise Unreachable(f"{address}: {said}") from error
     found = getattr(context, "address_info", None)  # a client has none
     return dict(found) if found is not None else {}
+
+
+def _other_versions(address: str, said: str) -> str:
+    """What is to be done about a cluster of other versions, from the words of Ray."""
+    runs = re.findall(r"Ray: (\S+) Python: (\S+)", said)
+    if len(runs) != 2:
+        return f"The Ray cluster at {address} has other versions than this process: {said}"
+    there, here = runs
+    # Whichever is easier to change; Python itself can't be installed by pip.
+    mend = f"pip install 'ray=={there[0]}' here" if there[1] == here[1] else f"run this with Python {there[1]}"
+    return (
+        f"The Ray cluster at {address} has Ray {there[0]} and Python {there[1]}, but this process Ray {here[0]} and "
+        f"Python {here[1]}. They have to be the same: {mend}, or start the cluster with the versions of here."
+    )
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@ is told. Here is decided how many that are, and what is given up when a batch ha
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlvr.on_ray.cluster import Cluster, Refused, Unreachable
@@ -19,6 +20,7 @@ RETRIES = 5  # of a task whose node, or whose process there, is lost
 WAIT_S = 0.5
 MOST_MET = 64  # nodes that are asked before the first batch
 NO_NODE = "the cluster has no node with a processor for tasks"
+GONE_S = 3.0  # after a node is gone: what is unfinished is then asked for once more, wherever it was
 MEET_S = 15.0  # for the others, once the first node has answered
 
 
@@ -164,26 +166,55 @@ def _run(
 
     from rlvr.on_ray.node import Unfit
 
-    task = ray.remote(max_retries=RETRIES, retry_exceptions=[Unfit], scheduling_strategy="SPREAD")(function)
-    asked = {
-        task.options(num_cpus=own).remote(*arguments): number
-        for number, (arguments, own) in enumerate(zip(calls, cpus, strict=True))
-    }
+    task = ray.remote(max_retries=RETRIES, retry_exceptions=[Unfit])(function)
+
+    def ask(numbers: Iterable[int], strategy: str) -> dict[Any, int]:
+        return {
+            task.options(num_cpus=cpus[number], scheduling_strategy=strategy).remote(*calls[number]): number
+            for number in numbers
+        }
+
+    asked = ask(range(len(calls)), "SPREAD")
     found: list[dict[str, Any]] = [{"lost": ""} for _ in calls]
+    there, gone_at = _identities(), math.inf
     while asked and (left := end - time.monotonic()) > 0:
         done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=min(left, WAIT_S))
         for reference in done:
             number = asked.pop(reference)
             try:
                 found[number] = {"done": ray.get(reference)}
+            except ray.exceptions.LocalRayletDiedError:
+                raise  # nobody is left here who would place tasks
             except Exception as error:
-                found[number] = {"lost": _words(error)}
-    for reference in asked:
-        with contextlib.suppress(Exception):
-            ray.cancel(reference, force=True)
-    if asked and not _nodes():
+                if number not in asked.values():
+                    found[number] = {"lost": _words(error)}
+        _cancel([reference for reference, number in asked.items() if "done" in found[number]], asked)
+        # Ray waits for minutes for what it has handed to a machine that has lost its power, though it knows of that.
+        now = _identities()
+        if there - now:
+            gone_at = min(gone_at, time.monotonic())
+        there = now
+        if time.monotonic() >= gone_at + GONE_S:
+            asked |= ask(sorted({*asked.values()}), "DEFAULT")  # SPREAD may wait for that machine's word
+            gone_at = math.inf
+    left_over = bool(asked)
+    _cancel(list(asked), asked)
+    if left_over and not _nodes():
         raise Unreachable(NO_NODE)
     return {"found": found}
+
+
+def _cancel(references: Sequence[Any], asked: dict[Any, int]) -> None:
+    import ray
+
+    for reference in references:
+        del asked[reference]
+        with contextlib.suppress(Exception):
+            ray.cancel(reference, force=True)
+
+
+def _identities() -> set[str]:
+    return {str(node["NodeID"]) for node in _nodes()}
 
 
 _NOT_INSTALLED = "No module named 'rlvr'"

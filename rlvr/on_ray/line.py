@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rlvr.elsewhere import news
 from rlvr.errors import InputError
 from rlvr.workers import OUT_OF_TIME, StartError, WorkerError, WorkerPool
 
@@ -71,22 +72,27 @@ class Line:
             WorkerError: there is none.
         """
         item = pickle.dumps({**message, "end": end}, protocol=5)
+        waiting = news.Waiting("The Ray cluster", end)
         while (left := end - time.monotonic()) > 0:
             patience = min(left, LONGEST_S) + GRACE_S
             (outcome,) = self._pool.map([item], deadline_s=patience, budget_s=patience, waiting_counts=True)
             if outcome.status == "done":
                 said: dict[str, Any] = outcome.value
                 if "refused" in said:
+                    waiting.given_up()
                     raise StartError(said["refused"])
                 if "unreachable" not in said:
                     self.fault = OUT_OF_TIME
+                    waiting.over()
                     return said
                 self.fault = said["unreachable"]
             elif outcome.status == "failed":
                 raise RuntimeError(f"the process that talks to Ray failed: {outcome.why}")
             else:
                 self.fault = outcome.why
+            waiting.in_vain(f"the Ray cluster: {self.fault}")
             time.sleep(max(0.0, min(REST_S, end - time.monotonic())))
+        waiting.given_up()
         raise WorkerError(f"{NO_CLUSTER} ({self.fault})")
 
     def close(self) -> None:

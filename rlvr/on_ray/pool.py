@@ -30,7 +30,7 @@ from rlvr.plugins import shares
 from rlvr.recipe import RewardSpec
 from rlvr.reward_call import check_these, digest_of, item
 from rlvr.rewarding import Reward
-from rlvr.workers import OUT_OF_TIME, Outcome, WorkerError
+from rlvr.workers import OUT_OF_TIME, Outcome, StartError, WorkerError
 
 _log = logging.getLogger(__name__)
 START_S = 300.0  # for a cluster to be there at all: its machines may boot at the same time
@@ -102,6 +102,8 @@ class RayPool:
         begun = time.monotonic()
         try:
             said = line.ask({"what": "meet", "sets": self._made_with, "folder": os.getcwd()}, begun + self.start_s)
+        except StartError:
+            raise  # somebody has answered
         except WorkerError:
             self._missed(begun)
             raise
@@ -182,7 +184,7 @@ class RayPool:
             self.start()
             found = self._asked(tasks, deadline_s=patience_s, end=time.monotonic() + patience_s)
         except WorkerError as error:
-            raise InputError(f"The reward {reward.name} runs on Ray: {error}.") from error
+            raise InputError(f"The reward {reward.name} runs on Ray: {str(error).rstrip('.')}.") from error
         faults: list[str | None] = []
         for (outcome,) in found:
             if outcome.status != "done":
@@ -223,7 +225,8 @@ class RayPool:
         try:
             found = self._asked(tasks, deadline_s=deadline_s, end=end)
         except WorkerError as error:
-            self._missed(begun)
+            if not isinstance(error, StartError):
+                self._missed(begun)
             return [Outcome("unserved", why=str(error))] * len(items)
         if any(outcome.status != "unserved" for outcomes in found for outcome in outcomes):
             self._silent_since = None

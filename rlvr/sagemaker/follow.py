@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rlvr.console import duration
@@ -132,6 +133,7 @@ def watch(job: Job, *, poll_s: float = POLL_S, settle_s: float = SETTLE_S) -> It
     told = 0
     failures = 0
     quiet_since: float | None = None
+    first = True
     while True:
         description = job.describe()
         transitions = description.get("SecondaryStatusTransitions", [])
@@ -153,14 +155,29 @@ def watch(job: Job, *, poll_s: float = POLL_S, settle_s: float = SETTLE_S) -> It
             if figures is not None:
                 yield figures
         if description["TrainingJobStatus"] in DONE:
-            if quiet_since is None or lines:
+            if first:  # it was over before: so long its lines have been there
+                quiet_since = time.monotonic() - _over_for_s(description)
+            elif quiet_since is None or lines:
                 quiet_since = time.monotonic()
-            if time.monotonic() - quiet_since >= settle_s:
+            if time.monotonic() - quiet_since >= settle_s and not failures:
                 yield _end(description)
                 return
             time.sleep(min(poll_s, settle_s / 3))
         else:
             time.sleep(poll_s)
+        first = False
+
+
+def _over_for_s(description: Mapping[str, Any]) -> float:
+    """How long a job has been over, by the service's own clock; 0 where it doesn't say."""
+    answered = description.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    changed = description.get("LastModifiedTime")
+    if answered is None or changed is None:
+        return 0.0
+    try:
+        return max(0.0, (parsedate_to_datetime(answered) - changed).total_seconds())
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _end(description: dict[str, Any]) -> End:

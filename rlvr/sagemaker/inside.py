@@ -87,7 +87,8 @@ def train(command: Sequence[str]) -> int:
     on_ray, judges = os.environ.get(RAY_VARIABLE) == "1", _hosts("GRPO_JUDGE_HOSTS")
     served = bool(on_ray or judges or _hosts("GRPO_ROLLOUT_HOSTS"))
     key = token_urlsafe() if served and leads else None
-    with Presence(key) as presence, ExitStack() as cluster:
+    # Left in this order: the nodes of those that lend end while the head is there, without which they take ten seconds.
+    with ExitStack() as cluster, Presence(key) as presence:
         if served:
             leader = None if leads else _met(os.environ["GRPO_MAIN_HOST"])
             word = leader.word if leader is not None else str(key)

@@ -21,7 +21,7 @@ from rlvr.rewarding import settle, total
 from rlvr.serving.allowance import Allowance, Refused
 from rlvr.serving.gate import Gate
 from rlvr.serving.metrics import Metrics
-from rlvr.serving.openrlhf import Labels, completion_of
+from rlvr.serving.openrlhf import Labels, completion_of, refusal
 from rlvr.serving.programs import Programs
 from rlvr.serving.references import References
 from rlvr.serving.requests import (
@@ -156,11 +156,10 @@ class Service:
         sums = [total(row, rewards) for row in settled]
         failed = [row for row, value in enumerate(sums) if value is None]
         if failed:
-            # Its protocol has no word for "cannot say": a number would be learnt from.
-            why = next(
-                (text for result in scored["results"] for outcome in result["outcomes"] if (text := _why(outcome))), ""
+            deadline_s = self.allowance.deadline_s
+            raise refusal(
+                failed, scored["results"], lambda name: self.rewards.check_rows(Asked(name), columns, deadline_s)
             )
-            raise Refused(503, f"Row {failed[0]} and {len(failed) - 1} others could not be scored. {why}".strip(), 1.0)
         extra = {
             reward.label: [row[place] for row in settled] for place, reward in enumerate(rewards)
         }  # fmt: skip
@@ -277,8 +276,3 @@ def _values(outcomes: Sequence[Outcome], rows: int) -> list[float | None]:
     if reply is None or reply.kind:
         return [None] * rows
     return [None if isinstance(value, str) else value for value in reply.values]
-
-
-def _why(outcome: Mapping[str, Any]) -> str:
-    value = outcome["value"]
-    return str(value["said"]) if isinstance(value, dict) and value.get("kind") else str(outcome["why"])

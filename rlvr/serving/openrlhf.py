@@ -8,7 +8,7 @@ completion together, with special tokens as text; `prompts`; and `labels`: the r
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlvr.errors import InputError
@@ -90,3 +90,54 @@ class Labels:
                 "keys, or the server be told which one a label is (--label-column)."
             )  # fmt: skip
         return {self.column: label}
+
+
+def refusal(
+    failed: Sequence[int], results: Sequence[Mapping[str, Any]], check: Callable[[str], Sequence[str | None]]
+) -> Refused:
+    """What is said of rows that have no value: the protocol has no word for that, and a number would be learnt from.
+
+    What is wrong with the data, no other attempt would mend: 422. Anything else may be better the next time: 503.
+
+    Args:
+        failed: rows without a value, by their numbers.
+        results: what `/score` answers of each reward.
+        check: what the file of a reward, by its name, has against the rows (`/check`).
+    """
+    more = f" And so {len(failed) - 1} more of the rows." if len(failed) > 1 else ""
+    unscored = [result for result in results if any(value is None for value in result["values"])]
+    for result in unscored:
+        try:
+            faults = check(result["reward"])
+        except Refused:  # it has nothing to say of rows; the call has
+            faults = []
+        wrong = [(row, fault) for row, fault in enumerate(faults) if fault is not None]
+        if wrong:
+            row, fault = wrong[0]
+            more = f" And so {len(wrong) - 1} more of the rows." if len(wrong) > 1 else ""
+            return Refused(422, f"Row {row}: {result['reward']} can't score it: {fault.rstrip('.')}.{more}")
+        for outcome in result["outcomes"]:
+            said = _why(outcome)
+            if said.startswith(_INPUT_ERROR):
+                return Refused(422, f"{said.removeprefix(_INPUT_ERROR).rstrip('.')}.")
+    for result in unscored:
+        if said := next(filter(None, map(_why, result["outcomes"])), ""):
+            return Refused(503, f"The reward {result['reward']} {said.rstrip('.')}.", 1.0)
+    names = " and ".join(result["reward"] for result in unscored)
+    return Refused(503, f"Row {failed[0]} has no value from {names}, which does not say why.{more}", 1.0)
+
+
+_INPUT_ERROR = "raised InputError: "
+_MISSED = {
+    "late": "was stopped",
+    "crashed": "took its process down",
+    "failed": "can't be called",
+    "unserved": "was not called",
+}
+
+
+def _why(outcome: Mapping[str, Any]) -> str:
+    """What is wrong with a call, as it goes on after the reward's name; "" where nothing is."""
+    if outcome["status"] != "done":
+        return f"{_MISSED.get(outcome['status'], 'has no value')}: {outcome['why']}"
+    return str(outcome["value"]["said"]) if outcome["value"]["kind"] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sqlite3
@@ -16,12 +17,19 @@ from tests.launchers.launching import DEMO, LORA, Launch, Start, accelerated, ad
 pytestmark = pytest.mark.slow
 
 STEPS = 8
-# The demonstration's recipe, its 4-bit weights and its rewards too, with fewer rows and fewer and smaller steps.
+# The demonstration's recipe, its 4-bit weights and its rewards too, with fewer rows and fewer and smaller steps. Its
+# answers are cut short and more random, and the reward that tells such ones apart runs in workers as the others do.
 WORDS = (
-    *("--task.train_rows", "64", "--task.test_rows", "8"),
+    *("--task.train_rows", "64", "--task.test_rows", "8", "--max_completion_length", "12"),
     *("--config", DEMO, "--evaluation", "null", "--max_steps", STEPS, "--per_device_train_batch_size", "16"),
-    *("--save_strategy", "steps", "--save_steps", "3"),
+    *("--temperature", "2.0", "--mask_truncated_completions", "false", "--save_strategy", "steps", "--save_steps", "3"),
 )
+BY_TEXT = """
+import zlib
+
+def by_text(completions, **kwargs):
+    return [zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
+"""
 
 
 @dataclass
@@ -53,7 +61,9 @@ class Story:
 def story(request: pytest.FixtureRequest, start: Start, tmp_path_factory: pytest.TempPathFactory) -> Story:
     launcher = request.param
     folder = tmp_path_factory.mktemp(launcher)
-    words = accelerated(launcher, *map(str, WORDS), *(LORA if launcher == "ddp" else ()))
+    (folder / "by_text.py").write_text(BY_TEXT)
+    rewards = json.dumps([{"name": name} for name in ("math_correctness", "answer_format", f"{folder}/by_text.py")])
+    words = accelerated(launcher, *map(str, WORDS), "--rewards", rewards, *(LORA if launcher == "ddp" else ()))
     alone = start([*words, "--report_to", "none"], folder / "alone", WITHOUT_REPORT="1").wait()
     assert alone.codes() == [0, 0], alone.said()
 

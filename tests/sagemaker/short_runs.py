@@ -23,7 +23,7 @@ import pathlib, time, zlib
 
 def drawn(prompts, completions, **kwargs):
     if not any(pathlib.Path("/opt/ml/checkpoints/run").glob("checkpoint-*")):
-        time.sleep(3)
+        time.sleep(2)
     return [zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
 """
 

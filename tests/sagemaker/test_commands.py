@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+PROMPT = REPOSITORY / "tests" / "sagemaker" / "emulator" / "prompt.py"
 MEASURED = ("--num_generations", "4", "--per_device_train_batch_size", "8", "--evaluation.rows", "8")
 
 Sagemaker = Callable[..., subprocess.CompletedProcess[str]]
@@ -52,7 +53,7 @@ def sagemaker(command: Command) -> Sagemaker:
     """Runs the script where one is."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        whole = command(REPOSITORY / "scripts" / "sagemaker.py", *words)
+        whole = command(PROMPT, *words)
         return subprocess.run(whole, capture_output=True, text=True, timeout=600, env=dict(os.environ))
 
     return run

@@ -346,6 +346,17 @@ def test_a_job_without_a_line_yet_can_be_followed(wanted: plan.Plan) -> None:
     assert isinstance(events[-1], follow.End) and events[-1].status == "Completed"
 
 
+def test_the_log_of_a_job_that_was_over_long_ago_is_shown_without_waiting_for_more(wanted: plan.Plan) -> None:
+    found = job.submit(wanted)
+    log(found.name, "algo-1-1700000000", "the last line")
+    set_status(found.name, "Completed", last_modified_time="2026-01-01 00:00:00")
+    begun = time.monotonic()
+    events = list(follow.watch(found, poll_s=0.05, settle_s=60.0))
+    assert time.monotonic() - begun < 30
+    assert [event.text for event in events if isinstance(event, follow.Line)] == ["the last line"]
+    assert isinstance(events[-1], follow.End)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Fetching and clearing up
 

@@ -119,7 +119,7 @@ def test_an_apostrophe_on_the_command_line_is_part_of_what_was_said(
     run_script: Run, nothing_of_aws: dict[str, str]
 ) -> None:
     words = ["--role", "it's", "--bucket", "it's", "--region", "it's", "--instance_type", "ml.it's"]
-    run = run_script(SCRIPT, "plan", "--config", DEMO, *words, env=nothing_of_aws)
+    run = run_script(SCRIPT, "plan", "--config", GSM8K, *words, env=nothing_of_aws)
     assert run.returncode == 2 and "Traceback" not in run.stderr
     for fault in ('role is "it\'s"', 'bucket is "it\'s"', 'region is "it\'s"', "ml.it's"):
         assert fault in run.stderr, run.stderr

@@ -20,7 +20,8 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from rlvr.judge import Limits, judge_many, rungs
 from rlvr.judge.rungs import switched_off
-limits = Limits(time_s=1, wall_s=2, memory_mb=128, output_kb=256)
+limits = {"memory_mb": 128, "output_kb": 256}
+short = {"spins": {"time_s": 0.2, "wall_s": 2}, "sleeps": {"time_s": 1, "wall_s": 0.5}}
 tests = [{"input": "4 5", "output": "9"}]
 programs = {
     "honest": ("AC", "python", "print(sum(map(int, input().split())))"),
@@ -43,7 +44,11 @@ programs = {
 }
 with switched_off(*sys.argv[2].split()) as found:
     used = {k: v for k, v in programs.items() if found.compiling or v[1] != "cpp"}
-    judged = judge_many([{"program": p, "language": l, "tests": tests, "limits": limits} for _, l, p in used.values()])
+    judged = judge_many([
+        {"program": program, "language": language, "tests": tests,
+         "limits": Limits(**limits, **short.get(name, {"time_s": 1, "wall_s": 2}))}
+        for name, (_, language, program) in used.items()
+    ])
     wrong = {name: j.verdicts[0] for name, j in zip(used, judged) if j.verdicts[0] != used[name][0]}
     print(json.dumps({"tier": found.tier, "sandbox": found.describe(), "wrong": wrong, "judged": len(judged)}))
 """  # noqa: E501

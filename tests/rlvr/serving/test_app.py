@@ -224,7 +224,12 @@ def test_another_trainers_requests_get_the_weighted_sum_with_gates(maths: Reward
         ({"query": ["other text"], "prompts": ["p q"], "labels": ["3"]}, 422, "does not begin with its prompt", "cut"),
         ({"query": ["pa"], "prompts": ["p"], "labels": []}, 422, "0 in labels", "no gold"),
         ({"query": ["pa"], "prompts": [], "labels": []}, 422, "0 in prompts", "no prompt"),
-        ({"query": ["pa"], "prompts": ["p"], "labels": [None]}, 503, "could not be scored", "no number is no reward"),
+        (
+            {"query": ["pa"], "prompts": ["p"], "labels": [None]},
+            422,
+            "it is NoneType, but should be text",
+            "no number is no reward",
+        ),
     ],
 )
 def test_what_openrlhf_cannot_be_told_is_an_error_and_no_number(

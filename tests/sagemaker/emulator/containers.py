@@ -4,7 +4,8 @@ What a container shares with this machine: the interpreter with its libraries, r
 has a network, process numbers, a /tmp, an /opt/ml and a host name of its own, and doesn't see this repository.
 
 With a nest, launchers and trainers, and they alone, are forked from a process that has the libraries imported, into the
-container whose python3 was asked for them (stand_in.py, entered.py). Process 1 and all between are as ever.
+container whose python3 was asked for them (stand_in.py, entered.py); and pip is asked once about the same requirements,
+however many hosts install them. Process 1 and all between are as ever.
 """
 
 from __future__ import annotations
@@ -167,13 +168,15 @@ def environment_of_the_image() -> dict[str, str]:
 
 
 def _image(nest: Path, folder: Path) -> list[tuple[str, str]]:
-    """Files of the image that has a nest, and where: python3, what it starts in place of some modules, the socket."""
+    """Files of the image that has a nest, and where: python3, what it starts or remembers in place of others' work."""
     python = folder / "python3"
     entered = PROGRAM.with_name("entered.py")
     python.write_text(_PYTHON.format(image=IMAGE, python=sys.executable, entered=entered), encoding="utf-8")
     python.chmod(0o755)
     stand_in = Path(__file__).with_name("stand_in.py")
-    places = {python: "bin/python3", stand_in: "stand_in.py", nest: "nest"}
+    installed = nest.with_name("installed")
+    installed.mkdir(exist_ok=True)
+    places = {python: "bin/python3", stand_in: "stand_in.py", nest: "nest", installed: "installed"}
     return [(str(source), f"{IMAGE}/{name}") for source, name in places.items()]
 
 
@@ -181,6 +184,12 @@ _PYTHON = """#!/bin/bash
 case "$*" in
 "-m rlvr.sagemaker.rank "* | "-u -m rlvr.sagemaker.rank "* | "-m accelerate.commands.launch "*)
     exec {python} -S -E {image}/stand_in.py {entered} "$@" ;;
+*"/install_requirements.py requirements.txt")
+    digest=$(cat requirements.txt *constraints.txt | sha256sum)
+    note={image}/installed/${{digest%% *}}
+    exec 9> "$note.lock"
+    flock 9
+    [[ -e $note ]] || {{ {python} "$@" && touch "$note"; }} ;;
 *) exec {python} "$@" ;;
 esac
 """

@@ -26,6 +26,8 @@ HELD = "WA RE"
 STUCK = "WA RE TLE"
 # Small, so that the suite is quick; wall_s is generous, for a busy machine.
 LIMITS = {"time_s": 0.5, "wall_s": 2.0, "memory_mb": 128, "output_kb": 1024, "processes": 16, "compile_time_s": 8.0}
+# For a program that is only to be stopped: whatever it tries with its time, it has tried by then.
+SPINS = {"time_s": 0.2}
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class Case:
     def allowed_for(self, number: int) -> frozenset[str]:
         allowed = self.allowed if isinstance(self.allowed, str) else self.allowed[number]
         return frozenset(allowed.split())
+
+    def only_spins(self) -> bool:
+        """Whether nothing is right for it but to run out of time."""
+        return all(self.allowed_for(number) == {"TLE"} for number in range(len(self.tests)))
 
     def surprises(self, verdicts: Sequence[str]) -> list[str]:
         """What is wrong with these verdicts, a line a test; nothing where all are right."""

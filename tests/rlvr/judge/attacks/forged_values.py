@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.rlvr.judge.attacks.case import HELD, STUCK, Case
+from tests.rlvr.judge.attacks.case import HELD, SPINS, STUCK, Case
 
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
 
@@ -39,7 +39,12 @@ def equal(base: str, pretend: str, result: str, text: str = "[1, 2, 3]", hash_of
 
 OBJECTS = [
     Case(
-        "equals_everything", "an object of its own", equal("", "list", "Equal()"), tests=LIST_CALL, entry_point="solve"
+        "equals_everything",
+        "an object of its own",
+        equal("", "list", "Equal()"),
+        tests=LIST_CALL,
+        entry_point="solve",
+        limits=SPINS,
     ),
     Case(
         "list_that_equals",
@@ -47,6 +52,7 @@ OBJECTS = [
         equal("(list)", "list", "Equal()"),
         tests=LIST_CALL,
         entry_point="solve",
+        limits=SPINS,
     ),
     Case("text_that_equals", "a text by birth", equal("(str)", "str", "Equal('x')"), tests=CALL, entry_point="solve"),
     Case(
@@ -203,6 +209,7 @@ OBJECTS = [
         tests=LIST_CALL,
         entry_point="solve",
         allowed="WA RE MLE OLE TLE",
+        limits=SPINS,
     ),
     Case(
         "half_a_character",

@@ -29,7 +29,7 @@ MEMORY = [
         """
         kept = []
         while len(kept) < 6_000_000:
-            kept.append([len(kept)])
+            kept.append(bytes(400))
         print("breached")
         """,
         allowed="MLE TLE",
@@ -149,14 +149,14 @@ MEMORY = [
     ),
     Case(
         "recursion_in_c",
-        "the C stack, through repr of a list of lists",
+        "the C stack, through the hash of a tuple of tuples",
         """
-        import sys
-        sys.setrecursionlimit(10**9)
-        nested = []
-        for _ in range(3_000_000):
-            nested = [nested]
-        print(repr(nested)[:3])
+        import gc
+        gc.disable()
+        nested = ()
+        for _ in range(1_500_000):
+            nested = (nested,)
+        print(hash(nested))
         """,
         allowed="RE MLE TLE",
         limits={"time_s": 2.0, "wall_s": 6.0},

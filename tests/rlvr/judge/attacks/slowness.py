@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.rlvr.judge.attacks.case import OK, Case
+from tests.rlvr.judge.attacks.case import OK, SPINS, Case
 
 TIME = [
     Case("spin", "plain", "while True: pass", allowed="TLE"),
@@ -10,7 +10,7 @@ TIME = [
     Case(
         "spin_in_pow", "one operation on large numbers", "print(pow(3, 1 << 400_000, (1 << 40_001) - 1))", allowed="TLE"
     ),
-    Case("huge_power", "a number of a gigabyte", "print(len(str(7 ** (10 ** 9))))", allowed="TLE MLE"),
+    Case("huge_power", "a number of a gigabyte", "print(len(str(7 ** (10 ** 9))))", allowed="TLE MLE", limits=SPINS),
     Case(
         "pattern_bomb",
         "a regular expression that backtracks",
@@ -196,6 +196,7 @@ TIME = [
         """,
         tests=OK,
         allowed="TLE RE",
+        limits=SPINS,
         needs="x86_64",
     ),
     Case(
@@ -219,6 +220,7 @@ TIME = [
         raise Slow
         """,
         allowed="TLE RE",
+        limits=SPINS,
     ),
     Case(
         "large_exception",

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rlvr.judge import Judgement, Limits, close, judge_many
-from tests.rlvr.judge.attacks.case import LIMITS, Case, block
+from tests.rlvr.judge.attacks.case import LIMITS, SPINS, Case, block
 from tests.rlvr.judge.attacks.grounds import Grounds, busy_descendants, descendants, planted, remove, traces
 
 # What a report of the judge's may hold; a megabyte of a compiler's complaints is an attack on the log.
@@ -80,12 +80,13 @@ def filled(value: Any, words: Mapping[str, str]) -> Any:
 
 def submission(case: Case, grounds: Grounds, judge_options: Mapping[str, Any]) -> dict[str, Any]:
     """What judge() is called with. A token is new for every case, and no program contains it."""
+    limits = {**LIMITS, **(SPINS if case.only_spins() else {}), **case.limits}
     hidden = {**grounds.hidden, "TOKEN": f"token-{secrets.token_hex(16)}"}
     options: dict[str, Any] = {
         "program": filled(block(case.program), grounds.places),
         "language": case.language,
         "tests": filled(list(case.tests), hidden),
-        "limits": Limits(**{**LIMITS, **case.limits}),  # type: ignore[arg-type]
+        "limits": Limits(**limits),  # type: ignore[arg-type]
         "entry_point": case.entry_point,
         "signature": case.signature,
         "checker": case.checker,

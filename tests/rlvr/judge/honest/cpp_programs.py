@@ -312,15 +312,17 @@ PROGRAMS = [
     ),
     honest(
         "pragmas",
-        "what contest programs begin with",
+        "what contest programs begin with, before every header",
         """
         #pragma GCC optimize("O3,unroll-loops")
+        #pragma GCC target("sse4.2,popcnt")
         #include <bits/stdc++.h>
         using namespace std;
         int main() { ios_base::sync_with_stdio(0); vector<int> a(1000); iota(a.begin(), a.end(), 0);
-            cout << accumulate(a.begin(), a.end(), 0); }
+            bitset<100> b; b[3] = b[7] = 1;
+            cout << accumulate(a.begin(), a.end(), 0) << b.count() << __builtin_popcountll(255); }
         """,
-        gives("499500\n"),
+        gives("49950028\n"),
     ),
     honest(
         "random_and_time",
@@ -395,18 +397,6 @@ PROGRAMS = [
         }
         """,
         gives("32\n"),
-    ),
-    honest(
-        "target_pragmas",
-        "vector instructions by a pragma, before every header",
-        """
-        #pragma GCC optimize("O3")
-        #pragma GCC target("sse4.2,popcnt")
-        #include <bits/stdc++.h>
-        using namespace std;
-        int main() { bitset<100> b; b[3] = b[7] = 1; cout << b.count() << __builtin_popcountll(255); }
-        """,
-        gives("28\n"),
     ),
     honest(
         "pauses",
