@@ -21,7 +21,6 @@ rewarded as it would have been. The caller's random numbers are left as they are
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import pickle
 import threading
@@ -47,6 +46,7 @@ __all__ = ["Fault", "Scored", "Scorer", "report"]
 
 _log = logging.getLogger(__name__)
 START_S = 300.0  # for a worker's imports, which may be torch on a busy file system; for a server to be there
+ONCE_MORE_S = 15.0  # for one that was waited for in vain
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,14 @@ class Scorer:
     def conditions(self) -> dict[str, str]:
         """What scores depend on elsewhere (as `rlvr.plugins.conditions`); waits until somebody is there to say it."""
         found: dict[str, str] = {}
-        for group in self._groups:
-            if not isinstance(group.pool, WorkerPool):
-                with contextlib.suppress(WorkerError):  # it is told with the first batch
-                    group.pool.start()
-                found |= group.pool.conditions()
+        pools = [group.pool for group in self._groups if not isinstance(group.pool, WorkerPool)]
+        for pool in pools:
+            try:
+                pool.start()
+            except WorkerError:  # it is told with the first batch
+                for other in pools:
+                    other.start_s = min(other.start_s, ONCE_MORE_S)
+            found |= pool.conditions()
         return found
 
     def check_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:

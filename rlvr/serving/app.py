@@ -156,9 +156,10 @@ class Service:
         sums = [total(row, rewards) for row in settled]
         failed = [row for row, value in enumerate(sums) if value is None]
         if failed:
-            deadline_s = self.allowance.deadline_s
             raise refusal(
-                failed, scored["results"], lambda name: self.rewards.check_rows(Asked(name), columns, deadline_s)
+                failed,
+                scored["results"],
+                lambda name: self.check(CheckAsked(name=name, columns=columns))["faults"],
             )
         extra = {
             reward.label: [row[place] for row in settled] for place, reward in enumerate(rewards)

@@ -289,3 +289,13 @@ def test_one_of_two_that_comes_up_with_other_rewards_is_named_for_that(
                 assert not score(scoring).faults
             said += capsys.readouterr().err
     assert said.count(f"{late} has no reward") == 1 and said.count("\n") <= 2 and not said.endswith("..\n"), said
+
+
+def test_who_was_waited_for_in_vain_is_not_waited_for_as_long_again(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr.scorer.ONCE_MORE_S", 0.2)
+    with scorer(f"http://127.0.0.1:{free_port}", start_s=2.0) as scoring:
+        begun = time.monotonic()
+        scoring.conditions()  # for each of two groups of rewards
+        assert 2.0 <= time.monotonic() - begun < 4.0
