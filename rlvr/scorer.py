@@ -116,15 +116,18 @@ class Scorer:
         for group in self._groups:
             group.pool.close()
 
+    @property
+    def _elsewhere(self) -> list[ElsewherePool | RayPool]:
+        return [group.pool for group in self._groups if not isinstance(group.pool, WorkerPool)]
+
     def conditions(self) -> dict[str, str]:
         """What scores depend on elsewhere (as `rlvr.plugins.conditions`); waits until somebody is there to say it."""
         found: dict[str, str] = {}
-        pools = [group.pool for group in self._groups if not isinstance(group.pool, WorkerPool)]
-        for pool in pools:
+        for pool in self._elsewhere:
             try:
                 pool.start()
             except WorkerError:  # it is told with the first batch
-                for other in pools:
+                for other in self._elsewhere:
                     other.start_s = min(other.start_s, ONCE_MORE_S)
             found |= pool.conditions()
         return found
@@ -201,9 +204,8 @@ class Scorer:
             raise broken[0]
         in_order = [findings[place] for place in range(len(self.rewards))]
         silences = [
-            (group.pool.silent_s(), "Ray cluster" if isinstance(group.pool, RayPool) else "reward server")
-            for group in self._groups
-            if not isinstance(group.pool, WorkerPool)
+            (pool.silent_s(), "Ray cluster" if isinstance(pool, RayPool) else "reward server")
+            for pool in self._elsewhere
         ]
         silent_s, silent = max((one for one in silences if one[0]), default=(0.0, ""))
         logged: set[str] = set()

@@ -151,8 +151,8 @@ def _count(content: Mapping[str, Any], allowance: Allowance) -> None:
     for name, value in content.items():
         if isinstance(value, list):
             _count_rows(name, value, allowance)
-            for place, entry in enumerate(value):
-                if name in ("submissions", "rewards") and isinstance(entry, dict):
+            for place, entry in enumerate(value) if name in ("submissions", "rewards") else ():
+                if isinstance(entry, dict):
                     _count_keys(f"{name}.{place}", entry)
                     _check_options(f"{name}.{place}", entry)
         elif isinstance(value, dict):

@@ -6,16 +6,32 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PATIENCE_S = 100.0  # for a process to start on a machine as busy as a machine can be
+
+
+def accept(listening: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    """Serves each connection to a socket in a thread of its own, until the socket is closed."""
+
+    def work() -> None:
+        while True:
+            try:
+                line = listening.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(line,), daemon=True).start()
+
+    threading.Thread(target=work, daemon=True).start()
 
 
 class RewardServer:

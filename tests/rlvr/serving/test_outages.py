@@ -17,7 +17,7 @@ from rlvr.plugins import load_rewards
 from rlvr.recipe import RewardSpec
 from rlvr.scorer import Scored, Scorer
 from tests.conftest import Command
-from tests.rlvr.serving.reward_servers import REPOSITORY, RewardServer, recipe_of
+from tests.rlvr.serving.reward_servers import REPOSITORY, RewardServer, accept, recipe_of
 
 REWARDS = '''
 import os, signal, time
@@ -243,15 +243,7 @@ class _Losing:
         self.lost = 0
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                line = self.listening.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._pass_on, args=(line,), daemon=True).start()
+        accept(self.listening, self._pass_on)
 
     def _pass_on(self, line: socket.socket) -> None:
         with line, socket.create_connection(("127.0.0.1", self.port)) as server:

@@ -18,7 +18,7 @@ from rlvr.elsewhere import news
 from rlvr.plugins import load_rewards
 from rlvr.recipe import RewardSpec
 from rlvr.scorer import Scored, Scorer
-from tests.rlvr.serving.reward_servers import RewardServer
+from tests.rlvr.serving.reward_servers import RewardServer, accept
 
 NAMES = ("code_format", "answer_format")  # two that share nothing, and are asked for by different threads
 
@@ -166,15 +166,7 @@ class Tls:
         self.context.load_cert_chain(self.certificate, key)
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                line = self.listening.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+        accept(self.listening, self._serve)
 
     def _serve(self, line: socket.socket) -> None:
         line.settimeout(30)
