@@ -17,6 +17,7 @@ figures are those of benchmarks/rewards_on_ray.py.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -165,6 +166,7 @@ def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[fl
             return time.perf_counter() - begun
 
         list(threads.map(ask, range(200)))  # warm
+        gc.freeze()  # what has been imported here; pauses in which this process walks through it are not the server's
         chance = random.Random(0)
         for _ in range(rounds):
             begun = time.perf_counter()

@@ -7,6 +7,7 @@ worker says is executed here.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -21,6 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rlvr import together
 
 START_S = 120.0  # for the nursery's imports, on a machine as busy as a machine can be
 CLOSE_S = 2.0  # for the nursery to end its workers, and all that they have started
@@ -292,6 +295,9 @@ def nurse(descriptor: int) -> None:
         send(line, "ready")
     except OSError:
         os._exit(0)
+    # What has been imported stays: no worker's collector is to walk through it, and to copy its pages by that.
+    gc.collect()
+    gc.freeze()
     children: dict[int, int] = {}
     while True:
         try:
@@ -302,9 +308,11 @@ def nurse(descriptor: int) -> None:
             break
         place = _NUMBER.unpack(number)[0]
         status = _end(children.pop(place)) if place in children else -1
+        together.judging.leave(place)
         child = os.fork()
         if child == 0:
             line.close()
+            together.judging.join(place)
             try:
                 _work(socket.socket(fileno=descriptors[0]), function, plan["memory_mb"])
             finally:

@@ -10,8 +10,9 @@ program can't do and by which means. Importing this pulls in neither torch nor t
 
 from __future__ import annotations
 
-from rlvr.judge.judging import close, judge, judge_many, slots
+from rlvr.judge.judging import judge, judge_many
 from rlvr.judge.rungs import Rungs, rungs
+from rlvr.judge.turns import close, slots
 from rlvr.judge.verdicts import VERDICTS, Judgement, Limits, SandboxUnavailable, Submission
 
 __all__ = [

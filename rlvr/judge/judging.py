@@ -1,20 +1,15 @@
 """The judge: submissions in, judgements out, spread over this machine's processors.
 
-Each slot is a thread with warm processes of its own. Threads of the caller that judge at the same time take turns, so
-that a small batch does not wait for a large one. Threads and processes start at the first call and end with the
-process; a process that is forked from it starts its own.
+Threads and processes (rlvr/judge/turns.py) start at the first call and end with the process; a process that is forked
+from it starts its own.
 """
 
 from __future__ import annotations
 
-import atexit
 import functools
-import logging
 import os
 import random
-import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr.errors import InputError
@@ -24,6 +19,7 @@ from rlvr.judge.languages import Language, compiler_path, language
 from rlvr.judge.rungs import WEAK, rungs
 from rlvr.judge.slots import Outcome, Program, Slot
 from rlvr.judge.testing import ASSERT, CALL, Test, digest, read_tests
+from rlvr.judge.turns import Call, pool
 from rlvr.judge.verdicts import (
     AC,
     CE,
@@ -37,8 +33,6 @@ from rlvr.judge.verdicts import (
 )
 from rlvr.judge.zygotes import ZygoteError
 
-_log = logging.getLogger(__name__)
-_Unit = Callable[[Slot], None]
 _TRANSLATED_FROM = 4  # tests, from which on it pays to compile a Python program once for all of them
 
 
@@ -131,7 +125,7 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
         keys.append(key)
         if key not in jobs:
             jobs[key] = _Job(submission, row, prepared[tests_key])
-    _pool().run(list(jobs.values()))
+    _run(list(jobs.values()))
     judgements = {key: job.judgement() for key, job in jobs.items()}
     return [judgements[key] for key in keys]
 
@@ -206,6 +200,18 @@ def _check_calls(submission: Submission, row: Language, tests: Sequence[Test], w
 # The work
 
 
+def _run(jobs: Sequence[_Job]) -> None:
+    turns = pool()
+    tests = sum(len(job.chosen) for job in jobs)
+    chunk = max(1, min(16, tests // (4 * turns.size)))
+
+    def begin(call: Call) -> None:
+        for job in jobs:
+            job.start(call, chunk)
+
+    turns.run(begin, tests)
+
+
 class _Job:
     """A submission on its way: which tests are to run, what has come of them."""
 
@@ -226,7 +232,7 @@ class _Job:
         self.compile_s = 0.0
         self.failed_at = len(tests)  # the first test known to have failed
 
-    def start(self, call: _Call, chunk: int) -> None:
+    def start(self, call: Call, chunk: int) -> None:
         """Puts its first pieces of work into the call's queue."""
         if not self.chosen:
             return
@@ -237,12 +243,12 @@ class _Job:
         else:
             self._add_tests(call, chunk)
 
-    def _add_tests(self, call: _Call, chunk: int) -> None:
+    def _add_tests(self, call: Call, chunk: int) -> None:
         for start in range(0, len(self.chosen), chunk):
             part = self.chosen[start : start + chunk]
             call.add(functools.partial(self._run, call, part))
 
-    def _compile(self, slot: Slot, call: _Call, chunk: int) -> None:
+    def _compile(self, slot: Slot, call: Call, chunk: int) -> None:
         try:
             compiled = slot.compile(self.program)
         except ZygoteError as error:
@@ -259,7 +265,7 @@ class _Job:
             lines = compiled.output.splitlines()
             self._all(CE, next((line for line in lines if "error" in line), lines[0] if lines else "")[:300])
 
-    def _run(self, call: _Call, part: list[int], slot: Slot) -> None:
+    def _run(self, call: Call, part: list[int], slot: Slot) -> None:
         if len(self.chosen) >= _TRANSLATED_FROM and self.program.code is None and not self.program.row.compiled:
             self.program.code = slot.translate(self.program)
         for index in part:
@@ -309,169 +315,3 @@ class _Job:
             self.compile_s,
             self.sampled,
         )
-
-
-class _Call:
-    """One caller's batch: its waiting pieces of work, and how many are unfinished."""
-
-    def __init__(self, pool: _Pool) -> None:
-        self.pool = pool
-        self.waiting: deque[_Unit] = deque()
-        self.unfinished = 0
-        self.cancelled = False
-        self.error: BaseException | None = None
-        self.done = threading.Event()
-
-    def add(self, unit: _Unit) -> None:
-        with self.pool.changed:
-            self.waiting.append(unit)
-            self.unfinished += 1
-            self.pool.changed.notify()
-
-
-class _Pool:
-    """The slots, each with its thread, and the callers whose work they do in turns."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.changed = threading.Condition()
-        self.calls: deque[_Call] = deque()
-        self.slots: list[Slot] = []
-        self.threads: list[threading.Thread] = []
-        self.closed = False
-
-    def run(self, jobs: list[_Job]) -> None:
-        """Has the jobs done; returns when they are.
-
-        Raises:
-            BaseException: whatever a piece of work raised that is no verdict (SandboxUnavailable, a defect here).
-        """
-        call = _Call(self)
-        tests = sum(len(job.chosen) for job in jobs)
-        chunk = max(1, min(16, tests // (4 * self.size)))
-        with self.changed:
-            call.unfinished = 1  # for the filling itself, so that it is not done before it has begun
-            self.calls.append(call)
-        try:
-            self._start(tests)
-            for job in jobs:
-                job.start(call, chunk)
-            self._finish(call)
-            while not call.done.wait(1.0):
-                pass
-        except BaseException:
-            self._cancel(call)
-            raise
-        finally:
-            with self.changed:
-                if call in self.calls:
-                    self.calls.remove(call)
-        if call.error is not None:
-            raise call.error
-
-    def _start(self, tests: int) -> None:
-        with self.changed:
-            if self.closed:
-                raise RuntimeError("the judge was closed while it was about to start")
-            for _ in range(min(self.size, max(tests, 1)) - len(self.threads)):
-                slot = Slot(rungs())
-                thread = threading.Thread(target=self._work, args=(slot,), name="judge", daemon=True)
-                self.slots.append(slot)
-                self.threads.append(thread)
-                thread.start()
-
-    def _work(self, slot: Slot) -> None:
-        while True:
-            with self.changed:
-                while not self.closed and not any(call.waiting for call in self.calls):
-                    self.changed.wait()
-                if self.closed:
-                    return
-                while not self.calls[0].waiting:
-                    self.calls.rotate(-1)
-                call = self.calls[0]
-                unit = call.waiting.popleft()
-                self.calls.rotate(-1)
-            try:
-                if not call.cancelled:
-                    unit(slot)
-            except BaseException as error:  # to be raised where the caller waits; this thread goes on
-                call.error = call.error or error
-                call.cancelled = True
-            self._finish(call)
-
-    def _finish(self, call: _Call) -> None:
-        with self.changed:
-            call.unfinished -= 1
-            if call.unfinished == 0:
-                call.done.set()
-
-    def _cancel(self, call: _Call) -> None:
-        """Ends what runs for a caller that no longer waits (Ctrl-C), and waits for that."""
-        with self.changed:
-            call.cancelled = True
-            call.unfinished -= len(call.waiting)
-            call.waiting.clear()
-            for slot in self.slots:
-                slot.interrupt()
-        call.done.wait(10.0)
-
-    def close(self) -> None:
-        with self.changed:
-            self.closed = True
-            for slot in self.slots:
-                slot.interrupt()
-            self.changed.notify_all()
-        for thread in self.threads:
-            thread.join(10.0)
-        for slot in self.slots:
-            slot.close()
-
-    def forget(self) -> None:
-        """In a forked child: the parent's processes are not ours, and holding their lines would keep them alive."""
-        for slot in self.slots:
-            slot.close()
-
-
-_the_pool: _Pool | None = None
-_pool_lock = threading.Lock()
-
-
-def _pool() -> _Pool:
-    global _the_pool
-    with _pool_lock:
-        if _the_pool is None:
-            _the_pool = _Pool(slots())
-        return _the_pool
-
-
-def slots() -> int:
-    """How many programs run at once: the processors of this machine, shared among the processes of a launcher."""
-    chosen = os.environ.get("GRPO_JUDGE_SLOTS", "")
-    if chosen:
-        if not chosen.isdigit() or int(chosen) < 1:
-            raise InputError(f"GRPO_JUDGE_SLOTS is {chosen!r}, but should be a number from 1 on.")
-        return int(chosen)
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdigit() and int(ranks) else 1))
-
-
-def close() -> None:
-    """Ends the judge's threads and processes; the next call starts new ones."""
-    global _the_pool
-    with _pool_lock:
-        pool, _the_pool = _the_pool, None
-    if pool is not None:
-        pool.close()
-
-
-def _after_fork() -> None:
-    global _the_pool, _pool_lock
-    pool, _the_pool = _the_pool, None
-    _pool_lock = threading.Lock()
-    if pool is not None:
-        pool.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-atexit.register(close)

@@ -90,18 +90,18 @@ def switched_off(*names: str) -> Iterator[Rungs]:
         ValueError: there is no such means.
     """
     global _found, _switched_off
-    from rlvr.judge import judging
+    from rlvr.judge import turns
 
     unknown = set(names) - set(MEANS)
     if unknown:
         raise ValueError(f"no such means: {', '.join(sorted(unknown))}; there are {', '.join(MEANS)}")
     before = _switched_off
-    judging.close()
+    turns.close()
     _found, _switched_off = None, before | set(names)
     try:
         yield rungs()
     finally:
-        judging.close()
+        turns.close()
         _found, _switched_off = None, before
 
 

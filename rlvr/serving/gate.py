@@ -9,6 +9,7 @@ Retry-After).
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -219,6 +220,7 @@ class Gate:
         return Answer(start["status"], tuple((name, value) for name, value in start.get("headers", ())), content)
 
 
+@functools.lru_cache(maxsize=64)  # it is asked for every request
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine alone."""
     if host == "localhost":

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.judge import Limits, Submission, close, judge, judge_many, judging, rungs, zygotes
+from rlvr.judge import Limits, Submission, close, judge, judge_many, rungs, slots, zygotes
 from rlvr.judge.rungs import switched_off
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -268,7 +268,7 @@ def test_the_same_program_with_the_same_tests_is_judged_once() -> None:
     begun = time.process_time(), time.monotonic()
     judged = judge_many([Submission(slow, "python", list(ONE)) for _ in range(64)])
     assert {tuple(judgement.verdicts) for judgement in judged} == {("AC",)}
-    assert time.monotonic() - begun[1] < 64 * 0.3 / judging.slots() / 2
+    assert time.monotonic() - begun[1] < 64 * 0.3 / slots() / 2
 
 
 def test_judgements_come_in_the_order_of_the_submissions() -> None:
@@ -347,7 +347,7 @@ def test_threads_judge_at_the_same_time_and_a_small_batch_does_not_wait_for_a_la
         assert all(judgement.score == 1 for judgement in judged)
         ended[name] = time.monotonic()
 
-    large = threading.Thread(target=run, args=("large", 16 * judging.slots()))
+    large = threading.Thread(target=run, args=("large", 16 * slots()))
     large.start()
     time.sleep(0.2)
     begun = time.monotonic()
