@@ -1,17 +1,18 @@
 #!/usr/bin/env python
 """What it costs to have rewards on a reward server, or on Ray, instead of beside the trainer.
 
-    python benchmarks/rewards_elsewhere.py             # about five minutes on two cores, and two more for Ray
+    python benchmarks/rewards_elsewhere.py             # about seven minutes on two cores, and two more for Ray
     python benchmarks/rewards_elsewhere.py --quick     # a tenth of the work: whether it runs, not how fast
 
 Server, clients and judge share this machine, so the server's own work is taken from the programs'. Three ways to judge
 the same programs take turns, each one first as often as the others: a scorer's own workers, a server with one client,
-and a server with 64 clients at once. Of each the median counts: a machine that is shared with others is slow for
-seconds at a time, whosever turn it is. Beside it stands the processor time that client and server took for themselves,
-without workers and programs: it says what a server costs on a machine that is busy otherwise, too. Then the latency of
-a score that costs nothing: requests arrive at random times, at half the rate that the server can take at most; again
-the median of the rounds counts. And what a request costs by its size, from which docs/scaling.md counts on. Ray's
-figures are those of benchmarks/rewards_on_ray.py.
+and a server with 64 clients at once. A machine that is shared with others is slow for seconds and for minutes, whosever
+turn it is. So what counts of a server is the median over the rounds of what it took beside what was local in the same
+round. Beside it stands the processor time that client and server took for themselves, without workers and programs: it
+says what a server costs on a machine that is busy otherwise, too. Then the latency of a score that costs nothing:
+requests arrive at random times, at half the rate that the server can take at most; again the median of the rounds
+counts. And what a request costs by its size, from which docs/scaling.md counts on. Ray's figures are those of
+benchmarks/rewards_on_ray.py.
 """
 
 from __future__ import annotations
@@ -210,16 +211,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     options = parser.parse_args()
-    number, repeats, span = (50, 3, 0.5) if options.quick else (500, 12, 3.0)
+    number, repeats, span = (50, 3, 0.5) if options.quick else (500, 20, 3.0)
     busy = os.getloadavg()[0]
     console.say(f"{len(os.sched_getaffinity(0))} cores, load {busy:.1f} at the start\n")
     ways = throughput(number, repeats)
     local = ways["beside the trainer"]
-    base, base_cpu_s = statistics.median(local.seconds), statistics.median(local.cpu_s)
+    base_cpu_s = statistics.median(local.cpu_s)
     rows = [
         [
             name, f"{statistics.median(way.seconds):.2f}", f"{min(way.seconds):.2f} - {max(way.seconds):.2f}",
-            f"{number / statistics.median(way.seconds):.0f}", f"{base / statistics.median(way.seconds):.1%}",
+            f"{number / statistics.median(way.seconds):.0f}",
+            f"{statistics.median(a / b for a, b in zip(local.seconds, way.seconds, strict=True)):.1%}",
             f"{1000 * (statistics.median(way.cpu_s) - base_cpu_s) / number:+.2f}",
         ]
         for name, way in ways.items()
