@@ -129,7 +129,7 @@ class Server:
             self._heard = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._drop(connection)
-            if self.told is None and (mistake := _mistake(error)):
+            if self.told is None and (mistake := _mistake(error) or self._scheme_mistaken(error)):
                 raise Rejected(f"{self.address} {mistake}", 0) from error
             raise Unavailable(f"{self.address}: {_words(error)}") from error
         except BaseException:
@@ -176,6 +176,19 @@ class Server:
             return False
         finally:
             connection.close()
+
+    def _scheme_mistaken(self, error: Exception) -> str | None:
+        """Why nobody answers to plain HTTP, if that is so because TLS is spoken there."""
+        if self._url.scheme == "https" or isinstance(error, TimeoutError | ConnectionRefusedError):
+            return None
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is told or believed
+        try:
+            with socket.create_connection((self._url.hostname or "", self._url.port or 80), PROBE_S) as line:
+                context.wrap_socket(line).close()
+        except (OSError, ValueError):
+            return None
+        return "speaks TLS: write https:// in place of http://"
 
     def _understood(self, answer: http.client.HTTPResponse, content: bytes) -> Any:
         try:

@@ -208,6 +208,7 @@ def tls(server: RewardServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ("scheme", "at", "told", "why"),
     [
         ("https", "server", "write http:// in place of https://", "a server without TLS"),
+        ("http", "tls", "write https:// in place of http://", "a server with TLS"),
         (
             "https",
             "tls",
