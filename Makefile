@@ -25,10 +25,10 @@ demo: $(READY)
 demo-programs: $(READY)
 	@OMP_NUM_THREADS=1 $(VENV)/python run_grpo.py --config recipes/demo-programs.yaml
 
-# Two processes, and a file's tests in one of them, since they share what was trained. The slow files come first
-# (tests/conftest.py), so that neither process waits long for the other at the end.
+# Three processes on two cores, since tests wait a lot; a file's tests in one of them, since they share what was trained.
+# The slow files come first (tests/conftest.py), so that no process waits long for the others at the end.
 test: $(READY) lint
-	$(VENV)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY)
 	$(VENV)/python -m pytest --numprocesses 2 -m "not slow"

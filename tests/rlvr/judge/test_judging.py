@@ -407,6 +407,7 @@ def _processes(parent: int) -> list[int]:
 def test_nothing_is_left_however_the_judges_process_ends(ending: str) -> None:
     code = f"""
         import os, signal, sys, threading, time
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
         from rlvr.judge import judge, judge_many, Submission, Limits
         judge({ADD!r}, language="python", tests={SUMS!r})
         judge({ADD_CPP!r}, language="cpp", tests={SUMS!r})
