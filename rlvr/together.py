@@ -7,6 +7,7 @@ anybody, and whoever is killed is struck off by the nursery that replaces him.
 from __future__ import annotations
 
 import mmap
+import os
 
 MOST = 256  # workers; those beyond them count for nobody
 _LARGEST = (1 << 16) - 1
@@ -22,6 +23,10 @@ class Together:
     def join(self, worker: int) -> None:
         """In a worker: it is this one."""
         self._own = worker if worker < MOST else None
+
+    def forget(self) -> None:
+        """In a process that was forked from a worker: it is none."""
+        self._own = None
 
     def leave(self, worker: int) -> None:
         """This worker is gone."""
@@ -52,3 +57,4 @@ class Together:
 
 
 judging = Together()  # programs at once
+os.register_at_fork(after_in_child=judging.forget)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.together import Together
+from rlvr.together import Together, judging
 from rlvr.workers import WorkerPool
 
 SLOTS = 4
@@ -66,6 +66,24 @@ def test_beyond_the_page_and_without_a_worker_nothing_is_shared() -> None:
     together.say(500)
     together.leave(100_000)
     assert together.share(4) == 4
+
+
+def test_what_a_worker_forks_is_no_worker() -> None:
+    judging.join(0)
+    judging.say(500)
+    try:
+        child = os.fork()
+        if child == 0:
+            judging.say(1)
+            os._exit(judging.share(4) != 4)
+        assert os.waitpid(child, 0)[1] == 0
+        judging.join(1)
+        judging.say(500)
+        assert judging.share(4) == 2, "the first one still wants as many as before"
+    finally:
+        for worker in (0, 1):
+            judging.leave(worker)
+        judging.forget()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
