@@ -20,7 +20,8 @@ from rlvr.workers import WorkerPool
 PROJECT = Path(__file__).resolve().parents[2]
 # A function that does as it is told, in a file of its own that the workers can import.
 PUPPET = """
-import os, signal, time
+import gc, os, signal, time
+import unittest.mock  # and all that it brings
 
 def act(item):
     what, *rest = item
@@ -47,6 +48,8 @@ def act(item):
         return os.getpid()
     if what == "now":
         return time.monotonic()
+    if what == "tracked":
+        return len(gc.get_objects()), gc.isenabled()
     if what == "environment":
         return dict(os.environ)
     if what == "noise":
@@ -205,6 +208,13 @@ def test_signals_to_everybody_leave_the_workers_cold(pool: WorkerPool, number: i
     for process in (pid.value, pool._nursery.process.pid):
         os.kill(process, number)
     assert [outcome.value for outcome in pool.map([["pid"]], deadline_s=5.0)] == [pid.value]
+
+
+def test_a_workers_collector_does_not_walk_through_what_was_imported(pool: WorkerPool) -> None:
+    (outcome,) = pool.map([["tracked"]], deadline_s=5)
+    tracked, enabled = outcome.value
+    assert enabled, "what it makes itself is still collected"
+    assert tracked < 1000, "with all that unittest.mock brings there are more than ten thousand"
 
 
 def test_how_a_worker_died_is_told(pool: WorkerPool) -> None:
