@@ -259,7 +259,7 @@ def _serve(folder: Path, host: str, port: int, forget_after_s: float) -> int:
     try:
         server = _Server((host, port), Exporter(folder, forget_after_s))
     except (OSError, OverflowError) as error:
-        raise InputError(f"--host {host} --port {port} can't be listened on: {error}. Give others.") from error
+        raise InputError(f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port.") from error
     for name in (signal.SIGTERM, signal.SIGINT):
         # Not from the handler's own thread, which is the one that serves: it would wait for itself.
         signal.signal(name, lambda *_: threading.Thread(target=server.shutdown).start())

@@ -40,14 +40,20 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--tests", type=Path, metavar="FILE", help="JSONL, rows with id and tests, to be referred to")
     parser.add_argument("--workers", type=int, metavar="N", help="processes a group of rewards; default: 2 to 4")
     parser.add_argument("--label-column", metavar="NAME", help="the column that OpenRLHF's labels are")
-    parser.add_argument("--grace-s", type=float, default=120.0, help="seconds to finish in, when told to end")
+    parser.add_argument(
+        "--grace-s", type=float, default=120.0, help="seconds to finish in, when told to end; default: 120"
+    )
     limits = parser.add_argument_group("limits of what clients may ask")
-    limits.add_argument("--most-body-mb", type=int, default=64, help="of a request")
-    limits.add_argument("--most-rows", type=int, default=8192, help="of a request")
-    limits.add_argument("--most-requests", type=int, default=128, help="at the same time")
-    limits.add_argument("--most-deadline-s", type=float, default=900.0, help="seconds of work on a request")
-    limits.add_argument("--most-test-time-s", type=float, default=60.0, help="of a program, for a test")
-    limits.add_argument("--most-test-memory-mb", type=float, default=4096.0, help="of a program, for a test")
+    limits.add_argument("--most-body-mb", type=int, default=64, help="of a request; default: 64")
+    limits.add_argument("--most-rows", type=int, default=8192, help="of a request; default: 8192")
+    limits.add_argument("--most-requests", type=int, default=128, help="at the same time; default: 128")
+    limits.add_argument(
+        "--most-deadline-s", type=float, default=900.0, help="seconds of work on a request; default: 900"
+    )
+    limits.add_argument("--most-test-time-s", type=float, default=60.0, help="of a program, for a test; default: 60")
+    limits.add_argument(
+        "--most-test-memory-mb", type=float, default=4096.0, help="of a program, for a test; default: 4096"
+    )
     limits.add_argument(
         "--allow-weak-sandbox", action="store_true", help="run programs that can't be confined, for clients that ask"
     )

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 SCHEMES = ("http", "https")
 RAY = "ray"
+_PATHS = ("/score", "/get_reward")  # that people copy with the address
 RAY_PORT = 10001  # where the head of a Ray cluster listens for clients that are no part of it
 
 
@@ -86,6 +87,8 @@ def _read(part: Any) -> tuple[str | None, str | None]:
         return None, "holds a user or a password: no secret belongs into a recipe; set GRPO_REWARDS_KEY"
     if url.query or url.fragment:
         return None, f"has the address {part!r:.80}: {example}, and nothing behind it"
+    if url.path.rstrip("/").endswith(_PATHS):
+        return None, f"has the address {part!r:.80}, but a client adds the path itself: {example}"
     shown = f"[{host}]" if ":" in host else host
     port = port if port is not None else 443 if url.scheme == "https" else 80
     return f"{url.scheme}://{shown}:{port}{url.path.rstrip('/')}", None

@@ -22,6 +22,7 @@ SHORTEST_REST_S, LONGEST_REST_S = 0.1, 5.0  # between attempts, doubled from one
 LOST_S = 15.0  # after which a machine that answers nothing at all, not even for its kernel, is given up
 PROBE_S = 5.0  # while an answer is waited for: how often it is looked whether there is still somebody to give it
 MOST_SILENT = 2  # of these looks in a row that nobody answered
+SURE_AFTER = 3  # times in a row that TLS was found where plain HTTP is cut off
 
 
 class Unavailable(Exception):
@@ -86,6 +87,7 @@ class Server:
         self._all: set[http.client.HTTPConnection] = set()
         self._rest_s = 0.0
         self._rests_until = 0.0
+        self._speaks_tls = 0
         self._probing = threading.Lock()
         self._heard = 0.0  # when it last answered anything
         self._probe = (0.0, False)  # when it was last looked for, and whether it was there
@@ -129,7 +131,7 @@ class Server:
             self._heard = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._drop(connection)
-            if self.told is None and (mistake := _mistake(error) or self._scheme_mistaken(error)):
+            if self.told is None and (mistake := _mistake(error) or self._scheme_mistaken(error, end)):
                 raise Rejected(f"{self.address} {mistake}", 0) from error
             raise Unavailable(f"{self.address}: {_words(error)}") from error
         except BaseException:
@@ -177,18 +179,25 @@ class Server:
         finally:
             connection.close()
 
-    def _scheme_mistaken(self, error: Exception) -> str | None:
-        """Why nobody answers to plain HTTP, if that is so because TLS is spoken there."""
-        if self._url.scheme == "https" or isinstance(error, TimeoutError | ConnectionRefusedError):
+    def _scheme_mistaken(self, error: Exception, end: float) -> str | None:
+        """Why plain HTTP is cut off, if that is because TLS is spoken there: seen so often that it is no chance."""
+        cut_off = isinstance(error, http.client.BadStatusLine | ConnectionResetError)
+        left = min(end - time.monotonic(), PROBE_S)
+        if self._url.scheme == "https" or not cut_off or left <= 0:
             return None
-        context = ssl.create_default_context()
+        self._speaks_tls = self._speaks_tls + 1 if self._shakes_hands(left) else 0
+        return "speaks TLS: write https:// in place of http://" if self._speaks_tls >= SURE_AFTER else None
+
+    def _shakes_hands(self, timeout_s: float) -> bool:
+        host = self._url.hostname or ""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is told or believed
         try:
-            with socket.create_connection((self._url.hostname or "", self._url.port or 80), PROBE_S) as line:
-                context.wrap_socket(line).close()
+            with socket.create_connection((host, self._url.port or 80), timeout_s) as line:
+                context.wrap_socket(line, server_hostname=host).close()
         except (OSError, ValueError):
-            return None
-        return "speaks TLS: write https:// in place of http://"
+            return False
+        return True
 
     def _understood(self, answer: http.client.HTTPResponse, content: bytes) -> Any:
         try:

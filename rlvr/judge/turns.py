@@ -28,7 +28,8 @@ class Call:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.waiting: deque[Unit] = deque()
-        self.unfinished = 0
+        self.unfinished = 1  # for the filling itself, so that it is not done before it has begun
+        self.filled = False
         self.cancelled = False
         self.error: BaseException | None = None
         self.done = threading.Event()
@@ -73,12 +74,12 @@ class Pool:
         """
         call = Call(self)
         with self.changed:
-            call.unfinished = 1  # for the filling itself, so that it is not done before it has begun
             self.calls.append(call)
         try:
             self._start(pieces)
             begin(call)
-            self._finish(call)
+            with self.changed:
+                self._fill(call)
             while not call.done.wait(1.0):
                 pass
         except BaseException:
@@ -95,7 +96,7 @@ class Pool:
     def say(self) -> None:
         """Tells other workers how many slots this one could use now. The lock is held."""
         if self.shared:
-            judging.say(min(self.size, sum(call.unfinished for call in self.calls)))
+            judging.say(max(0, min(self.size, sum(call.unfinished for call in self.calls))))
 
     def _start(self, pieces: int) -> None:
         with self.changed:
@@ -104,9 +105,9 @@ class Pool:
             for place in range(len(self.threads), min(self.size, max(pieces, 1))):
                 slot = Slot(rungs())
                 thread = threading.Thread(target=self._work, args=(slot, place), name="judge", daemon=True)
+                thread.start()  # it waits for the lock; where none can be started, the place is free for the next
                 self.slots.append(slot)
                 self.threads.append(thread)
-                thread.start()
 
     def _work(self, slot: Slot, place: int) -> None:
         while True:
@@ -138,12 +139,18 @@ class Pool:
             if place < self._share:
                 return True
             self.changed.notify()  # whoever may do what this one was woken for
-            self.room.wait(_LOOK_S)
+            self.room.wait(_LOOK_S if place == self._share else None)  # the first of them looks for all
         return False
 
-    def _finish(self, call: Call) -> None:
+    def _fill(self, call: Call) -> None:
+        """No more work comes from outside the call. The lock is held."""
+        if not call.filled:
+            call.filled = True
+            self._finish(call)
+
+    def _finish(self, call: Call, pieces: int = 1) -> None:
         with self.changed:
-            call.unfinished -= 1
+            call.unfinished -= pieces
             self.say()
             if call.unfinished == 0:
                 call.done.set()
@@ -152,7 +159,8 @@ class Pool:
         """Ends what runs for a caller that no longer waits (Ctrl-C), and waits for that."""
         with self.changed:
             call.cancelled = True
-            call.unfinished -= len(call.waiting)
+            self._fill(call)
+            self._finish(call, len(call.waiting))
             call.waiting.clear()
             for slot in self.slots:
                 slot.interrupt()
@@ -161,6 +169,11 @@ class Pool:
     def close(self) -> None:
         with self.changed:
             self.closed = True
+            for call in self.calls:  # of other threads, which would wait for ever
+                call.error = call.error or RuntimeError("the judge was closed while it was at work")
+                call.cancelled = True
+                call.waiting.clear()
+                call.done.set()
             for slot in self.slots:
                 slot.interrupt()
             self.changed.notify_all()
@@ -185,7 +198,7 @@ def pool() -> Pool:
     global _the_pool
     with _pool_lock:
         if _the_pool is None:
-            _the_pool = Pool(slots(), shared="GRPO_JUDGE_SLOTS" not in os.environ)
+            _the_pool = Pool(slots(), shared=not os.environ.get("GRPO_JUDGE_SLOTS"))
         return _the_pool
 
 

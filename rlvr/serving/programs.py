@@ -28,31 +28,42 @@ class LimitsAsked(BaseModel):
     """Of a test, and of the compiler; see `rlvr.judge.Limits`."""
 
     model_config = ConfigDict(extra="forbid")
-    time_s: float | None = None
-    wall_s: float | None = None
-    memory_mb: float | None = None
-    output_kb: int | None = None
-    processes: int | None = None
-    compile_time_s: float | None = None
+    time_s: float | None = Field(default=None, description="CPU seconds of a test; 2 where nothing says it.")
+    wall_s: float | None = Field(
+        default=None, description="Seconds of a test in which it neither computes nor waits for a processor."
+    )
+    memory_mb: float | None = Field(default=None, description="Resident memory of a test.")
+    output_kb: int | None = Field(default=None, description="Of a test's output, and of its errors.")
+    processes: int | None = Field(default=None, description="Threads and processes of a test.")
+    compile_time_s: float | None = Field(default=None, description="CPU seconds of the compiler.")
 
 
 class Submitted(BaseModel):
     """One program. The fields are the arguments of `rlvr.judge.judge`."""
 
     model_config = ConfigDict(extra="forbid")
-    program: str
+    program: str = Field(description="Its source.")
     language: str | None = Field(default=None, description="python (which null means), cpp, …")
-    tests: list[dict[str, Any]] | None = Field(default=None, fail_fast=True)
+    tests: list[dict[str, Any]] | None = Field(
+        default=None,
+        fail_fast=True,
+        description="Each is {input, output}: texts; {call: [arguments], expected: value}: of `entry_point`; or "
+        "{assert: Python}. Each may have a comparison and a tolerance of its own.",
+    )
     id: str | int | None = Field(default=None, description="Instead of tests: of a row of the server's file.")
     limits: LimitsAsked = Field(default_factory=LimitsAsked)
-    entry_point: str | None = None
-    signature: str | None = None
-    checker: str | None = None
-    comparison: str | None = None
-    tolerance: float | None = None
-    stop_early: bool = False
-    sample: int | None = Field(default=None, ge=1)
-    seed: int = 0
+    entry_point: str | None = Field(default=None, description="The function that tests call; also Class.method.")
+    signature: str | None = Field(default=None, description="Of that function in C++: int add(int, int).")
+    checker: str | None = Field(
+        default=None, description="Python source of check(input, output, expected), used instead of a comparison."
+    )
+    comparison: str | None = Field(
+        default=None, description="lines (which null means), tokens, exact, float, unordered or yes_no."
+    )
+    tolerance: float | None = Field(default=None, description="Of float, absolute or relative; null: 1e-6.")
+    stop_early: bool = Field(default=False, description="Whether tests after the first failure are left out.")
+    sample: int | None = Field(default=None, ge=1, description="Run only so many of the tests, drawn with `seed`.")
+    seed: int = Field(default=0, description="Of the sample.")
 
 
 class Programs:
@@ -98,7 +109,10 @@ class Programs:
                 422, f"The programs were not judged within {deadline_s:g} s. Send fewer, or give them longer."
             )
         if outcome.status == "late":
-            raise Refused(422, f"The programs were not judged within {deadline_s:g} s. Send fewer (--most-deadline-s).")
+            raise Refused(
+                422, f"The programs were not judged within the {deadline_s:g} s that this server works on a request "
+                "at most (--most-deadline-s). Send fewer, or with smaller limits."
+            )  # fmt: skip
         if outcome.status != "done":
             raise Refused(503, f"The programs could not be judged: {outcome.why}.", 1.0)
         if "error" in outcome.value:

@@ -53,7 +53,12 @@ class RewardAsked(_Strict):
 class ScoreAsked(_Strict):
     """Completions, and the rewards that are to score them."""
 
-    rewards: list[RewardAsked | str] = Field(min_length=1, max_length=MOST_REWARDS, fail_fast=True)
+    rewards: list[RewardAsked | str] = Field(
+        min_length=1,
+        max_length=MOST_REWARDS,
+        fail_fast=True,
+        description="By the names of the server's recipe; as objects where options, columns or seeds are to differ.",
+    )
     prompts: list[Any] = Field(description="One a row: text, or a list of chat messages.")
     completions: list[Any] = Field(description="One a row: text, or a list of chat messages.")
     columns: dict[str, list[Any]] = Field(
@@ -61,7 +66,9 @@ class ScoreAsked(_Strict):
         description='Of the data, by name, one entry a row. An entry {"id": "…"} stands for what the file that the '
         "server was started with (--tests) holds in that column under that id.",
     )
-    trainer_state: dict[str, int | float | Word | bool | None] = Field(default_factory=dict)
+    trainer_state: dict[str, int | float | Word | bool | None] = Field(
+        default_factory=dict, description="What rewards see as trainer_state: global_step, max_steps, epoch …"
+    )
     one_by_one: bool = Field(default=False, description="Whether each row is a call of its own.")
     rows: list[int] | None = Field(
         default=None, fail_fast=True, description="The rows' numbers in the batch, for `one_by_one`."
@@ -74,14 +81,16 @@ class CheckAsked(_Strict):
     """Rows of the data that a reward is to look through before training."""
 
     name: _Name
-    options: dict[str, Any] | None = None
-    columns: dict[str, list[Any]] = Field(default_factory=dict)
+    options: dict[str, Any] | None = Field(
+        default=None, description="Options of the function; null: those that the server was started with."
+    )
+    columns: dict[str, list[Any]] = Field(default_factory=dict, description="Of the data, by name, one entry a row.")
 
 
 class JudgeAsked(_Strict):
     """Programs, and the tests that they are judged by."""
 
-    submissions: list[Submitted] = Field(min_length=1, fail_fast=True)
+    submissions: list[Submitted] = Field(min_length=1, fail_fast=True, description="The same one is judged once.")
     deadline_s: Seconds | None = Field(default=None, description="Seconds that all of it may take, waiting included.")
     reasons: bool = Field(
         default=False,
@@ -95,7 +104,7 @@ class RewardAskedByOpenRLHF(BaseModel):
     query: list[str] = Field(
         fail_fast=True, description="Prompt and completion together, as the tokenizer decodes them."
     )
-    prompts: list[str] = Field(fail_fast=True)
+    prompts: list[str] = Field(fail_fast=True, description="The beginning of each `query`.")
     labels: list[Any] = Field(
         default_factory=list,
         description="One a row: the value of the one column that the rewards read, or an object of several (also as "

@@ -18,6 +18,7 @@ import uvicorn
 
 from rlvr import console
 from rlvr.errors import InputError
+from rlvr.judge import slots
 from rlvr.recipe import RewardSpec
 from rlvr.serving.allowance import Allowance
 from rlvr.serving.app import Service, make_app
@@ -69,6 +70,7 @@ def serve(plan: Plan) -> int:
             f"--host {plan.host} can be reached from other machines, so requests must hold a key: set "
             "GRPO_REWARDS_KEY or give --key-file. Without one a server listens on 127.0.0.1 only."
         )
+    slots()  # what the environment says of them is looked at now, and not by the first request
     metrics = Metrics()
     references = References(plan.tests)
     rewards = ServedRewards(plan.rewards, plan.allowance, plan.workers)

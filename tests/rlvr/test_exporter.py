@@ -228,7 +228,7 @@ def test_what_it_is_started_with_is_refused_in_words(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         for words, said in (
             ((file,), "is a file"),
-            ((tmp_path, "--port", port), f"--port {port} can't be listened on"),
+            ((tmp_path, "--port", port), f"port {port}: "),
         ):
             found = subprocess.run(
                 [sys.executable, "-m", "rlvr.exporter", *map(str, words)],

@@ -60,6 +60,14 @@ def test_what_it_is_started_with_is_checked(
     assert serve_rewards.main(words) == 2 and told in capsys.readouterr().err, why
 
 
+def test_slots_that_no_worker_could_use_are_refused_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_JUDGE_SLOTS", "0")
+    assert serve_rewards.main(["--judge-only", "--port", "0"]) == 2
+    assert "GRPO_JUDGE_SLOTS is '0'" in capsys.readouterr().err
+
+
 def test_only_a_recipe_has_keys_to_override(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         serve_rewards.main(["--judge-only", "--learning_rate", "1"])

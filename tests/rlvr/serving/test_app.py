@@ -354,6 +354,25 @@ def _like(schema: Any, whole: Any) -> st.SearchStrategy[Any]:
     return simple.get(kind, _ANYTHING | st.just(TESTS) | st.sampled_from([{"id": "sum"}, "3"]))
 
 
+def test_every_field_that_is_taken_is_described(server: RewardServer) -> None:
+    schemas = server.get("/openapi.json")[1]["components"]["schemas"]
+    taken = {
+        "ScoreAsked",
+        "CheckAsked",
+        "JudgeAsked",
+        "RewardAskedByOpenRLHF",
+        "RewardAsked",
+        "Submitted",
+        "LimitsAsked",
+    }
+    assert taken <= schemas.keys()
+    bare = [
+        f"{name}.{key}" for name in sorted(taken) for key, one in schemas[name]["properties"].items()
+        if not (one.get("description") or "$ref" in one)
+    ]  # fmt: skip
+    assert not bare
+
+
 @pytest.mark.parametrize("path", ["/score", "/check", "/judge", "/get_reward"])
 def test_whatever_comes_is_answered_as_the_description_says(server: RewardServer, path: str) -> None:
     whole = server.get("/openapi.json")[1]

@@ -198,6 +198,7 @@ def test_rows_are_looked_through_where_they_will_be_scored(server: RewardServer)
         ("http://a:x", None, "write http://host:port"),
         ("http://", None, "write http://host:port"),
         ("http://a?x=1", None, "nothing behind it"),
+        ("http://a:1/score", None, "a client adds the path itself"),
         ("http://me:secret@a:1", None, "no secret belongs into a recipe"),
         ("http://a:1,http://a:1/", None, "twice"),
         (["http://a:1", 3], None, "write http://host:port"),

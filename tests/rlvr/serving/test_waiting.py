@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.elsewhere import news
+from rlvr.elsewhere.server import SURE_AFTER, Rejected, Server, Unavailable
 from rlvr.plugins import load_rewards
 from rlvr.recipe import RewardSpec
 from rlvr.scorer import Scored, Scorer
@@ -229,6 +230,44 @@ def test_a_wrong_scheme_or_certificate_is_said_at_once_with_what_to_do(
     for fault in scored.faults:
         assert told in fault.message and url in fault.message, why
         assert fault.message.endswith(".") and not fault.message.endswith("..")
+
+
+class Abrupt:
+    """Cuts off every other connection, and is silent to the one after it."""
+
+    def __init__(self) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+        self.came = 0
+        self.held: list[socket.socket] = []
+        accept(self.listening, self._serve)
+
+    def _serve(self, line: socket.socket) -> None:
+        self.came += 1
+        if self.came % 2:
+            line.recv(1)
+            line.close()
+        else:
+            self.held.append(line)
+
+
+def test_a_server_that_cuts_off_is_looked_at_no_longer_than_there_is_time() -> None:
+    abrupt = Abrupt()
+    server, begun = Server(abrupt.address, None), time.monotonic()
+    with pytest.raises(Unavailable, match="broke before the answer|reset"):
+        server.ask("/readyz", end=begun + 1.0)
+    assert time.monotonic() - begun < 3, "and not for five seconds more"
+    assert abrupt.came == 2, "it was asked, and looked whether it speaks TLS"
+    abrupt.listening.close()
+
+
+def test_plain_http_is_called_a_mistake_once_it_was_cut_off_again_and_again(tls: Tls) -> None:
+    server = Server(f"http://{tls.address}", None)
+    for _ in range(SURE_AFTER - 1):
+        with pytest.raises(Unavailable):
+            server.ask("/readyz", end=time.monotonic() + 5)
+    with pytest.raises(Rejected, match="write https:// in place of http://"):
+        server.ask("/readyz", end=time.monotonic() + 5)
 
 
 def test_a_certificate_that_is_made_known_is_trusted(
