@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """What it costs to have rewards on a reward server, or on Ray, instead of beside the trainer.
 
-    python benchmarks/rewards_elsewhere.py             # about seven minutes on two cores, and two more for Ray
+    python benchmarks/rewards_elsewhere.py             # about six minutes on two cores, and two more for Ray
     python benchmarks/rewards_elsewhere.py --quick     # a tenth of the work: whether it runs, not how fast
 
 Server, clients and judge share this machine, so the server's own work is taken from the programs'. Three ways to judge

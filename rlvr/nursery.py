@@ -296,7 +296,6 @@ def nurse(descriptor: int) -> None:
     except OSError:
         os._exit(0)
     # What has been imported stays: no worker's collector is to walk through it, and to copy its pages by that.
-    gc.collect()
     gc.freeze()
     children: dict[int, int] = {}
     while True:

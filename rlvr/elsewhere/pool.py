@@ -183,6 +183,9 @@ class ElsewherePool:
         """
         begun = time.monotonic()
         end = begun + (budget_s if budget_s is not None else math.inf)
+        for server in self.servers:
+            if budget_s is not None:  # else one that rests since an earlier batch might not be asked in this one at all
+                server.rest_at_most(budget_s / 10)
         parts = parts_of(items, self.servers)
         work = Work(self, items, parts, deadline_s, end, self.hedge_s)
         work.run(self._hands(parts))

@@ -129,6 +129,7 @@ class Server:
             answer = connection.getresponse()
             content = _read(connection, answer, end)
             self._heard = time.monotonic()
+            self._speaks_tls = 0
         except (OSError, http.client.HTTPException) as error:
             self._drop(connection)
             if self.told is None and (mistake := _mistake(error) or self._scheme_mistaken(error, end)):
@@ -233,6 +234,11 @@ class Server:
         with self._lock:
             self.fault = ""
             self._rest_s = self._rests_until = 0.0
+
+    def rest_at_most(self, seconds: float) -> None:
+        """It is not left alone for longer than that from now on."""
+        with self._lock:
+            self._rests_until = min(self._rests_until, time.monotonic() + seconds)
 
     def rests_s(self) -> float:
         """Seconds for which it is to be left alone."""
