@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr import console
+from rlvr.config.recipe import Recipe, RecipeError, load_recipe
 from rlvr.errors import InputError
-from rlvr.recipe import Recipe, RecipeError, load_recipe
 
 if TYPE_CHECKING:
-    from rlvr.preflight.examination import Meant
+    from rlvr.preflight.check import Meant
 
 STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
 
@@ -97,7 +97,7 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
             raise
         console.complain(f"{error}")
         recipe, told = error.rest, error.faults
-    from rlvr.preflight.examination import Meant
+    from rlvr.preflight.check import Meant
 
     try:
         return run(
@@ -117,10 +117,12 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
         meant: where it is meant to run, if not here; only with `only_check`.
         told: what was found wrong with the recipe's text, for a check of what is left of it.
     """
-    from rlvr import checkpoints, configuration, evaluation, report, run_directory
-    from rlvr.interruption import Interrupted, Stop, time_limit
-    from rlvr.preflight.examination import examined
-    from rlvr.tracking import Status, tracker_of
+    from rlvr import evaluation, report
+    from rlvr.artifacts import checkpoints, directory
+    from rlvr.preflight.check import examined
+    from rlvr.tracking.mlflow_tracker import Status, tracker_of
+    from rlvr.training import trl_config
+    from rlvr.training.interruption import Interrupted, Stop, time_limit
 
     stop = Stop(time_limit(recipe.settings["max_runtime_s"]), STARTED)
     console.quieten_loading_bars()
@@ -136,10 +138,12 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
             console.say(f"Nothing wrong was found{but}.")
             return 0
 
-        from rlvr import training  # with TRL's trainer takes seconds to import: only now, when all was found right
+        from rlvr.training import (
+            train as training,  # with TRL's trainer takes seconds to import: only now, when all was found right
+        )
 
         gc.enable()
-        run_directory.prepare(recipe, state, found.surroundings, fresh=begin.fresh)
+        directory.prepare(recipe, state, found.surroundings, fresh=begin.fresh)
         diary = checkpoints.Diary(recipe.output_dir, found.identity, state.is_main_process)
         tracker = tracker_of(recipe) if state.is_main_process else None
         diary.tell("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
@@ -160,7 +164,7 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
                     base = evaluation.Subject(recipe, tokenizer, "base", recipe.output_dir)
                     results["base"] = base.measure(task, recipe, rewards, metric, scorer, greedy, "before")
                     base.close()
-                    configuration.free_memory()
+                    trl_config.free_memory()
                     if state.is_main_process:
                         evaluation.write_evaluation(recipe.output_dir, about, results)
                 console.say(f"  before training: {evaluation.in_short(results['base'][0])}")
@@ -178,7 +182,7 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
                     training.save(trainer, saved)
                     diary.tell("trained", saved=saved.name)
                 del trainer
-                configuration.free_memory()
+                trl_config.free_memory()
                 stop.check()
 
             # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.

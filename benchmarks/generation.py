@@ -12,7 +12,7 @@ them lengths are spread as widely as they get (geometrically). A model that is n
 Each line is a process of its own, so that its memory is its own: of the process on a CPU, of PyTorch on a GPU. CPU time
 says more than wall time where other programs compute as well; on a GPU look at wall time. On a CPU each has one thread,
 unless OMP_NUM_THREADS says otherwise: several threads of so small a model wait for one another, and that counts as CPU
-time. The ways are plain `generate`; continuous batching as TRL 1.16 calls it; and as rlvr/continuous_batching.py does.
+time. The ways are plain `generate`; continuous batching as TRL 1.16 calls it; and as rlvr/modeling/continuous_batching.py does.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def measure(options: argparse.Namespace, way: str, lengths: str) -> dict[str, An
     import torch
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig, GenerationConfig
 
-    from rlvr import continuous_batching, generation
-    from rlvr.model import keep_4bit_trainable_on_cpu
+    from rlvr.modeling import continuous_batching, generation
+    from rlvr.modeling.loading import keep_4bit_trainable_on_cpu
 
     on_gpu = torch.cuda.is_available()
     dtype = torch.bfloat16 if on_gpu else torch.float32

@@ -33,8 +33,10 @@ PROJECT = Path(__file__).resolve().parents[1]
 if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
-from rlvr.judge import Limits, Submission, close, compiling, judge_many, modules, rungs, slots, zygotes  # noqa: E402  # noqa: E402
-from rlvr.judge.languages import LANGUAGES  # noqa: E402
+from rlvr.sandbox import compiler as compiling  # noqa: E402
+from rlvr.sandbox import python_modules, zygote  # noqa: E402
+from rlvr.sandbox.languages import LANGUAGES  # noqa: E402
+from rlvr.verifiers.code import Limits, Submission, close, judge_many, rungs, slots  # noqa: E402
 
 SUM = "import sys\ndata = sys.stdin.read().split()\nprint(sum(map(int, data)))\n"
 SUM_CPP = "#include <bits/stdc++.h>\nusing namespace std;\nint main() { long long a, s = 0; while (cin >> a) s += a; cout << s; }\n"  # noqa: E501
@@ -84,10 +86,10 @@ def bare_fork(runs: int) -> float:
     """In an interpreter of its own, with what the judge's has imported; runs a second of CPU time."""
     code = f"""
 import sys
-sys.path.insert(0, {str(zygotes.INSIDE)!r})
+sys.path.insert(0, {str(zygote.INSIDE)!r})
 import _socket, contextlib, ctypes, gc, importlib, json, os, resource, signal
 import confinement, program, protocol
-for name in {modules.BASE!r}: importlib.import_module(name)
+for name in {python_modules.BASE!r}: importlib.import_module(name)
 gc.collect(); gc.freeze(); gc.disable()
 best = 0
 for _ in range(3):

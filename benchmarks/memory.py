@@ -23,12 +23,12 @@ from peft import LoraConfig, get_peft_model
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Qwen2Config
 
+from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.memory import adapter_bytes, base_weights, optimizer
 from rlvr.estimates.setup import Setup, set_up
-from rlvr.model import keep_4bit_trainable_on_cpu
-from rlvr.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.modeling.loading import keep_4bit_trainable_on_cpu
 
 LORA = {"use_peft": True, "lora_r": 16, "lora_target_modules": "all-linear"}
 # How numbers are kept while training: the settings, and the launcher that makes it so.

@@ -109,7 +109,7 @@ def write_run(folder: Path, *, steps: int, completions: int, characters: int) ->
 
 def first_paint(page: Path, loads: int = 5) -> tuple[float, float] | None:
     """Seconds until something is painted, and until the completions can be browsed; None without a browser."""
-    from tests.chromium import CHROMIUM, tab
+    from tests.support.chromium import CHROMIUM, tab
 
     if CHROMIUM is None:
         return None

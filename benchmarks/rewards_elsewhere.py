@@ -40,11 +40,11 @@ if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
 from rlvr import console  # noqa: E402
-from rlvr.elsewhere.server import Server, Unavailable  # noqa: E402
-from rlvr.plugins import load_rewards  # noqa: E402
-from rlvr.progress import Progress  # noqa: E402
-from rlvr.recipe import RewardSpec  # noqa: E402
-from rlvr.scorer import Scorer  # noqa: E402
+from rlvr.config.recipe import RewardSpec  # noqa: E402
+from rlvr.progress_bar import Progress  # noqa: E402
+from rlvr.scoring.backends.http.connection import Server, Unavailable  # noqa: E402
+from rlvr.scoring.registry import load_rewards  # noqa: E402
+from rlvr.scoring.scorer import Scorer  # noqa: E402
 
 CLIENTS = 64
 TESTS = [{"input": f"{number} {number + 1}\n", "output": f"{2 * number + 1}\n"} for number in range(4)]

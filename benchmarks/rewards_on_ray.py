@@ -28,10 +28,10 @@ if str(PROJECT) not in sys.path:
 
 from benchmarks.rewards_elsewhere import TESTS, programs  # noqa: E402
 from rlvr import console  # noqa: E402
-from rlvr.plugins import load_rewards  # noqa: E402
-from rlvr.recipe import RewardSpec  # noqa: E402
-from rlvr.scorer import Scorer  # noqa: E402
-from tests.rlvr.on_ray.clusters import RayCluster  # noqa: E402
+from rlvr.config.recipe import RewardSpec  # noqa: E402
+from rlvr.scoring.registry import load_rewards  # noqa: E402
+from rlvr.scoring.scorer import Scorer  # noqa: E402
+from tests.support.ray_clusters import RayCluster  # noqa: E402
 
 NODES = (1, 2, 4, 8)
 GROUP = 8

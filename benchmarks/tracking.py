@@ -46,8 +46,8 @@ def arguments(folder: Path) -> tuple[Any, Any]:
 
 
 def ours(folder: Path, uri: str) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None], Any]:
-    from rlvr.callbacks import MetricsFile
-    from rlvr.tracking import MLflowTracker
+    from rlvr.tracking.mlflow_tracker import MLflowTracker
+    from rlvr.training.callbacks import MetricsFile
 
     config, state = arguments(folder)
     tracker = MLflowTracker(run_name="b", params={}, tags={}, folder=folder, tracking_uri=uri, experiment="b")
@@ -88,7 +88,7 @@ def one_tracker(name: str, uri: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         if name == "theirs, asynchronous":
             os.environ["MLFLOW_ENABLE_ASYNC_LOGGING"] = "true"
-        for module in ("rlvr.callbacks", "rlvr.tracking", "trl.extras.profiling"):
+        for module in ("rlvr.training.callbacks", "rlvr.tracking.mlflow_tracker", "trl.extras.profiling"):
             importlib.import_module(module)  # as a training process has done anyway
         start = time.perf_counter()
         step, end, state = (ours if name == "ours" else theirs)(Path(folder), uri)
@@ -123,7 +123,7 @@ def one_loop(name: str) -> dict[str, float]:
             MlflowClient(uri).get_experiment_by_name("x")
 
         if name == "process":
-            from rlvr.tracking import MLflowTracker
+            from rlvr.tracking.mlflow_tracker import MLflowTracker
 
             tracker = MLflowTracker(
                 run_name="b", params={}, tags={}, folder=Path(folder), tracking_uri=uri, experiment="b"
@@ -170,7 +170,7 @@ def main() -> None:
         return
 
     from rlvr import console
-    from tests.rlvr.tracking_server import Server
+    from tests.support.mlflow_server import Server
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -97,9 +97,9 @@ def start_of(name: str, folder: Path) -> tuple[float, float]:
 
 def scored(repeats: int) -> dict[str, tuple[float, float]]:
     """Milliseconds (median) of scoring 64 completions: as TRL does, by a call, and by workers."""
-    from rlvr.plugins import load_rewards
-    from rlvr.recipe import RewardSpec
-    from rlvr.scorer import Scorer
+    from rlvr.config.recipe import RewardSpec
+    from rlvr.scoring.registry import load_rewards
+    from rlvr.scoring.scorer import Scorer
 
     rows = 64
     completions = [[{"role": "assistant", "content": "#### The final answer is 85"}] for _ in range(rows)]
@@ -220,8 +220,8 @@ def report_scorer(repeats: int) -> None:
 def report_health(groups: Sequence[Sequence[Run]], repeats: int) -> None:
     """What looking over the whole run costs at each log step, which steps at the beginning of a run don't show."""
     from rlvr import console
+    from rlvr.artifacts.metrics import read_metrics
     from rlvr.health import findings
-    from rlvr.metrics import read_metrics
 
     run = next(run for run in groups[0] if run.name == OURS)
     logged = read_metrics(run.place / "run" / "metrics.jsonl")

@@ -12,7 +12,7 @@ The others:
 
 Completions: GSM8K's own solutions in six notations (from ../shared/data or --data FOLDER; made-up word problems of the
 same shape where that is missing), each against its own gold, the next row's and the gold's neighbours; the tables of
-tests/rlvr/answers/cases.py (expressions, hedges, attacks, bombs). Every scorer runs in a process that is killed after
+tests/support/answer_cases.py (expressions, hedges, attacks, bombs). Every scorer runs in a process that is killed after
 5 s on one completion, and says nothing of that one.
 """
 
@@ -32,8 +32,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
-from rlvr.workers import WorkerPool  # noqa: E402
-from tests.rlvr.answers import cases  # noqa: E402
+from rlvr.workers.pool import WorkerPool  # noqa: E402
+from tests.support import answer_cases  # noqa: E402
 
 KILLED_AFTER_S = 5.0
 SLOW_S = 2.0
@@ -44,7 +44,7 @@ SLOW_S = 2.0
 
 
 def _ours(completion: str, gold: str) -> bool | None:
-    from rlvr.answers import check_answer
+    from rlvr.verifiers.math import check_answer
 
     return check_answer(completion, gold).correct
 
@@ -169,14 +169,18 @@ def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[Row]]:
         for form in forms for text, gold in pairs[:267]
     ]  # fmt: skip
     boxed = "After some work, the result follows.\n\\[ \\boxed{{{}}} \\]"
-    named["expressions"] = [Row(boxed.format(answer), gold, True) for answer, gold, _ in cases.RIGHT]
-    named["expressions"] += [Row(boxed.format(answer), gold, False) for answer, gold, _ in cases.WRONG]
-    named["statements"] = [Row(completion, gold, True) for completion, gold, _ in cases.STATED]
-    named["statements"] += [Row(completion, "42", True) for completion, _ in cases.RIGHT_42]
-    named["statements"] += [Row(completion, gold, True) for completion, gold in cases.USUAL]
-    named["attacks"] = [Row(completion, gold, False) for completion, gold, _ in cases.NOT_STATED + cases.ATTACKS]
-    named["attacks"] += [Row(completion, "42", False) for completion, _ in cases.WRONG_42]
-    named["bombs"] = [Row(f"\\boxed{{{bomb}}}", gold, False) for bomb in cases.BOMBS for gold in ("42", r"\sqrt{2}")]
+    named["expressions"] = [Row(boxed.format(answer), gold, True) for answer, gold, _ in answer_cases.RIGHT]
+    named["expressions"] += [Row(boxed.format(answer), gold, False) for answer, gold, _ in answer_cases.WRONG]
+    named["statements"] = [Row(completion, gold, True) for completion, gold, _ in answer_cases.STATED]
+    named["statements"] += [Row(completion, "42", True) for completion, _ in answer_cases.RIGHT_42]
+    named["statements"] += [Row(completion, gold, True) for completion, gold in answer_cases.USUAL]
+    named["attacks"] = [
+        Row(completion, gold, False) for completion, gold, _ in answer_cases.NOT_STATED + answer_cases.ATTACKS
+    ]
+    named["attacks"] += [Row(completion, "42", False) for completion, _ in answer_cases.WRONG_42]
+    named["bombs"] = [
+        Row(f"\\boxed{{{bomb}}}", gold, False) for bomb in answer_cases.BOMBS for gold in ("42", r"\sqrt{2}")
+    ]
     return named
 
 

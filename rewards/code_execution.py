@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rlvr.judge import rungs
-from rlvr.judge.problems import Settings, row_faults
-from rlvr.judge.scoring import Row, explain_row, judge_completions, passed_all
+from rlvr.verifiers.code import rungs
+from rlvr.verifiers.code.completion_judge import Row, explain_row, judge_completions, passed_all
+from rlvr.verifiers.code.problems import Settings, row_faults
 
 SHARES = "judgements"  # of programs: rewards that judge are called in one process, so that each runs once
 
@@ -62,7 +62,7 @@ def code_execution(
         public_tests: those that the prompt shows, in the same form.
         prefix: the beginning of the program that the prompt gives (HumanEval), put before a program that lacks it.
         checker: Python source of `check(input, output, expected)` for problems with several right outputs.
-        language: "python", "cpp", or another of rlvr/judge/languages.py.
+        language: "python", "cpp", or another of rlvr/sandbox/languages.py.
         entry_point: the function that tests call.
         signature: of that function, in C++: "int add(int, int)".
         comparison: of outputs: "lines", "tokens", "exact", "float", "unordered" or "yes_no".

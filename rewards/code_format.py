@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from rewards.tag_format import ends_in_think, says_something, written
 from rlvr.errors import InputError
-from rlvr.judge.extraction import begun_by, is_label_of, read_turn
-from rlvr.judge.languages import language as row_of_language
+from rlvr.sandbox.languages import language as row_of_language
+from rlvr.verifiers.code.code_extraction import begun_by, is_label_of, read_turn
 
 STYLES = ("block", "tags")
 _CODE = re.compile(r"\s*<code>.*</code>\s*", re.DOTALL)

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from rewards.code_execution import check_rows as check_rows
-from rlvr.judge import rungs
-from rlvr.judge.problems import Settings
-from rlvr.judge.scoring import Row, explain_row, judge_completions, passed_all
+from rlvr.verifiers.code import rungs
+from rlvr.verifiers.code.completion_judge import Row, explain_row, judge_completions, passed_all
+from rlvr.verifiers.code.problems import Settings
 
 SHARES = "judgements"  # of programs: rewards that judge are called in one process, so that each runs once
 

@@ -35,8 +35,8 @@ from functools import lru_cache
 from typing import Any
 
 from rewards.repetition import HAN, MARKS, SOUTH_EAST_ASIAN, words
-from rlvr.answers import completion_text, own_turn
 from rlvr.errors import InputError
+from rlvr.verifiers.math import completion_text, own_turn
 
 MAX_CHARACTERS = 100_000
 MAX_TERM_CHARACTERS = 200

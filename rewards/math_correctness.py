@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlvr.answers import DEADLINE_S, check_answers, explain_answer, gold_faults
 from rlvr.errors import InputError
+from rlvr.verifiers.math import DEADLINE_S, check_answers, explain_answer, gold_faults
 
 
 def math_correctness(

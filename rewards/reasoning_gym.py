@@ -15,8 +15,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rlvr.answers import completion_text, own_turn, without_thinking
-from rlvr.rows import pack, unpack
+from rlvr.data.io import pack, unpack
+from rlvr.verifiers.math import completion_text, own_turn, without_thinking
 
 _OPENING = re.compile(r"<answer>", re.IGNORECASE)
 _CLOSING = re.compile(r"</answer>", re.IGNORECASE)

@@ -24,8 +24,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.answers import completion_text, own_turn
 from rlvr.errors import InputError
+from rlvr.verifiers.math import completion_text, own_turn
 
 # Any spelling of the tags; the one that is asked for is the one that `_FORM` writes.
 _TAG = re.compile(r"<[ ]{0,4}(/?)[ ]{0,4}(think|answer)(?:ing)?(?:[\s/][^<>]{0,40})?>", re.IGNORECASE)

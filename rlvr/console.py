@@ -29,7 +29,7 @@ def quieten() -> None:
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     # DeepSpeed is imported by accelerate wherever it is installed, and without a GPU warns that there is none.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
-    # TRL would print a masked row with all its columns at each generation; rlvr/trainer.py says what is masked and why.
+    # TRL would print a masked row with all its columns at each generation; rlvr/training/grpo_trainer.py says what is masked and why.
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(
         lambda record: "All reward functions returned None" not in record.getMessage()
     )

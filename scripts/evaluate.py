@@ -33,8 +33,8 @@ from typing import Any, NoReturn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
 
 from rlvr import console
+from rlvr.config.recipe import SPLITS, EvaluationSpec, Recipe, load_recipe
 from rlvr.errors import InputError
-from rlvr.recipe import SPLITS, EvaluationSpec, Recipe, load_recipe
 
 INTERRUPTED = 75
 MOST_SAMPLES = 1024
@@ -130,10 +130,13 @@ def _take_base(words: list[str]) -> bool:
 
 def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     """Evaluates the base and/or the adapter, prints the table and writes it to `folder`."""
-    from rlvr import adapters, evaluation, launch, model, preflight, run_directory
-    from rlvr.evaluation import sweep
-    from rlvr.plugins import load_rewards, load_task
-    from rlvr.scorer import Scorer
+    from rlvr import evaluation, preflight
+    from rlvr.artifacts import directory
+    from rlvr.evaluation import shot_sweep
+    from rlvr.modeling import adapters, loading
+    from rlvr.scoring.registry import load_rewards, load_task
+    from rlvr.scoring.scorer import Scorer
+    from rlvr.training import launch
 
     evaluation.check_engine(options.engine, recipe)
     _spare_what_is_going_on(folder)
@@ -141,20 +144,20 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     console.quieten_loading_bars()
     adapter = None if options.adapter is None else adapters.find_adapter(options.adapter)
     if adapter is not None:
-        run_directory.read_status(adapter.resolve().parent)
+        directory.read_status(adapter.resolve().parent)
     rewards = load_rewards(recipe.rewards)
     metric = evaluation.metric_of(recipe.evaluation, rewards)
     if options.shots:
-        points = sweep.points_of(recipe, sweep.shots_of(options.shots))
+        points = shot_sweep.points_of(recipe, shot_sweep.shots_of(options.shots))
     else:
         shots = recipe.task.options.get("shots", 0)
-        points = [sweep.Point(shots, recipe, load_task(recipe.task))]
+        points = [shot_sweep.Point(shots, recipe, load_task(recipe.task))]
     task = points[0].task
     if len(task.split(recipe.evaluation.split)) == 0:
         raise InputError(f"The task {recipe.task.name} has no rows in its split {recipe.evaluation.split}.")
     if not options.shots:
         _spare_a_run(folder, _names(options), len(evaluation.held_out_rows(task, recipe)))
-    tokenizer = model.load_tokenizer(recipe, chat=task.is_chat)
+    tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
     state = launch.join(recipe)
     if options.engine == "vllm" and state.num_processes > 1:
         raise InputError(
@@ -170,7 +173,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
             )
         console.say(f"  Note: the adapter says that its base is {other}; it is measured on {measured_on}.\n")
     if adapter is not None:
-        model.check_adapter(recipe, adapter)
+        loading.check_adapter(recipe, adapter)
     results: dict[int, dict[str, Any]] = {point.shots: {} for point in points}
     sampled: dict[str, Any] = {}
     drawn = None
@@ -208,8 +211,8 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
         about["adapter"] = options.adapter
         about["engine"] = options.engine
         if options.shots:
-            content = sweep.write_sweep(folder, about, results)
-            console.say(f"{sweep.sweep_heading(content)}\n\n{sweep.sweep_table(content)}\n")
+            content = shot_sweep.write_sweep(folder, about, results)
+            console.say(f"{shot_sweep.sweep_heading(content)}\n\n{shot_sweep.sweep_table(content)}\n")
             console.say(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
         else:
             found = results[points[0].shots]
@@ -223,12 +226,14 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
 
 def _tell(folder: Path, adapter: Path | None) -> None:
     """Makes the report of a run anew that has been measured again, and adds what was measured to its MLflow run."""
-    from rlvr import report, run_directory, tracking_results
+    from rlvr import report
+    from rlvr.artifacts import directory
+    from rlvr.tracking import mlflow_results
 
-    if (folder / run_directory.STATUS).is_file():
+    if (folder / directory.STATUS).is_file():
         console.say(f"  {report.write_report(folder)}")
-    run = tracking_results.run_of(folder, adapter)
-    said = tracking_results.add_to_run(run, folder) if run is not None else None
+    run = mlflow_results.run_of(folder, adapter)
+    said = mlflow_results.add_to_run(run, folder) if run is not None else None
     if said:
         console.say(f"  {said}")
 
@@ -239,7 +244,7 @@ def _spare_what_is_going_on(folder: Path) -> None:
     Raises:
         InputError: one of both.
     """
-    from rlvr.run_directory import read_status
+    from rlvr.artifacts.directory import read_status
 
     status = read_status(folder)
     if status is not None and status["status"] == "running":

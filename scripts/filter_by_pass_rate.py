@@ -31,17 +31,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
 
 from rlvr import console
+from rlvr.data.pass_rates import Bounds, Rate, RateFile, histogram, rate_of, row_key
 from rlvr.errors import InputError
-from rlvr.pass_rates import Bounds, Rate, RateFile, histogram, rate_of, row_key
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rlvr.recipe import Recipe
-    from rlvr.rewarding import Reward
-    from rlvr.scorer import Scorer
-    from rlvr.task import Task
+    from rlvr.config.recipe import Recipe
+    from rlvr.data.task import Task
+    from rlvr.scoring.reward import Reward
+    from rlvr.scoring.scorer import Scorer
 
 INTERRUPTED = 75
 
@@ -75,7 +75,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
     """Measures every row that has no rate yet, then writes the files and prints the page."""
-    from rlvr.recipe import load_recipe
+    from rlvr.config.recipe import load_recipe
 
     _check(options)
     recipe = load_recipe(options.config, overrides)
@@ -87,7 +87,7 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
         raise InputError(f"--output {output}: its folder can't be made: {error.strerror}. Name another.") from error
 
     from rlvr import evaluation
-    from rlvr.plugins import load_rewards, load_task
+    from rlvr.scoring.registry import load_rewards, load_task
 
     task = load_task(recipe.task)
     rows = task.train if options.limit is None else task.train.select(range(min(options.limit, len(task.train))))
@@ -155,11 +155,11 @@ def measure(
     """Samples and scores `samples` completions of each missing row, and adds its rate to `rates`."""
     from transformers import set_seed
 
-    from rlvr import model as models
     from rlvr.evaluation import scored_by
-    from rlvr.generation import prompt_tokens
-    from rlvr.progress import Progress
-    from rlvr.scorer import Scorer
+    from rlvr.modeling import loading as models
+    from rlvr.modeling.generation import prompt_tokens
+    from rlvr.progress_bar import Progress
+    from rlvr.scoring.scorer import Scorer
 
     console.quieten_loading_bars()
     tokenizer = models.load_tokenizer(recipe, chat=task.is_chat)
@@ -193,7 +193,7 @@ def _sample(
     from transformers import GenerationConfig
 
     from rlvr.evaluation import end_tokens, sampling_of
-    from rlvr.generation import generate
+    from rlvr.modeling.generation import generate
 
     config = GenerationConfig(
         **{
@@ -217,8 +217,8 @@ def _score(
     Raises:
         RewardError: the metric is at fault, and the recipe doesn't say that such rows are masked.
     """
-    from rlvr.rewarding import RewardError
-    from rlvr.scorer import report
+    from rlvr.scoring.reward import RewardError
+    from rlvr.scoring.scorer import report
 
     asked = [rows[number] for number in numbers]
     prompts = [row["prompt"] for row in asked]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-    from rlvr.task import Task
+    from rlvr.data.task import Task
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 STEPS, BATCH, LEARNING_RATE, WARM_UP = 2400, 64, 3e-3, 100

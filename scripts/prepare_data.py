@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tasks/ and rlvr/, wherever this is started from
 
 if TYPE_CHECKING:
-    from rlvr.recipe import Recipe
-    from rlvr.task import Task
+    from rlvr.config.recipe import Recipe
+    from rlvr.data.task import Task
 
 SPLITS = ("train", "validation", "test")
 FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
@@ -75,8 +75,8 @@ def prepare(
     config: Path, overrides: list[str], output: Path, *, force: bool, against: list[str], drop_overlaps: bool
 ) -> None:
     """Loads the recipe's task, compares it with evaluation sets, writes the folder, and prints what was written."""
-    from rlvr.plugins import load_task
-    from rlvr.recipe import load_recipe
+    from rlvr.config.recipe import load_recipe
+    from rlvr.scoring.registry import load_task
 
     recipe = load_recipe(config, overrides)
     _check_output(output, force)
@@ -111,7 +111,7 @@ def compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[dict[st
         The task, with a note on what was found, and without the rows that overlap if they are to be dropped; and the
         overlaps, for overlaps.jsonl.
     """
-    from rlvr.contamination import find_overlaps, question_of
+    from rlvr.data.decontamination import find_overlaps, question_of
     from rlvr.errors import InputError
 
     train = [question_of(row, f"Training row {number}") for number, row in enumerate(task.train)]
@@ -145,10 +145,10 @@ def _evaluation_set(against: str) -> tuple[str, list[dict[str, Any]]]:
     """A data file and its rows, or a task, given by its name or as {name: …, options …}, and its test rows."""
     import yaml
 
+    from rlvr.config.recipe import TaskSpec
+    from rlvr.data.io import READABLE, read_rows
     from rlvr.errors import InputError
-    from rlvr.plugins import load_task
-    from rlvr.recipe import TaskSpec
-    from rlvr.rows import READABLE, read_rows
+    from rlvr.scoring.registry import load_task
 
     if Path(against).suffix in READABLE:
         return against, read_rows(Path(against))

@@ -28,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
 
     from rlvr.report import write_comparison, write_report
-    from rlvr.tracking_results import add_page
+    from rlvr.tracking.mlflow_results import add_page
 
     try:
         if len(options.run_dirs) == 1:

@@ -27,7 +27,7 @@ from rlvr import console
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
-    from rlvr.rows import Row
+    from rlvr.data.io import Row
 
 FORMATS = (".jsonl", ".parquet")
 
@@ -53,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
             rows = of_steps(rows, options.steps)
         write(out, rows)
     except InputError as error:
-        from rlvr.completions import visible  # messages quote what a model wrote
+        from rlvr.rescoring.completions import visible  # messages quote what a model wrote
 
         console.complain(visible(str(error)))
         return 2
@@ -69,8 +69,8 @@ def read(run_dir: Path, of: str) -> tuple[list[Row], tuple[str, ...]]:
     Raises:
         InputError: there is no such folder, it holds none of these completions, or a later version wrote it.
     """
-    from rlvr.completions import read_completions
-    from rlvr.run_directory import read_status
+    from rlvr.artifacts.directory import read_status
+    from rlvr.rescoring.completions import read_completions
 
     if not run_dir.is_dir():
         raise InputError(f"There is no folder {run_dir}: give the one that a run wrote to (its recipe's output_dir).")

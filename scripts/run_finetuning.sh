@@ -26,7 +26,7 @@ if [[ ${SM_NUM_GPUS:-0} -gt 0 ]] && ! python3 -c 'import sys, torch; sys.exit(no
 fi
 
 words=/tmp/grpo-topology
-place=$(python3 -m rlvr.sagemaker.topology 2> "$words") || fail "$(cat "$words")"
+place=$(python3 -m rlvr.sagemaker.container.topology 2> "$words") || fail "$(cat "$words")"
 eval "$place"
 
 recipe=${GRPO_RECIPE:-recipe.yaml}
@@ -47,7 +47,7 @@ fi
 
 case $GRPO_ROLE in
 train)
-    program=(-m rlvr.sagemaker.rank run_grpo.py --config "$recipe" --output_dir /opt/ml/checkpoints/run)
+    program=(-m rlvr.sagemaker.container.rank run_grpo.py --config "$recipe" --output_dir /opt/ml/checkpoints/run)
     if [[ $GRPO_PROCESSES -eq 1 && $launcher == cpu ]]; then
         launcher=python
     fi
@@ -64,15 +64,15 @@ train)
             --same_network --rdzv_backend static
         )
     fi
-    exec python3 -m rlvr.sagemaker.inside train "${launch[@]}" "${program[@]}"
+    exec python3 -m rlvr.sagemaker.container.entrypoint train "${launch[@]}" "${program[@]}"
     ;;
 judge)
     if [[ ${GRPO_RAY:-} == 1 ]]; then
-        exec python3 -m rlvr.sagemaker.inside lend
+        exec python3 -m rlvr.sagemaker.container.entrypoint lend
     fi
     judge=scripts/serve_rewards.py
     [[ -f $judge ]] || fail "$SM_CURRENT_HOST is to judge, but $judge, which would do it, is not among the uploaded files."
-    exec python3 -m rlvr.sagemaker.inside serve python3 "$judge" --config "$recipe" --host 0.0.0.0 --port 8000
+    exec python3 -m rlvr.sagemaker.container.entrypoint serve python3 "$judge" --config "$recipe" --host 0.0.0.0 --port 8000
     ;;
 *)
     fail "$SM_CURRENT_HOST has the role $GRPO_ROLE, for which this version has no program. Remove its instance group."

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
 
 from rlvr import console
+from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.errors import InputError
-from rlvr.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
-    from rlvr.completions import Source
-    from rlvr.rewarding import Reward
-    from rlvr.rows import Row
-    from rlvr.scoring import Disagreement, Groups, Recorded, Scores, Spread
+    from rlvr.data.io import Row
+    from rlvr.rescoring.completions import Source
+    from rlvr.rescoring.scores import Disagreement, Groups, Recorded, Scores, Spread
+    from rlvr.scoring.reward import Reward
 
 # At most a screenful: directions in which two rewards disagree, rows quoted of each, characters quoted of a row.
 MOST_DISAGREEMENTS, MOST_QUOTED, QUOTED = 6, 3, 72
@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return explain(recipe, file, options.completion_column, options.limit, options.why)
         return score(recipe, file, options.completion_column, options.limit, options.json)
     except InputError as error:
-        from rlvr.completions import visible  # messages quote what a model wrote
+        from rlvr.rescoring.completions import visible  # messages quote what a model wrote
 
         console.complain(visible(str(error)))
         return 2
@@ -107,25 +107,25 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
     """Scores every row, prints the page and writes `output`; 2 where a reward raised."""
     from tqdm import tqdm
 
-    from rlvr import scoring
-    from rlvr.completions import fill_columns, read_completions
-    from rlvr.plugins import load_rewards, load_task
+    from rlvr.rescoring import scores as rescoring
+    from rlvr.rescoring.completions import fill_columns, read_completions
+    from rlvr.scoring.registry import load_rewards, load_task
 
     rewards = load_rewards(recipe.rewards)
     source = read_completions(file, column, limit)
     looked_up = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
     quiet = not (console.is_main() and console.is_terminal())
     with tqdm(total=len(source.rows), desc="scoring", unit="row", delay=2, leave=False, disable=quiet) as bar:
-        scores = scoring.score(source.rows, rewards, bar.update)
+        scores = rescoring.score(source.rows, rewards, bar.update)
 
-    recorded = scoring.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
-    groups = scoring.groups(source.rows, scores.totals)
-    disagreements = scoring.disagreements(scores)
+    recorded = rescoring.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
+    groups = rescoring.groups(source.rows, scores.totals)
+    disagreements = rescoring.disagreements(scores)
     console.say(f"{_heading(file, recipe, source)}")
     for note in [*source.notes, *([looked_up] if looked_up else [])]:
         console.say(f"  {note}")
     console.say(f"\n{_figures(scores)}")
-    if steps := scoring.by_step(source.rows, scores):
+    if steps := rescoring.by_step(source.rows, scores):
         console.say(f"\n{_steps(steps, rewards)}")
     console.say()
     for line in [*_recorded(recorded), _groups(groups, len(source.rows))]:
@@ -133,7 +133,7 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
     if len(rewards) > 1:
         console.say(f"\n{_disagreements(disagreements, source.rows)}")
     if output is not None:
-        content = scoring.as_dict(scores, recorded, groups, disagreements)
+        content = rescoring.as_dict(scores, recorded, groups, disagreements)
         _write(output, {"file": file, "recipe": str(recipe.path), "rows": len(source.rows), **content})
         console.say(f"\n  {output}")
     raised = zip(rewards, scores.raised, strict=True)
@@ -157,7 +157,7 @@ def _heading(file: str, recipe: Recipe, source: Source) -> str:
 
 
 def _figures(scores: Scores) -> str:
-    from rlvr.scoring import spread
+    from rlvr.rescoring.scores import spread
 
     header = ["", "weight", "gate", "mean", "std", "min", "max", "> 0", "unscored", "s/1000"]
     rows = []
@@ -245,8 +245,8 @@ def _disagreements(found: Sequence[Disagreement], rows: Sequence[Row]) -> str:
 
 def _quoted(row: Row) -> str:
     """The end of the model's own turn, where its answer should be; of a completion without one, what it is."""
-    from rlvr.completions import as_text, one_line
-    from rlvr.scoring import turn_of
+    from rlvr.rescoring.completions import as_text, one_line
+    from rlvr.rescoring.scores import turn_of
 
     own = turn_of(row["completion"]).own.strip()
     if own:
@@ -256,7 +256,7 @@ def _quoted(row: Row) -> str:
 
 def _complain(failures: Sequence[tuple[Reward, int, str]]) -> int:
     """Says, a line a reward, on how many rows it raised and what it said first; 2 if there is anything to say."""
-    from rlvr.completions import one_line
+    from rlvr.rescoring.completions import one_line
 
     for name in dict.fromkeys(reward.name for reward, _, _ in failures):
         rows = {number: said for reward, number, said in failures if reward.name == name}
@@ -284,32 +284,33 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: int) -> int:
     """Prints what one row got, and why, step by step; 2 where a reward raised on it."""
-    from rlvr import explaining, scoring
-    from rlvr.completions import fill_columns, read_completions
-    from rlvr.plugins import load_rewards, load_task
+    from rlvr.rescoring import explain
+    from rlvr.rescoring import scores as rescoring
+    from rlvr.rescoring.completions import fill_columns, read_completions
+    from rlvr.scoring.registry import load_rewards, load_task
 
     rewards = load_rewards(recipe.rewards)
     everything = read_completions(file, column, limit).rows
     if not 0 <= number < len(everything):
         raise InputError(f"--why {number}: there is no such row; {file} has the rows 0 to {len(everything) - 1:,}.")
     # With its batch, as in the table: a reward may look at what stands beside a row.
-    batch = next(batch for batch in scoring.batches(everything) if number in batch)
+    batch = next(batch for batch in rescoring.batches(everything) if number in batch)
     rows, place = everything[batch.start : batch.stop], number - batch.start
     in_file = {name for name, value in rows[place].items() if value is not None}
     fill_columns(rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
-    scores = scoring.score(rows, rewards)
-    recorded = scoring.compare_with_recorded(rows, scores, _metric(recipe, rewards))
+    scores = rescoring.score(rows, rewards)
+    recorded = rescoring.compare_with_recorded(rows, scores, _metric(recipe, rewards))
     differing = {one.name for one in recorded if place in one.differing}
 
     row = rows[place]
     step = f" (step {row['step']})" if isinstance(row.get("step"), int) else ""
     console.say(console.bold(f"row {number} of {'standard input' if file == '-' else file}{step}"))
-    for title, lines in (*explaining.texts(row), ("columns", explaining.columns(row, rewards, in_file))):
+    for title, lines in (*explain.texts(row), ("columns", explain.columns(row, rewards, in_file))):
         console.say(f"\n{console.bold(title)}")
         for line in lines:
             console.say(f"  {line}")
     console.say(f"\n{console.bold('rewards')}")
-    for line in explaining.verdicts(row, place, scores, differing):
+    for line in explain.verdicts(row, place, scores, differing):
         console.say(f"  {line}")
     return _complain(
         [(reward, number, said[place]) for reward, said in zip(rewards, scores.raised, strict=True) if place in said]

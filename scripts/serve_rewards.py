@@ -22,8 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr/, wherever this is started from
 
 from rlvr import console
+from rlvr.config.recipe import RewardSpec, load_recipe
 from rlvr.errors import InputError
-from rlvr.recipe import RewardSpec, load_recipe
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -67,20 +67,20 @@ def main(words: Sequence[str] | None = None) -> int:
             if getattr(options, name) is not None and getattr(options, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} is {getattr(options, name)}, but should be at least 1.")
         try:
-            from rlvr.serving import running
+            from rlvr.reward_server import server
         except ModuleNotFoundError as error:
             raise InputError(
                 f"The reward server needs the package {error.name}: pip install 'grpo-recipes[serve]'."
             ) from error
-        from rlvr.serving.allowance import Allowance
+        from rlvr.reward_server.limits import Allowance
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-        return running.serve(
-            running.Plan(
+        return server.serve(
+            server.Plan(
                 specs,
                 host=options.host,
                 port=options.port,
-                key=running.read_key(options.key_file),
+                key=server.read_key(options.key_file),
                 tests=options.tests,
                 workers=options.workers,
                 label_column=options.label_column,

@@ -17,8 +17,8 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.code_data import statements as code_statements
-from rlvr.code_data import tests as code_tests
-from rlvr.code_data.prompts import ANSWER_FORMATS, LANGUAGES, STDIN, as_messages, instruction
-from rlvr.code_data.rows import Found, Wanted, download_split, only_file, read_file, read_split
-from rlvr.errors import InputError
-from rlvr.rows import (
+from rlvr.data.code import io_tests as code_tests
+from rlvr.data.code import problem_text as code_statements
+from rlvr.data.code.loading import Found, Wanted, download_split, only_file, read_file, read_split
+from rlvr.data.code.prompts import ANSWER_FORMATS, LANGUAGES, STDIN, as_messages, instruction
+from rlvr.data.io import (
     Row,
     as_datasets,
     check_choice,
@@ -33,7 +32,8 @@ from rlvr.rows import (
     missing_column,
     question_key,
 )
-from rlvr.task import Task
+from rlvr.data.task import Task
+from rlvr.errors import InputError
 
 HUB_DATASET = "deepmind/code_contests"
 TIERS = {"easy": (800, 1000), "hard": (1100, 2200), "expert": (2300, 3500)}

@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.answers import normalise_gold
-from rlvr.errors import InputError
-from rlvr.rows import (
+from rlvr.data.io import (
     Row,
     as_datasets,
     check_choice,
@@ -37,7 +35,9 @@ from rlvr.rows import (
     read_rows,
     split_files,
 )
-from rlvr.task import Task
+from rlvr.data.task import Task
+from rlvr.errors import InputError
+from rlvr.verifiers.math import normalise_gold
 
 HUB_DATASET, HUB_SUBSET = "openai/gsm8k", "main"
 MAX_SHOTS = 8

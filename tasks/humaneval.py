@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from rlvr.code_data.asserts import split_check
-from rlvr.code_data.prompts import ANSWER_FORMATS, COMPLETION, as_messages, instruction
-from rlvr.code_data.tests import BadTests
+from rlvr.data.code.assert_tests import split_check
+from rlvr.data.code.io_tests import BadTests
+from rlvr.data.code.prompts import ANSWER_FORMATS, COMPLETION, as_messages, instruction
+from rlvr.data.io import Row, as_datasets, check_choice, check_whole, download_rows, limited, missing_column, read_rows
+from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.rows import Row, as_datasets, check_choice, check_whole, download_rows, limited, missing_column, read_rows
-from rlvr.task import Task
 
 HUB_DATASET = "openai/openai_humaneval"
 

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr import schema
-from rlvr.code_data import apps as code_apps
-from rlvr.code_data import prompts as code_prompts
-from rlvr.code_data.tests import BadTests
-from rlvr.errors import InputError
-from rlvr.rows import (
+from rlvr.config import schema
+from rlvr.data.code import apps as code_apps
+from rlvr.data.code import prompts as code_prompts
+from rlvr.data.code.io_tests import BadTests
+from rlvr.data.io import (
     READABLE,
     Row,
     as_datasets,
@@ -40,7 +39,8 @@ from rlvr.rows import (
     split_files,
     without,
 )
-from rlvr.task import Task
+from rlvr.data.task import Task
+from rlvr.errors import InputError
 
 # GRPOTrainer gives these names a meaning of its own: it passes them to rewards, or takes them for pictures.
 RESERVED = frozenset(

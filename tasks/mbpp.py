@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.code_data.asserts import entry_point_of, with_setup
-from rlvr.code_data.prompts import ANSWER_FORMATS, FUNCTION, as_answer, as_messages, instruction
-from rlvr.code_data.tests import BadTests
-from rlvr.errors import InputError
-from rlvr.rows import (
+from rlvr.data.code.assert_tests import entry_point_of, with_setup
+from rlvr.data.code.io_tests import BadTests
+from rlvr.data.code.prompts import ANSWER_FORMATS, FUNCTION, as_answer, as_messages, instruction
+from rlvr.data.io import (
     READABLE,
     Row,
     as_datasets,
@@ -27,7 +26,8 @@ from rlvr.rows import (
     read_rows,
     without,
 )
-from rlvr.task import Task
+from rlvr.data.task import Task
+from rlvr.errors import InputError
 
 HUB_DATASET = "google-research-datasets/mbpp"
 SPLITS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}

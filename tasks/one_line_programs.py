@@ -26,9 +26,9 @@ import random
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rlvr.data.io import Row, as_datasets, check_choice, check_whole
+from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.rows import Row, as_datasets, check_choice, check_whole
-from rlvr.task import Task
 from tasks.arithmetic import number_pairs
 
 # A step of a problem, in words. The sums come first only; they need no parentheses before the second step.

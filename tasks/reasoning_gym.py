@@ -11,10 +11,10 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from rlvr import schema
+from rlvr.config import schema
+from rlvr.data.io import Row, as_datasets, check_choice, check_whole, pack, question_key
+from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.rows import Row, as_datasets, check_choice, check_whole, pack, question_key
-from rlvr.task import Task
 
 INSTRUCTION = (
     "Solve the problem step by step. Then give the answer, and nothing but the answer, between tags like this: "

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.launchers import launching
-from tests.launchers.launching import Start
+from tests.support import launching
+from tests.support.launching import Start
 
 # A machine that is busy otherwise draws examples slowly, which says nothing about what is tested.
 settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -91,7 +91,7 @@ def environment_of_a_user() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The socket of a nest (tests/launchers/nest.py), one for all processes of the tests.
+    """The socket of a nest (tests/support/nest.py), one for all processes of the tests.
 
     Whoever needs it first starts it; it ends with the last one, since its standard input is a pipe that all hold open.
     """
@@ -133,7 +133,7 @@ def lives(nest: Path) -> bool:
 
 @pytest.fixture(scope="session")
 def start(nest: Path) -> Start:
-    """`tests.launchers.launching.start` with a nest."""
+    """`tests.support.launching.start` with a nest."""
     return functools.partial(launching.start, nest)
 
 

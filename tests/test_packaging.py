@@ -46,6 +46,6 @@ def test_every_base_and_development_dependency_is_pinned_within_its_range() -> N
 
 
 def test_trl_is_bound_to_one_minor_version() -> None:
-    """rlvr/training.py overrides underscore methods of it."""
+    """rlvr/training/train.py overrides underscore methods of it."""
     trl = next(requirement for requirement in BASE if requirement.name == "trl")
     assert not trl.specifier.contains(Version("1.17.0"))

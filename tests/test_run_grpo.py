@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import run_grpo
-from tests.launchers.launching import Start, accelerated
+from tests.support.launching import Start, accelerated
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"

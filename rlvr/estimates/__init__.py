@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rlvr.config.batch_plan import reward_budget
+from rlvr.config.recipe import Recipe
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.advice import Change, advise
-from rlvr.estimates.hours import Hours, hours
 from rlvr.estimates.machines import PRICES_READ, Machine, find_machine, this_machine
 from rlvr.estimates.memory import GIB, MOMENTS, Memory, memory
 from rlvr.estimates.rollouts import Rollouts, rollouts
+from rlvr.estimates.run_time import Hours, hours
 from rlvr.estimates.setup import Setup, set_up
-from rlvr.preflight.combinations import reward_budget
-from rlvr.recipe import Recipe
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -156,7 +156,7 @@ def estimate(
     Args:
         config: of the model; no weights are read.
         processes: how many GPUs train together.
-        launcher: as `rlvr.launch.launcher` says.
+        launcher: as `rlvr.training.launch.launcher` says.
         machine: see `find_machine` and `this_machine`; None to reckon memory without a verdict.
         prompt_tokens: of the longest prompt.
         steps: updates of the run; None leaves out hours, dollars and the rollout plan.

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlvr.config.schema import nearest
 from rlvr.errors import InputError
-from rlvr.schema import nearest
 
 PRICES_READ = "2026-09-27"
 PRICES_FROM = "Amazon SageMaker, on-demand training, us-east-1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr.estimates.setup import Setup
-from rlvr.verdict import count
+from rlvr.formatting import count
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr.preflight.arithmetic import batch_of
-from rlvr.recipe import Recipe
+from rlvr.config.batch_plan import batch_of
+from rlvr.config.recipe import Recipe
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -21,7 +21,7 @@ class Setup:
 
     Attributes:
         settings: the recipe's flat keys.
-        launcher: python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2; as rlvr.launch.launcher says.
+        launcher: python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2; as rlvr.training.launch.launcher says.
         processes: how many train together, one GPU each.
         loaded: bytes of a number of the weights as they are loaded (`dtype`).
         sixteen: whether matrices are multiplied in 16 bits (`bf16`, which TRL sets unless told otherwise, or `fp16`).

@@ -13,9 +13,9 @@ The figures are for the rows named and nothing else: an interval says how far ch
     sweep.py       the same over several numbers of shots
 """
 
+from rlvr.evaluation.answer_cache import KeptAnswers, identity
 from rlvr.evaluation.engines import Decoding, TransformersEngine, VllmEngine, check_engine, end_tokens, sampling_of
-from rlvr.evaluation.keeping import KeptAnswers, identity
-from rlvr.evaluation.measuring import (
+from rlvr.evaluation.evaluate import (
     evaluate,
     greedy,
     held_out_rows,
@@ -23,6 +23,7 @@ from rlvr.evaluation.measuring import (
     metric_of,
     scored_by,
 )
+from rlvr.evaluation.evaluated_model import Subject
 from rlvr.evaluation.results import about, heading, in_short, read_results, results_table, write_evaluation
 from rlvr.evaluation.scores import Score, compare, compare_samples, pass_rates, summarise, suspicion
 from rlvr.evaluation.statistics import (
@@ -35,7 +36,6 @@ from rlvr.evaluation.statistics import (
     powers_of_two,
     wilson,
 )
-from rlvr.evaluation.subject import Subject
 
 __all__ = [
     "Decoding",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
-from rlvr.generation import ended, generate
-from rlvr.recipe import Recipe
+from rlvr.modeling.generation import ended, generate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -123,7 +123,7 @@ class VllmEngine:
         check_engine("vllm", recipe)
         from vllm import LLM  # type: ignore[import-not-found,unused-ignore]
 
-        from rlvr.model import find_model
+        from rlvr.modeling.loading import find_model
 
         self.tokenizer = tokenizer
         self._adapter = None

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
+from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.evaluation.engines import Decoding
-from rlvr.evaluation.measuring import Records
+from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.scores import (
     OFTEN_CUT_OFF,
     Score,
@@ -21,9 +22,8 @@ from rlvr.evaluation.scores import (
     suspicion,
     truncation,
 )
-from rlvr.recipe import EvaluationSpec, Recipe
-from rlvr.rewarding import Reward
-from rlvr.verdict import chance_words, count, points
+from rlvr.formatting import chance_words, count, points
+from rlvr.scoring.reward import Reward
 
 MOST_PARTS = 12  # lines of a table by source or by difficulty
 MODELS = ("base", "trained")

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from rlvr.health import broken, policy, reward
+from rlvr.formatting import count, mapping, number
+from rlvr.health import failure_checks, policy_checks, reward_checks
 from rlvr.health.finding import LEVELS, Finding, anchor
-from rlvr.health.run import LEAST, Run
+from rlvr.health.run_metrics import LEAST, Run
 from rlvr.health.trends import track
-from rlvr.verdict import count, mapping, number
 
 __all__ = ["CHECKS", "WINDOW", "Finding", "anchor", "findings", "health_line", "summary"]
 
@@ -31,26 +31,26 @@ HISTORY = 500  # lines that are looked at, beside the first ones and the validat
 
 # A cause stands before what follows from it, so that among equals it is told first.
 CHECKS = (
-    broken.not_finite,
-    broken.unscored,
-    broken.cut_off,
-    broken.learning_rate_zero,
-    broken.gradient_zero,
-    reward.no_spread,
-    reward.reward_falls,
-    reward.validation_falls,
-    reward.trade_off,
-    policy.gradient_grows,
-    policy.too_far_from_policy,
-    policy.sampling_ratio,
-    policy.entropy,
-    policy.length,
-    policy.duplicates,
-    policy.groups_unfilled,
-    reward.unearned,
-    reward.reward_flat,
-    broken.steps_slow_down,
-    broken.rewards_take_long,
+    failure_checks.not_finite,
+    failure_checks.unscored,
+    failure_checks.cut_off,
+    failure_checks.learning_rate_zero,
+    failure_checks.gradient_zero,
+    reward_checks.no_spread,
+    reward_checks.reward_falls,
+    reward_checks.validation_falls,
+    reward_checks.trade_off,
+    policy_checks.gradient_grows,
+    policy_checks.too_far_from_policy,
+    policy_checks.sampling_ratio,
+    policy_checks.entropy,
+    policy_checks.length,
+    policy_checks.duplicates,
+    policy_checks.groups_unfilled,
+    reward_checks.unearned,
+    reward_checks.reward_flat,
+    failure_checks.steps_slow_down,
+    failure_checks.rewards_take_long,
 )
 
 
@@ -116,7 +116,7 @@ def _nothing_amiss(run: Run, lines: int) -> str:
     """What it means that nothing was found in so many lines: less, the fewer they are."""
     if lines < LEAST:
         return f"too short to judge: {count(lines, 'log line')}"
-    fall, standstill = 2 * run.window, reward.FLAT * run.window
+    fall, standstill = 2 * run.window, reward_checks.FLAT * run.window
     risen = run.has_risen() or lines >= standstill
     if lines < fall:
         then = "" if risen else f", a standstill from {standstill}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rlvr.verdict import is_number
+from rlvr.formatting import is_number
 
 
 @dataclass(frozen=True)

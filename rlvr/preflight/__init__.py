@@ -5,10 +5,9 @@ What is checked here is what would otherwise fail after the first generation, or
 imported here: whoever wants a part of it need not wait for the rest.
 """
 
-from rlvr.preflight.arithmetic import Plan
-from rlvr.preflight.combinations import reward_budget
-from rlvr.preflight.findings import Findings, check
-from rlvr.preflight.parts import Parts, load_parts
-from rlvr.preflight.trial import try_rewards
+from rlvr.config.batch_plan import Plan, reward_budget
+from rlvr.preflight.components import Parts, load_parts
+from rlvr.preflight.recipe_checks import Findings, check
+from rlvr.preflight.reward_trial import try_rewards
 
 __all__ = ["Findings", "Parts", "Plan", "check", "load_parts", "reward_budget", "try_rewards"]

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr import figures
+from rlvr.artifacts.evaluation_summary import score_of, verdict
 from rlvr.errors import InputError
+from rlvr.formatting import count, mapping, percent, points, shortened
 from rlvr.health import summary
+from rlvr.report import svg_charts
 from rlvr.report.curves import METRICS, Panel, change, reward_names
 from rlvr.report.page import template, write_page
-from rlvr.report.reading import Run, read_run, short_name
-from rlvr.run_facts import facts, series_of
-from rlvr.samples import shortened
-from rlvr.verdict import count, mapping, percent, points, score_of, verdict
+from rlvr.report.run_facts import facts, series_of
+from rlvr.report.run_reader import Run, read_run, short_name
 
-MOST_RUNS = len(figures.SERIES)
+MOST_RUNS = len(svg_charts.SERIES)
 # Where a run writes to and who may read it is no difference between runs.
 NOT_COMPARED = re.compile(r"output_dir|run_name|.*(hub_token|password|secret|api_key).*")
 ABSENT = "–"
@@ -31,7 +31,7 @@ ABSENT = "–"
 
 @dataclass(frozen=True)
 class Held:
-    """One run held against the first: `kind` is as in `rlvr.verdict.Verdict`."""
+    """One run held against the first: `kind` is as in `rlvr.artifacts.evaluation_summary.Verdict`."""
 
     kind: str
     label: str
@@ -120,7 +120,7 @@ def _pairs(before: Run, after: Run) -> list[tuple[bool, bool]] | str:
 
 
 def _records(run: Run) -> dict[Any, tuple[str, Any]]:
-    from rlvr.rows import read_rows
+    from rlvr.data.io import read_rows
 
     try:
         rows = read_rows(run.folder / "completions" / "evaluation_trained.parquet")
@@ -204,9 +204,10 @@ def _versions(run: Run) -> dict[str, str]:
 
 def _defaults(run: Run) -> dict[str, str]:
     """What the keys were that a recipe doesn't give; nothing where the run had other libraries than there are here."""
-    from rlvr import run_directory, schema
+    from rlvr.artifacts import directory
+    from rlvr.config import schema
 
-    made_with, here = _versions(run), run_directory.versions()
+    made_with, here = _versions(run), directory.versions()
     if not run.recipe or any(made_with.get(name) != here.get(name) for name in ("trl", "transformers")):
         return {}
     return {key: _shown(value) for key, value in schema.defaults().items()}
@@ -253,5 +254,5 @@ def _panel(
     if not any(line.values for line in lines):
         return None
     changes = [change(line.values, share=share) + unit if line.values else ABSENT for line in lines]
-    svg = figures.overlay_chart(name or re.sub(r"\W", "-", key), lines, share=share, wide=wide)
+    svg = svg_charts.overlay_chart(name or re.sub(r"\W", "-", key), lines, share=share, wide=wide)
     return Panel(title, svg, "", "; ".join(f"{run}: {said}" for run, said in zip(names, changes, strict=True)))

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr import figures
-from rlvr.figures import Series
-from rlvr.report.reading import Run
-from rlvr.run_facts import series_of
-from rlvr.verdict import number, percent
+from rlvr.formatting import number, percent
+from rlvr.report import svg_charts
+from rlvr.report.run_facts import series_of
+from rlvr.report.run_reader import Run
+from rlvr.report.svg_charts import Series
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,16 @@ def reward_figure(run: Run) -> RewardFigure | None:
     only = next(iter(parts)) if len(parts) == 1 and next(iter(parts.values())).values == total.values else ""
     validation = series_of(run.metrics, "eval_reward", "total on validation rows")
     band = _band(run, "reward/min", "reward/max")
-    points = len(figures.thinned(total).steps)
+    points = len(svg_charts.thinned(total).steps)
     return RewardFigure(
-        svg=figures.reward_chart(
+        svg=svg_charts.reward_chart(
             "reward", total, [] if only else list(parts.values()), validation if validation.values else None, band
         ),
         only=only,
         change=change(total.values),
         last_step=int(total.steps[-1]),
         lines_a_point=-(-len(total.steps) // points),
-        window=figures.smoothing_window(points) if points > 2 else 0,
+        window=svg_charts.smoothing_window(points) if points > 2 else 0,
         band=band is not None,
     )
 
@@ -181,7 +181,7 @@ def reward_panels(run: Run) -> list[Panel]:
         if not series.values:
             continue
         band = _band(run, f"rewards/{name}/min", f"rewards/{name}/max")
-        svg = figures.small_chart(f"each-{place}", series, band=band)
+        svg = svg_charts.small_chart(f"each-{place}", series, band=band)
         says = "The line is the mean of the completions" + (
             ", the area goes from the lowest to the highest. One that never reaches up has nothing right to learn from."
             if band
@@ -201,9 +201,9 @@ def panels(run: Run) -> list[Panel]:
         name = re.sub(r"\W", "-", metric.key)
         phases = list(_phases(run)) if metric.key == "step_time" else []
         if phases:
-            svg = figures.stacked_chart(name, phases)
+            svg = svg_charts.stacked_chart(name, phases)
         else:
-            svg = figures.small_chart(
+            svg = svg_charts.small_chart(
                 name, series, share=metric.share, band=_band(run, *metric.band) if metric.band else None
             )
         look_for = metric.look_for.replace("{limit}", f" of {limit} tokens" if isinstance(limit, int) else "")

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr import figures, samples
+from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.errors import InputError
+from rlvr.formatting import count, mapping
 from rlvr.health import summary
-from rlvr.report import curves, measured
-from rlvr.report.reading import Run, read_run
+from rlvr.report import curves, evaluation_extras, samples, svg_charts
 from rlvr.report.rollouts import pack, read_rollouts
-from rlvr.run_facts import facts
-from rlvr.verdict import bars, count, mapping, table, verdict
+from rlvr.report.run_facts import facts
+from rlvr.report.run_reader import Run, read_run
 
 if TYPE_CHECKING:
     import jinja2
@@ -84,13 +84,13 @@ def _page(run: Run) -> str:
         health=summary(run.metrics, settings=run.recipe)[1:],
         failure=_failure(run.folder),
         table=table(run.evaluation),
-        accuracy_chart=figures.accuracy_chart("accuracy", accuracies) if accuracies else "",
+        accuracy_chart=svg_charts.accuracy_chart("accuracy", accuracies) if accuracies else "",
         sources_shown=len(accuracies) - 1,
         sources=sources,
         by_difficulty=_by_difficulty(run),
-        warnings=measured.warnings(run.evaluation),
-        samples=measured.samples(run.evaluation),
-        sweep=measured.sweep(run.shots),
+        warnings=evaluation_extras.warnings(run.evaluation),
+        samples=evaluation_extras.samples(run.evaluation),
+        sweep=evaluation_extras.sweep(run.shots),
         reward=curves.reward_figure(run),
         reward_panels=curves.reward_panels(run),
         panels=panels,
@@ -107,7 +107,7 @@ def _page(run: Run) -> str:
 def _by_difficulty(run: Run) -> str:
     """The accuracies by the column `difficulty` as a figure; nothing where it has one value or none."""
     parts, several = bars(run.evaluation, "difficulty")
-    return figures.accuracy_chart("difficulty", parts[1:]) if several > 1 else ""
+    return svg_charts.accuracy_chart("difficulty", parts[1:]) if several > 1 else ""
 
 
 def _subtitle(recipe: Mapping[str, Any]) -> str:

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr import samples
 from rlvr.errors import InputError
-from rlvr.report import whys
+from rlvr.formatting import is_number, shortened
+from rlvr.report import reward_explanations, samples
 from rlvr.report.curves import reward_names
-from rlvr.report.reading import Run
-from rlvr.samples import shortened
-from rlvr.verdict import is_number
+from rlvr.report.run_reader import Run
 
 # Characters of all completions, of one, of a prompt and of a column; bytes of all, compressed.
 MOST_CHARACTERS, MOST_COMPLETION, MOST_PROMPT, MOST_COLUMN = 24_000_000, 8000, 6000, 300
@@ -128,7 +126,7 @@ def records(rollouts: Rollouts) -> list[dict[str, Any]]:
 
 
 def _training_rows(folder: Path) -> tuple[list[Mapping[str, Any]], tuple[str, ...]]:
-    from rlvr.completions import read_completions
+    from rlvr.rescoring.completions import read_completions
 
     if not any(folder.glob("completions_*.parquet")):
         return [], ()
@@ -141,7 +139,7 @@ def _training_rows(folder: Path) -> tuple[list[Mapping[str, Any]], tuple[str, ..
 
 
 def _evaluated_rows(folder: Path, name: str) -> list[Mapping[str, Any]]:
-    from rlvr.rows import read_rows
+    from rlvr.data.io import read_rows
 
     try:
         rows = read_rows(folder / f"evaluation_{name}.parquet")
@@ -161,7 +159,7 @@ def _names(run: Run, training: Sequence[Mapping[str, Any]], evaluated: Sequence[
 
 
 def _rollout(run: Run, names: Sequence[str], prefix: str, stage: int, number: int, row: Mapping[str, Any]) -> Rollout:
-    from rlvr.completions import prompt_key
+    from rlvr.rescoring.completions import prompt_key
 
     found = (row.get(prefix + name) for name in names)
     values = tuple(float(value) if is_number(value) else None for value in found)
@@ -261,7 +259,7 @@ def _explained(run: Run, chosen: Sequence[Rollout]) -> dict[tuple[int, int], dic
             queue[turn] for turn in range(max(map(len, queues), default=0)) for queue in queues if turn < len(queue)
         )
         shown += [item for item, _ in zip(turns, range(share - len(shown)), strict=False)]
-    words = whys.explain(run.recipe, [item.row for item in shown])
+    words = reward_explanations.explain(run.recipe, [item.row for item in shown])
     return {_key(item): said for item, said in zip(shown, words, strict=True)}
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from rlvr.console import duration
 from rlvr.sagemaker import aws
+from rlvr.sagemaker.cloudwatch_metrics import STEP_LINE
 from rlvr.sagemaker.job import DONE, Job
-from rlvr.sagemaker.metrics import STEP_LINE
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 POLL_S = 5.0

@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr import run_directory
-from rlvr.checkpoints import IMMATERIAL, Identity
+from rlvr.artifacts import directory
+from rlvr.artifacts.checkpoints import IMMATERIAL, Identity
 from rlvr.errors import InputError
-from rlvr.sagemaker import aws, quota, request
+from rlvr.sagemaker import aws, request
+from rlvr.sagemaker import quotas as quota
 from rlvr.sagemaker.plan import Plan
 from rlvr.sagemaker.role import trust_faults
 
@@ -314,7 +315,7 @@ def write_record(job: Job, folder: Path) -> None:
     earlier = read_record(folder / RECORD)
     if earlier is not None and earlier.name != job.name:
         (folder / RECORD).replace(folder / f"job-{earlier.name}.json")
-    run_directory.write_json(folder / RECORD, asdict(job))
+    directory.write_json(folder / RECORD, asdict(job))
 
 
 def read_record(path: Path) -> Job | None:

@@ -18,14 +18,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.console import duration
 from rlvr.errors import InputError
-from rlvr.recipe import Recipe, load_recipe
-from rlvr.sagemaker import quota, rehearsal, request, sdk
-from rlvr.sagemaker.faults import settings_faults
-from rlvr.sagemaker.files import ENTRY, File, Parcel, pack
-from rlvr.sagemaker.reward_places import place_line
-from rlvr.sagemaker.settings import SageMakerSettings
+from rlvr.sagemaker import preflight, request, sdk
+from rlvr.sagemaker import quotas as quota
+from rlvr.sagemaker.reward_hosts import place_line
+from rlvr.sagemaker.upload import ENTRY, File, Parcel, pack
+from rlvr.sagemaker.validation import settings_faults
 
 _SHOWN_FILES = 5
 _NOWHERE = "not known: no bucket is given, and the account's own takes a role and a region"
@@ -71,7 +72,7 @@ class Plan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint of this job is made of, as far as it is known here: see rlvr/checkpoints.py."""
+        """What a checkpoint of this job is made of, as far as it is known here: see rlvr/artifacts/checkpoints.py."""
         return {
             "recipe": self.parcel.recipe.as_dict(),
             "processes": self.processes,
@@ -220,10 +221,10 @@ def _planned(
         folders = {"code": str(parcel.code), "drivers": str(drivers)}
         building.send(request.order_of(recipe, settings, name, folders, channels, digest))
     if settings.groups:
-        found = rehearsal.rehearse(recipe, settings)
+        found = preflight.rehearse(recipe, settings)
         plan.processes = found.processes
         plan.preflight = [*found.lines, *found.notes]
-        plan.costs = rehearsal.cost_lines(settings, found.estimate)
+        plan.costs = preflight.cost_lines(settings, found.estimate)
         faults += found.faults
     if complete:
         try:

@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlvr import schema
-from rlvr.checkpoints import IMMATERIAL
+from rlvr.artifacts.checkpoints import IMMATERIAL
+from rlvr.config import schema
+from rlvr.config.recipe import Recipe
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import InputError
-from rlvr.recipe import Recipe
-from rlvr.sagemaker import images, metrics, reward_places
-from rlvr.sagemaker.settings import SageMakerSettings
+from rlvr.sagemaker import cloudwatch_metrics, images, reward_hosts
 
 if TYPE_CHECKING:
     from botocore.model import Shape, StructureShape
@@ -69,7 +69,7 @@ def environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, str]:
         "HF_TOKEN_SECRET_ARN": settings.hf_token_secret_arn,
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": settings.mlflow_experiment,
-        "GRPO_RAY": "1" if reward_places.makes_ray_cluster(recipe) else None,
+        "GRPO_RAY": "1" if reward_hosts.makes_ray_cluster(recipe) else None,
         "TENSORBOARD_LOGGING_DIR": "/opt/ml/output/tensorboard" if reports_to(recipe, "tensorboard") else None,
     }
     return found | {name: value for name, value in optional.items() if value}
@@ -154,7 +154,7 @@ def order_of(
         "tags": {TAG: prefix, RECIPE_TAG: digest, **settings.tags},
         "subnets": list(settings.subnets),
         "security_groups": list(settings.security_groups),
-        "metrics": metrics.definitions(),
+        "metrics": cloudwatch_metrics.definitions(),
         "tensorboard": f"{root}/{name}/tensorboard" if reports_to(recipe, "tensorboard") else None,
     }
 

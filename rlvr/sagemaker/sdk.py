@@ -3,7 +3,7 @@
     request = build(order)["request"]           # starts a process of its own
 
 Nothing is uploaded and no service is asked. The SDK would do both while it makes a request, so this module uses names
-of it that are not public; each says below when it can go. tests/sagemaker/test_sdk.py holds them against the installed
+of it that are not public; each says below when it can go. tests/rlvr/sagemaker/test_sdk.py holds them against the installed
 version, which pyproject.toml bounds to one minor release.
 
 It runs as a process (`python -m rlvr.sagemaker.sdk`, JSON in and out), because importing the SDK takes seconds, which
@@ -27,7 +27,7 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 DRIVERS = "/opt/ml/input/data/sm_drivers/sm_train.sh"
-PROCESS_ONE = "/opt/ml/input/data/code/rlvr/sagemaker/process_one.py"
+PROCESS_ONE = "/opt/ml/input/data/code/rlvr/sagemaker/container/pid1.py"
 # The SDK starts its driver as a child of bash, which as process 1 drops SIGTERM, so that a job that is stopped could
 # save nothing. Goes when the SDK's own command hands signals on.
 ARGUMENTS = ["-c", f"chmod +x {DRIVERS}; exec python3 {PROCESS_ONE} /bin/bash {DRIVERS}"]
@@ -267,7 +267,7 @@ def hurry() -> None:
 
     The SDK imports data frames and readers of other formats for what it does besides, an own query language for one
     function that changes the case of a name, and prepares a thousand pydantic models of which a request takes twenty.
-    tests/sagemaker/test_sdk.py holds the request made so against that of the whole SDK; and where something was missing
+    tests/rlvr/sagemaker/test_sdk.py holds the request made so against that of the whole SDK; and where something was missing
     after all, it is made once more with the whole (`main`).
     """
     gc.disable()  # it would walk through all that is imported, again and again

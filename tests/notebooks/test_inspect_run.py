@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rlvr.report_runs import HOSTILE, write_run
+from tests.support.report_runs import HOSTILE, write_run
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "inspect_run.ipynb"
 

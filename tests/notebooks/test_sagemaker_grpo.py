@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.sagemaker.emulator import containers
-from tests.sagemaker.emulator.job import ACCOUNT
-from tests.sagemaker.emulator.service import TrainingService
+from tests.support.sagemaker_emulator import containers
+from tests.support.sagemaker_emulator.job import ACCOUNT
+from tests.support.sagemaker_emulator.service import TrainingService
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOK = REPOSITORY / "notebooks" / "sagemaker_grpo.ipynb"
@@ -42,7 +42,7 @@ def account(service: TrainingService, monkeypatch: pytest.MonkeyPatch) -> Traini
 
 @pytest.fixture
 def forked(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a kernel that need not import all anew: it is forked by tests/launchers/nest.py."""
+    """The name of a kernel that need not import all anew: it is forked by tests/support/nest.py."""
     import ipykernel_launcher
 
     # Its parent is another than who asks for it, which a kernel would take for the end of that.

@@ -13,11 +13,11 @@ import pytest
 from rewards.code_execution import check_rows, code_execution, explain
 from rewards.code_quality import code_quality
 from rewards.code_tiered import code_tiered
+from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
-from rlvr.judge import VERDICTS, Judgement, Limits, judge
-from rlvr.judge.scoring import Batch, Row, passed_all
-from rlvr.plugins import load_reward
-from rlvr.recipe import RewardSpec
+from rlvr.scoring.registry import load_reward
+from rlvr.verifiers.code import VERDICTS, Judgement, Limits, judge
+from rlvr.verifiers.code.completion_judge import Batch, Row, passed_all
 
 
 def fenced(code: str, label: str = "python") -> str:
@@ -247,7 +247,7 @@ def test_the_figures_of_a_batch_are_logged() -> None:
 
 
 def test_a_failure_of_the_sandbox_is_masked_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    from rlvr.judge.scoring import _sound_alarm
+    from rlvr.verifiers.code.completion_judge import _sound_alarm
 
     failed = Judgement(["AC", "SE"], ["", "no process could be started"], [0.1, 0.0], [1.0, 0.0], ["", ""])
     fine = Judgement(["AC"], [""], [0.1], [1.0], [""])

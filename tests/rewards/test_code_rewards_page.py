@@ -14,10 +14,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from rewards.code_execution import code_execution
-from rlvr.judge import VERDICTS
-from rlvr.judge.comparison import OUTPUT_COMPARISONS, same_output
-from rlvr.plugins import load_rewards
-from rlvr.recipe import RewardSpec
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.registry import load_rewards
+from rlvr.verifiers.code import VERDICTS
+from rlvr.verifiers.code.compare_output import OUTPUT_COMPARISONS, same_output
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "code-rewards.md").read_text(encoding="utf-8")

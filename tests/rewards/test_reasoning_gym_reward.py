@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rewards.reasoning_gym import EVALUATED_AS_EXPRESSION, EVALUATED_AS_LITERAL, final_text, reasoning_gym
-from rlvr.rows import unpack
+from rlvr.data.io import unpack
 from tasks.reasoning_gym import reasoning_gym as task
 
 

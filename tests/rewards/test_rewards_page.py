@@ -18,9 +18,9 @@ from trl.rewards import accuracy_reward, reasoning_accuracy_reward
 from rewards.keyword_coverage import keyword_coverage
 from rewards.reasoning_length import reasoning_length
 from rewards.repetition import repetition
-from rlvr.plugins import load_reward, load_rewards
-from rlvr.recipe import RewardSpec
-from rlvr.rewarding import RewardError
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.registry import load_reward, load_rewards
+from rlvr.scoring.reward import RewardError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "rewards.md").read_text(encoding="utf-8")

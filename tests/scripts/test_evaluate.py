@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
-from rlvr.evaluation.sweep import points_of, shots_of
-from rlvr.recipe import load_recipe
+from rlvr.evaluation.shot_sweep import points_of, shots_of
 from scripts import evaluate as script
 from tests.conftest import REPOSITORY, TINY_MODEL, Command
 

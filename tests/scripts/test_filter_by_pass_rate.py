@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from rlvr.config.recipe import TaskSpec
+from rlvr.data.pass_rates import Bounds, Rate, RateFile, histogram, rate_of
 from rlvr.errors import InputError
-from rlvr.pass_rates import Bounds, Rate, RateFile, histogram, rate_of
-from rlvr.recipe import TaskSpec
 from scripts import filter_by_pass_rate as script
 from tests.conftest import Command
 
@@ -82,7 +82,7 @@ def test_help_answers_at_once() -> None:
 def test_rows_that_are_solved_sometimes_are_kept_and_a_recipe_trains_on_them(
     recipe: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], style: str
 ) -> None:
-    from rlvr.plugins import load_task
+    from rlvr.scoring.registry import load_task
 
     output = tmp_path / "kept.jsonl"
     words = ["--config", str(recipe(style=style)), "--output", str(output), "--samples", "2", "--batch_size", "5"]
@@ -187,7 +187,7 @@ def test_several_processes_are_refused(
 
 
 def test_a_task_with_tests_comes_back_as_it_was(tmp_path: Path) -> None:
-    from rlvr.plugins import load_task
+    from rlvr.scoring.registry import load_task
 
     task = load_task(TaskSpec("one_line_programs", {}))
     rates = [Rate(number % 9, 8) for number in range(len(task.train))]
@@ -200,7 +200,7 @@ def test_a_task_with_tests_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_bound_that_no_row_meets_is_an_error_with_the_histogram(tmp_path: Path) -> None:
-    from rlvr.plugins import load_task
+    from rlvr.scoring.registry import load_task
 
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"Number {row}"}) + "\n" for row in range(4)), encoding="utf-8")

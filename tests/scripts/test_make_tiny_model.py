@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.task import Task
+from rlvr.data.task import Task
 from tasks.arithmetic import Problem, number_pairs, split_of, worked_solution
 from tests.conftest import Command
 

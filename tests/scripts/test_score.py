@@ -84,8 +84,8 @@ def test_the_file_may_stand_before_and_after_overrides(rows: Path, place: str) -
 
 
 def test_standard_input_is_read_and_golds_are_looked_up_in_the_task(tmp_path: Path) -> None:
-    from rlvr.plugins import load_task
-    from rlvr.recipe import load_recipe
+    from rlvr.config.recipe import load_recipe
+    from rlvr.scoring.registry import load_task
 
     row = load_task(load_recipe(DEMO).task).test[0]
     line = json.dumps({"prompt": row["prompt"], "completion": f"The answer is {row['final_answer']}."})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scripts import serve_rewards
-from tests.rlvr.serving.reward_servers import REPOSITORY, RewardServer, recipe_of
+from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
 
 PAGE = (REPOSITORY / "docs" / "reward-server.md").read_text(encoding="utf-8")
 

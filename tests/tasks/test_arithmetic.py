@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.task import Task
 from tasks.arithmetic import (
     THINGS,
     WORDINGS,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.task import Task
 from tasks.code_contests import REASONS, code_contests
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"
@@ -156,7 +156,7 @@ def test_a_folder_gives_its_splits_and_no_problem_is_in_two(tmp_path: Path) -> N
 
 
 def test_columns_that_are_not_needed_and_rows_outside_the_band_are_never_read(tmp_path: Path) -> None:
-    from rlvr.code_data.rows import Wanted, read_file
+    from rlvr.data.code.loading import Wanted, read_file
 
     rows = [hub_row(number, cf_rating=rating) for number, rating in enumerate((0, 700, 800, 900, 2400))]
     for suffix in ("parquet", "jsonl"):
@@ -170,7 +170,7 @@ def test_a_downloaded_dataset_is_read_like_its_files(tmp_path: Path, monkeypatch
     import datasets.config
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    from rlvr.code_data.rows import Wanted, download_split, read_split
+    from rlvr.data.code.loading import Wanted, download_split, read_split
 
     for split, numbers in (("train", range(300)), ("test", range(300, 303))):
         rows = [hub_row(number, cf_rating=700 + number) for number in numbers]
@@ -304,7 +304,7 @@ def test_problems_with_few_tests_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_real_numbers_are_compared_with_the_statements_tolerance(tmp_path: Path) -> None:
-    from rlvr.judge.comparison import same_output
+    from rlvr.verifiers.code.compare_output import same_output
 
     error = "Print the time. The absolute or relative error should not exceed 10 - 4."
     row = load(tmp_path, [hub_row(1, output=error, private_tests=columns(("1\n", "5\n"), ("2\n", "0.25\n")))]).train[0]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.task import Task
 from tasks.gsm8k import gsm8k, one_paragraph
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"

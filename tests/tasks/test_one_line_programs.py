@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.task import Task
 from tasks.arithmetic import split_of
 from tasks.one_line_programs import (
     KINDS,

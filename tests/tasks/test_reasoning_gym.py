@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rlvr.data.io import question_key, unpack
 from rlvr.errors import InputError
-from rlvr.rows import question_key, unpack
 from tasks.reasoning_gym import reasoning_gym
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from transformers import AutoConfig, LlamaConfig, MixtralConfig
 
+from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec, load_recipe
 from rlvr.estimates import Estimate, estimate, find_machine
 from rlvr.estimates.memory import GIB
-from rlvr.recipe import Recipe, RewardSpec, TaskSpec, load_recipe
 from tests.rlvr.estimates.test_parameters import qwen
 
 REPOSITORY = Path(__file__).resolve().parents[3]

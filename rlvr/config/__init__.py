@@ -1,0 +1,1 @@
+"""The recipe: YAML, schema, overrides, batch plan. No torch."""

@@ -1,0 +1,201 @@
+"""The `sagemaker:` section of a recipe: where a job runs and for how long. What it trains is the rest of the recipe.
+
+    sagemaker:
+      instance_type: ml.g6e.12xlarge
+      spot: true
+      max_runtime_s: 14400
+
+Every key can be given on the command line instead: `--sagemaker.instance_type ml.g6e.12xlarge`. Read here is only what
+the section says by itself; what it means for a recipe is judged by rlvr/sagemaker/validation.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr.config import schema
+
+ROLES = ("train", "judge", "rollout")
+DAY_S = 24 * 3600
+
+
+@dataclass(frozen=True)
+class InstanceGroup:
+    """Hosts of one kind in a heterogeneous cluster.
+
+    Attributes:
+        name: as it is called in the job; the hosts find out by it what they are for.
+        role: "train", "judge" (scores completions, on CPUs) or "rollout" (generates them).
+    """
+
+    name: str
+    instance_type: str
+    instance_count: int = 1
+    role: str = "train"
+
+
+@dataclass(frozen=True)
+class SageMakerSettings:
+    """The section, with the defaults of what it leaves out.
+
+    Attributes:
+        instance_type, instance_count: the hosts; or else `instance_groups`, for hosts of several kinds.
+        volume_gb: disk of a host that has none of its own.
+        launcher: a file of accelerate_configs/ without its ending; None for zero3 on GPUs and cpu without.
+        image: a whole image URI, or `key:version` of the SDK's table; None for the one in rlvr/sagemaker/images.py.
+        spot: whether to take spot capacity, which is cheaper and may be taken back.
+        max_runtime_s: seconds after which the service ends the job, whatever it has come to.
+        max_wait_s: with spot, the same with the waiting for capacity included; None for max_runtime_s and a day.
+        keep_alive_s: seconds that the hosts are kept for a next job, and paid for.
+        role: ARN of the role that the job runs as.
+        region, bucket, prefix: where the job runs, and where in S3 what belongs to it lies. Without a bucket it is the
+            SDK's own, sagemaker-REGION-ACCOUNT.
+        output: S3 URI that the results go to; None for the job's folder under the prefix.
+        checkpoints: S3 URI of checkpoints to go on from or to write; None for the job's folder.
+        tags: of the job, beside the project's own.
+        subnets, security_groups: of a VPC.
+        retries: how often the service starts the job again after a fault of its own.
+        hf_token_secret_arn: secret of AWS Secrets Manager that holds a token of the Hugging Face hub.
+        mlflow_tracking_uri, mlflow_experiment: where metrics go: the ARN of a SageMaker MLflow server, or a URL.
+        job_name: name of the job, without the time that is added to it; None for the recipe's.
+    """
+
+    instance_type: str | None = None
+    instance_count: int = 1
+    instance_groups: tuple[InstanceGroup, ...] = ()
+    volume_gb: int = 30
+    launcher: str | None = None
+    image: str | None = None
+    spot: bool = False
+    max_runtime_s: int = 4 * 3600
+    max_wait_s: int | None = None
+    keep_alive_s: int = 0
+    role: str | None = None
+    region: str | None = None
+    bucket: str | None = None
+    prefix: str = "grpo-recipes"
+    output: str | None = None
+    checkpoints: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    subnets: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    retries: int = 0
+    hf_token_secret_arn: str | None = None
+    mlflow_tracking_uri: str | None = None
+    mlflow_experiment: str | None = None
+    job_name: str | None = None
+
+    @property
+    def groups(self) -> tuple[InstanceGroup, ...]:
+        """All hosts as groups; a homogeneous cluster is one that trains. None where no instance type is given."""
+        if self.instance_groups:
+            return self.instance_groups
+        if self.instance_type is None:
+            return ()
+        return (InstanceGroup("train", self.instance_type, self.instance_count),)
+
+    @property
+    def train_group(self) -> InstanceGroup | None:
+        return next((group for group in self.groups if group.role == "train"), None)
+
+    @property
+    def wait_s(self) -> int | None:
+        """`max_wait_s` as it is sent: given, or a day more than the job may run; None without spot."""
+        return None if not self.spot else self.max_wait_s or self.max_runtime_s + DAY_S
+
+
+_LISTS = {"subnets": "subnet-0123", "security_groups": "sg-0123"}
+# A count of these may be 0; of all other whole numbers it may not.
+_MAY_BE_ZERO = ("keep_alive_s", "retries")
+
+
+def read_settings(value: Any, where: str, faults: list[str]) -> SageMakerSettings | None:
+    """The section as it stands in a recipe; None where there is none.
+
+    Args:
+        where: file, line and key, for messages.
+        faults: gets a sentence for each fault.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        faults.append(f"{where} must be a mapping, like sagemaker: {{instance_type: ml.g6e.12xlarge}}.")
+        return None
+    kinds = {one.name: str(one.type) for one in dataclasses.fields(SageMakerSettings)}
+    given: dict[str, Any] = {}
+    for key, item in value.items():
+        at = f"{where}: {key}"
+        if key not in kinds:
+            close = schema.nearest(key, kinds)
+            faults.append(f"{at} is not a key{f'; did you mean {close[0]}?' if close else ''}.")
+        elif item is None and key in ("instance_groups", "instance_count"):
+            continue  # how a command line takes it out of a recipe
+        elif key == "instance_groups":
+            given[key] = _read_groups(item, at, faults)
+        elif key in _LISTS:
+            if isinstance(item, list) and all(isinstance(one, str) for one in item):
+                given[key] = tuple(item)
+            else:
+                faults.append(f"{at} is {item!r}, but should be a list, like [{_LISTS[key]}].")
+        elif key == "tags":
+            if isinstance(item, dict) and all(isinstance(one, str | int | float) for one in item.values()):
+                given[key] = {name: str(one) for name, one in item.items()}
+            else:
+                faults.append(f"{at} is {item!r}, but should be a mapping of names to values, like {{team: nlp}}.")
+        elif fault := schema.mismatch(item, kinds[key]) or _too_small(key, item):
+            faults.append(f"{at} {fault}.")
+        else:
+            given[key] = item
+    both = [key for key in ("instance_type", "instance_count") if given.get(key) is not None]
+    if given.get("instance_groups") and both:
+        away = " ".join(f"--sagemaker.{key} null" for key in both)
+        faults.append(
+            f"{where}: instance_groups together with {' and '.join(both)}, but each group has its own. Remove "
+            f"{'them' if len(both) > 1 else 'it'}, on the command line with {away}; or the groups, with "
+            "--sagemaker.instance_groups null."
+        )
+    return SageMakerSettings(**given)
+
+
+def _read_groups(value: Any, where: str, faults: list[str]) -> tuple[InstanceGroup, ...]:
+    example = "{name: train, instance_type: ml.g6e.12xlarge, instance_count: 1, role: train}"
+    if not isinstance(value, list) or not value:
+        faults.append(f"{where} should be a list with one entry a group, like - {example}.")
+        return ()
+    kinds = {one.name: str(one.type) for one in dataclasses.fields(InstanceGroup)}
+    groups = []
+    for number, entry in enumerate(value, start=1):
+        at = f"{where}, entry {number}"
+        before = len(faults)
+        if not isinstance(entry, dict) or not {"name", "instance_type"} <= set(entry):
+            faults.append(f"{at} should have a name and an instance_type, like {example}.")
+            continue
+        for key, item in entry.items():
+            if key not in kinds:
+                close = schema.nearest(key, kinds)
+                faults.append(f"{at}: {key} is not a key{f'; did you mean {close[0]}?' if close else ''}.")
+            elif fault := schema.mismatch(item, kinds[key]) or _too_small(key, item):
+                faults.append(f"{at}: {key} {fault}.")
+        if entry.get("role", "train") not in ROLES:
+            faults.append(f"{at}: role is {entry['role']!r}, but should be {', '.join(ROLES[:-1])} or {ROLES[-1]}.")
+        if len(faults) == before:
+            groups.append(InstanceGroup(**entry))
+    names = [group.name for group in groups]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        faults.append(f"{where}: two groups are called {name}. Give each a name of its own.")
+    roles = [group.role for group in groups]
+    if len(groups) == len(value) and roles.count("train") != 1:
+        faults.append(f"{where}: {roles.count('train')} groups have the role train, but exactly one must.")
+    return tuple(groups)
+
+
+def _too_small(key: str, value: Any) -> str | None:
+    least = 0 if key in _MAY_BE_ZERO else 1
+    if isinstance(value, int) and not isinstance(value, bool) and value < least:
+        return f"is {value}, but should be at least {least}"
+    if isinstance(value, str) and not value.strip():
+        return "is empty text: give it a value, or leave it out"
+    return None

@@ -1,0 +1,386 @@
+"""The keys of a recipe, their types and their choices, read from TRL's own source without importing it.
+
+A recipe uses the field names of `trl.GRPOConfig` and `trl.ModelConfig` as they are. Importing them takes five seconds
+and half a gigabyte (they pull in torch), which is too long to be told of a typo. So the class bodies are parsed with
+`ast`: about 10 ms, no second copy of any option, and never out of step with the installed version.
+`tests/rlvr/config/test_schema.py` holds this reading against `dataclasses.fields` of the imported classes.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib.util
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr.errors import InputError
+
+# package, file and class of everything that a flat recipe key may name; later classes override earlier ones.
+_SOURCES: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "training": (
+        ("transformers", "training_args.py", "TrainingArguments"),
+        ("trl", "trainer/base_config.py", "_BaseConfig"),
+        ("trl", "trainer/grpo_config.py", "GRPOConfig"),
+    ),
+    "model": (("trl", "trainer/model_config.py", "ModelConfig"),),
+}
+
+# Keys of ours beside TRL's, each with its type as TRL's source would write it and its default. docs/recipes.md says
+# what they do; they are keys of the run, and reach none of TRL's classes.
+OWN: dict[str, tuple[str, Any]] = {
+    "resume": ("str", "auto"),
+    "max_runtime_s": ("float | None", None),
+    "reward_faults": ("str", "stop"),
+    "reward_deadline_s": ("float", 30.0),
+    "reward_budget_s": ("float | None", None),
+    "reward_outage_s": ("float", 1800.0),
+    "reward_hedge_s": ("float | None", None),
+    "adaptive_threshold": ("float", 0.1),
+    "dynamic_sampling": ("int", 0),
+    "curriculum": ("str", "none"),
+}
+
+# Names from older write-ups and releases that TRL 1.16 / transformers 5.23 no longer have, each with what to do now.
+RENAMED: dict[str, str] = {
+    "torch_dtype": "use dtype",
+    "bnb_4bit_use_double_quant": "use use_bnb_nested_quant",
+    "bnb_4bit_compute_dtype": "remove it: the compute type of the 4-bit weights follows dtype",
+    "evaluation_strategy": "use eval_strategy",
+    "warmup_ratio": "use warmup_steps, which takes a ratio when it is below 1 (warmup_steps: 0.1)",
+    "no_cuda": "use use_cpu",
+    "group_by_length": "use train_sampling_strategy",
+    "vllm_max_model_len": "use vllm_max_model_length",
+    "vllm_guided_decoding_regex": "use vllm_structured_outputs_regex",
+    "wandb_log_unique_prompts": "use log_unique_prompts",
+    "gradient_checkpointing": "use activation_checkpointing",
+    "gradient_checkpointing_kwargs": "use activation_checkpointing_kwargs",
+    "use_liger_loss": "remove it: the loss never materialises the logits any more",
+    "max_prompt_length": "remove it: prompts are never cut; over-long rows are filtered by the task",
+    "max_seq_length": "remove it: GRPO has max_completion_length, and prompts are never cut",
+    "max_length": "remove it: GRPO has max_completion_length, and prompts are never cut",
+    "packing": "remove it: it belongs to supervised fine-tuning",
+    "dataset_num_proc": "remove it: it belongs to supervised fine-tuning",
+    "vllm_device": "remove it: vllm_mode says where vLLM runs (colocate or server)",
+    "vllm_dtype": "remove it: vLLM takes the model's dtype",
+    "vllm_enable_prefix_caching": "remove it: vLLM decides by itself",
+    "token_entropy_percentile_threshold": "use top_entropy_quantile, the share of tokens that are trained on",
+    "logging_dir": "remove it: TensorBoard files go to the run directory",
+    "overwrite_output_dir": "remove it: a run never overwrites another one's checkpoints",
+    "save_safetensors": "remove it: weights are always saved as safetensors",
+    "adafactor": "use optim: adafactor",
+    "per_gpu_train_batch_size": "use per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "use per_device_eval_batch_size; validation has evaluation: {batch_size: …}",
+    "dispatch_batches": "use accelerator_config: {dispatch_batches: …}",
+    "split_batches": "use accelerator_config: {split_batches: …}",
+    "half_precision_backend": "remove it: bf16 or fp16 alone say it",
+    "fp16_backend": "remove it: bf16 or fp16 alone say it",
+    "fp16_opt_level": "remove it: it belonged to Apex, which is no longer used",
+    "fsdp_min_num_params": "remove it: launch with accelerate_configs/fsdp2.yaml, which says how a model is cut",
+    "fsdp_transformer_layer_cls_to_wrap": (
+        "remove it: launch with accelerate_configs/fsdp2.yaml, which says how a model is cut"
+    ),
+    "include_inputs_for_metrics": "remove it: validation is scored by the rewards",
+    "include_tokens_per_second": "remove it: num_tokens and step_time are in every line of metrics.jsonl",
+    "jit_mode_eval": "remove it: transformers no longer evaluates with TorchScript",
+    "torchdynamo": "use torch_compile and torch_compile_backend",
+    "use_ipex": "remove it: what it did is in PyTorch itself",
+    "use_mps_device": "remove it: an Apple GPU is used where there is one",
+    "tpu_num_cores": "remove it: TPUs are not supported",
+    "tpu_metrics_debug": "remove it: TPUs are not supported",
+    "mp_parameters": "remove it: it belonged to SageMaker; launch with accelerate_configs/zero3.yaml",
+    "past_index": "remove it: it belonged to models older than GRPO",
+    "ray_scope": "remove it: it belonged to transformers' hyperparameter search",
+    "use_legacy_prediction_loop": "remove it: validation is ours, one greedy completion a row",
+    "push_to_hub_model_id": "use hub_model_id",
+    "push_to_hub_organization": "use hub_model_id, as organisation/name",
+    "reward_funcs": "use the rewards: list",
+    "reward_weights": "give each entry of the rewards: list its weight",
+    "dataset_name": "use the task: section (task: {name: jsonl, path: …} reads any dataset)",
+    "dataset_config": "use the task: section (task: {name: jsonl, path: …} reads any dataset)",
+    "dataset_train_split": "use the task: section; its splits are train, validation and test",
+    "dataset_test_split": "use the task: section, and evaluation: {split: test}",
+    "dataset_streaming": "remove it: a task reads its rows whole, so that they can be checked before training",
+    "dataset_prompt_column": "use the task: section (task: {name: jsonl, path: …} takes any columns)",
+    "reward_model_name_or_path": "remove it: rewards are functions (rewards:); one of them may ask a model",
+    "ignore_bias_buffers": "remove it: it belonged to DPO under DDP",
+    "gradient_checkpointing_use_reentrant": "use activation_checkpointing_kwargs: {use_reentrant: …}",
+    "dataset_id_or_path": "use the task: section (task: {name: jsonl, path: …} reads any dataset)",
+    "hub_token": "remove it: no token belongs into a file; set HF_TOKEN or run `hf auth login`",
+    "push_to_hub_token": "remove it: no token belongs into a file; set HF_TOKEN or run `hf auth login`",
+    "system_prompt": "use the task: section's option system",
+    "resume_from_checkpoint": "use resume, which is auto, never, or a checkpoint's folder",
+    "num_generations_eval": "remove it: validation is greedy, one completion a row",
+    "enable_jit_checkpoint": "remove it: a run that is told to stop saves a checkpoint by itself (docs/resume.md)",
+}
+
+# TRL declares these as plain `str` and looks at the value only when it is first used, which for most of them is after
+# the first generation. Each tuple is the set that the code of TRL 1.16 compares with.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "scale_rewards": ("group", "batch", "none", "adaptive", True, False),
+    "importance_sampling_level": ("token", "sequence"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "vllm_mode": ("colocate", "server"),
+    "dtype": ("auto", "bfloat16", "float16", "float32"),
+    "bnb_4bit_quant_type": ("nf4", "fp4"),
+    "save_strategy": ("no", "steps", "epoch", "best"),
+    "eval_strategy": ("no", "steps", "epoch"),
+    "logging_strategy": ("no", "steps", "epoch"),
+    "reward_faults": ("stop", "mask"),
+    "curriculum": ("none", "easy_first"),
+    "lr_scheduler_type": (
+        "linear",
+        "cosine",
+        "cosine_with_restarts",
+        "polynomial",
+        "constant",
+        "constant_with_warmup",
+        "inverse_sqrt",
+        "reduce_lr_on_plateau",
+        "cosine_with_min_lr",
+        "cosine_warmup_with_min_lr",
+        "warmup_stable_decay",
+    ),
+}
+
+# The smallest and the largest value of numbers that TRL and transformers take without looking; None is no bound. The
+# lower bound of a key in `_OPEN` is itself excluded.
+RANGES: dict[str, tuple[float | None, float | None]] = {
+    "per_device_train_batch_size": (1, None),
+    "per_device_eval_batch_size": (1, None),
+    "gradient_accumulation_steps": (1, None),
+    "generation_batch_size": (1, None),
+    "steps_per_generation": (1, None),
+    "num_iterations": (1, None),
+    "num_generations": (2, None),
+    "max_completion_length": (1, None),
+    "num_train_epochs": (0, None),
+    "logging_steps": (0, None),
+    "save_steps": (0, None),
+    "warmup_steps": (0, None),
+    "learning_rate": (0, None),
+    "max_grad_norm": (0, None),
+    "temperature": (0, None),
+    "top_p": (0, 1),
+    "beta": (0, None),
+    "epsilon": (0, None),
+    "lora_r": (1, None),
+    "lora_alpha": (1, None),
+    "lora_dropout": (0, 1),
+    "vllm_gpu_memory_utilization": (0, 1),
+    "seed": (0, 2**32 - 1),
+    "max_runtime_s": (0, None),
+    "reward_deadline_s": (0, None),
+    "reward_budget_s": (0, None),
+    "reward_outage_s": (0, None),
+    "reward_hedge_s": (0, None),
+    "adaptive_threshold": (0, None),
+    "dynamic_sampling": (0, None),
+}
+_OPEN = {
+    "num_train_epochs",
+    "logging_steps",
+    "save_steps",
+    "learning_rate",
+    "temperature",
+    "top_p",
+    "max_runtime_s",
+    "reward_deadline_s",
+    "reward_budget_s",
+    "reward_hedge_s",
+}
+
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "list": "a list",
+    "dict": "a mapping",
+    "None": "empty",
+}
+
+# TRL's `ModelConfig` says `list[str]` and accepts a single string; `save_steps`-like keys say float and mean both.
+_ALSO_TEXT = {"lora_target_modules", "lora_modules_to_save", "lora_target_parameters"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One flat recipe key: its name, whose it is ("training", "model", "run" for ours), its annotation as written.
+
+    `default` is the default as written, too; None where the class gives it by other means than a plain value.
+    """
+
+    name: str
+    belongs_to: str
+    annotation: str
+    default: str | None = None
+
+
+@functools.cache
+def fields() -> dict[str, Field]:
+    """All flat keys, TRL's and ours, by name.
+
+    Raises:
+        InputError: trl or transformers is not installed.
+    """
+    found: dict[str, Field] = {}
+    for belongs_to, sources in _SOURCES.items():
+        for package, file, class_name in sources:
+            for name, annotation, default in _declared(package, file, class_name):
+                found[name] = Field(name, belongs_to, annotation, default)
+    return found | {name: Field(name, "run", annotation, repr(default)) for name, (annotation, default) in OWN.items()}
+
+
+def defaults() -> dict[str, Any]:
+    """What a key is that a recipe does not give, by name: of those keys whose default is a plain value.
+
+    Raises:
+        InputError: trl or transformers is not installed.
+    """
+    return {name: ast.literal_eval(field.default) for name, field in fields().items() if field.default is not None}
+
+
+def _declared(package: str, file: str, class_name: str) -> list[tuple[str, str, str | None]]:
+    """The fields of a class: name, annotation and default, as they are written."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise InputError(f"The package {package} is not installed here: run `make install` or `pip install -e .`.")
+    tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            return [
+                (item.target.id, ast.unparse(item.annotation), _default(item.value))
+                for item in node.body
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+            ]
+    raise InputError(
+        f"{package} as installed has no class {class_name} in {file}: it is not a version that this project was "
+        "written for. Install the versions in constraints.txt: pip install -e . -c constraints.txt"
+    )
+
+
+def _default(value: ast.expr | None) -> str | None:
+    """What a field is unless it is given, `field(default=…)` or the value itself, where that is a plain value."""
+    if isinstance(value, ast.Call):
+        value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
+    if value is None:
+        return None
+    written = ast.unparse(value)
+    try:
+        ast.literal_eval(written)
+    except ValueError:
+        return None
+    return written
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:
+    """The known names that a misspelt `name` most likely meant, best first."""
+    return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
+
+
+def fault_of(key: str, value: Any) -> str | None:
+    """What is wrong with a flat `key` that has `value`, as half a sentence, or None."""
+    field = fields()[key]
+    if key in CHOICES and value is not None:
+        if any(value is choice or (value == choice and isinstance(value, str)) for choice in CHOICES[key]):
+            return None
+        choices = ", ".join(str(choice).lower() for choice in CHOICES[key])
+        return f"is {value!r}, which is none of its choices: {choices}"
+    # What is no plain type here is one of transformers' enumerations of strings.
+    kinds = {kind if kind in _WORDS else "str" for kind in _kinds(field.annotation)}
+    return _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set())) or _out_of_range(key, value)
+
+
+def as_its_type(key: str, value: Any) -> Any:
+    """A whole number as the float that a key asks for: transformers refuses `temperature: 3`, after loading a model.
+
+    Not for keys that count steps, which are a share of all steps below 1 and a number of them otherwise.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or key.endswith("_steps") or _kinds(fields()[key].annotation) - {"None"} != {"float"}:
+        return value
+    return float(value)
+
+
+def _out_of_range(key: str, value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not math.isfinite(value):
+        return f"is {value}, but should be a finite number"
+    if key == "max_steps" and (value == 0 or value < -1 or value > 10**9):
+        return f"is {value}, but should be at least 1, or -1 for num_train_epochs to decide"
+    low, high = RANGES.get(key, (None, None))
+    too_low = low is not None and (value <= low if key in _OPEN else value < low)
+    if not too_low and (high is None or value <= high):
+        return None
+    least = "" if low is None else f"above {low}" if key in _OPEN else f"at least {low}"
+    most = "" if high is None else f"at most {high}"
+    return f"is {value}, but should be {' and '.join(bound for bound in (least, most) if bound)}"
+
+
+def mismatch(value: Any, annotation: str) -> str | None:
+    """How `value` breaks an annotation made of plain types ("is text ('x'), but should be a number"), or None.
+
+    An annotation that names anything else is not judged.
+    """
+    kinds = _kinds(annotation)
+    return _mismatch(value, kinds) if kinds <= set(_WORDS) else None
+
+
+def _mismatch(value: Any, kinds: Iterable[str]) -> str | None:
+    return None if _fits(value, kinds) else f"is {_describe(value)}, but should be {_wanted(kinds)}"
+
+
+@functools.cache
+def _kinds(annotation: str) -> frozenset[str]:
+    """The names of the types that an annotation allows, without what stands in brackets."""
+    kinds: set[str] = set()
+
+    def walk(node: ast.expr) -> None:
+        if isinstance(node, ast.BinOp):
+            walk(node.left)
+            walk(node.right)
+        elif isinstance(node, ast.Subscript):
+            outer = ast.unparse(node.value)
+            if outer in ("Optional", "Union"):
+                inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                kinds.update({"None"} if outer == "Optional" else set())
+                for item in inner:
+                    walk(item)
+            elif outer == "Literal":
+                kinds.add("bool" if ast.unparse(node.slice) in ("True", "False") else "str")
+            else:
+                kinds.add(outer)
+        elif isinstance(node, ast.Constant):
+            kinds.add("None")
+        else:
+            kinds.add(ast.unparse(node))
+
+    walk(ast.parse(annotation, mode="eval").body)
+    return frozenset(kinds)
+
+
+def _fits(value: Any, kinds: Iterable[str]) -> bool:
+    if value is None:
+        return "None" in kinds
+    if isinstance(value, bool):
+        return "bool" in kinds
+    if isinstance(value, int):
+        return "int" in kinds or "float" in kinds
+    return type(value).__name__ in kinds
+
+
+def _describe(value: Any) -> str:
+    words = {"str": "text", "list": "a list", "dict": "a mapping", "bool": "a truth value", "NoneType": "empty"}
+    kind = words.get(type(value).__name__, "a number")
+    return kind if value is None else f"{kind} ({value!r})"
+
+
+def _wanted(kinds: Iterable[str]) -> str:
+    return " or ".join(word for kind, word in _WORDS.items() if kind in set(kinds))

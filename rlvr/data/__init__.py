@@ -1,0 +1,1 @@
+"""Tasks and rows: reading, splitting, decontamination, code problems."""

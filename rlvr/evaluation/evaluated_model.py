@@ -1,0 +1,129 @@
+"""A model under evaluation: loaded when its first answer is asked for, its answers kept as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr.artifacts.directory import ANSWERS
+from rlvr.config.recipe import EvaluationSpec, Recipe
+from rlvr.data.task import Task
+from rlvr.errors import InputError
+from rlvr.evaluation.answer_cache import KeptAnswers, identity
+from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
+from rlvr.evaluation.evaluate import Records, held_out_rows, measure
+from rlvr.evaluation.scores import Score, summarise
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.scorer import Scorer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class Subject:
+    """The base model of a recipe, or what was trained from it, in front of an evaluation.
+
+    It is an `Engine`. What an earlier, killed evaluation was told already is not asked again; where nothing is left to
+    ask, no weight is loaded.
+
+    Args:
+        name: "base" or "trained"; the kept answers' file is named after it.
+        folder: the run directory or an evaluation's; the answers lie in its `answers/`.
+        adapter: the folder of an adapter or of a whole trained model; None for the base.
+        engine: "transformers" or "vllm".
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        folder: Path,
+        *,
+        adapter: Path | None = None,
+        engine: str = "transformers",
+    ) -> None:
+        self.recipe, self.tokenizer, self.adapter, self.name = recipe, tokenizer, adapter, name
+        self._engine_name, self._folder = engine, folder
+        self._engine: Engine | None = None
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        return self._loaded().complete(prompts, decoding, seed)
+
+    def _loaded(self) -> Engine:
+        from rlvr.modeling import loading
+
+        if self._engine is None:
+            if self._engine_name == "vllm":
+                self._engine = VllmEngine(self.recipe, self.tokenizer, self.adapter)
+            else:
+                loaded = loading.load_model(self.recipe, self.tokenizer, adapter=self.adapter)
+                self._engine = TransformersEngine(loaded, self.tokenizer)
+        return self._engine
+
+    def measure(
+        self,
+        task: Task,
+        recipe: Recipe,
+        rewards: Sequence[Reward],
+        metric: Reward,
+        scorer: Scorer,
+        decoding: Decoding,
+        when: str,
+        samples: int = 1,
+    ) -> tuple[Score, Records]:
+        """`measure` on the rows of the recipe's section `evaluation`, with the answers that are kept.
+
+        Args:
+            recipe: this model's own, or one that differs in its task.
+            when: shown while it runs ("before", "after").
+
+        Raises:
+            InputError: the metric could judge none of the rows; or as `KeptAnswers`.
+            RewardError: as `measure`.
+        """
+        from rlvr.modeling import loading
+
+        revision = getattr(loading.load_config(self.recipe), "_commit_hash", None)
+        made_with = identity(self.recipe, decoding, self._engine_name, self.adapter, revision)
+        kept = KeptAnswers(self._folder / ANSWERS, self.name, made_with)
+        spec = recipe.evaluation or EvaluationSpec()
+        data = held_out_rows(task, recipe)
+        try:
+            records = measure(
+                self,
+                data,
+                rewards,
+                metric,
+                scorer,
+                decoding,
+                samples=samples,
+                batch_size=spec.batch_size,
+                description=f"evaluating {when}",
+                kept=kept,
+                second_reading=True,
+            )
+        finally:
+            kept.close()
+        score = summarise(records, [reward.label for reward in rewards])
+        if score.rows == 0:
+            golds = (
+                f"; the first row's final_answer is {data[0]['final_answer']!r}" if "final_answer" in data[0] else ""
+            )
+            raise InputError(
+                f"{metric.label} could score none of the {len(data)} rows of {recipe.task.name}/{spec.split}: it can't "
+                f"read their golds{golds}. Mend the data, or name another metric under evaluation."
+            )
+        return score, records
+
+    def close(self) -> None:
+        """Gives the model's memory back."""
+        import gc
+
+        import torch
+
+        self._engine = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()

@@ -1,0 +1,1 @@
+"""Load model, tokenizer, adapter; generate."""

@@ -1,0 +1,345 @@
+"""Finding and loading the model, its tokenizer and an adapter, the same way for training and for evaluation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr.config import schema
+from rlvr.config.recipe import Recipe
+from rlvr.errors import InputError
+from rlvr.modeling import adapters
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+PROJECT = Path(__file__).resolve().parents[2]
+_ADAPTER = "adapter_config.json"
+
+
+def find_model(name: str) -> str:
+    """A model's name as `from_pretrained` takes it: a folder, relative to here or to the project, or a hub id.
+
+    Raises:
+        InputError: the name can only be a folder, and there is none; or the folder holds an adapter.
+    """
+    for root in (Path.cwd(), PROJECT):
+        folder = root / name
+        if (folder / _ADAPTER).is_file():
+            raise InputError(_adapter_instead(name, folder / _ADAPTER))
+        if (folder / "config.json").is_file():
+            return str(folder)
+        if folder.is_dir() and (root == Path.cwd() or name.startswith("models/")):
+            raise InputError(f"model_name_or_path: the folder {name} holds no config.json, so it is no saved model.")
+    if name.startswith((".", "/", "~", "models/")) or name.count("/") > 1:
+        beside = [(root / name).parent for root in (Path.cwd(), PROJECT)]
+        there = [file.parent.name for folder in beside for file in folder.glob("*/config.json")]
+        close = schema.nearest(Path(name).name, there)
+        hint = f" Did you mean {Path(name).with_name(close[0])}?" if close else ""
+        raise InputError(f"model_name_or_path: there is no folder {name} (looked in {Path.cwd()} and {PROJECT}).{hint}")
+    return name
+
+
+def _adapter_instead(name: str, file: Path) -> str:
+    """That `name` is an adapter and no model, which transformers would load with every weight frozen."""
+    try:
+        base = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError):
+        base = None
+    return (
+        f"model_name_or_path: {name} is an adapter, not a whole model, and nothing of it would be trained"
+        + (f". It belongs to {base}: set model_name_or_path: {base} for a new adapter of that" if base else "")
+        + ". To train the adapter further, continue its run (docs/resume.md); or merge it into its base "
+        "(merge_and_unload of PEFT, then save_pretrained with the tokenizer) and name the merged folder."
+    )
+
+
+def load_config(recipe: Recipe) -> PretrainedConfig:
+    """The model's configuration, without its weights.
+
+    Raises:
+        InputError: the model isn't there, needs permission, or can't be downloaded.
+    """
+    from transformers import AutoConfig
+
+    with _explained(recipe):
+        return AutoConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
+
+
+def load_generation_config(recipe: Recipe, config: PretrainedConfig) -> GenerationConfig:
+    """The model's own generation settings: its generation_config.json, or else what its configuration says."""
+    from transformers import GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
+    except (OSError, InputError):
+        return GenerationConfig.from_model_config(config)
+
+
+def skeleton(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
+    """The model without its weights: its modules, with shapes and no numbers.
+
+    Raises:
+        InputError: it is of a kind that generates no text.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    remote = bool(recipe.settings.get("trust_remote_code", False))
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=remote)
+    except ValueError as error:
+        raise InputError(
+            f"model_name_or_path: {_name(recipe)} is of the kind {config.model_type}, which transformers doesn't know "
+            f"as a language model that writes text. It said: {_first_line(error)}"
+        ) from error
+
+
+def end_tokens(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> set[int]:
+    """The tokens that end a completion: the tokenizer's, and those of the model's generation settings, as in TRL."""
+    declared = load_generation_config(recipe, config).eos_token_id
+    ends = [declared] if isinstance(declared, int) else declared or []
+    return {*ends, *([tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else [])}
+
+
+def load_tokenizer(recipe: Recipe, *, chat: bool) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, padding on the left, with a pad token.
+
+    Args:
+        recipe: names the model.
+        chat: whether the task's prompts are chat messages, which need a chat template.
+
+    Raises:
+        InputError: as `load_config`; no chat template for chat prompts; no end-of-sequence token.
+    """
+    from transformers import AutoTokenizer
+
+    with _explained(recipe):
+        tokenizer = AutoTokenizer.from_pretrained(
+            find_model(_name(recipe)), padding_side="left", **_hub_options(recipe)
+        )
+    if chat and not tokenizer.chat_template:
+        raise InputError(
+            f"{_name(recipe)} has no chat template, but the task's prompts are chat messages. Base models want "
+            "plain-text prompts (task: {style: text} where the task has it); or train the model's -Instruct sibling."
+        )
+    if tokenizer.eos_token_id is None:
+        raise InputError(
+            f"The tokenizer of {_name(recipe)} has no end-of-sequence token, so no completion would ever end. "
+            "Set eos_token in its tokenizer_config.json."
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, *, adapter: Path | str | None = None
+) -> PreTrainedModel:
+    """The model in evaluation mode, quantised as in training, with a saved adapter on it if one is given.
+
+    Args:
+        recipe: names the model, its dtype and its quantisation.
+        tokenizer: as `load_tokenizer` returns it; the model is told its pad token.
+        adapter: a folder written by `save_pretrained` of a PEFT model, or a whole model that was fully fine-tuned.
+    """
+    from transformers import AutoModelForCausalLM
+
+    source = find_model(_name(recipe))
+    if adapter is not None and not (Path(adapter) / _ADAPTER).is_file():
+        if not (Path(adapter) / "config.json").is_file():
+            raise InputError(f"{adapter} holds neither an adapter (adapter_config.json) nor a model (config.json).")
+        source, adapter = str(adapter), None
+    with _explained(recipe):
+        model = AutoModelForCausalLM.from_pretrained(
+            source,
+            quantization_config=quantization(recipe),
+            device_map={"": device(recipe)},
+            **model_init_options(recipe),
+        )
+    if adapter is not None:
+        from peft import PeftModel
+
+        _check_fit(recipe, adapter, model)
+        try:
+            model = PeftModel.from_pretrained(model, str(adapter))
+        except (RuntimeError, ValueError, OSError) as error:
+            raise InputError(
+                f"The adapter {adapter} doesn't fit {_name(recipe)}: {' '.join(str(error).split())[:300]}"
+            ) from error
+    keep_4bit_trainable_on_cpu(model)
+    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+    return model.eval()
+
+
+def check_adapter(recipe: Recipe, adapter: Path | str) -> None:
+    """Finds, without loading a weight, an adapter that can't be put onto the recipe's model.
+
+    Raises:
+        InputError: with the first of its tensors that has no place there.
+    """
+    if not (Path(adapter) / _ADAPTER).is_file():
+        return
+    _check_fit(recipe, adapter, skeleton(recipe, load_config(recipe)))
+
+
+def _check_fit(recipe: Recipe, adapter: Path | str, model: torch.nn.Module) -> None:
+    why = adapters.misfit(Path(adapter), model)
+    if why is not None:
+        raise InputError(
+            f"The adapter {adapter} doesn't fit {_name(recipe)}: {why}. Name the model that it was trained on "
+            "(base_model_name_or_path in its adapter_config.json), or another adapter."
+        )
+
+
+def device(recipe: Recipe) -> torch.device:
+    """Where this process computes: its own GPU, or the CPU if there is none or the recipe says `use_cpu`."""
+    from accelerate import PartialState
+
+    return PartialState(cpu=bool(recipe.settings.get("use_cpu", False))).device
+
+
+def model_init_options(recipe: Recipe) -> dict[str, Any]:
+    """Keyword arguments of `from_pretrained` that training and evaluation share."""
+    return {
+        **_hub_options(recipe),
+        "dtype": recipe.settings.get("dtype", "float32"),  # TRL's default too
+        "attn_implementation": attention(recipe)[0],
+    }
+
+
+def quantization(recipe: Recipe) -> Any:
+    """TRL's own `BitsAndBytesConfig` for the recipe, or None."""
+    if not (recipe.settings.get("load_in_4bit") or recipe.settings.get("load_in_8bit")):
+        return None  # as TRL says too, which takes seconds to import
+    from trl import ModelConfig, get_quantization_config
+
+    return get_quantization_config(ModelConfig(**model_settings(recipe)))
+
+
+def model_settings(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's keys for TRL's `ModelConfig`, with `attn_implementation: auto` resolved and the model found."""
+    settings = recipe.settings_for("model")
+    settings["attn_implementation"] = attention(recipe)[0]
+    settings["model_name_or_path"] = find_model(_name(recipe))
+    return settings
+
+
+def attention(recipe: Recipe) -> tuple[str | None, str]:
+    """The attention implementation, and why, in words for the log.
+
+    `auto` (and nothing) means FlashAttention 2 where the package is installed, the GPU has it (compute capability 8.0
+    and up) and the weights are 16-bit; else PyTorch's own `scaled_dot_product_attention`.
+    """
+    wanted = recipe.settings.get("attn_implementation", "auto")
+    if wanted != "auto":
+        return wanted, f"{wanted}, as the recipe says"
+    import torch
+    from transformers.utils import is_flash_attn_2_available
+
+    if recipe.settings.get("use_cpu") or not torch.cuda.is_available():
+        return "sdpa", "sdpa (no GPU)"
+    if not is_flash_attn_2_available():
+        return "sdpa", "sdpa (flash-attn is not installed)"
+    if torch.cuda.get_device_capability()[0] < 8:
+        return "sdpa", f"sdpa ({torch.cuda.get_device_name()} is too old for FlashAttention 2)"
+    if recipe.settings.get("dtype") not in ("bfloat16", "float16"):
+        return "sdpa", "sdpa (FlashAttention 2 wants dtype bfloat16 or float16)"
+    return "flash_attention_2", "FlashAttention 2"
+
+
+def keep_4bit_trainable_on_cpu(model: torch.nn.Module) -> None:
+    """Stops bitsandbytes from repacking 4-bit weights into an inference-only layout on CPUs with AVX512-bf16.
+
+    There, one forward in evaluation mode repacks every `Linear4bit` for good, and the next training forward fails with
+    "a view of a leaf Variable that requires grad is being used in an in-place operation". Seen with bitsandbytes
+    0.50.2; tests/rlvr/modeling/test_loading.py shows that training goes on after a forward in evaluation mode. No effect on GPUs.
+    """
+    bnb = sys.modules.get("bitsandbytes")
+    if bnb is None:
+        return  # nobody has made a layer of its, and it takes seconds to import
+    for module in model.modules():
+        if isinstance(module, bnb.nn.Linear4bit):
+            module.support_avx512bf16_for_cpu = False
+
+
+def _name(recipe: Recipe) -> str:
+    return str(recipe.settings["model_name_or_path"])
+
+
+def _hub_options(recipe: Recipe) -> dict[str, Any]:
+    return {
+        "revision": recipe.settings.get("model_revision", "main"),
+        "trust_remote_code": bool(recipe.settings.get("trust_remote_code", False)),
+    }
+
+
+@contextmanager
+def _explained(recipe: Recipe) -> Iterator[None]:
+    """Turns what the hub client raises into one sentence that says what was tried and how to do without."""
+    name = _name(recipe)
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        adapter = _adapter_on_the_hub(recipe)
+        if adapter is not None:
+            raise InputError(_adapter_instead(name, adapter)) from error
+        chain = _chain(error)
+        kinds = {type(item).__name__ for item in chain}
+        if "GatedRepoError" in kinds:
+            raise InputError(
+                f"The model {name} is gated: accept its terms at https://huggingface.co/{name}, then log in with "
+                "`hf auth login`."
+            ) from error
+        if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectionError", "ConnectError"} or any(
+            "couldn't connect" in str(item).lower() or "offline" in str(item).lower() for item in chain
+        ):
+            raise InputError(
+                f"The model {name} is not in the local cache, and the Hugging Face hub could not be reached to "
+                "download it. On a machine with a connection run `hf download "
+                f"{name} --local-dir models/{name.rpartition('/')[2]}`, copy the folder here and set "
+                f"model_name_or_path: models/{name.rpartition('/')[2]}. If HF_HUB_OFFLINE is set, unset it to allow "
+                "the download."
+            ) from error
+        if kinds & {"RepositoryNotFoundError", "HFValidationError", "RevisionNotFoundError"} or isinstance(
+            error, OSError
+        ):
+            raise InputError(
+                f"The model {name} can't be loaded: there is no such folder and no such public model on the Hugging "
+                f"Face hub, or it needs a login (`hf auth login`). The library said: {_first_line(error)}"
+            ) from error
+        raise
+
+
+def _adapter_on_the_hub(recipe: Recipe) -> Path | None:
+    """The adapter_config.json of a hub id that is no whole model; None if it has none, or can't be asked."""
+    from transformers.utils import cached_file
+
+    if Path(_name(recipe)).is_dir():
+        return None
+    try:
+        found = cached_file(_name(recipe), _ADAPTER, revision=_hub_options(recipe)["revision"])
+    except (OSError, ValueError):
+        return None
+    return Path(found) if found is not None else None
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    return chain
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

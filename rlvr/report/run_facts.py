@@ -1,0 +1,126 @@
+"""What ran, for the report: a name and its lines each, from the recipe, the metrics and the versions of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rlvr import console
+from rlvr.formatting import is_number, mapping, number
+from rlvr.report.svg_charts import Series
+
+YEAR_3000 = 32_503_680_000  # in Unix seconds; what is later is no time that a run was logged at
+
+
+def series_of(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:
+    found = [(line["step"], line[key]) for line in metrics if is_number(line["step"]) and is_number(line.get(key))]
+    return Series(label, [step for step, _ in found], [value for _, value in found])
+
+
+def entries(section: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in section if isinstance(entry, Mapping)] if isinstance(section, list) else []
+
+
+def facts(
+    recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], run_dir: Path
+) -> list[tuple[str, list[str]]]:
+    """What a reader asks first: a name and its lines each. Only what the run directory says."""
+    found = {
+        "Model": [str(recipe.get("model_name_or_path", ""))],
+        "Trained": [_trained_weights(recipe)],
+        "Task": [_with_options(mapping(recipe.get("task")))],
+        "Reward": [_reward(entry) for entry in entries(recipe.get("rewards"))],
+        "Sampling": [_sampling(recipe)],
+        "Learning rate": [_learning_rate(recipe, metrics)],
+        "Steps": [_steps(recipe, metrics)],
+        "Time": [_time(metrics)],
+        "Seed": [str(recipe.get("seed", ""))],
+        "Versions": [_versions(run_dir)],
+    }
+    said = [(name, [line for line in lines if line]) for name, lines in found.items()]
+    return [(name, lines) for name, lines in said if lines]
+
+
+def _trained_weights(recipe: Mapping[str, Any]) -> str:
+    if not recipe:
+        return ""
+    if not recipe.get("use_peft"):
+        return "all weights (full fine-tuning)"
+    bits = "4-bit " if recipe.get("load_in_4bit") else "8-bit " if recipe.get("load_in_8bit") else ""
+    modules = recipe.get("lora_target_modules")
+    names = ", ".join(map(str, modules)) if isinstance(modules, list) else modules
+    rank = f" of rank {recipe['lora_r']}" if "lora_r" in recipe else ""
+    alpha = f", alpha {recipe['lora_alpha']}" if "lora_alpha" in recipe else ""
+    return f"a LoRA adapter{rank}{alpha}{f', on {names}' if names else ''}, over the frozen {bits}base"
+
+
+def _with_options(section: Mapping[str, Any]) -> str:
+    options = ", ".join(f"{key} {value}" for key, value in section.items() if key != "name")
+    return f"{section.get('name', '')}{f' ({options})' if options else ''}"
+
+
+def _reward(entry: Mapping[str, Any]) -> str:
+    text = _with_options({"name": entry.get("name", "?"), **mapping(entry.get("options"))})
+    weight = entry.get("weight", 1.0)
+    factor = f"{number(weight)} × " if is_number(weight) else ""
+    gate = f", only where {entry['gate']} is positive" if entry.get("gate") else ""
+    return f"{factor}{text}{gate}"
+
+
+def _sampling(recipe: Mapping[str, Any]) -> str:
+    said = {
+        "num_generations": "{} completions a prompt",
+        "temperature": "temperature {}",
+        "max_completion_length": "at most {} tokens",
+    }
+    return ", ".join(text.format(recipe[key]) for key, text in said.items() if key in recipe)
+
+
+def _learning_rate(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
+    rate = recipe.get("learning_rate", max(series_of(metrics, "learning_rate").values, default=None))
+    schedule = recipe.get("lr_scheduler_type")
+    return f"{rate:g}{f', {schedule}' if schedule else ''}" if is_number(rate) else ""
+
+
+def steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
+    wanted = recipe.get("max_steps")
+    return f"{metrics[-1]['step']:,}" + (f" of {wanted:,}" if isinstance(wanted, int) and wanted > 0 else "")
+
+
+def _steps(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
+    if not metrics:
+        return ""
+    epochs, tokens = series_of(metrics, "epoch").values, series_of(metrics, "num_tokens").values
+    return ", ".join(
+        [
+            steps_of(recipe, metrics),
+            *([f"{number(epochs[-1])} epochs"] if epochs else []),
+            *([f"{tokens[-1]:,.0f} tokens"] if tokens else []),
+        ]
+    )
+
+
+def _time(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """How long training took, by its steps, whether it was interrupted or not."""
+    series = series_of(metrics, "step_time")
+    # A line's figure is the mean of the steps since the line before it.
+    logged = zip([0, *series.steps], series.steps, series.values, strict=False)
+    taken = sum((step - before) * value for before, step, value in logged)
+    if not taken:
+        return ""
+    each = f", {number(sum(series.values) / len(series.values))} s a step" if series.values else ""
+    times = [time for time in series_of(metrics, "time").values if 0 <= time < YEAR_3000]
+    ended = f"; last logged {datetime.fromtimestamp(times[-1], UTC):%Y-%m-%d %H:%M} UTC" if times else ""
+    return f"{console.duration(taken)} of training{each}{ended}"
+
+
+def _versions(run_dir: Path) -> str:
+    """The libraries that the run was made with (see rlvr/artifacts/directory.py)."""
+    try:
+        found = json.loads((run_dir / "versions.json").read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return ""
+    return ", ".join(f"{name} {version}" for name, version in mapping(found).items())

@@ -1,0 +1,371 @@
+"""The figures of a report, as SVG to be put into an HTML page.
+
+Their text is text, in the page's own font, and their colours are the page's CSS variables, so that one drawing serves
+light and dark: --ink, --muted, --grid, --base, --trained and --series-0 … --series-5. One inch of a figure is 100
+pixels of the page.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from rlvr.artifacts.evaluation_summary import Bar
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Matplotlib wants colours; these stand for variables and are replaced in its output.
+INK, MUTED, GRID, BASE, TRAINED = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05"
+SERIES = tuple(f"#0a0b1{number}" for number in range(6))
+VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--grid)",
+    BASE: "var(--base)",
+    TRAINED: "var(--trained)",
+    **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)},
+}
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    # Labels come from recipes and data: a dollar sign in them is no formula.
+    "text.parse_math": False,
+    "axes.unicode_minus": True,
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "axes.edgecolor": GRID,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+MOST_POINTS = 300  # in a series; more can't be told apart at this size and would swell the page
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric over the steps of a run; `steps` and `values` are equally long, and all values are finite."""
+
+    label: str
+    steps: Sequence[float]
+    values: Sequence[float]
+
+
+def thinned(series: Series, most: int = MOST_POINTS) -> Series:
+    """The series itself if it has at most `most` points, else the means of runs of equally many neighbours."""
+    size = -(-len(series.steps) // most)
+    if size <= 1:
+        return series
+    starts = range(0, len(series.steps), size)
+    return Series(
+        series.label,
+        [_mean(series.steps[start : start + size]) for start in starts],
+        [_mean(series.values[start : start + size]) for start in starts],
+    )
+
+
+def smoothing_window(points: int) -> int:
+    """How many neighbouring points the smoothed line averages: about a tenth of them; an odd number, at least 3."""
+    return max(3, points // 10 | 1)
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """The mean around each point (see `smoothing_window`); towards the ends only of the neighbours that are there."""
+    reach = smoothing_window(len(values)) // 2
+    return [_mean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(values))]
+
+
+def accuracy_chart(name: str, rows: Sequence[tuple[str, Bar | None, Bar | None]]) -> str:
+    """Horizontal bars with 95 % intervals.
+
+    Args:
+        name: of the figure; distinguishes the ids within one page.
+        rows: label, base and trained of each group of bars, from the top down.
+    """
+    single = all(base is None or trained is None for _, base, trained in rows)
+    height = 0.5 if single else 0.36
+    with _style(name):
+        figure, axes = _figure(5.2, 0.45 + 0.62 * len(rows))
+        for position, (_, base, trained) in enumerate(rows):
+            for bar, colour, side in ((base, BASE, -1), (trained, TRAINED, 1)):
+                if bar is not None:
+                    _bar(axes, position + (0 if single else side * height * 0.54), height, bar, colour)
+        axes.set_yticks(range(len(rows)), [_shortened(label) for label, _, _ in rows], color=INK)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        # Room beyond 100 for the figure at the end of a full bar.
+        axes.set_xlim(0, 116)
+        axes.set_xticks(range(0, 101, 25), [f"{tick} %" for tick in range(0, 101, 25)])
+        axes.grid(axis="x")
+        axes.spines["bottom"].set_visible(False)
+        return _svg(figure, name)
+
+
+def reward_chart(
+    name: str,
+    total: Series,
+    parts: Sequence[Series],
+    validation: Series | None = None,
+    band: tuple[Series, Series] | None = None,
+) -> str:
+    """The reward over the steps: the total, each reward under it, and the validation rows where they were measured.
+
+    Args:
+        band: the lowest and the highest total of any completion, between which an area is drawn.
+    """
+    with _style(name):
+        figure, axes = _figure(10.4, 3.4)
+        _draw_band(axes, band, SERIES[0])
+        for number, series in enumerate(parts):
+            _draw(axes, series, SERIES[1 + number % (len(SERIES) - 1)])
+        _draw(axes, total, SERIES[0], width=2.4)
+        if validation is not None:
+            axes.plot(
+                validation.steps, validation.values, color=INK, linestyle="none", marker="D", label=validation.label
+            )
+        _limit(axes, [value for series in (total, *parts, *(band or ())) for value in series.values], steps=8)
+        axes.set_xlabel("step")
+        axes.grid(axis="y")
+        if parts or validation is not None:
+            lines, labels = axes.get_legend_handles_labels()
+            # The total was drawn last, to lie on top, and is named first.
+            first = labels.index(total.label)
+            lines, labels = [lines.pop(first), *lines], [labels.pop(first), *labels]
+            axes.legend(
+                lines, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, handlelength=1.4
+            )
+        return _svg(figure, name, [total, *parts, *([validation] if validation else []), *(band or ())])
+
+
+def small_chart(name: str, series: Series, *, share: bool = False, band: tuple[Series, Series] | None = None) -> str:
+    """One metric over the steps, small, and the area between two others; a share (0..1) is drawn in percent."""
+    return overlay_chart(name, [series], share=share, band=band)
+
+
+def overlay_chart(
+    name: str,
+    lines: Sequence[Series],
+    *,
+    share: bool = False,
+    band: tuple[Series, Series] | None = None,
+    wide: bool = False,
+) -> str:
+    """Several lines on the same axes, each in its colour, such as one metric of several runs."""
+    if share:
+        lines = [Series(line.label, line.steps, [100 * value for value in line.values]) for line in lines]
+    with _style(name):
+        figure, axes = _figure(10.4, 3.2) if wide else _figure(3.3, 1.75)
+        _draw_band(axes, band, SERIES[0])
+        for number, line in enumerate(lines):
+            _draw(axes, line, SERIES[number % len(SERIES)])
+        # A share that never leaves 0 is a line at the bottom, not one across the middle of an arbitrary axis.
+        values = [value for line in (*lines, *(band or ())) for value in line.values]
+        _limit(axes, values, steps=8 if wide else 4, least_top=10 if share else 0)
+        axes.grid(axis="y")
+        if share:
+            axes.yaxis.set_major_formatter("{x:g} %")
+        return _svg(figure, name, [*lines, *(band or ())], " %" if share else "")
+
+
+def stacked_chart(name: str, parts: Sequence[Series]) -> str:
+    """What parts, which share their steps, add up to: areas on top of one another, the first at the bottom."""
+    thin = [thinned(part, 150) for part in parts]
+    with _style(name):
+        figure, axes = _figure(3.3, 1.95)
+        colours = [SERIES[number % len(SERIES)] for number in range(len(parts) - 1)] + [GRID]
+        axes.stackplot(
+            thin[0].steps,
+            [part.values for part in thin],
+            colors=colours,
+            labels=[part.label for part in parts],
+            linewidth=0,
+            step="mid" if len(thin[0].steps) < 3 else None,
+        )
+        _limit(axes, [sum(values) for values in zip(*(part.values for part in thin), strict=True)], steps=4)
+        axes.grid(axis="y")
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=4,
+            borderaxespad=0,
+            handlelength=0.8,
+            handletextpad=0.4,
+            columnspacing=0.8,
+            fontsize=8,
+        )
+        return _svg(figure, name, parts, " s")
+
+
+def sweep_chart(name: str, ticks: Sequence[str], lines: Sequence[tuple[str, Sequence[float], Sequence[Bar]]]) -> str:
+    """Accuracy at each of some settings, evenly spaced, with 95 % intervals.
+
+    Args:
+        ticks: what the settings are called.
+        lines: "base" or "trained", the places on the axis (from 0) and the accuracies there.
+    """
+    with _style(name):
+        figure, axes = _figure(5.2, 2.6)
+        for label, places, bars in lines:
+            colour, aside = (BASE, -0.04) if label == "base" else (TRAINED, 0.04)
+            shifted = [place + aside for place in places]  # so that two intervals at one place can be told apart
+            axes.vlines(
+                shifted, [100 * bar.low for bar in bars], [100 * bar.high for bar in bars], color=INK, linewidth=1.2
+            )
+            axes.plot(shifted, [100 * bar.accuracy for bar in bars], color=colour, marker="o", linewidth=1.8)
+        axes.set_xticks(range(len(ticks)), list(ticks))
+        axes.set_xlim(-0.3, len(ticks) - 0.7)
+        axes.set_ylim(0, 104)
+        axes.yaxis.set_major_formatter("{x:g} %")
+        axes.set_xlabel("shots")
+        axes.grid(axis="y")
+        return _svg(figure, name)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= 28 else f"{label[:27]}…"
+
+
+@contextmanager
+def _style(name: str) -> Iterator[None]:
+    """Matplotlib as these figures want it; the process's own settings come back afterwards."""
+    import matplotlib
+
+    # A fresh machine builds a font cache, and says so.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    # The salt makes the ids, and so the whole page, the same every time.
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+        # Matplotlib measures with its own font, which lacks, say, Chinese; the page's font will have it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _bar(axes: Axes, at: float, height: float, bar: Bar, colour: str) -> None:
+    axes.barh(at, 100 * bar.accuracy, height=height, color=colour, linewidth=0)
+    axes.plot([100 * bar.low, 100 * bar.high], [at, at], color=INK, linewidth=1.2, solid_capstyle="butt")
+    for end in (bar.low, bar.high):
+        axes.plot([100 * end] * 2, [at - height / 5, at + height / 5], color=INK, linewidth=1.2)
+    right = 100 * max(bar.high, bar.accuracy)
+    axes.annotate(
+        f"{100 * bar.accuracy:.1f} %", (right, at), xytext=(5, 0), textcoords="offset points", va="center_baseline"
+    )
+
+
+def _draw(axes: Axes, series: Series, colour: str, width: float = 1.6) -> None:
+    series = thinned(series)
+    many = len(series.values) > 100
+    axes.plot(
+        series.steps,
+        series.values,
+        color=colour,
+        alpha=0.5,
+        linestyle="none",
+        marker="o",
+        markersize=2.2 if many else 4,
+        markeredgewidth=0,
+        clip_on=False,
+        label=None if len(series.values) > 2 else series.label,
+    )
+    if len(series.values) > 2:
+        axes.plot(series.steps, smoothed(series.values), color=colour, linewidth=width, label=series.label)
+
+
+def _draw_band(axes: Axes, band: tuple[Series, Series] | None, colour: str) -> None:
+    if band is None:
+        return
+    low, high = (thinned(series) for series in band)
+    axes.fill_between(low.steps, low.values, high.values, color=colour, alpha=0.13, linewidth=0)
+
+
+def _readout(axes: Axes, lines: Sequence[Series], unit: str) -> str:
+    """What the page's script shows where the pointer is.
+
+    The plot's place in the drawing (as shares of its width and height), the range of the x axis, and the name and the
+    points of each line. Of a figure that has been drawn: its layout is known only then.
+    """
+    box = axes.get_position()
+    thin = [thinned(line) for line in lines if line.steps]
+    return json.dumps(
+        {
+            "box": [round(share, 4) for share in (box.x0, box.x1, 1 - box.y1, 1 - box.y0)],
+            "range": [round(float(end), 4) for end in axes.get_xlim()],
+            "unit": unit,
+            "lines": [
+                [line.label, [_rounded(step) for step in line.steps], [_rounded(value) for value in line.values]]
+                for line in thin
+            ],
+        },
+        separators=(",", ":"),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}") if abs(value) < 10_000 else round(value)
+
+
+def _limit(axes: Axes, values: Sequence[float], *, steps: int, least_top: float = 0.0) -> None:
+    """About so many whole steps named on the x axis; on the y axis 0 as the bottom where nothing is negative."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=steps, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+    if min(values) >= 0:
+        axes.set_ylim(0, max(1.12 * max(values), least_top) or 1)
+
+
+def _svg(figure: Figure, name: str, lines: Sequence[Series] = (), unit: str = "") -> str:
+    """The figure as an `<svg>` element without anything that belongs to a file of its own.
+
+    Args:
+        lines: over the steps, whose values the page shows under the pointer; `unit` stands behind them.
+    """
+    buffer = StringIO()
+    figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    # The page scales it, and its parser knows the name spaces; the style sheet would hold for the whole page.
+    text = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
+    text = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
+    text = text.replace("xlink:href", "href")
+    # Nothing refers to the ids of groups; the others are unique within a figure only.
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(url\(|href=")#', rf"\1#{name}-", text)
+    # "font: 9px 'DejaVu Sans', …" names matplotlib's font; the size stays, the family is the page's.
+    text = re.sub(r'style="font: [^;"]*?([\d.]+px) [^;"]*', r'style="font-size: \1', text)
+    text = re.sub(r"font-family: [^;\"]*; ", "", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    if lines:
+        readout = html.escape(_readout(figure.axes[0], lines, unit))
+        text = text.replace("<svg ", f'<svg data-readout="{readout}" ', 1)
+    return re.sub(r"\n\s*", "\n", text).strip()

@@ -1,0 +1,1 @@
+"""Score saved completions again, and explain a score."""

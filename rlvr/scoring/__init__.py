@@ -1,0 +1,1 @@
+"""Call reward functions: locally, over HTTP, on Ray; collect values and failures."""

@@ -1,0 +1,1 @@
+"""Backends that call reward functions: local workers, HTTP servers, a Ray cluster."""

@@ -1,0 +1,208 @@
+"""The requests of one batch on their way: each is taken by whichever server is free, until all are answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlvr.scoring import outage_notices
+from rlvr.scoring.backends.http.connection import Rejected, Server, Unavailable
+from rlvr.scoring.backends.http.responses import outcomes_of
+from rlvr.scoring.backends.http.sharding import Part, body_of
+from rlvr.scoring.batch_encoding import Errand
+from rlvr.scoring.failures import merged
+from rlvr.workers.pool import OUT_OF_TIME, Outcome
+
+if TYPE_CHECKING:
+    from rlvr.scoring.backends.http.pool import ElsewherePool
+
+NO_SERVER = "no reward server answers"
+
+
+class Work:
+    """The requests of one batch, and the threads that have them answered, each by one server.
+
+    Args:
+        hedge_s: seconds after which a request that is not answered is sent to another server, too; None: never. The
+            first answer counts, and what comes later is not looked at.
+    """
+
+    def __init__(
+        self,
+        pool: ElsewherePool,
+        items: Sequence[Errand],
+        parts: list[Part],
+        deadline_s: float,
+        end: float,
+        hedge_s: float | None = None,
+    ) -> None:
+        self.pool = pool
+        self.items = items
+        self.parts = parts
+        self.deadline_s = deadline_s
+        self.end = end
+        self.hedge_s = hedge_s
+        self.changed = threading.Condition()
+        self.waiting = deque(parts)
+        self.open = len(parts)
+        self.hands = 0
+        self.rejected: dict[str, str] = {}
+        self.broken: Exception | None = None  # a defect of ours
+        self.waited = pool.waiting(end)
+
+    def why(self, part: Part) -> str:
+        """Why a part has no outcomes."""
+        if part.key in self.rejected:
+            return self.rejected[part.key]
+        faults = "; ".join(server.fault for server in self.pool.servers if server.fault)
+        return f"{NO_SERVER} ({faults})" if faults else OUT_OF_TIME
+
+    def run(self, servers: Sequence[Server]) -> None:
+        """Has all parts answered, with one thread for each of these; returns when they are, or the time is over.
+
+        A thread may then still wait for an answer that another server was faster with. It finds out by itself.
+        """
+        self.hands = len(servers)
+        for server in servers:
+            threading.Thread(target=self._of, args=(server,), daemon=True).start()
+        with self.changed:
+            # A little more than the budget, so that who waits for an answer finds out by himself.
+            while self.open and self.hands and (left := self.end + 2.0 - time.monotonic()) > 0:
+                self.changed.wait(min(left, threading.TIMEOUT_MAX))
+
+    def _of(self, server: Server) -> None:
+        try:
+            while (part := self._next(server)) is not None:
+                self._ask(server, part)
+        except Exception as error:  # raised where somebody waits for it
+            with self.changed:
+                self.broken, self.open = error, 0
+        finally:
+            with self.changed:
+                self.hands -= 1
+                self.changed.notify_all()
+
+    def _ask(self, server: Server, part: Part) -> None:
+        try:
+            if server.told is None:
+                self.pool.meet(server, self.end)
+            if part.body is None:
+                part.body = body_of(self.pool.rewards, self.items, part, self.deadline_s, self.end - time.monotonic())
+            said = server.ask("/score", part.body, key=part.key, end=self.end + 1.0, wanted=lambda: not part.settled)
+            outcomes = outcomes_of(said, part, self.items)
+        except Unavailable as error:
+            if not part.settled:
+                server.failed(error)
+                self._tell(server, error)
+            self._unanswered(server, part)
+        except Rejected as error:
+            self._reject(server, part, error)
+        else:
+            server.succeeded()
+            self.pool.heard()
+            outage_notices.answers(server.address)
+            self.waited.over()
+            with self.changed:
+                if not part.settled:
+                    part.outcomes = outcomes
+                    self._settle(part)
+
+    def _tell(self, server: Server, error: Unavailable) -> None:
+        """Tells a person that a server is not there; one that only has too much to do says when to come again."""
+        if error.after_s is not None:
+            return
+        if self.pool.others_answer(server):
+            outage_notices.fails(server.address, str(error))
+        else:
+            self.waited.in_vain(self.pool.faults())
+
+    def _next(self, server: Server) -> Part | None:
+        """What this server is to be asked next; None: nothing any more."""
+        with self.changed:
+            while True:
+                now = time.monotonic()
+                left = self.end - now
+                if not self.open or left <= 0 or self.pool.closed:
+                    return None
+                rests_s = server.rests_s()
+                part, due = self._due(server)
+                if part is not None and now >= due and not rests_s:
+                    if not part.asked:
+                        self.waiting.popleft()
+                    part.asked.append(server.address)
+                    part.asked_at = now
+                    return part
+                # Others may fail, and then there is something to be done here.
+                pause = max(rests_s, due - now, 0.01) if part is not None else min(1.0, self.hedge_s or 1.0)
+                self.changed.wait(min(left, pause))
+
+    def _due(self, server: Server) -> tuple[Part | None, float]:
+        """The next part for a server, and when: one that nobody is at, or one that another server is slow with."""
+        if self.waiting:
+            return self.waiting[0], 0.0
+        if self.hedge_s is None:
+            return None, 0.0
+        others = [part for part in self.parts if part.asked and not part.settled and server.address not in part.asked]
+        slowest = min(others, key=lambda part: part.asked_at, default=None)
+        return slowest, slowest.asked_at + self.hedge_s if slowest is not None else 0.0
+
+    def _settle(self, part: Part) -> None:
+        """Nobody is to be asked for this part any more. The lock is held."""
+        part.settled = True
+        self.open -= 1
+        self.changed.notify_all()
+
+    def _left(self, server: Server, part: Part) -> bool:
+        """Takes a server off a part that it has no answer to; whether that leaves nobody. The lock is held."""
+        part.asked.remove(server.address)
+        return not part.asked and not part.settled
+
+    def _unanswered(self, server: Server, part: Part) -> None:
+        with self.changed:
+            if self._left(server, part):
+                self.waiting.appendleft(part)
+                self.changed.notify_all()
+
+    def _reject(self, server: Server, part: Part, error: Rejected) -> None:
+        """What this server won't do is asked in smaller portions, or of others, or is known to have no answer."""
+        with self.changed:
+            if server.told is None and len(self.pool.servers) > 1:
+                # It has not even these rewards, or another key: the others may.
+                server.failed(Unavailable(str(error), after_s=60.0))
+                if self.pool.others_answer(server):
+                    outage_notices.fails(server.address, str(error), for_good=True)
+            if not self._left(server, part):
+                return
+            if error.status == 413 and len(part.rows) > 1:
+                half = len(part.rows) // 2
+                single = self.items[part.errands[0]].row is not None
+                halves = [
+                    Part(part.rows[rows], part.errands[rows] if single else part.errands)
+                    for rows in (slice(half), slice(half, None))
+                ]
+                self.parts[:] = [one for one in self.parts if one is not part] + halves
+                self.waiting.extendleft(reversed(halves))
+                self.open += 2
+                self._settle(part)
+            elif server.told is None and len(self.pool.servers) > 1:
+                self.waiting.appendleft(part)
+            else:
+                self.rejected[part.key] = f"the reward server {error}"
+                self._settle(part)
+            self.changed.notify_all()
+
+    def outcomes(self) -> list[Outcome]:
+        """What became of the calls, in their order."""
+        outcomes: list[list[tuple[Outcome, int]]] = [[] for _ in self.items]
+        for part in sorted(self.parts, key=lambda part: part.rows):
+            for place, number in enumerate(part.errands):
+                if part.outcomes is None:
+                    outcomes[number].append((Outcome("unserved", why=self.why(part)), len(part.rows)))
+                elif self.items[number].row is None:
+                    outcomes[number].append((part.outcomes[place][0], len(part.rows)))
+                else:
+                    outcomes[number].append((part.outcomes[0][place], 1))
+        return [merged(found) for found in outcomes]

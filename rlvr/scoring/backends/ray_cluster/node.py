@@ -1,0 +1,113 @@
+"""What a Ray task does where Ray has sent it: rewards are called in workers of the node's own, that can be killed.
+
+A task has one process of Ray's to itself, which keeps its workers for the next task. So a reward function that hangs,
+dies or eats all memory is found out here, by the rules and in the words of a worker beside the trainer; to Ray is left
+what befalls nodes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr.errors import InputError
+from rlvr.scoring.call import ABOUT
+from rlvr.workers.pool import Outcome, WorkerError, WorkerPool
+
+START_S = 300.0  # for a worker's imports, which may be torch on a busy file system
+MEET_S = 60.0
+MOST_POOLS = 8  # sets of rewards of one run; each keeps two processes
+_pools: dict[tuple[bytes, str], tuple[int, WorkerPool]] = {}
+
+
+class Unfit(Exception):
+    """This node can't do it, and another one may."""
+
+
+def meet(sets: Sequence[bytes], folder: str) -> dict[str, Any]:
+    """What the node says of itself: what scores depend on here, and the digests of the rewards' files, by set.
+
+    Raises:
+        Unfit: rewards can't be loaded here.
+    """
+    conditions: dict[str, str] = {}
+    digests = []
+    for made_with in sets:
+        (outcome,) = _pool(made_with, folder, 1).map([ABOUT], deadline_s=MEET_S)
+        if outcome.status != "done":
+            raise Unfit(outcome.why)
+        conditions |= outcome.value["conditions"]
+        digests.append(outcome.value["digests"])
+    return {"conditions": conditions, "digests": digests}
+
+
+def score(made_with: bytes, folder: str, calls: Sequence[bytes], deadline_s: float, cpus: int) -> list[Any]:
+    """The outcomes of calls, one after the other, as plain data.
+
+    Args:
+        made_with: the rewards' specs, pickled.
+        cpus: that the task has for itself, and so how many programs it judges at once.
+
+    Raises:
+        Unfit: rewards can't be loaded here, or all workers are gone.
+    """
+    pool = _pool(made_with, folder, cpus)
+    found = [_outcome(pool, call, deadline_s) for call in calls]
+    return [(outcome.status, outcome.value, outcome.why) for outcome in found]
+
+
+def judge(submissions: Sequence[Mapping[str, Any]], cpus: int) -> list[dict[str, Any]] | str:
+    """The judgements of submissions, as plain data; or what is wrong with one of them.
+
+    Raises:
+        Unfit: programs can't be confined here.
+    """
+    from rlvr.verifiers.code import SandboxUnavailable, close, judge_many
+
+    if os.environ.get("GRPO_JUDGE_SLOTS") != str(cpus):
+        close()  # a judge that was started for more processors, or for fewer
+    os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
+    try:
+        return [vars(judgement) for judgement in judge_many(submissions)]
+    except SandboxUnavailable as error:
+        raise Unfit(str(error)) from error
+    except InputError as error:
+        return str(error)
+
+
+def _outcome(pool: WorkerPool, call: bytes, deadline_s: float) -> Outcome:
+    for _ in range(2):  # somebody may have killed the workers' nursery
+        (outcome,) = pool.map([call], deadline_s=deadline_s)
+        if outcome.status != "unserved":
+            return outcome
+    raise Unfit(outcome.why)
+
+
+def _pool(made_with: bytes, folder: str, cpus: int) -> WorkerPool:
+    """The workers of this process for some rewards; others where they are to judge more or fewer programs at once."""
+    key = (made_with, folder)
+    known = _pools.get(key)
+    if known is not None and known[0] == cpus:
+        return known[1]
+    if known is not None:
+        known[1].close()
+    os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
+    pool = WorkerPool(
+        "rlvr.scoring.call:prepare",
+        processes=1,
+        memory_mb=None,  # compilers and programs run below a worker
+        made_with=made_with,
+        like_caller=True,
+        folder=folder if Path(folder).is_dir() else os.getcwd(),
+        start_s=START_S,
+    )
+    _pools[key] = (cpus, pool)
+    while len(_pools) > MOST_POOLS:
+        _pools.pop(next(iter(_pools)))[1].close()
+    try:
+        pool.start(1)
+    except WorkerError as error:
+        raise Unfit(str(error)) from error
+    return pool

@@ -1,0 +1,1 @@
+"""MLflow and Prometheus."""

@@ -1,0 +1,1 @@
+"""The GRPOTrainer subclass, its sampling, checkpoints, launch."""

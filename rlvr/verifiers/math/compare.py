@@ -1,0 +1,183 @@
+"""Whether two forms are the same answer, as far as that can be said without algebra.
+
+Terms are compared exactly where they are numbers, and as text where their spelling is the same. What is left, two
+spellings that may or may not mean the same, is a question for algebra, which symbolic.py answers in a process that can
+be killed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+from rlvr.verifiers.math.complexity_guard import ITERATED, VARIABLE
+from rlvr.verifiers.math.parser import Form, Group, Term
+
+_BASED = re.compile(r"([0-9]{1,40})_(?:[0-9]|\{[0-9]{1,2}\})")
+
+# Whether two terms are equal: None where only algebra can tell.
+Equal = Callable[[Term, Term], bool | None]
+
+
+def equal_terms(answer: Term, gold: Term) -> bool | None:
+    """What can be said of two terms without algebra."""
+    if answer.number is not None and gold.number is not None:
+        return answer.number == gold.number
+    if answer.text == gold.text:
+        return True
+    answer_based, gold_based = _BASED.fullmatch(answer.text), _BASED.fullmatch(gold.text)
+    if answer_based or gold_based:
+        # 204_5: the base may be left out like a unit, but must not be added.
+        return gold_based is not None and gold_based[1] == (answer.text if not answer_based else None)
+    kinds = {answer.kind, gold.kind}
+    if "words" in kinds:
+        single = answer if answer.kind == "words" else gold
+        return None if kinds == {"words", "math"} and len(single.text) == 1 else False
+    if ITERATED.search(answer.text) and not ITERATED.search(gold.text):
+        return False  # the problem, and not yet its answer
+    if "number" in kinds and VARIABLE.search(answer.text + " " + gold.text):
+        # A number and something with an unknown in it; i and e are constants, the k of a sum is bound.
+        letters = set(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z]", answer.text + " " + gold.text))
+        if not letters <= {"i", "e"} and not ITERATED.search(answer.text + " " + gold.text):
+            return False
+    if kinds == {"relation"} and is_bound(gold) and not is_bound(answer) and _TO_BE_SOLVED.search(answer.text):
+        return False
+    if "relation" in kinds and len(kinds) == 2:
+        # "y = 2x + 3" has a name and is a relation all the same.
+        return None if answer.name or gold.name else False
+    return None
+
+
+_RELATION_SIGN = re.compile(r"\\leq|\\geq|\\neq|<|>")
+_TO_BE_SOLVED = re.compile(r"[\^|(]|\\(?:sqrt|frac|log|ln)(?![a-z])")
+
+
+def is_bound(term: Term) -> bool:
+    """Whether this is x < a, a < x < b and the like: an unknown alone between bounds, and nothing to be solved."""
+    if term.kind != "relation":
+        return False
+    sides = [side.strip() for side in _RELATION_SIGN.split(term.text)]
+    unknowns = [place for place, side in enumerate(sides) if VARIABLE.search(side)]
+    if len(unknowns) != 1 or not re.fullmatch(r"[a-zA-Z](?:_[a-zA-Z0-9])?|\\[a-z]{2,8}", sides[unknowns[0]]):
+        return False
+    return len(sides) == 2 or (len(sides) == 3 and unknowns[0] == 1)
+
+
+def compare(answer: Form, gold: Form, equal: Equal = equal_terms) -> bool | None:
+    """Whether an answer is the gold; None where only algebra can tell.
+
+    Names ("x = …") count where both have one. A bare list has no order, brackets do; a tuple in round brackets without
+    order in the gold, or the other way round, is taken in the order as written. A column of a matrix is a tuple.
+    """
+    if answer.name and gold.name and not _same_name(answer.name, gold.name):
+        return False
+    if isinstance(answer, Term) and isinstance(gold, Term):
+        return equal(answer, gold)
+    if isinstance(answer, Group) and isinstance(gold, Group):
+        return _compare_groups(answer, gold, equal)
+    if isinstance(answer, Group) and answer.kind in ("list", "set"):
+        answer = replace(answer, items=_distinct(answer.items))
+    term, group = (answer, gold) if isinstance(answer, Term) else (gold, answer)
+    assert isinstance(term, Term) and isinstance(group, Group)
+    if len(group.items) == 1 and group.kind in ("set", "list"):
+        one = group.items[0]
+        return compare(one, gold, equal) if group is answer else compare(answer, one, equal)
+    if term.kind == "math" and group.kind == "matrix":
+        return None  # a sum of matrices
+    # -2 <= x <= 7 and [-2, 7] are the same set; so may be x > 3 and a union.
+    return None if is_bound(term) and group.kind in ("tuple", "union") else False
+
+
+def _same_name(one: str, other: str) -> bool:
+    """f(x) is f(n): the argument's name says nothing."""
+    one, other = (re.sub(r"\(.*\)|[{}]", "", name) for name in (one, other))
+    return one == other
+
+
+def _compare_groups(answer: Group, gold: Group, equal: Equal) -> bool | None:
+    kinds = (answer.kind, gold.kind)
+    if kinds == ("tuple", "tuple"):
+        if answer.brackets != gold.brackets and {answer.brackets, gold.brackets} != {"][", "()"}:
+            return False
+        return _in_order(answer.items, gold.items, equal)
+    if kinds == ("matrix", "matrix"):
+        return _in_order(answer.items, gold.items, lambda a, g: equal(a, g), rows=True)
+    if "matrix" in kinds and "tuple" in kinds:
+        matrix, other = (answer, gold) if answer.kind == "matrix" else (gold, answer)
+        column = _column(matrix)
+        if column is None or other.brackets not in ("()", "[]"):
+            return False
+        return _in_order(column, gold.items, equal) if matrix is answer else _in_order(answer.items, column, equal)
+    if kinds == ("union", "union"):
+        found = _any_order(answer.items, gold.items, equal)
+        return found if found else None  # (0, 2) is (0, 1] and (1, 2) too
+    if set(kinds) == {"union", "tuple"}:
+        return None
+    if set(kinds) <= {"list", "set"}:
+        if kinds != ("set", "set") and all(item.name for item in (*answer.items, *gold.items)):
+            return _any_order(answer.items, gold.items, equal)
+        return _any_order(_distinct(answer.items), _distinct(gold.items), equal)
+    if set(kinds) == {"list", "tuple"}:
+        bracket = answer if answer.kind == "tuple" else gold
+        if bracket.brackets != "()":
+            return False
+        names = [item.name for item in (answer if answer.kind == "list" else gold).items]
+        if all(names) and names != sorted(names):
+            return False  # "y = 2, x = 3" for (2, 3)
+        return _in_order(answer.items, gold.items, equal)
+    return False
+
+
+def _column(matrix: Group) -> tuple[Form, ...] | None:
+    """The entries of a matrix with one column or one row."""
+    rows = [row.items for row in matrix.items if isinstance(row, Group)]
+    if all(len(row) == 1 for row in rows):
+        return tuple(row[0] for row in rows)
+    return rows[0] if len(rows) == 1 else None
+
+
+def _distinct(items: Sequence[Form]) -> tuple[Form, ...]:
+    """Each value once, as in a set."""
+    kept: list[Form] = []
+    for item in items:
+        if not any(compare(item, other) is True for other in kept):
+            kept.append(item)
+    return tuple(kept)
+
+
+def _in_order(answer: Sequence[Form], gold: Sequence[Form], equal: Equal, rows: bool = False) -> bool | None:
+    if len(answer) != len(gold):
+        return False
+    unsure = False
+    for one, other in zip(answer, gold, strict=True):
+        if rows and isinstance(one, Group) and isinstance(other, Group):
+            found = _in_order(one.items, other.items, equal)
+        else:
+            found = compare(one, other, equal)
+        if found is False:
+            return False
+        unsure = unsure or found is None
+    return None if unsure else True
+
+
+def _any_order(answer: Sequence[Form], gold: Sequence[Form], equal: Equal) -> bool | None:
+    if len(answer) != len(gold):
+        return False
+    left = list(gold)
+    unsure: list[Form] = []
+    for item in answer:
+        found = next((index for index, other in enumerate(left) if compare(item, other, equal) is True), None)
+        if found is None:
+            unsure.append(item)
+        else:
+            left.pop(found)
+    if not unsure:
+        return True
+    if len(unsure) > 6:
+        return None
+    for order in permutations(left):
+        if all(compare(item, other, equal) is not False for item, other in zip(unsure, order, strict=True)):
+            return None
+    return False

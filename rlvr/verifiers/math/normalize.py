@@ -1,0 +1,159 @@
+"""One spelling for what LaTeX, Unicode and plain text write in many: \\dfrac12, 1/2 in dollar signs, sqrt(2), √2.
+
+Spelling only: nothing is computed, and what meant something else before means something else after.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from rlvr.verifiers.math.numbers import in_ascii
+
+_SIGNS = {
+    "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ",
+    "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∓": r"\mp ", "°": r"^\circ ", "²": "^2", "³": "^3", "⁴": "^4",
+    "∅": r"\emptyset ", "≈": r"\approx ", "ℝ": r"\mathbb{R}", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
+    "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ", "μ": r"\mu ", "σ": r"\sigma ", "Δ": r"\Delta ",
+}  # fmt: skip
+_UNICODE = {ord(sign): latex for sign, latex in _SIGNS.items()}
+FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp max min gcd lcm det"
+
+_CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\(?:left|right|[bB]igg?[lrm]?|middle)(?![a-zA-Z])\s?\.?", ""),
+        (r"\\(?:displaystyle|textstyle|limits|nolimits|rm|bf|it)(?![a-zA-Z])", ""),
+        (r"\\!\s?", ""),
+        (r"(?<=[0-9])\{,\}(?=[0-9])", ","),
+        (r"(?<!\\)\\(?:[,;:> ]|q?quad(?![a-zA-Z])|thinspace(?![a-zA-Z]))|(?<=[^~\s])~(?=[^~\s0-9])", " "),
+        (r"\\hspace\s?\{[^{}]{0,20}\}|\\phantom\s?\{[^{}]{0,20}\}", " "),
+        (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
+        (r"\\(?:leq?|leqslant)(?![a-zA-Z])|<=|≤", r"\\leq "),
+        (r"\\(?:geq?|geqslant)(?![a-zA-Z])|>=", r"\\geq "),
+        (r"\\lt(?![a-zA-Z])", "<"),
+        (r"\\gt(?![a-zA-Z])", ">"),
+        (r"\\(?:neq?|not\s?=)(?![a-zA-Z])|!=", r"\\neq "),
+        (r"\\(?:cdot|times|ast)(?![a-zA-Z])|\*\*?", lambda match: "^" if match.group() == "**" else "*"),
+        (r"\\div(?![a-zA-Z])", "/"),
+        (r"\\log\s?_\s?(?:\{\s?e\s?\}|e)", r"\\ln "),
+        (r"\\(?:varnothing|empty)(?![a-zA-Z])|\\\{\s?\\\}", r"\\emptyset "),
+        (r"\\(?:lbrace|lbrace)(?![a-zA-Z])", r"\\{"),
+        (r"\\(?:rbrace|rbrace)(?![a-zA-Z])", r"\\}"),
+        (r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])", "|"),
+        (r"\\(?:langle)(?![a-zA-Z])", "("),
+        (r"\\(?:rangle)(?![a-zA-Z])", ")"),
+        (r"\\(?:mathbf|mathit|boldsymbol|vec|bm|mathrm|operatorname\*?)\s?\{([^{}]{0,40})\}", r"{\1}"),
+        (r"\\(?:textbf|textit|textrm|texttt|textsf|textnormal|mbox|emph|hbox)(?![a-zA-Z])", r"\\text"),
+        (r"\\(?:bmatrix|vmatrix|smallmatrix)(?![a-zA-Z])", r"\\pmatrix"),
+        (r"\{(?:[bp]|small)matrix\}", "{pmatrix}"),
+        (r"[(\[]\s?\\begin\{array\}\s?\{[lcr|]{1,20}\}", r"\\begin{pmatrix}"),
+        (r"\\end\{array\}\s?[)\]]", r"\\end{pmatrix}"),
+        (r"\^\s?\{?\s?\\(?:circ|degree)\s?\}?|\\degree(?![a-zA-Z])", r"\\degree "),
+        (r"\\(?:dots|ldots|cdots)(?![a-zA-Z])|\.\.\.|…", r"\\ldots "),
+        (r"\\\$|(?<!\\)\$", " "),
+        (r"\\([%&#_])", r"\1"),
+        (r"\\(?:infin|infinity)(?![a-zA-Z])", r"\\infty "),
+        (r"(?<![a-zA-Z\\])(?:infinity|infty|inf|oo)(?![a-zA-Z])", r"\\infty "),
+        (r"(?<![a-zA-Z\\])sqrt\s?\(([^()]{1,60})\)", r"\\sqrt{\1}"),
+        (r"(?<![a-zA-Z\\])sqrt\s?([0-9]{1,12})", r"\\sqrt{\1}"),
+        (r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z])", r"\\sqrt"),
+        (rf"(?<![a-zA-Z\\])(pi|theta|alpha|beta|lambda|{FUNCTIONS.replace(' ', '|')})(?![a-z])", r"\\\1 "),
+        (r"\+\s?\\infty", r"\\infty"),
+        (r"((?:^|(?<=[-+(,={\s]))[0-9]{1,18})\s?\*\s?(?=\\sqrt|\\pi|[a-zA-Z](?![a-zA-Z]))", r"\1 "),
+    )
+)  # fmt: skip
+# "and" and "or" between values; within \text{…} only if that is all it holds.
+_CONNECTIVE = re.compile(
+    r"(?P<joint>,?\s?\\text\s?\{\s?,?\s?(?:and|or|und|et|, and|and/or)\s?,?\s?\})|\\text\s?\{[^{}]{0,120}\}"
+    r"|(?P<and>,?\s(?:and|or)(?=[\s\\$(\[0-9-])|(?<=[)\]}0-9])\s?(?:and|or)(?=[\s\\$(\[a-z0-9-]))"
+)
+TEXT = re.compile(r"\\text\s?\{([^{}]{0,120})\}")
+_SPACES = re.compile(r"\s+")
+_BARE_FRACTION = re.compile(r"\\frac\s?(?:([0-9a-zA-Z]|\\[a-zA-Z]+ ?)|(\{))")
+_BARE_ROOT = re.compile(r"\\sqrt\s?(?:\[\s?([0-9n])\s?\]\s?)?([0-9a-zA-Z](?![0-9.])|[0-9]{2,12})")
+_SINGLE = re.compile(r"([\^_])\{([0-9a-zA-Z])\}(?![0-9])")
+_ESCAPED_TWICE = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z])")  # "\\\\frac", as from a JSON string within another
+_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)"))
+
+
+def undelimited(text: str) -> str:
+    """The text without the mathematics delimiters and the full stop around it."""
+    text = text.strip()
+    changed = True
+    while changed and len(text) > 1:
+        changed = False
+        if text.endswith(".."):
+            break
+        stripped = text.rstrip(" .;,\n*_`:") if not text.endswith("\\,") else text[:-2]
+        if stripped != text and not stripped.endswith("\\"):
+            text, changed = stripped, True
+        text = text.lstrip(" \n*_`:")
+        for opening, closing in _DELIMITERS:
+            inner = text[len(opening) : -len(closing)]
+            if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening) + len(closing):
+                if opening in inner or closing in inner or inner.endswith("\\"):
+                    continue  # "$2$ and $3$"
+                text, changed = inner.strip(), True
+    return text
+
+
+def canonical(text: str) -> str:
+    """The same mathematics in one spelling; spaces stay, singly, until structure was read."""
+    text = undelimited(text)
+    if not text.isascii():
+        text = text.translate(_UNICODE)
+        text = in_ascii(text)
+    if "boxed" in text:
+        text = re.sub(r"\\f?boxed\s?(?=\{)", "", text)
+    if "\\\\" in text and "begin" not in text:
+        text = _ESCAPED_TWICE.sub("\\\\", text)
+    for pattern, replacement in _CLEANING:
+        text = pattern.sub(replacement, text)
+    text = _CONNECTIVE.sub(_comma, text)
+    text = _bare_arguments(text)
+    text = _SINGLE.sub(r"\1\2", text)
+    return undelimited(_SPACES.sub(" ", text))
+
+
+def _comma(match: re.Match[str]) -> str:
+    return " ; " if match["joint"] or match["and"] else match[0]
+
+
+def _bare_arguments(text: str) -> str:
+    r"""`\frac12` -> `\frac{1}{2}`, `\sqrt3` -> `\sqrt{3}`."""
+    text = _BARE_ROOT.sub(lambda match: f"\\sqrt{f'[{match[1]}]' if match[1] else ''}{{{match[2]}}}", text)
+    if "\\frac" not in text:
+        return text
+    parts, at = [], 0
+    for match in _BARE_FRACTION.finditer(text):
+        if match.start() < at:
+            continue
+        parts.append(text[at : match.start()])
+        top_end = match.end() if match[1] else _closing(text, match.start(2)) + 1
+        if top_end <= 0:
+            break
+        top = match[1] if match[1] else text[match.start(2) + 1 : top_end - 1]
+        rest = top_end + (len(text[top_end:]) - len(text[top_end:].lstrip()))
+        below = text[rest : rest + 1]
+        if below.isalnum():
+            parts.append(f"\\frac{{{top}}}{{{below}}}")
+            at = rest + 1
+        else:
+            parts.append(f"\\frac{{{top}}}")
+            at = rest
+    parts.append(text[at:])
+    return "".join(parts)
+
+
+def _closing(text: str, opening: int) -> int:
+    """The index of the brace that closes the one at `opening`, or -1."""
+    depth = 0
+    for index in range(opening, len(text)):
+        if text[index] == "{":
+            depth += 1
+        elif text[index] == "}":
+            depth -= 1
+            if depth == 0:
+                return index
+    return -1

@@ -1,0 +1,239 @@
+"""Algebra on two answers: whether two spellings mean the same. Runs in a worker that can be killed, nowhere else.
+
+math-verify reads the LaTeX into sympy and compares what is no plain expression (relations with intervals, unions,
+sets). Expressions are compared here, stricter than math-verify does it (which rounds: there 1.414214 is the square root
+of 2, and 1/2^99 is 1/2^98): they are different if their values differ at random points in 50 digits, and equal only if
+sympy's simplification then proves it, or the values still agree in 400 digits.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import sympy
+from latex2sympy2_extended import latex2sympy, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from math_verify import LatexExtractionConfig, parse, verify
+
+from rlvr.verifiers.math.compare import compare, equal_terms
+from rlvr.verifiers.math.parser import Term, read_form, terms_of
+
+# A worker is killed at its deadline, so math-verify's own clock (SIGALRM) is off; it would warn about that each time.
+logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+_CONFIG = [LatexExtractionConfig()]
+# math-verify's own settings but for two: there, R and r are one symbol, and 2(3) is 2 + 3.
+_NORMALIZATION = replace(
+    _CONFIG[0].normalization_config, units=False
+)  # units are dropped already, m and s are not units
+_CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
+_PRODUCT = re.compile(r"((?<![_^a-zA-Z0-9\\])[0-9]+|\))(?=\(|\\frac)")
+_ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|exp)[^({*]{0,12}\*")  # sin x * x: of what?
+_MIXED = re.compile(r"[0-9]\s?\\frac\{[0-9]+\}\{[0-9]+\}")  # 2\frac{1}{2} within an expression: a sum or a product
+_DECIMAL = re.compile(r"(?<![0-9])([0-9]*)\.([0-9]+)(?![0-9])")
+_POINTS = (Fraction(1234567, 2345671), Fraction(2718281, 1618033), Fraction(987654, 345679))
+
+
+def equivalent(item: list[Any]) -> dict[str, Any]:
+    """Whether all of a turn's answers mean the same as the gold.
+
+    Args:
+        item: [answers, gold, tolerance]; texts that `read_form` reads, and a relative tolerance or None.
+
+    Returns:
+        {"different": the first answer that does not, or None}
+    """
+    answers, gold_text, tolerance = item
+    gold = read_form(gold_text)
+    for answer_text in answers:
+        answer = read_form(answer_text)
+        if isinstance(answer, str) or isinstance(gold, str):
+            return {"different": answer_text}
+        found = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
+        if not (_as_wholes(answer_text, gold_text) if found is None else found):
+            return {"different": answer_text}
+    return {"different": None}
+
+
+def readable(item: list[Any]) -> dict[str, Any]:
+    """Whether every term of a gold can be read as mathematics.
+
+    Args:
+        item: [gold]
+
+    Returns:
+        {"why": None, or what can't be read}
+    """
+    form = read_form(item[0])
+    if isinstance(form, str):
+        return {"why": form}
+    for term in terms_of(form):
+        if term.kind in ("math", "relation") and _parsed(term.text) is None:
+            return {"why": f"'{term.text}' is no mathematics that can be read"}
+    return {"why": None}
+
+
+def ask(item: list[Any]) -> dict[str, Any]:
+    """The workers' function: ["equivalent", …] or ["readable", …]."""
+    return equivalent(item[1:]) if item[0] == "equivalent" else readable(item[1:])
+
+
+def _equal(answer: Term, gold: Term, tolerance: float | None) -> bool:
+    known = equal_terms(answer, gold)
+    if known is not None and not (known is False and tolerance):
+        return known
+    if "relation" in (answer.kind, gold.kind):
+        answer, gold = _as_relation(answer), _as_relation(gold)
+    one, other = _parsed(answer.text), _parsed(gold.text)
+    if one is None or other is None:
+        return False
+    if answer.kind == "relation" or gold.kind == "relation":
+        return _same_relation(one, other)
+    if isinstance(one, sympy.Expr) and isinstance(other, sympy.Expr):
+        return _same_value(one, other, tolerance)
+    return bool(verify(other, one, timeout_seconds=None))
+
+
+def _as_relation(term: Term) -> Term:
+    return Term("relation", f"{term.name}={term.text}") if term.name else term
+
+
+def _parsed(text: str) -> Any:
+    """The sympy object of a term, exact: decimals become fractions. None where there is none."""
+    if "'" in text or "\\prime" in text:
+        return None  # the grammar drops primes: f'(x) would be f(x)
+    if _MIXED.search(text) or _ARGUMENT.search(text):
+        return None
+    text = _PRODUCT.sub(r"\1\\cdot ", text)  # 2(3) is no mixed number
+    text = _DECIMAL.sub(_fraction, text).replace("*", "\\cdot ")
+    try:
+        value = latex2sympy(normalize_latex(text, _NORMALIZATION), conversion_config=_CONVERSION)
+    except Exception:  # the grammar's own, and sympy's many: it is no mathematics
+        return None
+    try:
+        return value.doit()
+    except Exception:  # sympy can't: the object as it is will do
+        return value
+
+
+def _fraction(match: re.Match[str]) -> str:
+    digits = match[1] + match[2]
+    return f"\\frac{{{int(digits)}}}{{{10 ** len(match[2])}}}"
+
+
+def _same_value(one: sympy.Expr, other: sympy.Expr, tolerance: float | None) -> bool:
+    if one == other:
+        return True
+    difference = one - other
+    if difference.has(sympy.zoo, sympy.nan, sympy.oo, -sympy.oo):
+        return False
+    if difference.is_Rational and not tolerance:
+        return bool(difference == 0)
+    symbols = sorted(one.free_symbols | other.free_symbols, key=str)
+    agreeing = _agree(one, other, symbols, 50, tolerance or 1e-40)
+    if agreeing is not None and not agreeing:
+        return False
+    if tolerance:
+        return bool(agreeing)
+    if _is_zero(difference):
+        return True
+    return bool(_agree(one, other, symbols, 400, 1e-300))
+
+
+def _is_zero(difference: sympy.Expr) -> bool:
+    """Whether sympy can prove it, by the cheapest means that does."""
+    for rewritten in (sympy.expand, sympy.cancel, sympy.radsimp, sympy.trigsimp, sympy.simplify):
+        try:
+            if rewritten(difference) == 0:
+                return True
+        except Exception:  # of the many that sympy has for "not this one": the next may do
+            continue
+    return bool(difference.equals(0))
+
+
+def _agree(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: float) -> bool | None:
+    """Whether two expressions have the same values at random points; None if they have none anywhere.
+
+    Points of all signs are tried, but only where all parts of both expressions are real: sqrt(x^2) is not x, while
+    log(x^2) is 2 log(x) wherever both exist.
+    """
+    source = random.Random()
+    agreed = 0
+    for attempt in range(16 if symbols else 1):
+        point = {symbol: _coordinate(source, positive=attempt < 4) for symbol in symbols}
+        if symbols and attempt >= 4 and not (_is_real_at(one, point) and _is_real_at(other, point)):
+            continue
+        try:
+            left, right = one.subs(point).evalf(digits), other.subs(point).evalf(digits)
+        except Exception:  # no value here
+            continue
+        if not (left.is_number and right.is_number and left.is_finite and right.is_finite):
+            continue
+        agreed += 1
+        if abs(left - right) > sympy.Float(tolerance, digits) * max(abs(left), abs(right)):
+            return False
+        if agreed == 8:
+            break
+    return True if agreed else None
+
+
+def _coordinate(source: random.Random, *, positive: bool) -> sympy.Rational:
+    size = sympy.Rational(source.randrange(101, 9973), source.randrange(101, 997))
+    return size if positive or source.random() < 0.4 else -size
+
+
+def _is_real_at(expression: Any, point: dict[Any, Any]) -> bool:
+    """Whether no root and no logarithm in it has a negative argument there."""
+    if expression.has(sympy.I):
+        return True
+    for part in sympy.preorder_traversal(expression):
+        if isinstance(part, sympy.log):
+            bound = part.args[0]
+        elif part.is_Pow and not (part.exp.is_Rational and part.exp.q == 1):
+            bound = part.base  # of odd roots too: sympy's cube root of -8 is complex
+        else:
+            continue
+        if not bound.subs(point).is_nonnegative:
+            return False
+    return True
+
+
+def _same_relation(one: Any, other: Any) -> bool:
+    """Equations are the same if one is a multiple of the other; what else there is, math-verify compares."""
+    if isinstance(one, sympy.Eq) and isinstance(other, sympy.Eq):
+        left, right = one.lhs - one.rhs, other.lhs - other.rhs
+        if left.free_symbols != right.free_symbols:
+            return False
+        ratio = sympy.simplify(left / right)
+        return bool(ratio.is_number and ratio.is_finite and ratio != 0)
+    if isinstance(one, sympy.Eq) or isinstance(other, sympy.Eq):
+        return False
+    return bool(verify(other, one, timeout_seconds=None, numeric_precision=50))
+
+
+def _as_wholes(answer: str, gold: str) -> bool:
+    parsed = [
+        parse(f"${text.strip('$ ')}$", _CONFIG, fallback_mode="no_fallback", parsing_timeout=None)
+        for text in (answer, gold)
+    ]
+    if not all(parsed):
+        return False
+    return bool(verify(parsed[1], parsed[0], timeout_seconds=None, allow_set_relation_comp=True, numeric_precision=50))
+
+
+def _warm_up() -> None:
+    """Workers are forked from the process that imports this: what sympy loads and caches here, they all have."""
+    for answer, gold in (
+        ("(x+1)^2", "x^2+2x+1"), (r"\sec^2(y)", r"\tan^2(y)+1"), (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}"),
+        ("x < 3", r"(-\infty, 3)"), ("-x>-1", "x<1"), ("2x - y + 3 = 0", "y=2x+3"), (r"\log_2 8", "3"),
+        (r"(2,12)", r"(2,12) \cup (12,102)"), (r"\frac{1+i}{2}", "0.5+0.5i"), (r"\pi/4", r"\frac{\pi}{4}"),
+    ):  # fmt: skip
+        equivalent([[answer], gold, None])
+
+
+_warm_up()

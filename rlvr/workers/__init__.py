@@ -1,0 +1,1 @@
+"""Killable worker processes behind a fork server."""

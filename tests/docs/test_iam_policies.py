@@ -1,0 +1,213 @@
+"""The IAM policies of docs/sagemaker/: what they allow exists, is written out, and reaches no further than it must."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FILES = sorted((REPOSITORY / "docs" / "sagemaker").glob("*.json"))
+TRUST = "trust-policy.json"
+
+# What stands in the files for a person's own: docs/sagemaker.md has the command that puts theirs in.
+EXAMPLES = {"account": "111122223333", "region": "us-east-1", "bucket": "amzn-s3-demo-bucket"}
+AMAZONS_IMAGES = "763104351884"  # the account that Amazon publishes its deep learning images from
+
+# Actions that IAM can't bind to a resource, so that they have to say "*".
+WITHOUT_RESOURCE = {
+    "cloudwatch:PutMetricData",
+    "ec2:DescribeDhcpOptions",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcs",
+    "ecr:GetAuthorizationToken",
+    "sagemaker:ListTrainingJobs",
+    "servicequotas:ListServiceQuotas",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+}
+# The prefix of an action -> the name that its service has in botocore.
+SERVICES = {
+    "cloudwatch": "cloudwatch",
+    "ec2": "ec2",
+    "ecr": "ecr",
+    "iam": "iam",
+    "logs": "logs",
+    "s3": "s3",
+    "sagemaker": "sagemaker",
+    "secretsmanager": "secretsmanager",
+    "servicequotas": "service-quotas",
+    "sts": "sts",
+}
+# Permissions that are no operation of the service: s3:ListBucket is asked for by ListObjectsV2, iam:PassRole by whoever
+# hands a role on, those of ssmmessages by an agent that AWS starts in a job. The managed MLflow has no model in
+# botocore; these are the REST calls of rlvr/tracking/mlflow_process.py.
+NOT_OPERATIONS = {"s3:ListBucket", "iam:PassRole"}
+NOT_OPERATIONS |= {action for action in WITHOUT_RESOURCE if action.startswith("ssmmessages:")}
+MLFLOW_ACTION = re.compile(r"sagemaker-mlflow:(Create|Get|List|Log|Search|Set|Update)[A-Za-z]+")
+
+
+def statements(file: Path) -> list[dict[str, Any]]:
+    return json.loads(file.read_text(encoding="utf-8"))["Statement"]
+
+
+def listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+ACTIONS = sorted({action for file in FILES for one in statements(file) for action in listed(one["Action"])})
+
+
+@cache
+def operations(service: str) -> set[str]:
+    import botocore.session
+
+    return set(botocore.session.get_session().get_service_model(service).operation_names)
+
+
+def test_the_policies_that_the_page_names_are_those_that_are_there() -> None:
+    page = (REPOSITORY / "docs" / "sagemaker.md").read_text(encoding="utf-8")
+    assert {file.name for file in FILES} == set(re.findall(r"[\w-]+-policy\.json", page))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_action_is_one_that_exists_and_is_written_out(action: str) -> None:
+    service, _, name = action.partition(":")
+    assert "*" not in action and "?" not in action
+    if service == "sagemaker-mlflow":
+        assert MLFLOW_ACTION.fullmatch(action)
+    elif action not in NOT_OPERATIONS:
+        assert name in operations(SERVICES[service])
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_statement_allows_something_to_something_and_says_why(file: Path) -> None:
+    assert json.loads(file.read_text(encoding="utf-8"))["Version"] == "2012-10-17"
+    sids = [one["Sid"] for one in statements(file)]
+    assert len(set(sids)) == len(sids) and all(re.fullmatch(r"[A-Za-z0-9]{8,}", sid) for sid in sids)
+    for one in statements(file):
+        assert one["Effect"] == "Allow" and one["Action"]
+        assert set(one) <= {"Sid", "Effect", "Action", "Condition", "Principal" if file.name == TRUST else "Resource"}
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.name != TRUST], ids=lambda file: file.name)
+def test_a_resource_is_open_only_where_its_actions_can_be_bound_to_none(file: Path) -> None:
+    for one in statements(file):
+        resources = listed(one["Resource"])
+        if "*" in resources:
+            assert resources == ["*"] and set(listed(one["Action"])) <= WITHOUT_RESOURCE, one["Sid"]
+        for resource in resources:
+            if resource != "*":
+                _, partition, _, region, account, what = resource.split(":", 5)
+                assert partition == "aws" and not what.startswith("*"), resource
+                assert region in ("", EXAMPLES["region"]), resource
+                assert account in ("", EXAMPLES["account"], AMAZONS_IMAGES), resource
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_role_is_passed_and_trusted_only_within_the_account_and_sagemaker(file: Path) -> None:
+    for one in statements(file):
+        if "iam:PassRole" in listed(one["Action"]):
+            assert listed(one["Action"]) == ["iam:PassRole"]
+            assert one["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+            assert not re.search(r"[*?]", one["Resource"])
+        if file.name == TRUST:
+            assert one["Principal"] == {"Service": "sagemaker.amazonaws.com"} and one["Action"] == "sts:AssumeRole"
+            assert one["Condition"] == {"StringEquals": {"aws:SourceAccount": EXAMPLES["account"]}}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_files_are_read_and_written_under_one_prefix_only(file: Path) -> None:
+    for one in statements(file):
+        actions = listed(one["Action"])
+        if "s3:ListBucket" in actions:
+            # Whoever submits also asks whether there is such a bucket, and for single files that may not be there: S3
+            # takes both for listing, without a prefix.
+            how = "StringLikeIfExists" if file.name == "caller-policy.json" else "StringLike"
+            assert actions == ["s3:ListBucket"]
+            assert all(prefix.rstrip("/*") for prefix in one["Condition"][how]["s3:prefix"])
+        for resource in listed(one.get("Resource", [])):
+            if resource.startswith("arn:aws:s3:::") and "/" in resource:
+                assert re.fullmatch(rf"arn:aws:s3:::{EXAMPLES['bucket']}/[\w-]+/\*", resource)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_iam_accepts_a_policy_of_this_length(file: Path) -> None:
+    """IAM counts characters without white space: 6,144 for a managed policy, 2,048 for a trust policy."""
+    text = json.dumps(json.loads(file.read_text(encoding="utf-8")), separators=(",", ":"))
+    assert len(text) <= (2048 if file.name == TRUST else 6144)
+
+
+def test_the_jobs_policies_fit_into_one_role_together() -> None:
+    """The inline policies of a role may have 10,240 characters in all."""
+    whole = [json.loads(file.read_text()) for file in FILES if file.name not in (TRUST, "caller-policy.json")]
+    assert sum(len(json.dumps(one, separators=(",", ":"))) for one in whole) <= 10_240
+
+
+def test_the_job_and_its_owner_see_the_same_prefix_and_the_same_logs() -> None:
+    """What the one writes the other must be able to fetch, and to clean up."""
+
+    def reached(name: str) -> set[str]:
+        found = statements(REPOSITORY / "docs" / "sagemaker" / name)
+        return {
+            resource
+            for one in found
+            for resource in listed(one["Resource"])
+            if ":s3:::" in resource or ":log-group:" in resource
+        }
+
+    assert reached("execution-role-policy.json") == reached("caller-policy.json")
+
+
+# What is asked of S3 under another name than that of the permission for it.
+S3_PERMISSION = {
+    "CreateBucket": None,  # only for the account's own bucket, where none is named; the page has the command instead
+    "DeleteObjects": "s3:DeleteObject",
+    "HeadBucket": "s3:ListBucket",
+    "ListObjectsV2": "s3:ListBucket",
+}
+S3_TRANSFERS = {"upload_file": "s3:PutObject", "download_file": "s3:GetObject"}
+
+
+def test_what_the_project_asks_of_aws_is_allowed_by_a_policy_and_nothing_else_is() -> None:
+    """Every call of a client in rlvr/sagemaker/, found by its name; the SDK itself is kept from asking anything."""
+    from botocore import xform_name
+
+    known = {
+        xform_name(operation): (prefix, operation)
+        for prefix in ("iam", "logs", "s3", "sagemaker", "secretsmanager", "servicequotas")
+        for operation in operations(SERVICES[prefix])
+        if operation != "Search"  # of sagemaker, and of every regular expression
+    }
+    asked = set()
+    for file in (REPOSITORY / "rlvr" / "sagemaker").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                first = node.args[0] if node.args else None
+                pages = node.func.attr == "get_paginator" and isinstance(first, ast.Constant)
+                name = str(first.value) if pages and isinstance(first, ast.Constant) else node.func.attr
+                prefix, operation = known.get(name, ("", ""))
+                if prefix == "s3":
+                    asked.add(S3_PERMISSION.get(operation, f"s3:{operation}"))
+                elif prefix:
+                    asked.add(f"{prefix}:{operation}")
+                asked.add(S3_TRANSFERS.get(name))
+    asked.discard(None)
+    assert {"sagemaker:CreateTrainingJob", "logs:GetLogEvents", "s3:PutObject", "s3:ListBucket"} <= asked
+    job, caller = set(actions_of("secret-policy.json")), set(actions_of("caller-policy.json"))
+    assert asked - job <= caller and job <= asked
+    # Not asked by name: a part of creating a job with tags, of a large upload that is broken off, and of naming a role.
+    assert caller - asked == {"sagemaker:AddTags", "s3:AbortMultipartUpload", "iam:PassRole"}
+
+
+def actions_of(name: str) -> list[str]:
+    return [action for one in statements(REPOSITORY / "docs/sagemaker" / name) for action in listed(one["Action"])]

@@ -1,0 +1,89 @@
+"""docs/sagemaker.md is tried as written, as far as that goes without an account: its commands, keys and defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlvr.config.sagemaker import SageMakerSettings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "sagemaker.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^ *```bash\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL)
+PLACEHOLDERS = ("111122223333", "us-east-1", "amzn-s3-demo-bucket")
+
+
+def bash(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs commands as somebody without any configuration of AWS."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+    nothing = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    return subprocess.run(
+        ["bash", "-euc", lines],
+        cwd=folder,
+        env={**environment, **nothing, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_its_plan_is_printed_without_an_account() -> None:
+    variable = re.search(r'^R=".*?"$', BLOCKS[0], re.MULTILINE | re.DOTALL)
+    plan = re.search(r"^python scripts/sagemaker.py plan \$R", BLOCKS[0], re.MULTILINE)
+    assert variable and plan
+    done = bash(f"{variable[0]}\n{plan[0]}", REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "ml.g6e.xlarge for training job usage: 1",
+        "dollars an hour, at most",
+        "s3://my-bucket/grpo-recipes/",
+    ):
+        assert words in done.stdout
+
+
+def test_its_commands_are_those_that_there_are() -> None:
+    from scripts import sagemaker
+
+    parser = sagemaker._parser()
+    (commands,) = (set(action.choices) for action in parser._actions if isinstance(action.choices, dict))
+    assert set(re.findall(r"sagemaker\.py (\w+)", "".join(BLOCKS))) == commands
+
+
+def test_every_key_of_the_section_stands_in_its_table_with_its_default() -> None:
+    table = PAGE.split("## The `sagemaker:` section")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    written = [key for row in rows for key in re.findall(r"`(\w+)`", row[0])]
+    fields = {field.name: field.default for field in dataclasses.fields(SageMakerSettings)}
+    assert sorted(written) == sorted(fields)
+    said = {row[0].strip("`"): row[1] for row in rows if "," not in row[0]}
+    for name in ("max_runtime_s", "keep_alive_s", "retries", "volume_gb"):
+        assert said[name] == str(fields[name])
+    assert f"`{fields['prefix']}`" in table and f"arn:aws:s3:::amzn-s3-demo-bucket/{fields['prefix']}/*" in (
+        REPOSITORY / "docs" / "sagemaker" / "execution-role-policy.json"
+    ).read_text(encoding="utf-8")
+
+
+def test_its_command_puts_ones_own_account_region_and_bucket_into_every_policy(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "docs" / "sagemaker", tmp_path / "docs" / "sagemaker")
+    (block,) = (block for block in BLOCKS if "sed -e" in block)
+    done = bash(block, tmp_path)
+    assert done.returncode == 0, done.stderr
+    written = {file.name: file.read_text(encoding="utf-8") for file in (tmp_path / "policies").iterdir()}
+    assert set(written) == {file.name for file in (REPOSITORY / "docs" / "sagemaker").glob("*.json")}
+    for text in written.values():
+        assert not [placeholder for placeholder in PLACEHOLDERS if placeholder in text]
+    assert "arn:aws:s3:::my-bucket/grpo-recipes/*" in written["execution-role-policy.json"]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split("\n")[0][:40])
+def test_a_shell_can_read_every_block(block: str, tmp_path: Path) -> None:
+    assert subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True, check=False).returncode == 0

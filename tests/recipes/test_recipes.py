@@ -1,0 +1,249 @@
+"""Every shipped recipe loads, says what a recipe must say, and trains with the tiny model in place of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import run_grpo
+from rlvr.config.recipe import load_recipe
+from rlvr.scoring.registry import load_rewards, load_task
+from rlvr.training.callbacks import read_metrics
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
+TINY = REPOSITORY / "models" / "tiny-arithmetic"
+
+# What differs from the recipe so that it runs on two CPU cores: the model, the number format (CPUs emulate bfloat16), a
+# few short completions, and no vLLM, which needs a GPU. Everything else is the recipe's.
+SMALL = [
+    *("--model_name_or_path", str(TINY), "--use_cpu", "true", "--dtype", "float32", "--bf16", "false"),
+    *("--max_steps", "2", "--num_generations", "4", "--per_device_train_batch_size", "4"),
+    *("--max_completion_length", "24", "--evaluation.rows", "4", "--evaluation.batch_size", "4"),
+    *("--report_to", "none"),
+]
+
+
+# What a handful of short completions of the tiny model gets from a recipe's own rewards is often 0 throughout, of which
+# nothing is learnt; so there is one more, of which something is.
+MORE = """
+import zlib
+
+def one_more(completions, **kwargs):
+    return [zlib.crc32(str(completion).encode()) % 100 / 100 for completion in completions]
+"""
+
+
+def with_one_more_reward(path: Path, folder: Path) -> Path:
+    """A copy of a recipe."""
+    (folder / "one_more.py").write_text(MORE)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content["rewards"].append({"name": str(folder / "one_more.py"), "weight": 0.1})
+    copy = folder / path.name
+    copy.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return copy
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in the form of GSM8K's files, with problems of our own."""
+    folder = tmp_path_factory.mktemp("word-problems")
+    for split, numbers in (("train", range(2, 202)), ("test", range(300, 320))):
+        rows = [
+            {
+                "question": f"What is three times {number}?",  # short, since a prompt shows up to eight of them
+                "answer": f"2 * {number} = <<2*{number}={2 * number}>>{2 * number}.\n"
+                f"{number} + {2 * number} = {3 * number}.\n#### {3 * number:,}",
+            }
+            for number in numbers
+        ]
+        write_rows(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def contest_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in the form of CodeContests on the hub, with problems of our own."""
+    folder = tmp_path_factory.mktemp("contest-problems")
+    for split, numbers in (("train", range(2, 42)), ("test", range(50, 58))):
+        rows = [
+            {
+                "name": f"{number}_A. Jars",
+                "description": f"A crate holds {number} jars. How many jars are in n crates?\n\n"
+                "Input\n\nA whole number n (1 <= n <= 100).\n\nOutput\n\nPrint one number.\n\nExamples\n\n"
+                f"Input\n\n2\n\n\nOutput\n\n{2 * number}\n",
+                "public_tests": {"input": ["2\n"], "output": [f"{2 * number}\n"]},
+                "private_tests": {"input": ["3\n", "9\n"], "output": [f"{3 * number}\n", f"{9 * number}\n"]},
+                "time_limit": {"seconds": 1, "nanos": 0},
+                "memory_limit_bytes": 256_000_000,
+                "cf_rating": 800,
+            }
+            for number in numbers
+        ]
+        write_rows(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small_functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file in the form of MBPP's, with tasks of our own."""
+    path = tmp_path_factory.mktemp("small-functions") / "mbpp.jsonl"
+    rows = [
+        {
+            "task_id": number,
+            "text": f"Write a function that adds {number} to a number.",
+            "code": f"def add(n):\n    return n + {number}",
+            "test_list": [f"assert add({n}) == {n + number}" for n in range(3)],
+            "test_setup_code": "",
+            "challenge_test_list": [],
+        }
+        for number in (*range(11, 21), *range(601, 641))
+    ]
+    write_rows(path, rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stand_ins(word_problems: Path, contest_problems: Path, small_functions: Path) -> dict[str, Path]:
+    """For each task that would download its data, a path to data of our own."""
+    return {"gsm8k": word_problems, "code_contests": contest_problems, "mbpp": small_functions}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_opens_with_what_a_reader_must_know(path: Path) -> None:
+    head = path.read_text(encoding="utf-8").split("\n\n")[0]
+    for word in ("Trains", "Hardware", "Launch", "Expect"):
+        assert re.search(rf"^#   {word} ", head, re.MULTILINE), f"{word} is missing"
+    assert f"recipes/{path.name}" in head, "the launch command names the recipe itself"
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_loads_with_its_rewards(path: Path) -> None:
+    recipe = load_recipe(path)
+    assert load_rewards(recipe.rewards)
+    assert recipe.evaluation is not None, "every run ends with a measured answer"
+
+
+def updates_a_generation(settings: Mapping[str, Any]) -> int:
+    """How many optimizer steps are made from the completions of one generation."""
+    accumulation = settings.get("gradient_accumulation_steps", 1)
+    batches = (settings.get("steps_per_generation") or accumulation) * settings.get("num_iterations", 1)
+    assert batches % accumulation == 0, "an update would mix the completions of two generations"
+    return int(batches // accumulation)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_checkpoints_are_saved_between_generations(path: Path) -> None:
+    """A checkpoint in the middle of a generation can't be continued exactly."""
+    settings = load_recipe(path).settings
+    if settings["save_strategy"] == "steps":
+        assert settings["save_steps"] % updates_a_generation(settings) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: dict[str, Path], tmp_path: Path) -> None:
+    recipe = load_recipe(path)
+    path = with_one_more_reward(path, tmp_path)
+    words = ["--config", str(path), *SMALL, "--output_dir", str(tmp_path / "run")]
+    if recipe.task.name in stand_ins:
+        words += ["--task.path", str(stand_ins[recipe.task.name])]
+    if recipe.settings.get("use_vllm"):
+        words += ["--use_vllm", "false"]
+    updates = updates_a_generation(recipe.settings)
+    if recipe.settings.get("steps_per_generation"):
+        words += ["--gradient_accumulation_steps", "1", "--steps_per_generation", str(updates)]
+    assert run_grpo.main(words) == 0
+
+    run = tmp_path / "run"
+    # A generation is scored once, and logged with the first of its updates.
+    scored = [1, 2] if updates == 1 else [1]
+    assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == scored
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
+    assert (run / "report.html").stat().st_size > 1000
+    weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
+    assert (run / weights).is_file()
+    assert load_recipe(run / "recipe.yaml").task == load_recipe(path, words[2:]).task
+
+
+CPP = "#include <iostream>\nint main() {{ int n; std::cin >> n; std::cout << {} << std::endl; }}"
+# For each recipe that trains on code: a right answer to the row whose number is N, and a wrong one.
+ANSWERS = {
+    "codefu-deepseek-r1-distill-qwen-7b-full-vllm": (
+        f"One crate holds N.\n</think>\nHere it is:\n```cpp\n{CPP.format('n * N')}\n```",
+        f"One crate holds N.\n</think>\nHere it is:\n```cpp\n{CPP.format('n + N')}\n```",
+    ),
+    "qwen2.5-coder-7b-instruct-full-offload": (
+        "```python\nprint(int(input()) * N)\n```",
+        "```python\nprint(int(input()) + N)\n```",
+    ),
+    "mbpp-qwen2.5-coder-1.5b-instruct-qlora": (
+        "```python\ndef add(n):\n    return n + N\n```",
+        "```python\ndef add(n):\n    return N\n```",  # right for the assert that the prompt shows, and for no other
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_recipe_pays_for_right_programs_and_not_for_wrong_ones(name: str, stand_ins: dict[str, Path]) -> None:
+    """Task, columns, options and rewards fit together: what the task asks for is what the rewards count."""
+    path = REPOSITORY / "recipes" / f"{name}.yaml"
+    recipe = load_recipe(path)
+    recipe = load_recipe(path, ["--task.path", str(stand_ins[recipe.task.name])])
+    rows = load_task(recipe.task).train.select(range(2))
+    numbers = [re.findall(r"holds (\d+)|adds (\d+)", row["question"])[0] for row in rows]
+    columns = {column: list(rows[column]) for column in rows.column_names if column != "prompt"}
+    rewards = load_rewards(recipe.rewards)
+    for answer, expected in zip(ANSWERS[name], (1.0, 0.0), strict=True):
+        completions = [[{"role": "assistant", "content": answer.replace("N", "".join(number))}] for number in numbers]
+        assert rewards[0](list(rows["prompt"]), completions, **columns) == [expected] * 2
+        for reward in rewards[1:]:
+            assert reward(list(rows["prompt"]), completions, **columns) == [1.0, 1.0], "the form is right in both"
+
+
+def test_code_in_thoughts_that_never_end_is_no_answer(stand_ins: dict[str, Path]) -> None:
+    """DeepSeek's chat template opens <think>, so a completion that was cut off has no tag that tells."""
+    path = REPOSITORY / "recipes" / "codefu-deepseek-r1-distill-qwen-7b-full-vllm.yaml"
+    recipe = load_recipe(path, ["--task.path", str(stand_ins["code_contests"])])
+    row = load_task(recipe.task).train[0]
+    number = re.findall(r"holds (\d+)", row["question"])[0]
+    draft = f"First try:\n```cpp\n{CPP.format(f'n * {number}')}\n```\nBut wait, what if"
+    columns = {column: [row[column]] for column in row if column != "prompt"}
+    assert load_rewards(recipe.rewards)[0]([row["prompt"]], [[{"role": "assistant", "content": draft}]], **columns) == [
+        -1
+    ]
+
+
+@pytest.mark.slow
+def test_the_original_experiment_runs_whole_on_the_real_gsm8k(gsm8k_folder: Path, tmp_path: Path) -> None:
+    """Eight shots, plain text, stop strings, the real rows from training to the evaluation of held-out ones."""
+    import pyarrow.parquet as pq
+
+    path = REPOSITORY / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml"
+    run = tmp_path / "run"
+    path = with_one_more_reward(path, tmp_path)
+    words = ["--config", str(path), *SMALL, "--task.path", str(gsm8k_folder), "--output_dir", str(run)]
+    # Prompts of 3,000 tokens take long: one step, of two completions, and two rows to be evaluated.
+    words += ["--max_steps", "1", "--warmup_steps", "0", "--gradient_accumulation_steps", "1", "--evaluation.rows", "2"]
+    words += ["--num_generations", "2", "--per_device_train_batch_size", "2"]
+    assert run_grpo.main(words) == 0
+
+    test_rows = [json.loads(line) for line in (gsm8k_folder / "gsm8k_test.jsonl").read_text().splitlines()]
+    evaluated = pq.read_table(run / "completions" / "evaluation_trained.parquet").to_pylist()
+    questions = {row["question"] for row in test_rows}
+    for row in evaluated:
+        assert row["prompt"].count("Question: ") == 9 and row["prompt"].endswith("Let's think step by step.")
+        assert row["prompt"].rpartition("Question: ")[2].partition("\nSolution:")[0] in questions
+        shots = row["prompt"].rpartition("Question: ")[0]
+        assert not any(question in shots for question in questions), "no shot is a test row"

@@ -1,0 +1,90 @@
+"""A run never overwrites another, and leaves enough to be understood later."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlvr.artifacts import directory
+from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec, load_recipe
+from rlvr.errors import InputError
+
+ALONE: Any = SimpleNamespace(is_main_process=True, wait_for_everyone=lambda: None)
+
+
+def recipe(folder: Path, **settings: Any) -> Recipe:
+    settings = {"model_name_or_path": "m", "output_dir": str(folder), "report_to": "none", **settings}
+    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+
+
+def test_an_earlier_run_is_moved_aside(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    directory.prepare(recipe(folder), ALONE)
+    (folder / "metrics.jsonl").write_text("precious\n")
+    directory.prepare(recipe(folder), ALONE)
+    directory.prepare(recipe(folder), ALONE)
+    assert not (folder / "metrics.jsonl").exists()
+    aside = [path for path in tmp_path.iterdir() if path != folder]
+    assert len(aside) == 2, "two runs within a second as well"
+    kept = [path / "metrics.jsonl" for path in aside if (path / "metrics.jsonl").exists()]
+    assert [path.read_text() for path in kept] == ["precious\n"]
+
+
+def test_a_run_that_is_resumed_stays_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    directory.prepare(recipe(folder), ALONE)
+    (folder / "metrics.jsonl").write_text("precious\n")
+    directory.prepare(recipe(folder), ALONE, fresh=False)
+    assert (folder / "metrics.jsonl").read_text() == "precious\n"
+
+
+def test_the_recipe_and_the_versions_are_left_behind(tmp_path: Path) -> None:
+    directory.prepare(recipe(tmp_path / "run"), ALONE)
+    assert load_recipe(tmp_path / "run" / "recipe.yaml").task.name == "t"
+    assert {"python", "trl", "torch"} <= set(json.loads((tmp_path / "run" / "versions.json").read_text()))
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="can't be written"):
+        directory.prepare(recipe(tmp_path / "file" / "run"), ALONE)
+
+
+@pytest.mark.parametrize(
+    ("status", "learning_rate", "left", "stays", "why"),
+    [
+        ("interrupted", 1e-6, "answers", True, "the same run, stopped in its first evaluation"),
+        ("interrupted", 1e-5, "answers", False, "another recipe: another run"),
+        ("interrupted", 1e-6, "metrics.jsonl", False, "it has trained"),
+        ("interrupted", 1e-6, "checkpoint-1", False, "it has trained, though nothing was saved whole"),
+        ("running", 1e-6, "answers", False, "it may be running still"),
+        ("failed", 1e-6, "answers", False, "failure.txt says why"),
+    ],
+)
+def test_a_run_that_was_stopped_before_it_had_done_anything_goes_on_in_its_folder(
+    tmp_path: Path, status: str, learning_rate: float, left: str, stays: bool, why: str
+) -> None:
+    folder = tmp_path / "run"
+    directory.prepare(recipe(folder, learning_rate=1e-6), ALONE)
+    directory.write_status(folder, status)
+    (folder / "mlflow.json").write_text("{}")  # its run in MLflow, which goes on as well
+    (folder / left).mkdir()
+    directory.prepare(recipe(folder, learning_rate=learning_rate), ALONE)
+    aside = [path for path in tmp_path.iterdir() if path != folder]
+    assert (not aside, (folder / "mlflow.json").exists()) == (stays, stays), why
+
+
+@pytest.mark.parametrize(("status", "kept"), [("interrupted", True), ("running", True), ("done", False)])
+def test_answers_of_a_run_that_was_cut_short_go_over_to_the_next(tmp_path: Path, status: str, kept: bool) -> None:
+    folder = tmp_path / "run"
+    directory.prepare(recipe(folder), ALONE)
+    directory.write_status(folder, status)
+    (folder / "answers").mkdir()
+    (folder / "answers" / "base-1.jsonl").write_text("precious\n")
+    directory.prepare(recipe(folder), ALONE)
+    [file] = tmp_path.glob("*/answers/base-1.jsonl")
+    assert file.read_text() == "precious\n" and (file.parents[2] == folder) is kept

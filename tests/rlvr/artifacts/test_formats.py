@@ -1,0 +1,148 @@
+"""A run directory of a later version is refused by every reader in one sentence; one from before formats is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from rlvr.artifacts import checkpoints, directory
+from rlvr.artifacts.checkpoints import Diary, Identity, choose
+from rlvr.artifacts.directory import FORMAT, read_status, write_status
+from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.errors import InputError
+from rlvr.report import write_comparison, write_report
+from scripts import evaluate, report, rollouts
+from tests.conftest import REPOSITORY
+from tests.support.report_runs import write_run
+
+DEMO = str(REPOSITORY / "recipes" / "demo-arithmetic.yaml")
+LATER = "was written by a later version of grpo-recipes: its format is 2, and this version reads up to 1"
+
+
+def change(path: Path, **changes: object) -> None:
+    """Changes keys of a JSON file; None takes a key away."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", base=[False, True], trained=[True, True])
+
+
+@pytest.fixture
+def later(run_dir: Path) -> Path:
+    change(run_dir / "run.json", format=FORMAT + 1, status="meditating")
+    return run_dir
+
+
+def test_every_run_says_its_format_and_reads_without_it(run_dir: Path) -> None:
+    assert json.loads((run_dir / "run.json").read_text())["format"] == FORMAT
+    change(run_dir / "run.json", format=None)
+    assert read_status(run_dir) == {"status": "done"}
+    assert write_report(run_dir).is_file()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda folder: report.main([str(folder)]),
+        lambda folder: report.main([str(folder.with_name("other")), str(folder)]),
+        lambda folder: rollouts.main([str(folder)]),
+        lambda folder: evaluate.main(["--config", DEMO, "base", "--limit", "1", "--output", str(folder)]),
+        lambda folder: evaluate.main(
+            ["--config", DEMO, "--adapter", str(folder / "adapter"), "--output", str(folder.with_name("new"))]
+        ),
+    ],
+    ids=["report", "comparison", "rollouts", "evaluate into it", "evaluate its adapter"],
+)
+def test_a_run_of_a_later_version_is_refused_in_one_sentence(
+    later: Path, command: Callable[[Path], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(later.with_name("other"), base=[True], trained=[True])
+    (later / "adapter").mkdir()
+    (later / "adapter" / "adapter_config.json").write_text("{}")
+    before = {path: path.read_bytes() for path in later.rglob("*") if path.is_file()}
+    assert command(later) == 2
+    said = capsys.readouterr().err
+    assert LATER in said and len(said.strip().splitlines()) == 1
+    assert before == {path: path.read_bytes() for path in later.rglob("*") if path.is_file()}, "nothing was touched"
+
+
+ROWS = Dataset.from_dict({"prompt": ["one"]})
+
+
+def recipe(folder: Path, resume: str = "auto") -> Recipe:
+    settings = {"model_name_or_path": "m", "output_dir": str(folder), "resume": resume}
+    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), EvaluationSpec(), settings)
+
+
+def stopped(folder: Path) -> tuple[Recipe, Identity, Path]:
+    """A run that was killed after step 5."""
+    run = recipe(folder)
+    identity = Identity.of(run, ROWS, 1, "python")
+    checkpoint = folder / "checkpoint-5"
+    checkpoint.mkdir(parents=True)
+    checkpoints.complete(checkpoint, 5, identity)
+    Diary(folder, identity, writes=True).tell("running", saved="adapter")
+    return run, identity, checkpoint
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_a_run_of_a_later_version_is_neither_continued_nor_moved_aside(tmp_path: Path, resume: str) -> None:
+    _, identity, _ = stopped(tmp_path / "run")
+    change(tmp_path / "run" / "run.json", format=FORMAT + 1)
+    with pytest.raises(InputError, match="later version"):
+        choose(recipe(tmp_path / "run", resume), identity)
+
+
+def test_a_checkpoint_of_a_later_version_is_not_continued_wherever_it_was_copied_to(tmp_path: Path) -> None:
+    _, identity, checkpoint = stopped(tmp_path / "run")
+    copy = tmp_path / "copy"
+    shutil.copytree(checkpoint, copy)
+    change(copy / checkpoints.MARKER, format=FORMAT + 1, identity={"something": "else"})
+    with pytest.raises(InputError, match="copy was written by a later version"):
+        choose(recipe(tmp_path / "run", str(copy)), identity)
+
+
+def test_what_was_written_before_there_were_formats_is_continued(tmp_path: Path) -> None:
+    run, identity, checkpoint = stopped(tmp_path / "run")
+    for path in (tmp_path / "run" / "run.json", checkpoint / checkpoints.MARKER):
+        change(path, format=None)
+    assert choose(run, identity).checkpoint == checkpoint
+
+
+@pytest.mark.parametrize("identity_there", [None, {"recipe": {}}, "x"])
+def test_a_checkpoint_that_does_not_say_whose_it_is_is_refused(tmp_path: Path, identity_there: object) -> None:
+    run, identity, checkpoint = stopped(tmp_path / "run")
+    change(checkpoint / checkpoints.MARKER, identity=identity_there)
+    with pytest.raises(InputError, match="does not say what run it belongs to"):
+        choose(run, identity)
+
+
+def test_a_trained_run_whose_notes_are_damaged_begins_where_it_can(tmp_path: Path) -> None:
+    run, identity, checkpoint = stopped(tmp_path / "run")
+    directory.write_json(tmp_path / "run" / "run.json", {"status": "trained"})
+    assert choose(run, identity).checkpoint == checkpoint
+
+
+def test_an_evaluation_does_not_write_where_a_run_is_going_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_status(tmp_path, "running")
+    (tmp_path / "evaluation.json").write_text("{}")
+    assert evaluate.main(["--config", DEMO, "base", "--limit", "1", "--output", str(tmp_path)]) == 2
+    assert "is still going, or was killed" in capsys.readouterr().err
+    assert (tmp_path / "evaluation.json").read_text() == "{}"
+
+
+def test_runs_are_compared_whatever_version_made_them(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "old", base=[False, True], trained=[True, True])
+    (old / "run.json").unlink()
+    new = write_run(tmp_path / "new", base=[False, True], trained=[False, True])
+    assert "new is worse" in (text := write_comparison([old, new]).read_text()) or "No clear difference" in text

@@ -1,0 +1,70 @@
+"""Tests with an input and an output: pairs, those that were cut off, contradictions, samples."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.data.code import io_tests as code_tests
+
+
+@pytest.mark.parametrize(
+    ("column", "tests"),
+    [
+        ({"input": ["1", "2"], "output": ["3", "4"]}, [("1", "3"), ("2", "4")]),
+        ([{"input": "1", "output": "3"}], [("1", "3")]),
+        ({"input": [], "output": []}, []),
+        (None, []),
+    ],
+)
+def test_both_shapes_of_a_column_are_read(column: object, tests: list) -> None:
+    assert code_tests.paired(column) == [{"input": given, "output": wanted} for given, wanted in tests]
+
+
+@pytest.mark.parametrize("column", [{"input": ["1"], "output": []}, [{"input": "1"}], {"input": [1], "output": ["1"]}])
+def test_a_column_of_another_shape_is_refused(column: object) -> None:
+    with pytest.raises(code_tests.BadTests):
+        code_tests.paired(column)
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "why"),
+    [
+        ("9 " * 120 + "...", True, "numbers that break off"),
+        ("0.5 " * 80 + "...", True, "real numbers have dots of their own"),
+        ("abc" * 100 + "...", True, "a word that breaks off"),
+        ("9 " * 120 + "10", False, "whole"),
+        ("wait...", False, "short"),
+        ("..#\n" * 80 + "...", False, "a grid of dots"),
+        ("." * 300, False, "nothing but dots"),
+    ],
+)
+def test_a_text_that_breaks_off_is_told_from_one_that_ends_in_dots(text: str, cut: bool, why: str) -> None:
+    assert code_tests.is_cut(text) == cut, why
+    assert code_tests.is_cut(f"{text}\n") == cut, why
+
+
+@pytest.mark.parametrize(
+    ("outputs", "contradicts", "why"),
+    [
+        (["1\n", "1"], False, "a blank line at the end"),
+        (["1 2", "1\n2"], False, "other white space"),
+        (["YES", "yes"], False, "the case"),
+        (["1 2", "2 1"], True, "another order"),
+    ],
+)
+def test_two_outputs_of_one_input_contradict_each_other(outputs: list[str], contradicts: bool, why: str) -> None:
+    tests = [{"input": f"5{' ' * index}\n", "output": output} for index, output in enumerate(outputs)]
+    assert code_tests.contradicts(tests) == contradicts, why
+
+
+@settings(deadline=None)
+@given(st.integers(0, 40), st.integers(1, 50), st.integers(1, 50), st.text(max_size=5))
+def test_a_larger_sample_adds_to_a_smaller_one(count: int, few: int, more: int, seed: str) -> None:
+    tests = [{"input": str(number), "output": ""} for number in range(count)]
+    few, more = sorted((few, more))
+    small, large = (code_tests.sampled(tests, most, seed) for most in (few, more))
+    assert len(small) == min(few, count)
+    assert [test for test in large if test in small] == small
+    assert [int(test["input"]) for test in large] == sorted(int(test["input"]) for test in large)

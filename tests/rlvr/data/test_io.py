@@ -1,0 +1,122 @@
+"""Rows are read as they stand, faults are named with their place, and splits do not share a question."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr.data.io import as_datasets, hold_out, limited, pack, question_key, read_rows, split_files, unpack
+from rlvr.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows", "why"),
+    [
+        ("a.jsonl", '{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}], "one object a line"),
+        ("a.jsonl", '\n{"a": 1}\n\n', [{"a": 1}], "blank lines"),
+        ("a.jsonl", '{"a": "x\u2028y"}', [{"a": "x\u2028y"}], "a line separator within a string is no line end"),
+        ("a.jsonl", '\ufeff{"a": 1}', [{"a": 1}], "a byte order mark"),
+        ("a.json", '[{"a": 1}, {"a": 2}]', [{"a": 1}, {"a": 2}], "a list"),
+        ("a.json", '{"a": 1}\n{"a": 2}', [{"a": 1}, {"a": 2}], "JSONL by another name"),
+        ("a.jsonl", '{"a": "2024-01-01"}\n{"a": "007"}', [{"a": "2024-01-01"}, {"a": "007"}], "text stays text"),
+    ],
+)
+def test_reads(tmp_path: Path, name: str, content: str, rows: list[dict], why: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert read_rows(tmp_path / name) == rows, why
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "why"),
+    [
+        ("a.jsonl", '{"a": 1}\n{"a": \n', ["a.jsonl, line 2", "not valid JSON"], "broken JSON"),
+        ("a.json", '[{"a": 1},\n{"a" 2}]', ["a.json, line 2", "not valid JSON"], "broken JSON in a list"),
+        ("a.jsonl", '{"a": 1}\n[1]\n', ["line 2", "a list", "one object"], "a line that is no object"),
+        ("a.json", "[1]", ["entry 1", "a number"], "an entry that is no object"),
+        ("a.jsonl", "", ["no rows"], "an empty file"),
+        ("a.jsonl", "\n\n", ["no rows"], "blank lines only"),
+        ("a.csv", "a,b", [".jsonl"], "another format"),
+        ("a.parquet", "PAR", ["parquet"], "broken parquet"),
+        ("a.jsonl", '{"a": ' + "[" * 100_000, ["line 1"], "nesting without end"),
+    ],
+)
+def test_faults_are_named_with_their_place(tmp_path: Path, name: str, content: str, words: list[str], why: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_rows(tmp_path / name)
+    assert all(word in str(error.value) for word in words), (why, str(error.value))
+
+
+def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("{}")
+    with pytest.raises(InputError, match=r"Did you mean train\.jsonl"):
+        read_rows(tmp_path / "trian.jsonl")
+    with pytest.raises(InputError, match="no folder"):
+        read_rows(tmp_path / "nowhere" / "a.jsonl")
+
+
+def test_reads_parquet(tmp_path: Path) -> None:
+    as_datasets(train=[{"a": "x"}, {"a": "y"}])["train"].to_parquet(tmp_path / "a.parquet")
+    assert read_rows(tmp_path / "a.parquet") == [{"a": "x"}, {"a": "y"}]
+
+
+def test_finds_the_file_of_a_split_by_its_name(tmp_path: Path) -> None:
+    for name in ("gsm8k_train.jsonl", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet", "notes.txt"):
+        (tmp_path / name).write_text("")
+    assert [file.name for file in split_files(tmp_path, "train")] == ["gsm8k_train.jsonl"]
+    assert len(split_files(tmp_path, "test")) == 2
+    assert split_files(tmp_path, "validation") == []
+    (tmp_path / "train.jsonl").write_text("")
+    with pytest.raises(InputError, match="several files"):
+        split_files(tmp_path, "train")
+
+
+JSON_LIKE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(
+            st.text(max_size=3) | st.integers() | st.tuples(st.integers(), st.integers()), inner, max_size=3
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(JSON_LIKE)
+def test_what_is_packed_comes_out_the_same(value: object) -> None:
+    assert unpack(pack(value)) == value
+    json.loads(pack(value))
+
+
+@given(st.lists(st.text(alphabet="abc", min_size=1, max_size=2)), st.floats(0, 0.9), st.text(max_size=3))
+def test_held_out_rows_share_no_question_with_the_rest(questions: list[str], fraction: float, seed: str) -> None:
+    rows = [{"question": question, "id": index} for index, question in enumerate(questions)]
+    rest, held = hold_out(rows, fraction, seed, lambda row: question_key(row["question"]))
+    assert sorted([*rest, *held], key=lambda row: row["id"]) == rows
+    assert not {row["question"] for row in rest} & {row["question"] for row in held}
+    assert len(held) >= round(fraction * len(rows))
+
+
+def test_a_larger_limit_adds_to_a_smaller_one() -> None:
+    rows = [{"id": index} for index in range(50)]
+    few, more = limited(rows, 10, "seed"), limited(rows, 20, "seed")
+    assert len(few) == 10 and len(more) == 20
+    assert all(row in more for row in few)
+    assert more == sorted(more, key=lambda row: row["id"])
+
+
+def test_a_split_without_rows_has_the_columns_too() -> None:
+    splits = as_datasets(train=[{"prompt": "x"}], validation=[])
+    assert len(splits["validation"]) == 0
+    assert splits["validation"].features == splits["train"].features
+
+
+def test_objects_of_different_shapes_stay_as_they_are() -> None:
+    rows = [{"tests": [{"input": "1", "output": "2"}]}, {"tests": [{"call": [1], "expected": 2}]}]
+    assert list(as_datasets(train=rows)["train"]) == rows

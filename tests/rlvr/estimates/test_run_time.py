@@ -1,0 +1,129 @@
+"""Hours and dollars by hand, and the rollout plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import memory as real
+from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.estimates import parameters as counting
+from rlvr.estimates.machines import GPUS, Gpu, Machine, find_machine
+from rlvr.estimates.rollouts import rollouts
+from rlvr.estimates.run_time import Hours, Pace, generation_seconds, hours, training_seconds
+from rlvr.estimates.setup import Setup, set_up
+
+CONFIG = real.small()
+WHOLE = counting.count(CONFIG)
+SHAPE = counting.shape(CONFIG, WHOLE)
+# As test_memory.py counts them: matrices, norms and biases, and the output embedding.
+MATRICES, REST, HEAD = 1_409_024, 2_048, 256_000
+# A GPU that moves a GB and does a GFLOP a second, and a program that uses all of it.
+PLAIN = Gpu("plain", 1, 1, 0.001)
+PERFECT = Pace(bandwidth=1, arithmetic=1, launch_ms=0, vllm_launch_ms=0, length=1)
+
+
+def a_run(processes: int = 1, prompt: int = 100, **settings: Any) -> Setup:
+    settings = {"max_completion_length": 28, "dtype": "bfloat16", "activation_checkpointing": False, **settings}
+    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    return set_up(recipe, CONFIG, processes, "python" if processes == 1 else "ddp", prompt)
+
+
+def test_a_token_takes_as_long_as_moving_weights_and_cache() -> None:
+    swift = Gpu("all arithmetic", 1, 1, 1e9)
+    setup = a_run()
+    filled = 2 * 2 * 64 * 8 * 2 * (100 + 28 / 2)  # the cache is half full of completions on average
+    by_hand = 28 * (2 * (MATRICES + REST + HEAD) + filled) / 1e9
+    assert generation_seconds(WHOLE, SHAPE, setup, swift, PERFECT) == pytest.approx(by_hand)
+
+
+def test_a_token_takes_at_least_as_long_as_starting_its_kernels() -> None:
+    slow_start = Pace(bandwidth=1, arithmetic=1, launch_ms=1000, vllm_launch_ms=10, length=0.5)
+    swift = Gpu("all", 1, 1e9, 1e9)
+    assert generation_seconds(WHOLE, SHAPE, a_run(), swift, slow_start) == pytest.approx(14 * 2 * 1.0)
+    assert generation_seconds(WHOLE, SHAPE, a_run(use_vllm=True), swift, slow_start) == pytest.approx(14 * 2 * 0.01)
+
+
+@pytest.mark.parametrize(
+    ("settings", "passes", "head_passes", "why"),
+    [
+        ({}, 3, 4, "forward, and twice that backward: 6 N D; each tile of logits once more"),
+        ({"activation_checkpointing": True}, 4, 4, "a forward again: 8 N D"),
+        ({"use_peft": True, "lora_target_modules": "all-linear"}, 2, 3, "no gradients of frozen weights: 4 N D"),
+        ({"beta": 0.04}, 4, 5, "the reference's forward"),
+        ({"steps_per_generation": 2}, 4, 5, "old probabilities, since a generation serves two updates"),
+        ({"gradient_accumulation_steps": 2}, 3, 4, "generations and updates in step: none needed"),
+    ],
+)
+def test_training_in_operations(settings: dict[str, Any], passes: int, head_passes: int, why: str) -> None:
+    setup = a_run(**settings)
+    adapter = counting.adapter(WHOLE, CONFIG, settings) if setup.peft else None
+    tokens = 8 * (100 + 28)
+    attention = 2 * (2 * 2 * 256 * (100 + 28) / 2) * tokens  # two products, of which half is masked
+    body, head = 2 * (MATRICES + REST) * tokens + attention, 2 * HEAD * 8 * 28
+    by_hand = (body * passes + head * head_passes) / 1e9
+    assert training_seconds(WHOLE, adapter, SHAPE, setup, PLAIN, PERFECT) == pytest.approx(by_hand), why
+
+
+def test_twice_the_updates_take_twice_as_long_and_the_range_is_one() -> None:
+    once, twice = (hours(WHOLE, None, SHAPE, a_run(), GPUS["H100-80GB"], steps=steps) for steps in (50, 100))
+    assert once is not None and twice is not None
+    assert twice.total == pytest.approx([2 * hour for hour in once.total])
+    assert once.total[0] < once.total[1]
+    assert all(generating < total for generating, total in zip(once.generating, once.total, strict=True))
+
+
+def test_a_generation_that_serves_two_updates_is_made_half_as_often() -> None:
+    every, other = a_run(), a_run(steps_per_generation=2, per_device_train_batch_size=8)
+    gpu = GPUS["L4-24GB"]
+    first, second = (hours(WHOLE, None, SHAPE, setup, gpu, steps=100) for setup in (every, other))
+    assert first is not None and second is not None
+    assert second.generating[0] == pytest.approx(first.generating[0] / 2, rel=0.05)
+
+
+def test_of_an_unknown_gpu_no_hours_are_told() -> None:
+    assert hours(WHOLE, None, SHAPE, a_run(), Gpu("of tomorrow", 500, 0, 0), steps=10) is None
+
+
+@pytest.mark.parametrize(
+    ("machine", "processes", "dollars", "why"),
+    [
+        ("ml.g6e.12xlarge", 4, (13.12, 26.24), "one machine"),
+        ("ml.g6e.12xlarge", 2, (13.12, 26.24), "rented whole"),
+        ("ml.g6e.12xlarge", 8, (26.24, 52.48), "two"),
+        ("ml.p5en.48xlarge", 8, None, "no price was found"),
+        ("H100", 1, None, "a GPU has no price"),
+    ],
+)
+def test_dollars(machine: str, processes: int, dollars: tuple[float, float] | None, why: str) -> None:
+    found = Hours((1.0, 2.0), (0.5, 1.0)).dollars(find_machine(machine), processes)
+    assert found == (pytest.approx(dollars) if dollars else None), why
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes", "generations", "prompts", "mine", "why"),
+    [
+        ({}, 1, 60, 1, 8, "TRL's defaults: a generation an update"),
+        ({"gradient_accumulation_steps": 4}, 1, 60, 4, 32, "four micro-batches at once"),
+        ({"gradient_accumulation_steps": 4}, 2, 60, 8, 32, "each process makes its own"),
+        ({"gradient_accumulation_steps": 4, "steps_per_generation": 2}, 1, 120, 2, 16, "two generations an update"),
+        ({"num_iterations": 2}, 1, 30, 1, 8, "each is used twice"),
+        ({"num_generations": 4}, 1, 60, 2, 8, "smaller groups, more prompts"),
+    ],
+)
+def test_rollout_plan(
+    settings: dict[str, Any], processes: int, generations: int, prompts: int, mine: int, why: str
+) -> None:
+    found = rollouts(a_run(processes, **settings), steps=60, budget_s=10)
+    assert (found.generations, found.prompts, found.mine) == (generations, prompts, mine), why
+    assert found.completions == generations * mine * processes, why
+    assert found.tokens == (found.completions * 28, found.completions * 100), why
+    assert found.rate == mine / 10, why
+
+
+def test_the_plan_says_what_rewards_must_keep_to() -> None:
+    words = "\n".join(rollouts(a_run(dynamic_sampling=2), steps=60, budget_s=10).lines())
+    assert "0.8 a second keep to reward_budget_s = 10" in words and "up to 2 further generations" in words
+    assert Machine("x", PLAIN).needed(8) == 1

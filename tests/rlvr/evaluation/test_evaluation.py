@@ -1,0 +1,357 @@
+"""The statistics are right, and base and adapter go through one honest code path."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import statistics
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr.config.recipe import Reference, load_recipe, write_recipe
+from rlvr.errors import InputError
+from rlvr.evaluation import (
+    bootstrap,
+    check_engine,
+    compare,
+    compare_samples,
+    in_short,
+    mcnemar,
+    paired_difference,
+    pass_at_k,
+    pass_rates,
+    powers_of_two,
+    results_table,
+    summarise,
+    suspicion,
+    wilson,
+    write_evaluation,
+)
+from rlvr.evaluation.lenient_match import lenient_reading
+from rlvr.evaluation.shot_sweep import sweep_table, write_sweep
+
+
+@pytest.mark.parametrize(
+    ("correct", "rows", "low", "high", "why"),
+    [
+        (0, 10, 0.0, 0.2775, "none right still leaves room above"),
+        (10, 10, 0.7225, 1.0, "all right still leaves room below"),
+        (81, 263, 0.2553, 0.3662, "Newcombe 1998, table I: 81 of 263"),
+        (15, 148, 0.0624, 0.1605, "Newcombe 1998, table I: 15 of 148"),
+        (1, 29, 0.0061, 0.1718, "Newcombe 1998, table I: 1 of 29"),
+    ],
+)
+def test_wilson_agrees_with_published_values(correct: int, rows: int, low: float, high: float, why: str) -> None:
+    interval = wilson(correct, rows)
+    assert (round(interval.low, 4), round(interval.high, 4)) == (low, high), why
+
+
+@given(st.integers(1, 2000), st.data())
+def test_wilson_holds_its_own_estimate(rows: int, data: st.DataObject) -> None:
+    correct = data.draw(st.integers(0, rows))
+    interval = wilson(correct, rows)
+    assert 0 <= interval.low <= correct / rows <= interval.high <= 1
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
+def test_a_paired_difference_is_antisymmetric_and_within_its_interval(pairs: list[tuple[bool, bool]]) -> None:
+    base, trained = [a for a, _ in pairs], [b for _, b in pairs]
+    there, back = paired_difference(base, trained), paired_difference(trained, base)
+    assert there.points == -back.points and there.gained == back.lost
+    assert there.interval.low == pytest.approx(-back.interval.high)
+    assert -1 <= there.interval.low <= there.interval.high <= 1
+
+
+def test_a_difference_of_rows_that_did_not_change_is_no_difference() -> None:
+    same = [True] * 30 + [False] * 70
+    found = paired_difference(same, same)
+    assert found.points == 0 and found.interval.low < 0 < found.interval.high
+
+
+def record(correct: bool | None, **kwargs: object) -> dict[str, object]:
+    return {"row": 0, "correct": correct, "tokens": 10, "ended": True, "rewards/r": 1.0, "source": "a", **kwargs}
+
+
+def test_rows_that_could_not_be_scored_are_counted_apart() -> None:
+    score = summarise([record(True), record(False), record(None), record(True, ended=False, source="b")], ["r"])
+    assert (score.rows, score.correct, score.unscored, score.cut_off) == (3, 2, 1, 0.25)
+    assert score.by_source["a"]["accuracy"] == 0.5 and score.by_source["b"]["rows"] == 1
+
+
+def test_a_comparison_leaves_out_rows_that_either_side_could_not_score() -> None:
+    base = [record(True), record(None), record(False)]
+    trained = [record(True), record(True), record(True)]
+    assert compare(base, trained).points == 0.5
+
+
+def test_an_evaluation_is_written_whole(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    base, trained = [record(False), record(True)], [record(True), record(True)]
+    results = {name: (summarise(rows, ["r"]), rows) for name, rows in (("base", base), ("trained", trained))}
+    about = {"split": "test", "metric": "r", "task": {"name": "t"}, "decoding": "greedy"}
+    content = write_evaluation(tmp_path, about, results)
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == content
+    assert content["base"]["accuracy"] == 0.5 and content["difference"]["points"] == 0.5
+    assert pq.read_table(tmp_path / "completions" / "evaluation_base.parquet").num_rows == 2
+    text = results_table(content)
+    assert "50.0 %" in text and "100.0 %" in text and "+50.0 points" in text
+    assert "1 row gained, 0 lost; McNemar's exact test: p = 1" in text
+
+
+def test_golds_that_the_metric_cannot_read_end_the_run_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import run_grpo
+
+    rows = [json.dumps({"prompt": f"What is {n} + {n}?", "final_answer": "quite a lot"}) for n in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
+    words = ["--config", str(demo), "--task", f"{{name: jsonl, path: {tmp_path}/rows.jsonl, style: chat}}"]
+    code = run_grpo.main([*words, "--output_dir", str(tmp_path / "run"), "--report_to", "none"])
+    assert code == 2
+    said = capsys.readouterr().err
+    assert "'quite a lot'" in said and "rows-train-0" in said
+    assert not (tmp_path / "run").exists()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Several samples a row, and tests
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "expected", "why"),
+    [
+        (0, 0, 1.0, "nothing changed"),
+        (5, 5, 1.0, "as many gained as lost"),
+        (10, 2, 2 * (1 + 12 + 66) / 4096, "twelve coins, at most two tails, twice"),
+        (2, 10, 2 * (1 + 12 + 66) / 4096, "the same the other way round"),
+        (6, 0, 2 / 64, "six heads"),
+    ],
+)
+def test_mcnemar_is_the_exact_binomial_test(gained: int, lost: int, expected: float, why: str) -> None:
+    assert mcnemar(gained, lost) == pytest.approx(expected, abs=1e-12), why
+
+
+@given(st.integers(1, 9), st.data())
+def test_pass_at_k_is_the_share_of_all_choices_of_k_samples_that_hold_a_right_one(n: int, data: st.DataObject) -> None:
+    correct, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    samples = [True] * correct + [False] * (n - correct)
+    choices = list(itertools.combinations(samples, k))
+    assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, choices)) / len(choices))
+
+
+def test_pass_at_k_stays_exact_for_many_samples_and_refuses_more_than_there_are() -> None:
+    assert pass_at_k(1000, 1, 500) == 0.5
+    assert 0 < pass_at_k(1024, 1, 1) < 0.001
+    for samples, correct, k in ((4, 2, 8), (4, 5, 1), (4, 2, 0)):
+        with pytest.raises(ValueError, match="can't be told"):
+            pass_at_k(samples, correct, k)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(1, [1]), (2, [1, 2]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 8])])
+def test_powers_of_two_go_up_to_the_number_of_samples(most: int, expected: list[int]) -> None:
+    assert powers_of_two(most) == expected
+
+
+def test_a_bootstrap_agrees_with_the_normal_interval_where_that_holds() -> None:
+    generator = random.Random(0)
+    values = [generator.choice([0.0, 0.25, 0.5, 1.0]) for _ in range(1319)]
+    mean, spread = statistics.fmean(values), statistics.pstdev(values) / len(values) ** 0.5
+    found = bootstrap(values)
+    assert found == bootstrap(values), "the same for the same seed"
+    assert found.low == pytest.approx(mean - 1.96 * spread, abs=0.1 * spread)
+    assert found.high == pytest.approx(mean + 1.96 * spread, abs=0.1 * spread)
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "why"),
+    [
+        ([0.0] * 20, 0.0, "none right"),
+        ([1.0] * 20, 0.0, "all right"),
+        ([0.0] * 20, -1.0, "no difference"),
+        ([0.5] * 20, 0.0, "half right, everywhere"),
+    ],
+)
+def test_rows_that_all_agree_give_no_interval_of_width_zero(values: list[float], least: float, why: str) -> None:
+    found = bootstrap(values, least=least)
+    assert least <= found.low <= values[0] <= found.high <= 1 and found.high - found.low > 0.1, why
+
+
+def samples_of(*rights: str) -> list[dict[str, object]]:
+    """One row a word: "10-" is a right, a wrong and an unjudged sample."""
+    verdict = {"1": True, "0": False, "-": None}
+    return [record(verdict[sign], row=row) for row, word in enumerate(rights) for sign in word]
+
+
+def test_pass_rates_are_of_the_rows_with_enough_judged_samples() -> None:
+    found = pass_rates(samples_of("1100", "0000", "1---", "----"), 4)
+    assert {k: entry["rows"] for k, entry in found.items()} == {"1": 3, "2": 2, "4": 2}
+    assert found["1"]["value"] == pytest.approx((0.5 + 0 + 1) / 3)
+    assert found["2"]["value"] == pytest.approx((1 - 1 / 6) / 2) and found["4"]["value"] == 0.5
+
+
+def test_the_difference_in_pass_at_k_is_paired_by_row() -> None:
+    base, trained = samples_of("00", "10", "--"), samples_of("11", "10", "11")
+    found = compare_samples(base, trained, 2)
+    assert found["1"]["points"] == 0.5 and found["2"]["points"] == 0.5 and found["1"]["rows"] == 2
+
+
+def test_a_difficulty_in_numbers_is_cut_into_ranges_of_a_quarter_of_the_rows_each() -> None:
+    rows = [record(number >= 50, difficulty=number / 100) for number in range(100)]
+    found = summarise(rows, ["r"]).by_difficulty
+    assert [(name, part["rows"], part["accuracy"]) for name, part in found.items()] == [
+        ("0 … 0.24", 25, 0.0), ("0.25 … 0.49", 25, 0.0), ("0.5 … 0.74", 25, 1.0), ("0.75 … 0.99", 25, 1.0),
+    ]  # fmt: skip
+
+
+def test_a_difficulty_of_few_values_is_told_by_value_in_its_order() -> None:
+    rows = [record(True, difficulty=value) for value in (10, 2, 2, 1)]
+    assert {name: part["rows"] for name, part in summarise(rows, ["r"]).by_difficulty.items()} == {
+        "1": 1, "2": 2, "10": 1,
+    }  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The second reading
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "correct", "expected", "why"),
+    [
+        ("#### The final answer is 18", "18", True, True, "what the metric calls right is right"),
+        ("so she has 9 + 9 = 18 eggs", "18", False, True, "its last number"),
+        ("The answer is 18.", "18", False, True, "in prose, where the metric wants a form"),
+        ("It costs $1,080.", "1080", False, True, "with a comma"),
+        ("18 eggs, sold for 2", "18", False, False, "the gold is not the last number"),
+        ("she has 17", "18", False, False, "wrong in any form"),
+        ("17\nQuestion: what is 9 + 9? 18", "18", False, False, "a number of a problem that it invented"),
+        ("none", "18", False, False, "no number"),
+        ("The answer is $\\frac{1}{2}$", "0.5", False, True, "another notation"),
+        ("18", None, False, None, "no gold"),
+        ("18", "18", None, None, "no verdict"),
+    ],
+)
+def test_the_second_reading_asks_whether_an_answer_is_right_whatever_its_form(
+    text: str, gold: str | None, correct: bool | None, expected: bool | None, why: str
+) -> None:
+    assert lenient_reading([text], [gold], [correct]) == [expected], why
+
+
+def test_what_is_right_without_the_format_is_counted() -> None:
+    rows = [
+        record(True, formatted=True, lenient=True),
+        record(False, formatted=False, lenient=True),
+        record(False, formatted=False, lenient=False),
+        record(False, formatted=True, lenient=False),
+    ]
+    score = summarise(rows, ["r"])
+    assert (score.correct, score.lenient, score.formatted, score.right_without_format) == (1, 2, 2, 1)
+    bare = summarise([record(True)], ["r"])
+    assert (bare.lenient, bare.formatted, bare.right_without_format) == (None, None, None), "not measured is not 0"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What was published
+
+
+@pytest.mark.parametrize(
+    ("right", "rows", "published", "suspect", "why"),
+    [
+        (11, 100, 0.416, True, "the 11 % that this project grew out of"),
+        (38, 100, 0.416, False, "as published, by chance"),
+        (2, 10, 0.416, False, "few rows: the interval reaches up to it"),
+        (300, 1000, 0.416, False, "below, but not ten points below"),
+        (90, 100, 0.416, False, "above"),
+    ],
+)
+def test_a_base_far_below_what_was_published_makes_the_evaluation_suspect(
+    right: int, rows: int, published: float, suspect: bool, why: str
+) -> None:
+    score = asdict(summarise([record(number < right) for number in range(rows)], ["r"]))
+    said = suspicion({"score": published, "source": "the model's card"}, score)
+    assert (said is not None) == suspect, why
+    assert said is None or ("evaluation is suspect" in said and "the model's card" in said)
+    assert suspicion(None, score) is None
+
+
+def test_the_published_score_and_the_warning_are_told(tmp_path: Path) -> None:
+    rows = [record(False) for _ in range(50)]
+    about = {"split": "test", "metric": "r", "task": {"name": "t"}, "decoding": "greedy"}
+    about["reference"] = {"score": 0.416, "source": "a card"}
+    content = write_evaluation(tmp_path, about, {"base": (summarise(rows, ["r"]), rows)})
+    assert "Published: 41.6 % (a card)" in results_table(content)
+    assert content["warnings"][0] in results_table(content)
+
+
+@pytest.mark.parametrize(
+    ("ended", "warned", "why"),
+    [
+        ([False, False, False, False], "100 % (base)", "every answer"),
+        ([True, False, False, False], "75 % (base)", "most of them"),
+        ([True, True, True, False], None, "a few: the table's column says how many"),
+    ],
+)
+def test_an_accuracy_over_answers_that_were_mostly_cut_off_is_warned_of(
+    tmp_path: Path, ended: list[bool], warned: str | None, why: str
+) -> None:
+    rows = [record(False, ended=one) for one in ended]
+    score = summarise(rows, ["r"])
+    about = {"split": "test", "metric": "r", "task": {"name": "t"}, "decoding": "greedy"}
+    about |= {"model": "m", "settings": {"rows": None, "max_new_tokens": 24}}
+    told = results_table(write_evaluation(tmp_path, about, {"base": (score, rows)}))
+    swept = sweep_table(write_sweep(tmp_path, about, {4: {"base": (score, rows)}}))
+    if warned is None:
+        assert "Warning" not in told + swept and "cut off" not in in_short(score), why
+    else:
+        assert f"cut off: {warned}" in told and "raise max_new_tokens (24)" in told, why
+        assert f"cut off: {warned.replace('base', 'base with 4 shots')}" in swept, why
+        assert in_short(score).endswith(f"; {warned.split(' (')[0]} cut off"), why
+
+
+@pytest.mark.parametrize(
+    ("written", "says", "why"),
+    [
+        ("{score: 41.6, source: a card}", "like 0.416 for 41.6 %", "percent"),
+        ("{score: 0.4}", "a score and a source", "nobody said it"),
+        ("0.416", "a score and a source", "a bare number"),
+        ("{score: 0.4, source: ''}", "who measured it", "an empty source"),
+    ],
+)
+def test_a_faulty_reference_is_refused(written: str, says: str, why: str) -> None:
+    demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
+    with pytest.raises(InputError, match=says):
+        load_recipe(demo, ["--evaluation.reference", written])
+
+
+def test_a_reference_survives_being_written_and_read(tmp_path: Path) -> None:
+    demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
+    recipe = load_recipe(demo, ["--evaluation.reference", "{score: 0.25, source: 'us, 2026'}"])
+    write_recipe(recipe, tmp_path / "recipe.yaml")
+    again = load_recipe(tmp_path / "recipe.yaml")
+    assert again.evaluation == recipe.evaluation and again.evaluation is not None
+    assert again.evaluation.reference == Reference(0.25, "us, 2026")
+
+
+def test_a_published_score_goes_with_the_model_that_it_is_of() -> None:
+    recipe = Path(__file__).resolve().parents[3] / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml"
+    assert getattr(load_recipe(recipe).evaluation, "reference", None) is not None
+    other = ["--model_name_or_path", "models/tiny-arithmetic"]
+    assert getattr(load_recipe(recipe, other).evaluation, "reference", 0) is None
+    told = load_recipe(recipe, [*other, "--evaluation.reference", "{score: 0.1, source: its card}"])
+    assert told.evaluation is not None and told.evaluation.reference == Reference(0.1, "its card")
+
+
+def test_vllm_is_not_given_weights_that_it_would_load_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("")  # installed, as far as the check looks
+    monkeypatch.syspath_prepend(tmp_path)
+    demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
+    with pytest.raises(InputError, match="load_in_4bit: vLLM would load the weights in full"):
+        check_engine("vllm", load_recipe(demo))
+    check_engine("vllm", load_recipe(demo, ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]))

@@ -1,0 +1,656 @@
+"""What a run's metrics are made to say: every sign of trouble is found and explained; otherwise there is silence."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.artifacts.metrics import read_metrics
+from rlvr.config import schema
+from rlvr.health import CHECKS, WINDOW, Finding, findings, health_line, summary
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+PAGE = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
+WEIGHTS = {"rewards": [{"name": "math_correctness", "weight": 1.0}, {"name": "answer_format", "weight": 0.2}]}
+
+Value = float | None | Callable[[int, random.Random], float | None]
+Line = dict[str, Any]
+
+
+def noisy(mean: Callable[[int], float] | float, width: float) -> Value:
+    """A metric that jumps around its mean, as one over a few dozen completions does."""
+    return lambda step, chance: (mean(step) if callable(mean) else mean) + width * chance.gauss(0, 1)
+
+
+def rising(start: float, end: float, steps: int = 60) -> Callable[[int], float]:
+    return lambda step: start + (end - start) * min(step / steps, 1.0)
+
+
+def jump(before: float, after: float, at: int) -> Callable[[int, random.Random], float]:
+    return lambda step, chance: before if step < at else after
+
+
+# A run as it should be: the reward rises from 0.4 to 0.9 of 1.2 and jumps by 0.06 from step to step.
+HEALTHY: Mapping[str, Value] = {
+    "loss": noisy(0.0, 0.02),
+    "grad_norm": lambda step, chance: 0.1 * math.exp(chance.gauss(0, 1)),
+    "learning_rate": lambda step, chance: 1e-5 * (1 - step / 1000) if step > 1 else 0.0,
+    "reward": noisy(rising(0.4, 0.9), 0.06),
+    "reward_std": 0.5,
+    "reward/min": 0.0,
+    "reward/max": 1.2,
+    "rewards/math_correctness/mean": noisy(rising(0.25, 0.7), 0.06),
+    "rewards/math_correctness/min": 0.0,
+    "rewards/math_correctness/max": 1.0,
+    "rewards/answer_format/mean": noisy(rising(0.75, 0.9), 0.05),
+    "rewards/answer_format/min": 0.0,
+    "rewards/answer_format/max": 1.0,
+    "rewards/unscored_fraction": 0.0,
+    "frac_reward_zero_std": noisy(0.3, 0.1),
+    "completions/mean_length": noisy(rising(200, 320), 15),
+    "completions/clipped_ratio": noisy(0.05, 0.02),
+    "completions/duplicate_fraction": noisy(0.1, 0.03),
+    "entropy": noisy(rising(0.5, 0.25), 0.02),
+    "kl": noisy(rising(0.0, 0.05), 0.01),
+    "policy_kl": noisy(0.002, 0.001),
+    "clip_ratio/region_mean": noisy(0.004, 0.001),
+    "sampling/importance_sampling_ratio/mean": noisy(1.0, 0.02),
+    "sampling/sampling_logp_difference/mean": noisy(0.01, 0.003),
+    "dynamic_sampling/unfilled_groups": 0.0,
+    "dynamic_sampling/kept_fraction": noisy(0.6, 0.05),
+    "step_time": noisy(20.0, 3.0),
+    "time/generation": noisy(14.0, 2.0),
+    "time/rewards": noisy(2.0, 0.3),
+    "eval_accuracy": lambda step, chance: (0.3 + step / 300 + 0.02 * chance.gauss(0, 1)) if step % 10 == 0 else None,
+}
+
+
+def run(steps: int = 60, *, seed: int = 0, without: str = "", **changes: Value) -> list[Line]:
+    """The lines of a healthy run with some metrics changed; in a keyword's name `__` stands for a slash."""
+    metrics = {**HEALTHY, **{name.replace("__", "/"): value for name, value in changes.items()}}
+    chance = random.Random(seed)
+    return [
+        {"step": step, "time": 1.7e9 + step}
+        | {
+            name: value(step, chance) if callable(value) else value
+            for name, value in metrics.items()
+            if not (without and re.match(without, name))
+        }
+        for step in range(1, steps + 1)
+    ]
+
+
+@dataclass(frozen=True)
+class Case:
+    why: str
+    level: str
+    metric: str
+    says: str  # a regular expression for text and advice
+    lines: list[Line]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+SICK = [
+    Case(
+        "weights that are NaN stay so: metrics.jsonl has null",
+        "alarm",
+        "loss",
+        "learning_rate",
+        run(30, loss=jump(0.0, float("nan"), 20)),
+    ),
+    Case("an infinite gradient", "alarm", "grad_norm", "not a finite", run(30, grad_norm=jump(0.1, math.inf, 25))),
+    Case(
+        "one such step is worth a look",
+        "warning",
+        "grad_norm",
+        "at step 25",
+        run(30, grad_norm=lambda step, chance: math.inf if step == 25 else 0.1),
+    ),
+    Case(
+        "a verifier dies", "alarm", "rewards/unscored_fraction", "80 % .* no score", run(rewards__unscored_fraction=0.8)
+    ),
+    Case(
+        "a verifier fails now and then",
+        "warning",
+        "rewards/unscored_fraction",
+        "reward_deadline_s",
+        run(rewards__unscored_fraction=0.08),
+    ),
+    Case(
+        "no room to answer",
+        "alarm",
+        "completions/clipped_ratio",
+        r"95 % .* lowest.*raise max_completion_length \(64\)",
+        run(completions__clipped_ratio=0.95, reward=0.0),
+        {"max_completion_length": 64},
+    ),
+    Case("too little room", "warning", "completions/clipped_ratio", "40 %", run(completions__clipped_ratio=0.4)),
+    Case(
+        "it has unlearnt to stop: more room would not help",
+        "alarm",
+        "completions/clipped_ratio",
+        "unlearnt to stop: lower learning_rate",
+        run(completions__clipped_ratio=jump(0.0, 1.0, 20), reward=jump(0.6, 0.1, 20)),
+    ),
+    Case("a schedule that is over", "alarm", "learning_rate", "since step 41", run(learning_rate=jump(1e-5, 0.0, 41))),
+    Case("a frozen adapter", "alarm", "grad_norm", "exactly 0", run(grad_norm=0.0)),
+    Case(
+        "too hard: nobody earns anything",
+        "alarm",
+        "frac_reward_zero_std",
+        "97 % .* too hard.*filter_by_pass_rate",
+        run(frac_reward_zero_std=0.97, reward=noisy(0.02, 0.01)),
+    ),
+    Case(
+        "too hard: the format is all that is earned",
+        "alarm",
+        "frac_reward_zero_std",
+        "too hard",
+        run(
+            frac_reward_zero_std=0.95,
+            reward=0.2,
+            reward__max=0.2,
+            rewards__math_correctness__mean=0.0,
+            rewards__math_correctness__max=0.0,
+            rewards__answer_format__mean=1.0,
+        ),
+        WEIGHTS,
+    ),
+    Case(
+        "too easy from the start",
+        "alarm",
+        "frac_reward_zero_std",
+        "too easy",
+        run(frac_reward_zero_std=0.95, reward=1.19),
+    ),
+    Case(
+        "half of the rows too easy, half too hard",
+        "warning",
+        "frac_reward_zero_std",
+        "dynamic_sampling",
+        run(frac_reward_zero_std=0.75, reward=noisy(0.6, 0.03)),
+    ),
+    Case(
+        "near-greedy sampling makes groups equal, whatever the rows are",
+        "alarm",
+        "frac_reward_zero_std",
+        "almost the same: raise temperature",
+        run(frac_reward_zero_std=0.95, reward=noisy(0.6, 0.03), entropy=0.0002),
+    ),
+    Case(
+        "it could once, and lost it",
+        "alarm",
+        "frac_reward_zero_std",
+        "has lost",
+        run(frac_reward_zero_std=jump(0.2, 1.0, 30), reward=jump(0.6, 0.0, 30)),
+    ),
+    Case("the reward collapses", "alarm", "reward", "falls.*learning_rate", run(80, reward=jump(0.9, 0.3, 50))),
+    Case(
+        "the reward falls",
+        "warning",
+        "reward",
+        "falls, 0.8.* → 0.6",
+        run(100, reward=noisy(rising(0.85, 0.6, 100), 0.05)),
+    ),
+    Case(
+        "a curriculum is meant to get harder",
+        "note",
+        "reward",
+        "compare with the validation",
+        run(80, reward=jump(0.9, 0.3, 50)),
+        {"curriculum": "easy_first"},
+    ),
+    Case(
+        "nothing happens",
+        "warning",
+        "reward",
+        r"has not moved.*learning_rate \(1e-07\)",
+        run(120, reward=noisy(0.5, 0.02)),
+        {"learning_rate": 1e-7},
+    ),
+    Case(
+        "a plateau after a rise",
+        "note",
+        "reward",
+        "no longer moves",
+        run(200, reward=noisy(rising(0.3, 0.8, 60), 0.02)),
+    ),
+    Case(
+        "overfitting, or a verifier that is fooled",
+        "warning",
+        "eval_accuracy",
+        "0.6 → .* since step 40.*checkpoint of step 40",
+        run(
+            100,
+            eval_accuracy=lambda step, chance: (
+                {40: 0.6, 50: 0.55}.get(step, 0.45 if step > 50 else 0.4 + step / 200) if step % 10 == 0 else None
+            ),
+        ),
+    ),
+    Case(
+        "the cheap reward is served at the other's cost",
+        "warning",
+        "rewards/math_correctness/mean",
+        "while answer_format is at its top.*gate",
+        run(
+            100,
+            rewards__math_correctness__mean=noisy(rising(0.7, 0.4, 100), 0.03),
+            rewards__answer_format__mean=jump(0.7, 1.0, 20),
+        ),
+    ),
+    Case(
+        "the main reward is never earned",
+        "warning",
+        "rewards/math_correctness/mean",
+        "0 for every completion.*score.py --why",
+        run(30, rewards__math_correctness__mean=0.0, rewards__math_correctness__max=0.0),
+        WEIGHTS,
+    ),
+    Case(
+        "a penalty is never earned",
+        "note",
+        "rewards/repetition/mean",
+        "fine for a penalty",
+        run(30, rewards__repetition__mean=0.0, rewards__repetition__min=0.0, rewards__repetition__max=0.0),
+        WEIGHTS,
+    ),
+    Case("gradients explode", "alarm", "grad_norm", "max_grad_norm", run(grad_norm=jump(0.1, 50.0, 40))),
+    Case("gradients grow", "warning", "grad_norm", "20-fold, to 2", run(grad_norm=jump(0.1, 2.0, 40))),
+    Case("far from the start", "warning", "kl", r"beta \(0.04\)", run(kl=2.0), {"beta": 0.04}),
+    Case("out of sight of the start", "alarm", "kl", "KL 20", run(kl=20.0)),
+    Case("updates too large", "warning", "policy_kl", "num_iterations", run(policy_kl=0.2)),
+    Case(
+        "most of the update is clipped away",
+        "warning",
+        "clip_ratio/region_mean",
+        "30 % .* clipped",
+        run(clip_ratio__region_mean=0.3),
+    ),
+    Case("the same under cispo", "alarm", "cispo_clip_ratio", "60 %", run(cispo_clip_ratio=0.6)),
+    Case(
+        "vLLM computes in another precision",
+        "warning",
+        "sampling/sampling_logp_difference/mean",
+        "dtype",
+        run(sampling__sampling_logp_difference__mean=0.2),
+    ),
+    Case(
+        "vLLM's ratios too high",
+        "warning",
+        "sampling/importance_sampling_ratio/mean",
+        "1.4 instead",
+        run(sampling__importance_sampling_ratio__mean=1.4),
+    ),
+    Case(
+        "vLLM's sequences are masked",
+        "alarm",
+        "sampling/importance_sampling_ratio/mean",
+        "vllm_importance_sampling_mode",
+        run(sampling__importance_sampling_ratio__mean=0.3),
+    ),
+    Case(
+        "near-greedy from the start",
+        "warning",
+        "entropy",
+        r"nearly sure.*raise temperature \(0.1\)",
+        run(20, entropy=0.0002),
+        {"temperature": 0.1},
+    ),
+    Case("entropy collapses", "warning", "entropy", "collapsed, .*epsilon_high", run(entropy=jump(0.5, 0.03, 40))),
+    Case(
+        "entropy explodes",
+        "warning",
+        "entropy",
+        "comes apart",
+        run(entropy=jump(0.3, 3.0, 40), reward=noisy(0.5, 0.05)),
+    ),
+    Case(
+        "rambling",
+        "warning",
+        "completions/mean_length",
+        "grow, 200 → 600",
+        run(completions__mean_length=jump(200, 600, 30), reward=noisy(0.5, 0.05)),
+    ),
+    Case(
+        "giving up",
+        "warning",
+        "completions/mean_length",
+        "shrink, 200 → 20",
+        run(completions__mean_length=jump(200, 20, 30), reward=noisy(0.5, 0.05)),
+    ),
+    Case(
+        "all say the same",
+        "warning",
+        "completions/duplicate_fraction",
+        "raise temperature",
+        run(completions__duplicate_fraction=0.85),
+    ),
+    Case(
+        "no fresh prompt has a signal",
+        "warning",
+        "dynamic_sampling/unfilled_groups",
+        r"3 groups .*60 % .*dynamic_sampling \(2\)",
+        run(dynamic_sampling__unfilled_groups=3.0, dynamic_sampling__kept_fraction=0.6),
+        {"dynamic_sampling": 2},
+    ),
+    Case("slow rewards", "note", "time/rewards", "75 % of a step, 15 s", run(time__rewards=15.0, step_time=20.0)),
+    Case(
+        "something else uses the machine",
+        "warning",
+        "step_time",
+        "60 s, at first 20 s",
+        run(step_time=jump(20.0, 60.0, 30)),
+    ),
+]
+
+SILENT = [
+    ("as it should be", run(120), {}),
+    ("no line yet", [], {}),
+    (
+        "four lines, all bad: too few to say so",
+        run(4, completions__clipped_ratio=1.0, frac_reward_zero_std=1.0, kl=50.0),
+        {},
+    ),
+    ("a loss of exactly 0 is normal in GRPO", run(loss=0.0), {}),
+    ("a warm-up starts at a learning rate of 0", run(12, learning_rate=lambda step, chance: (step - 1) * 1e-7), {}),
+    (
+        "single spikes",
+        run(
+            grad_norm=lambda step, chance: 80.0 if step % 9 == 0 else 0.1,
+            kl=lambda step, chance: 90.0 if step % 9 == 0 else 0.02,
+        ),
+        {},
+    ),
+    (
+        "the reward at its top, so no entropy and equal completions",
+        run(
+            reward=noisy(rising(0.5, 1.2, 30), 0.005),
+            entropy=jump(0.5, 0.001, 40),
+            completions__duplicate_fraction=jump(0.3, 0.9, 40),
+        ),
+        {},
+    ),
+    (
+        "longer completions with more reward: it learns to reason",
+        run(80, completions__mean_length=noisy(rising(200, 900), 20)),
+        {},
+    ),
+    (
+        "slower steps, because completions got longer",
+        run(80, completions__mean_length=noisy(rising(100, 400, 50), 5), step_time=noisy(rising(10, 40, 50), 1)),
+        {},
+    ),
+    ("rewards that take most of a second", run(step_time=1.0, time__rewards=0.8), {}),
+    *(
+        (
+            f"validation that only jitters, {seed}",
+            run(
+                100,
+                seed=seed,
+                reward=noisy(rising(0.4, 0.9, 100), 0.06),
+                eval_accuracy=lambda step, chance: 0.5 + 0.08 * chance.gauss(0, 1) if step % 10 == 0 else None,
+            ),
+            {},
+        )
+        for seed in range(5)
+    ),
+    (
+        "few completions a step: a tenth of the range is chance",
+        run(100, without="rewards/", reward=noisy(0.6, 0.35)),
+        {},
+    ),
+    ("a reward that falls a little, but surely", run(100, reward=noisy(rising(0.8, 0.75, 100), 0.01)), {}),
+    ("a gradient that grows, but is small", run(grad_norm=jump(0.001, 0.5, 40)), {}),
+    (
+        "single odd groups when nearly all is solved",
+        run(reward=noisy(rising(0.5, 1.2, 20), 0.002), grad_norm=jump(0.1, 2.0, 40)),
+        {},
+    ),
+    (
+        "only TRL's own metrics",
+        run(80, without="reward/|rewards/.*/m(in|ax)|time/|dynamic|completions/dup|policy_kl|eval"),
+        {},
+    ),
+    ("hardly any metric", run(80, without="(?!loss)"), {}),
+]
+
+
+@pytest.mark.parametrize("case", SICK, ids=lambda case: case.why)
+def test_a_sick_run_is_told_so_with_a_figure_and_advice(case: Case) -> None:
+    found = findings(case.lines, settings=case.settings)
+    [sign] = [finding for finding in found if finding.metric == case.metric and finding.level == case.level]
+    assert re.search(case.says, f"{sign.text}: {sign.advice}"), sign
+    assert 0 < sign.since_step <= case.lines[-1]["step"]
+    assert any(sign.text in line for line in summary(case.lines, settings=case.settings))
+
+
+@pytest.mark.parametrize(("why", "lines", "recipe"), SILENT, ids=[why for why, _, _ in SILENT])
+def test_a_run_without_a_sign_of_trouble_is_left_in_peace(why: str, lines: list[Line], recipe: Line) -> None:
+    for end in range(1, len(lines) + 1):
+        assert [one for one in findings(lines[:end], settings=recipe) if one.level != "note"] == [], f"line {end}"
+
+
+def test_every_check_is_provoked_and_no_case_is_there_for_nothing() -> None:
+    from rlvr.health.run_metrics import Run
+
+    provoked = {
+        check.__name__
+        for case in SICK
+        for check in CHECKS
+        if any(
+            (sign.metric, sign.level) == (case.metric, case.level)
+            for sign in check(Run(case.lines, case.settings, WINDOW))
+        )
+    }
+    assert provoked == {check.__name__ for check in CHECKS}
+
+
+def test_chance_alone_is_hardly_ever_taken_for_a_sign() -> None:
+    """Two hundred runs in which nothing changes but by chance, with rewards as noisy as those of 8 groups a step."""
+    signs = []
+    for seed in range(200):
+        lines = run(
+            90,
+            seed=seed,
+            reward=noisy(0.6, 0.12),
+            rewards__math_correctness__mean=noisy(0.5, 0.12),
+            rewards__answer_format__mean=noisy(0.96, 0.02),
+            completions__mean_length=noisy(250, 30),
+            entropy=noisy(0.4, 0.05),
+            frac_reward_zero_std=noisy(0.45, 0.18),
+        )
+        signs += [one for end in (30, 60, 90) for one in findings(lines[:end]) if one.level != "note"]
+    assert not [one for one in signs if one.level == "alarm"]
+    assert len(signs) <= 6, signs  # one in a hundred looks
+
+
+def test_a_level_that_hovers_around_its_threshold_does_not_come_and_go() -> None:
+    lines = run(120, seed=3, completions__clipped_ratio=noisy(0.3, 0.04))
+    seen = [bool(findings(lines[:end])) for end in range(20, 121)]
+    assert any(seen)
+    assert sum(before != after for before, after in zip(seen, seen[1:], strict=False)) <= 2
+
+
+def test_what_is_over_is_no_longer_found_but_told_at_the_end() -> None:
+    lines = run(100, kl=lambda step, chance: 5.0 if 20 <= step < 50 else 0.02)
+    assert health_line(lines) == "healthy"
+    [line] = [line for line in summary(lines) if "over by now" in line]
+    assert re.search(r"at step [45]\d: .* KL 5 a token", line)
+
+
+def test_since_is_the_step_at_which_it_began_to_count() -> None:
+    [sign] = findings(run(100, rewards__unscored_fraction=jump(0.0, 0.9, 61)))
+    assert 65 <= sign.since_step <= 70
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "TRL logs null where no value was valid"),
+        (float("nan"), "a callback sees NaN before the file does"),
+        ("high", "a damaged file"),
+        (True, "a flag is no number"),
+        (1e308, "JSON allows it, and its square is infinite"),
+    ],
+)
+def test_values_that_are_no_numbers_are_passed_over(value: Any, why: str) -> None:
+    assert why
+    lines = run(60)
+    for line in lines[::2]:
+        line.update({name: value for name in HEALTHY if name not in ("loss", "grad_norm")})
+    assert not [one for one in findings(lines) if one.level != "note"]
+    assert not [one for one in findings([{**line, "reward": value} for line in lines]) if one.level != "note"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_whatever_the_lines_hold_the_health_is_one_line(data: st.DataObject) -> None:
+    odd = st.sampled_from([None, True, "", "high", 0, 0.0, 1.0, -1.0, 1e299, -1e299])
+    value = odd | st.floats()
+    metrics = {name: data.draw(st.lists(value, min_size=1, max_size=7)) for name in (*HEALTHY, "cispo_clip_ratio")}
+    count = data.draw(st.integers(0, 130))
+    lines = [
+        {"step": step} | {name: values[step % len(values)] for name, values in metrics.items()} for step in range(count)
+    ]
+    said = health_line(lines, settings={"rewards": data.draw(value), "num_generations": data.draw(value)})
+    assert said.partition(":")[0].partition(";")[0] in ("healthy", "alarm", "warning")
+    assert "\n" not in said
+
+
+def test_lines_without_a_reward_between_those_with_one_change_nothing() -> None:
+    """steps_per_generation: only the step that generates logs rewards, lengths and shares."""
+    sparse = [
+        {"step": 4 * line["step"] + part, "time": 0.0}
+        | (line | {"step": 4 * line["step"]} if part == 0 else {name: line[name] for name in ("loss", "grad_norm")})
+        for line in run(60, completions__clipped_ratio=0.9)
+        for part in range(4)
+    ]
+    assert [one.metric for one in findings(sparse)] == ["completions/clipped_ratio"]
+
+
+def test_a_run_that_logs_every_tenth_step_is_judged_by_its_lines() -> None:
+    lines = [{**line, "step": 10 * line["step"]} for line in run(30, completions__clipped_ratio=0.9)]
+    [sign] = findings(lines)
+    assert sign.level == "alarm" and sign.since_step == 50
+
+
+def test_the_health_line_is_one_line_and_short_while_all_is_well() -> None:
+    assert health_line(run(60)) == "healthy"
+    sick = health_line(run(60, completions__clipped_ratio=0.9, kl=3.0))
+    assert sick.startswith("alarm: 90 % of the completions are cut off: raise max_completion_length")
+    assert sick.endswith("see docs/metrics.md#completions-clipped_ratio (and 1 more)")
+    assert all("\n" not in health_line(case.lines, settings=case.settings) for case in SICK)
+    assert health_line(run(60, time__rewards=15.0)).startswith("healthy; the rewards take")
+
+
+def test_alarms_come_before_warnings_and_causes_before_what_follows() -> None:
+    found = findings(run(60, completions__clipped_ratio=0.95, frac_reward_zero_std=0.95, kl=2.0, reward=0.0))
+    assert [one.metric for one in found] == ["completions/clipped_ratio", "frac_reward_zero_std", "kl"]
+
+
+def test_a_summary_says_how_the_reward_went() -> None:
+    assert summary(run(60)) == ["reward 0.45 → 0.837 in 60 steps", "healthy from beginning to end"]
+    assert summary([]) == ["no step has logged a reward"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "rises", "says", "why"),
+    [
+        (1, False, "too short to judge: 1 log line", "not even a level takes so few"),
+        (6, False, "a fall of the reward shows from 40 on, a standstill from 100", "trends take two windows"),
+        (30, True, "nothing amiss in 30 log lines, but they are few: a fall of the reward shows from 40 on", "it rose"),
+        (
+            60,
+            False,
+            "has not clearly risen, and a standstill shows from 100 on",
+            "no progress, and too short to say so",
+        ),
+        (60, True, "healthy from beginning to end", "it rose and never fell"),
+    ],
+)
+def test_a_summary_claims_no_more_than_so_many_lines_can_show(steps: int, rises: bool, says: str, why: str) -> None:
+    changes = {} if rises else {"reward": lambda step, chance: 0.5 + chance.gauss(0, 0.02)}
+    last = summary(run(steps, **changes))[-1]
+    assert last.endswith(says), (why, last)
+
+
+def test_lines_are_read_as_they_stand_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = [*run(40, loss=None), {"step": 40, "time": 0.0, "train_runtime": 12.0, "train_loss": 0.0}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert health_line(read_metrics(path)).startswith("alarm: loss is not a finite number")
+
+
+def test_a_long_run_costs_a_log_step_little() -> None:
+    lines = run(5000)
+    started = time.process_time()
+    findings(lines)
+    assert time.process_time() - started < 0.2  # measured: 0.01 s, in a step that takes seconds
+
+
+# ── The page ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def signs() -> list[Finding]:
+    return [sign for case in SICK for sign in findings(case.lines, settings=case.settings)]
+
+
+def test_every_finding_leads_to_its_metric_in_the_page() -> None:
+    anchors = set(re.findall(r'<a id="([^"]+)"></a>', PAGE))
+    for sign in signs():
+        page, _, target = sign.page.partition("#")
+        assert page == "docs/metrics.md" and target in anchors, sign.page
+        name = "rewards/NAME/mean" if target == "rewards-name" else sign.metric
+        assert f"`{name}`" in PAGE, name
+
+
+def test_the_pages_command_says_how_a_run_went(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "demo-arithmetic"
+    folder.mkdir(parents=True)
+    folder.joinpath("metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run(60)), encoding="utf-8")
+    [command] = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)}
+    result = subprocess.run(
+        ["bash", "-euc", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.stdout.splitlines() == summary(run(60)), result.stderr
+
+
+def test_keys_that_the_page_names_are_keys_or_metrics() -> None:
+    """A word with an underscore in code style is a recipe's key, a metric's part, a reward, or a file."""
+    metrics = {
+        part
+        for metric in (*HEALTHY, "cispo_clip_ratio", "advantages/abs_mean")
+        for part in (metric, *metric.split("/"))
+    }
+    for word in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)(?:: \w+)?`", PAGE):
+        known = word in schema.fields() or word in metrics or (REPOSITORY / "rewards" / f"{word}.py").is_file()
+        assert known or word == "num_tokens" or word.startswith("eval_"), word
+
+
+def test_recipe_keys_that_an_advice_names_exist() -> None:
+    known = {*schema.fields(), "score", "math_correctness", "answer_format", "repetition", "reasoning_length"}
+    for sign in signs():
+        for word in re.findall(r"(?<![\w/])[a-z]+(?:_[a-z0-9]+)+(?![\w/])", sign.advice):
+            assert word in known, f"{word}: {sign.advice}"
+
+
+def test_files_that_an_advice_names_exist() -> None:
+    for sign in signs():
+        for name in re.findall(r"(?:scripts|docs|rewards)/\w+\.\w+", sign.advice):
+            assert (REPOSITORY / name).is_file(), name

@@ -1,0 +1,143 @@
+"""An adapter is found, told apart by what is in it, and refused in words where it doesn't fit its base."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.errors import InputError
+from rlvr.modeling import adapters
+from rlvr.modeling import loading as models
+from tests.conftest import REPOSITORY, TINY_MODEL
+
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+A_TENSOR = "base_model.model.model.layers.{layer}.self_attn.{name}.lora_{side}.weight"
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    return load_recipe(DEMO, ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false"])
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    """An adapter of the tiny model, as PEFT writes it: rank 4 on the queries of both layers."""
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
+    (folder / "adapter_config.json").write_text(
+        json.dumps({**config, "base_model_name_or_path": "models/tiny-arithmetic"})
+    )
+    tensors = {}
+    for layer in range(2):
+        tensors[A_TENSOR.format(layer=layer, name="q_proj", side="A")] = torch.randn(4, 64)
+        tensors[A_TENSOR.format(layer=layer, name="q_proj", side="B")] = torch.zeros(64, 4)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
+
+
+def change(adapter: Path, how: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    how(tensors)
+    save_file(tensors, adapter / "adapter_model.safetensors")
+
+
+def test_an_adapter_that_fits_is_loaded(recipe: Recipe, adapter: Path) -> None:
+    models.check_adapter(recipe, adapter)
+    model = models.load_model(recipe, models.load_tokenizer(recipe, chat=True), adapter=adapter)
+    assert type(model).__name__ == "PeftModelForCausalLM"
+
+
+def wider(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[A_TENSOR.format(layer=1, name="q_proj", side="A")] = torch.zeros(4, 896)
+
+
+def deeper(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[A_TENSOR.format(layer=2, name="q_proj", side="A")] = torch.zeros(4, 64)
+
+
+def shallower(tensors: dict[str, torch.Tensor]) -> None:
+    for side in "AB":
+        del tensors[A_TENSOR.format(layer=1, name="q_proj", side=side)]
+
+
+def taller(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[A_TENSOR.format(layer=0, name="q_proj", side="B")] = torch.zeros(896, 4)
+
+
+@pytest.mark.parametrize(
+    ("how", "says", "why"),
+    [
+        (wider, ("layers.1.self_attn.q_proj.lora_A", "(4, 896)", "(4, 64)"), "of a wider model, at its entrance"),
+        (taller, ("layers.0.self_attn.q_proj.lora_B", "(896, 4)", "(64, 4)"), "of a wider model, at its exit"),
+        (deeper, ("has no model.layers.2.self_attn.q_proj",), "of a deeper model: PEFT would drop the layer unsaid"),
+        (shallower, ("no tensor for model.layers.1.self_attn.q_proj", "smaller"), "of a model with fewer layers"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_refused_with_its_tensor_and_shape(
+    recipe: Recipe, adapter: Path, how: Callable[[dict[str, torch.Tensor]], None], says: tuple[str, ...], why: str
+) -> None:
+    change(adapter, how)
+    with pytest.raises(InputError, match="doesn't fit models/tiny-arithmetic") as caught:
+        models.check_adapter(recipe, adapter)
+    assert all(words in str(caught.value) for words in says), (why, str(caught.value))
+    assert "\n" not in str(caught.value), "a sentence"
+
+
+def test_half_of_a_copied_adapter_is_refused(recipe: Recipe, adapter: Path) -> None:
+    file = adapter / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(InputError, match="half of a copy"):
+        models.check_adapter(recipe, adapter)
+
+
+def test_a_checksum_tells_contents_apart_and_not_folders(adapter: Path, tmp_path: Path) -> None:
+    before = adapters.fingerprint(adapter)
+    moved = adapter.rename(tmp_path / "elsewhere")
+    (moved / "README.md").write_text("words")
+    (moved / "optimizer.json").write_text("{}")
+    assert adapters.fingerprint(moved) == before
+    change(moved, lambda tensors: tensors[A_TENSOR.format(layer=0, name="q_proj", side="B")].add_(1e-6))
+    assert adapters.fingerprint(moved) != before
+
+
+@pytest.mark.parametrize(
+    ("said", "model", "other", "why"),
+    [
+        ("models/tiny-arithmetic", str(TINY_MODEL), False, "the same model in another folder"),
+        ("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct", True, "a sibling of the same shapes"),
+        ("", "Qwen/Qwen2.5-0.5B", False, "it doesn't say"),
+    ],
+)
+def test_an_adapter_of_another_base_is_told(adapter: Path, said: str, model: str, other: bool, why: str) -> None:
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": said}))
+    assert (adapters.other_base(adapter, model) is not None) == other, why
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "why"),
+    [
+        ("/nowhere/adapter", "There is no adapter or model /nowhere/adapter", "a path"),
+        ("runs", "There is no adapter or model runs", "neither a folder nor an id"),
+        ("nobody/adapter-x", "the Hugging Face hub could not give it", "an id, and no network"),
+    ],
+)
+def test_an_adapter_that_is_nowhere_is_told_in_words(
+    name: str, says: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=says):
+        adapters.find_adapter(name)
+
+
+def test_a_run_directory_in_place_of_its_adapter_is_told(adapter: Path) -> None:
+    with pytest.raises(InputError, match="Did you mean .*/adapter"):
+        adapters.find_adapter(str(adapter.parent))
+    assert adapters.find_adapter(str(adapter)) == adapter

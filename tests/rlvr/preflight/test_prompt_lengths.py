@@ -1,0 +1,110 @@
+"""Prompts that leave too little room for a completion, and completions that leave too little for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.data.task import Task
+from rlvr.preflight.prompt_lengths import gold_notes, prompt_lengths
+
+MODEL = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
+
+
+def a_recipe(settings: dict[str, Any]) -> Recipe:
+    known = {"model_name_or_path": str(MODEL), "output_dir": "no-such-run", **settings}
+    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, known)
+
+
+def pieces(train: Dataset, gold: Callable[[Any], str] | None = None) -> tuple[Task, Any, Any]:
+    from transformers import AutoConfig, AutoTokenizer
+
+    task = Task(train, train.select([]), train.select([]), gold=gold)
+    return task, AutoTokenizer.from_pretrained(MODEL), AutoConfig.from_pretrained(MODEL)
+
+
+def dataset(rows: int) -> Dataset:
+    return Dataset.from_dict({"prompt": [f"What is {number}-1?" for number in range(100, 100 + rows)]})
+
+
+@pytest.mark.parametrize(
+    ("bytes_of_prompts", "settings", "rows", "why"),
+    [
+        ([8] * 64, {"max_completion_length": 4000}, None, "short ones"),
+        ([8] * 62 + [120, 8], {"max_completion_length": 4000}, "1 of 64 train prompts are too long (rows 62;", "one"),
+        (
+            [120] * 64,
+            {"max_completion_length": 4000},
+            "64 of 64 train prompts are too long (rows 0, 1, 2, 3, 4, …",
+            "all",
+        ),
+        ([96] * 64, {"max_completion_length": 4000}, None, "as many tokens as there is room for"),
+        ([97] * 64, {"max_completion_length": 4000}, "64 of 64", "one more"),
+        ([120] * 64, {"use_vllm": True, "vllm_max_model_length": 128, "max_completion_length": 8}, None, "vLLM's room"),
+        ([120] * 64, {"use_vllm": True, "vllm_max_model_length": 127, "max_completion_length": 8}, "64 of 64", "less"),
+    ],
+)
+def test_prompts_that_leave_too_little_room_are_counted(
+    bytes_of_prompts: list[int], settings: dict[str, Any], rows: str | None, why: str
+) -> None:
+    """The tiny model's tokenizer has a token for each digit."""
+    rows_of = {"prompt": ["7" * size for size in bytes_of_prompts], "final_answer": ["2"] * len(bytes_of_prompts)}
+    task, tokenizer, config = pieces(Dataset.from_dict(rows_of))
+    found = prompt_lengths(a_recipe(settings), task, tokenizer, config)
+    assert found.longest == max(bytes_of_prompts)
+    assert rows in found.faults[0] if rows else not found.faults, why
+
+
+def test_prompts_are_measured_with_what_the_chat_template_adds() -> None:
+    chat = Dataset.from_dict({"prompt": [[{"role": "user", "content": "7" * 80}]] * 8, "final_answer": ["2"] * 8})
+    task, tokenizer, config = pieces(chat)
+    [tokens] = {
+        len(ids) for ids in tokenizer.apply_chat_template(list(chat["prompt"]), add_generation_prompt=True)["input_ids"]
+    }
+    for room, faults in ((tokens, 0), (tokens - 1, 1)):
+        found = prompt_lengths(a_recipe({"max_completion_length": 4096 - room}), task, tokenizer, config)
+        assert len(found.faults) == faults and found.longest == tokens > 85
+
+
+def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlvr.modeling import generation
+
+    seen: list[int] = []
+    tokens = generation.prompt_tokens
+
+    def counted(of: Any, prompts: Any) -> list[list[int]]:
+        seen.append(len(prompts))
+        return tokens(of, prompts)
+
+    monkeypatch.setattr(generation, "prompt_tokens", counted)
+    task, tokenizer, config = pieces(dataset(3000))
+    assert prompt_lengths(a_recipe({}), task, tokenizer, config).longest == 13
+    assert sum(seen) == 200
+
+
+@pytest.mark.parametrize(
+    ("gold", "settings", "said", "why"),
+    [
+        ("7" * 20, {"max_completion_length": 64}, "", "room for three of them"),
+        ("7" * 63, {"max_completion_length": 64}, "take more than 75% of max_completion_length = 64", "hardly"),
+        ("7" * 64, {"max_completion_length": 64}, "64 of 64 golds of the task are longer", "and its end token"),
+        ("7" * 64, {"max_completion_length": 64}, "Set max_completion_length to 192", "a multiple of 64 above 130"),
+        (
+            "7" * 64,
+            {"max_completion_length": 64, "mask_truncated_completions": True},
+            "leaves it out altogether: steps of loss 0",
+            "TRL would show a loss of 0, and no more",
+        ),
+    ],
+)
+def test_golds_that_do_not_fit_into_a_completion_are_told(
+    gold: str, settings: dict[str, Any], said: str, why: str
+) -> None:
+    task, tokenizer, _ = pieces(dataset(64), gold=lambda row: gold)
+    notes = gold_notes(a_recipe(settings), task, tokenizer)
+    assert said in notes[0] and notes[0].startswith("warning: ") if said else notes == [], why

@@ -1,0 +1,126 @@
+"""Runs side by side: the paired difference, what differs between recipes, and what can't be compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rlvr.artifacts import directory
+from rlvr.errors import InputError
+from rlvr.report import write_comparison
+from tests.support.report_runs import HOSTILE, read, write_run
+
+
+def pair(tmp_path: Path, one: list[bool | None], two: list[bool | None], text: str = "") -> list[Path]:
+    return [
+        write_run(tmp_path / name, base=[False] * len(rights), trained=rights, text=text)
+        for name, rights in (("one", one), ("two", two))
+    ]
+
+
+def text_of(path: Path) -> str:
+    return re.sub(r"\s+", " ", read(path).text)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "label", "words", "why"),
+    [
+        ([False] * 30 + [True] * 10, [True] * 40, "two is better", "25.0 % (+75.0 points", "a gain beyond chance"),
+        ([True] * 40, [False] * 30 + [True] * 10, "two is worse", "100.0 % (−75.0 points", "a loss beyond chance"),
+        ([True] * 39 + [False], [True] * 40, "No clear difference", "may be chance alone", "one problem"),
+        ([True] * 40, [True] * 40, "No clear difference", "may be chance alone", "the same"),
+        ([True, None] * 20, [None, True] * 20, "Not comparable", "on different problems", "none that both judged"),
+    ],
+)
+def test_the_difference_between_runs_is_claimed_only_beyond_chance(
+    tmp_path: Path, one: list[bool | None], two: list[bool | None], label: str, words: str, why: str
+) -> None:
+    path = write_comparison(pair(tmp_path, one, two))
+    assert path == tmp_path / "two" / "comparison.html"
+    text = text_of(path)
+    assert label in text and words in text, why
+
+
+def test_only_what_differs_between_the_recipes_is_listed(tmp_path: Path) -> None:
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    recipe = runs[1] / "recipe.yaml"
+    changed = recipe.read_text(encoding="utf-8").replace("0.001", "0.002").replace("weight: 0.2", "weight: 0.5")
+    recipe.write_text(changed.replace("hf_verysecret", "hf_other") + "output_dir: elsewhere\n", encoding="utf-8")
+    text = text_of(write_comparison(runs))
+    assert "learning_rate 0.001 0.002" in text
+    assert "rewards.answer_format.weight 0.2 0.5" in text
+    for unsaid in ("lora_r 16", "hf_verysecret", "hf_other", "elsewhere", "rewards.math_correctness.weight"):
+        assert unsaid not in text
+
+
+@pytest.mark.parametrize(
+    ("written", "trl", "says", "why"),
+    [
+        ("beta: 0.0", None, None, "TRL's own default is no difference, whether it is written down or not"),
+        ("beta: 0.04", None, "beta 0.0 (default) 0.04", "against the default, which is named"),
+        ("beta: 0.04", "0.1.0", "beta – 0.04", "what another TRL has for a default is not known here"),
+        ("vllm_typo: 1", None, "vllm_typo – 1", "no key that has a default"),
+    ],
+)
+def test_a_key_that_a_run_does_not_give_has_its_default(
+    tmp_path: Path, written: str, trl: str | None, says: str | None, why: str
+) -> None:
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    for run in runs:
+        made_with = directory.versions() | ({"trl": trl} if trl else {})
+        (run / "versions.json").write_text(json.dumps(made_with), encoding="utf-8")
+    with (runs[1] / "recipe.yaml").open("a", encoding="utf-8") as recipe:
+        recipe.write(f"{written}\n")
+    text = text_of(write_comparison(runs))
+    if says is None:
+        assert "Nothing between their recipes" in text, why
+    else:
+        assert says in text, why
+
+
+def test_evaluations_that_were_made_differently_are_not_compared(tmp_path: Path) -> None:
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    path = runs[1] / "evaluation.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "split": "validation"}), encoding="utf-8")
+    assert "their evaluations differ in split (test and validation)" in text_of(write_comparison(runs))
+
+
+def test_a_run_that_lacks_nearly_everything_is_compared_in_what_it_has(tmp_path: Path) -> None:
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    for name in ("evaluation.json", "metrics.jsonl", "run.json"):
+        (runs[1] / name).unlink()
+    text = text_of(write_comparison(runs))
+    assert "Not comparable" in text and "No training step has been logged." in text
+    assert "one: 0.1 → 0.4; two: –" in text
+
+
+def test_runs_of_the_same_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name / "run", base=[False], trained=[True]) for name in ("a", "b")]
+    assert "a/run and b/run" in text_of(write_comparison(runs, tmp_path / "page.html"))
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_names_and_settings_are_text_and_never_markup(tmp_path: Path) -> None:
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    (runs[1] / "recipe.yaml").write_text(f"run: {json.dumps(HOSTILE)}\nrewards: [{{name: 'a.b'}}]\n", encoding="utf-8")
+    page = read(write_comparison(runs))
+    assert HOSTILE in page.text
+    assert "img" not in page.tags and len(page.scripts) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["one"], "1 runs can't be compared"),
+        (["one", "one"], "is given twice"),
+        (["one", "absent"], "There is no folder"),
+        (["one"] * 7, "give 2 to 6"),
+    ],
+)
+def test_what_cannot_be_compared_is_the_callers_mistake(tmp_path: Path, names: list[str], words: str) -> None:
+    write_run(tmp_path / "one", base=[False], trained=[True])
+    with pytest.raises(InputError, match=words):
+        write_comparison([tmp_path / name for name in names])

@@ -1,0 +1,88 @@
+"""Shots and pass@k on the page, from what the evaluation itself writes, and that no malformed part breaks it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlvr.artifacts.evaluation_summary import verdict
+from rlvr.evaluation import summarise
+from rlvr.evaluation.shot_sweep import write_sweep
+from rlvr.report import write_report
+from rlvr.report.evaluation_extras import samples, sweep
+from tests.support.report_runs import read, record, write_run
+
+
+def results(right: int) -> Any:
+    records = [{**record(row, row < right), "lenient": row < right, "formatted": True} for row in range(10)]
+    return summarise(records, ["math_correctness"]), records
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> dict[str, Any]:
+    about = {"model": "m", "task": {"name": "gsm8k", "shots": 2}, "split": "test", "metric": "x", "decoding": "greedy"}
+    return write_sweep(
+        tmp_path / "sweep",
+        {**about, "reference": {"score": 0.9, "source": "its card"}},
+        {shots: {"base": results(shots), "trained": results(8)} for shots in (0, 2, 4)},
+    )
+
+
+def test_a_sweep_is_a_row_for_each_number_of_shots_and_a_figure(swept: dict[str, Any]) -> None:
+    found = sweep(json.loads(json.dumps(swept)))
+    assert found is not None
+    assert found.header == ("base", "trained", "change")
+    assert [row[0] for row in found.rows] == ["0", "2", "4"]
+    assert found.rows[1][1].startswith("20.0 % (") and found.rows[1][3].startswith("+60.0 (")
+    assert "var(--base)" in found.svg and "var(--trained)" in found.svg
+    assert len(found.warnings) == 1 and "suspect" in found.warnings[0]
+
+
+def test_the_sweep_and_the_tries_are_on_the_page(tmp_path: Path, swept: dict[str, Any]) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 4, trained=[True] * 4)
+    (folder / "sweep.json").write_text(json.dumps(swept), encoding="utf-8")
+    path = folder / "evaluation.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    value = {"value": 0.5, "interval": {"low": 0.25, "high": 0.75}, "rows": 4}
+    content["pass_at_k"] = {"samples": 2, "decoding": "sampled at temperature 1", "base": {"1": value, "2": value}}
+    content["warnings"] = ["The evaluation is <b>suspect</b>."]
+    content["reference"] = {"score": 0.416, "source": "its model card"}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    text = read(write_report(folder)).text
+    for words in (
+        "With examples in the prompt",
+        "With several tries",
+        "50.0 % (25.0 … 75.0)",
+        "2 samples a row, sampled at temperature 1",
+        "The evaluation is <b>suspect</b>.",
+        "Published of the untrained model: 41.6 % (its model card); here it is 0.0 %.",
+    ):
+        assert words in text
+
+
+def test_the_verdict_says_how_likely_chance_is() -> None:
+    interval = {"low": 0.1, "high": 0.5}
+    score = {"rows": 9, "correct": 3, "accuracy": 0.3, "interval": interval}
+    gain = {"points": 0.3, "interval": interval, "gained": 3, "lost": 0, "p_value": 0.25}
+    said = verdict({"base": score, "trained": score, "difference": gain})
+    assert said.details[0] == (
+        "3 problems went from wrong to right, 0 from right to wrong. p = 0.25 by McNemar's exact test."
+    )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["base", "1", "value", "interval", "low"]), inner),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(JSON, JSON)
+def test_no_malformed_part_breaks_them(one: Any, other: Any) -> None:
+    sweep({"points": [{"shots": one, "base": other}, one], "warnings": other})
+    samples({"pass_at_k": {"base": {"1": one}, "trained": other, "difference": one}})

@@ -1,0 +1,183 @@
+"""The report in a real browser: it complains of nothing, it asks nobody, its controls do what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.report import write_comparison, write_report
+from tests.support.chromium import CHROMIUM, Tab, tab
+from tests.support.report_runs import write_run
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
+]
+
+# A script that did run would change the title, and anything that the page's policy forbids goes to the console.
+HOSTILE = (
+    "</pre></script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \u2028 needle"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with tab(tmp_path_factory.mktemp("chromium")) as driven:
+        yield driven
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        write_run(folder / "one", base=[False] * 5, trained=[True] * 4 + [False], text=HOSTILE),
+        write_run(folder / "two", base=[False] * 5, trained=[True] * 5, text=HOSTILE),
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Path]) -> Path:
+    return write_report(runs[0])
+
+
+@pytest.fixture
+def opened(browser: Tab, page: Path) -> Tab:
+    browser.messages.clear()
+    browser.requests.clear()
+    browser.open(page)
+    return browser
+
+
+def choose(driven: Tab, **values: str) -> str:
+    """Sets filters as a person would, and returns the sentence on what was found."""
+    for name, value in values.items():
+        driven.evaluate(
+            f"(() => {{ const field = document.getElementById('filters').elements['{name}']; field.value = '{value}';"
+            " field.dispatchEvent(new InputEvent('input', {bubbles: true})); })()"
+        )
+    driven.evaluate("new Promise((done) => setTimeout(done, 250))")  # typing is waited for a moment
+    return driven.evaluate("document.getElementById('found').textContent")
+
+
+def shown(driven: Tab) -> str:
+    return driven.evaluate("document.getElementById('detail').textContent")
+
+
+def test_nothing_foreign_runs_and_nothing_is_asked_for(opened: Tab, page: Path) -> None:
+    assert opened.evaluate("document.title") == "one – report of a GRPO run"
+    assert opened.messages == []
+    assert opened.requests == [page.resolve().as_uri()]
+    for place in range(18):
+        opened.evaluate(f"window.browser.show({place})")
+    assert HOSTILE in shown(opened)
+    assert opened.evaluate("document.querySelectorAll('img').length + document.scripts.length") == 2
+    assert opened.evaluate("document.title") == "one – report of a GRPO run" and opened.messages == []
+
+
+def test_a_script_that_slipped_in_would_be_refused(opened: Tab) -> None:
+    """The policy itself, by an element that no escaping stood in the way of."""
+    opened.evaluate(
+        "(() => { const made = document.createElement('div'); made.innerHTML = "
+        "'<img src=x onerror=\"document.title=1\">'; document.body.append(made); })()"
+    )
+    opened.wait_for("false", tries=4)
+    assert opened.evaluate("document.title") == "one – report of a GRPO run"
+    assert any("Content Security Policy" in message for message in opened.messages)
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({}, "18 of 18 completions; 6 of them right (33.3 %)."),
+        ({"kind": "training"}, "8 of 18 completions; 2 of them right (25.0 %)."),
+        ({"kind": "trained", "right": "wrong"}, "1 of 18 completions; 0 of them right (0.0 %)."),
+        ({"from": "2", "to": "4"}, "4 of 18 completions; 1 of them right (25.0 %)."),
+        ({"reward": "0", "low": "0.5"}, "6 of 18 completions; 6 of them right (100.0 %)."),
+        ({"prompts": "changed"}, "8 of 18 completions; 4 of them right (50.0 %)."),
+        ({"search": "COMPLETION 2 of step"}, "2 of 18 completions; 2 of them right (100.0 %)."),
+        ({"search": "nowhere to be found"}, "No completion is like that."),
+    ],
+    ids=str,
+)
+def test_filters_leave_what_they_say(opened: Tab, values: dict[str, str], found: str) -> None:
+    assert choose(opened, **values) == found
+    assert choose(opened) == found
+    opened.evaluate("document.querySelector('#filters button[type=reset]').click()")
+    assert choose(opened).startswith("18 of 18")
+
+
+def test_the_keyboard_reaches_and_moves_everything(opened: Tab) -> None:
+    opened.press("/")
+    assert opened.evaluate("document.activeElement.name") == "search"
+    opened.evaluate("document.activeElement.blur()")
+    for _ in range(30):
+        opened.press("Tab")
+        if opened.evaluate("document.activeElement.id") == "list":
+            break
+    else:
+        pytest.fail("Tab never comes to the list")
+    before = shown(opened)
+    opened.press("ArrowDown")
+    assert opened.evaluate("document.querySelector('[aria-selected=true]').id") == "found-1"
+    assert opened.evaluate("document.activeElement.getAttribute('aria-activedescendant')") == "found-1"
+    assert shown(opened) != before
+    opened.press("End")
+    assert opened.evaluate("document.querySelector('[aria-selected=true]').id") == "found-17"
+    opened.press("Home")
+    assert shown(opened) == before
+
+
+def test_both_ends_of_a_prompt_stand_side_by_side(opened: Tab) -> None:
+    choose(opened, kind="base")
+    sides = "[...document.querySelectorAll('#detail .sides .answer h4')].map((title) => title.textContent)"
+    assert opened.evaluate(sides) == ["base, held out ✗ wrong", "trained, held out ✓ right"]
+    choose(opened, kind="training")
+    assert opened.evaluate(sides) == ["step 1 ✓ right", "step 1 ✗ wrong"], "one step only: the best and the worst"
+
+
+def test_the_rewards_words_are_with_the_completion(opened: Tab) -> None:
+    choose(opened, kind="trained")
+    assert "Verdict: " in shown(opened)
+    choose(opened, kind="training")
+    assert "math_correctness" in shown(opened)
+
+
+def test_a_figure_tells_its_values_under_the_pointer(opened: Tab) -> None:
+    opened.evaluate("document.querySelector('svg[data-readout]').scrollIntoView({block: 'center'})")
+    box = opened.evaluate(
+        "(() => { const box = document.querySelector('svg[data-readout]').getBoundingClientRect();"
+        " return [box.left, box.top, box.width, box.height]; })()"
+    )
+    opened.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + 0.95 * box[2], y=box[1] + 0.5 * box[3])
+    tip = opened.evaluate("document.querySelector('.tip:not([hidden])').textContent")
+    assert tip.startswith("step 4total: 0.4")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
+def test_it_fits_any_width_in_light_and_dark(
+    browser: Tab, page: Path, runs: list[Path], width: int, dark: bool
+) -> None:
+    for path in (page, write_comparison(runs) if dark else page):
+        browser.open(path, width=width, dark=dark)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        colours = browser.evaluate(
+            "[document.body, document.querySelector('h1')].map((one) => getComputedStyle(one))"
+            ".map((style, at) => at ? style.color : style.backgroundColor)"
+        )
+        light = [sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 3 for colour in colours]
+        assert (light[0] < 60 and light[1] > 180) if dark else (light[0] > 200 and light[1] < 80)
+
+
+def test_runs_side_by_side_show_without_a_complaint(browser: Tab, runs: list[Path]) -> None:
+    browser.messages.clear()
+    browser.open(write_comparison(runs))
+    assert browser.messages == []
+    assert "two" in browser.evaluate("document.title")
+
+
+def test_something_is_painted_within_two_seconds(opened: Tab) -> None:
+    paint = "performance.getEntriesByName('first-contentful-paint')"
+    assert opened.wait_for(f"{paint}.length === 1")
+    assert opened.evaluate(f"{paint}[0].startTime") < 2000

@@ -1,0 +1,515 @@
+"""The report page: what it says, that it holds nothing foreign, and that no gap in a run directory stops it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlvr.artifacts.directory import write_status
+from rlvr.artifacts.evaluation_summary import bars, table, verdict
+from rlvr.artifacts.metrics import read_metrics
+from rlvr.errors import InputError
+from rlvr.evaluation import paired_difference, summarise
+from rlvr.formatting import shortened
+from rlvr.report import curves, write_report
+from rlvr.report.rollouts import read_rollouts
+from rlvr.report.run_reader import read_run
+from rlvr.report.samples import changed_answers, training_answers
+from rlvr.report.svg_charts import Series, smoothed, smoothing_window, thinned
+from tests.support.report_runs import HOSTILE, read, record, write_run
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "my-run", base=[False] * 30 + [True] * 10, trained=[True] * 39 + [False])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the same run, for the tests that only read it."""
+    folder = tmp_path_factory.mktemp("whole") / "my-run"
+    return write_report(write_run(folder, base=[False] * 30 + [True] * 10, trained=[True] * 39 + [False]))
+
+
+def evaluation(base: list[bool], trained: list[bool]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    scores = {
+        name: asdict(summarise([record(row, right) for row, right in enumerate(rights)], ["math_correctness"]))
+        for name, rights in (("base", base), ("trained", trained))
+    }
+    return {**scores, "difference": asdict(paired_difference(base, trained))}
+
+
+# ── The verdict ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_verdict_gives_both_accuracies_the_difference_and_its_interval() -> None:
+    said = verdict(evaluation([True] * 61 + [False] * 189, [False] * 4 + [True] * 235 + [False] * 11))
+    assert said.sentence == (
+        "On 250 held-out problems the accuracy rose from 24.4 % to 94.0 % (+69.6 points, 95 % interval +62.9 … +75.2)."
+    )
+    assert said.details[0] == (
+        "178 problems went from wrong to right, 4 from right to wrong. p < 0.0001 by McNemar's exact test."
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "trained", "kind", "words", "why"),
+    [
+        ([False] * 40, [True] * 40, "better", "rose from 0.0 % to 100.0 %", "a gain beyond chance"),
+        ([True] * 40, [False] * 40, "worse", "fell from 100.0 % to 0.0 %", "a loss beyond chance"),
+        ([False] * 40, [True] + [False] * 39, "unclear", "the interval includes 0", "a gain that may be chance"),
+        ([True] * 40, [False] + [True] * 39, "unclear", "the interval includes 0", "a loss that may be chance"),
+        ([True, False] * 20, [True, False] * 20, "unclear", "stayed at 50.0 %", "nothing changed"),
+        ([False], [True], "unclear", "On 1 held-out problem the", "one problem proves nothing; singular"),
+    ],
+)
+def test_the_verdict_claims_a_change_only_beyond_chance(
+    base: list[bool], trained: list[bool], kind: str, words: str, why: str
+) -> None:
+    said = verdict(evaluation(base, trained))
+    assert said.kind == kind, why
+    assert words in said.sentence, why
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
+def test_better_and_worse_are_said_exactly_when_the_interval_excludes_zero(pairs: list[tuple[bool, bool]]) -> None:
+    content = evaluation([before for before, _ in pairs], [after for _, after in pairs])
+    interval = content["difference"]["interval"]
+    expected = "better" if interval["low"] > 0 else "worse" if interval["high"] < 0 else "unclear"
+    assert verdict(content).kind == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "why"),
+    [
+        (lambda content: None, "There is no held-out evaluation", "no evaluation.json"),
+        (lambda content: {}, "There is no held-out evaluation", "an evaluation of nothing"),
+        (lambda content: {"base": content["base"]}, "Only the base model was evaluated: 0.0 %", "the run isn't done"),
+        (
+            lambda content: {"trained": content["trained"]},
+            "Only the trained model was evaluated: 100.0 %",
+            "adapter only",
+        ),
+        (lambda content: {**content, "difference": None}, "the interval of the difference is not known", "no pairing"),
+        (lambda content: {**content, "trained": {"rows": 3}}, "Only the base model", "a score without its figures"),
+        (lambda content: {**content, "base": {**content["base"], "rows": 0}}, "judge none", "the verifier failed"),
+    ],
+)
+def test_without_a_comparison_the_verdict_says_that_nobody_knows(
+    change: Callable[[dict[str, Any]], dict[str, Any] | None], words: str, why: str
+) -> None:
+    said = verdict(change(evaluation([False] * 9, [True] * 9)))
+    assert said.kind == "unknown", why
+    assert words in said.sentence, why
+
+
+def test_rows_that_the_verifier_could_not_judge_are_said_to_be_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 18 + [None, None], trained=[True] * 20)
+    assert "up to 2 problems that the verifier could not judge" in read(write_report(folder)).text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+SCORES = st.fixed_dictionaries(
+    {},
+    optional={
+        "rows": JSON | st.integers(0, 9),
+        "correct": JSON | st.integers(0, 9),
+        "accuracy": JSON | st.floats(0, 1),
+        "interval": JSON | st.just({"low": 0.1, "high": 0.9}),
+        "rewards": JSON | st.just({"x": math.nan}),
+        "unscored": JSON,
+        "cut_off": JSON,
+        "by_source": JSON | st.dictionaries(st.text(), JSON),
+    },
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.fixed_dictionaries({}, optional={"base": SCORES, "trained": SCORES, "difference": JSON | SCORES}))
+def test_no_malformed_evaluation_breaks_the_verdict_the_table_or_the_bars(content: dict[str, Any]) -> None:
+    verdict(content)
+    table(content)
+    bars(content)
+
+
+def test_the_table_shows_the_change_of_every_figure() -> None:
+    shown = table(evaluation([False] * 3 + [True], [True] * 4))
+    assert shown is not None
+    assert shown.header == ("base", "trained", "change")
+    rows = {row[0]: row[1:] for row in shown.rows}
+    assert rows["accuracy"] == ("25.0 %", "100.0 %", "+75.0 points")
+    assert rows["right"] == ("1 of 4", "4 of 4", "+3")
+    assert rows["reward math_correctness"] == ("0.25", "1.00", "+0.75")
+    assert rows["cut off"] == ("0.0 %", "0.0 %", "0")
+
+
+# ── The page ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_page_says_what_happened_from_the_verdict_to_the_completions(whole: Path) -> None:
+    assert whole.parts[-2:] == ("my-run", "report.html")
+    text = re.sub(r"\s+", " ", read(whole).text)
+    for words in (
+        "my-run",
+        "On 40 held-out problems the accuracy rose from 25.0 % to 97.5 %",
+        "addition (20)",
+        "a LoRA adapter of rank 16, over the frozen 4-bit base",
+        "arithmetic (shots 2)",
+        "0.2 × answer_format, only where math_correctness is positive",
+        "math_correctness (weight 1)",
+        "4 of 4",
+        "Completions that hit the limit of 44 tokens",
+        "completion 2 of step 1",
+        "completion 0 of step 4",
+        "30 problems; the first 3 in the order of the split",
+        "Held out: base was right, trained is wrong",
+        "1 problem:",
+    ):
+        assert words in text
+    assert "has not come to its end" not in text
+    assert "too short to judge: 4 log lines" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (
+            "running",
+            "Training has not come to its end: the last step logged is 4 of 4. It is still going, or was killed.",
+        ),
+        ("interrupted", "Training was interrupted: the last step logged is 4 of 4. The same command continues it."),
+        ("trained", ""),
+        ("done", ""),
+    ],
+)
+def test_a_run_that_is_not_whole_is_said_to_be_so(run_dir: Path, status: str, said: str) -> None:
+    write_status(run_dir, status)
+    assert read_run(run_dir).state == said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "why"),
+    [
+        (
+            "run.json",
+            '{"status": "paused for the night"}',
+            "this version of the project doesn't know",
+            "a newer version",
+        ),
+        ("run.json", None, "an earlier version of the project made this run", "an older version"),
+        ("run.json", '{"status": "do', "run.json can't be read", "half written"),
+        ("recipe.yaml", "- a\n- list", "recipe.yaml is no YAML mapping", "not our recipe"),
+        ("evaluation.json", '{"base": {"ro', "evaluation.json can't be read", "half written"),
+        (
+            "metrics.jsonl",
+            '{"step": 1}\n{"step": 2, "rew',
+            "The last line of metrics.jsonl is half written",
+            "going on",
+        ),
+        (
+            "metrics.jsonl",
+            '{"step": 1}\nnonsense\n{"step": 3}',
+            "metrics.jsonl is broken at line 2: the 2 lines from there on are left out",
+            "a disk that was full",
+        ),
+    ],
+)
+def test_what_another_version_or_a_killed_process_left_is_a_sentence(
+    run_dir: Path, name: str, content: str | None, words: str, why: str
+) -> None:
+    path = run_dir / name
+    path.unlink() if content is None else path.write_text(content, encoding="utf-8")
+    notes = read_run(run_dir).notes
+    assert len(notes) == 1 and words in notes[0], why
+
+
+def test_a_whole_run_of_this_version_has_nothing_to_note(run_dir: Path) -> None:
+    assert read_run(run_dir).notes == ()
+
+
+def test_notes_and_state_stand_on_the_page(run_dir: Path) -> None:
+    write_status(run_dir, "half asleep")
+    (run_dir / "metrics.jsonl").unlink()
+    text = read(write_report(run_dir)).text
+    assert "run.json says that the run is 'half asleep'" in text and "No training step has been logged." in text
+
+
+def test_what_is_amiss_is_told_with_its_advice(run_dir: Path) -> None:
+    log = run_dir / "metrics.jsonl"
+    line = json.loads(log.read_text().splitlines()[0])
+    lines = [{**line, "step": step, "completions/clipped_ratio": 1.0, "reward": 0.0} for step in range(1, 31)]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = read(write_report(run_dir)).text
+    assert "alarm since step 5: 100 % of the completions are cut off" in text
+    assert "raise max_completion_length (44)" in text
+
+
+def test_whatever_models_and_data_sets_say_is_text_and_never_markup(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 5, trained=[True] * 5, text=HOSTILE)
+    (folder / "failure.txt").write_text(f"Traceback\nValueError: {HOSTILE}", encoding="utf-8")
+    with (folder / "recipe.yaml").open("a", encoding="utf-8") as file:
+        file.write(f"run_name: {json.dumps(HOSTILE)}\n")
+    page = read(write_report(folder))
+    harmless = write_run(tmp_path / "harmless", base=[False] * 5, trained=[True] * 5)
+    (harmless / "failure.txt").write_text("ValueError", encoding="utf-8")
+    assert page.tags == read(write_report(harmless)).tags
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    for place in ("completion 2 of step 1 ", "prompt of step 4 ", "answer 0 ", "Expected answer: 0 ", "ValueError: "):
+        assert place + HOSTILE in page.text
+
+
+def test_the_page_needs_nothing_but_itself(whole: Path) -> None:
+    path = whole
+    page, source = read(path), path.read_text(encoding="utf-8")
+    assert not page.tags & {"img", "iframe", "object", "embed", "link", "base"}
+    assert [value for name, value in page.attributes if name in ("src", "href", "srcset", "action", "data")]
+    assert all(value.startswith("#") for name, value in page.attributes if name in ("src", "href", "srcset", "action"))
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)", source))
+    assert "@import" not in source
+    assert "http://" not in source and "https://" not in source
+
+
+def test_the_only_script_that_may_run_is_our_own(whole: Path) -> None:
+    page = read(whole)
+    assert [(attributes.get("type"), attributes.get("src")) for attributes, _ in page.scripts] == [
+        ("text/plain", None),  # the completions
+        (None, None),
+    ]
+    digest = base64.b64encode(hashlib.sha256(page.scripts[1][1].encode()).digest()).decode()
+    policy = next(value for _, value in page.attributes if value.startswith("default-src"))
+    assert policy == (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'"
+    )
+    assert "unsafe-eval" not in policy and re.fullmatch(r"[A-Za-z0-9+/=]+", page.scripts[0][1])
+
+
+def test_ids_are_unique_and_every_reference_has_its_target(whole: Path) -> None:
+    path = whole
+    page, source = read(path), path.read_text(encoding="utf-8")
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    targets = {value[1:] for name, value in page.attributes if name == "href"} | set(
+        re.findall(r"url\(#([^)]*)", source)
+    )
+    assert targets <= set(ids)
+
+
+def test_figures_take_their_colours_and_fonts_from_the_page(whole: Path) -> None:
+    source = whole.read_text(encoding="utf-8")
+    drawings = "".join(re.findall(r"<svg.*?</svg>", source, flags=re.DOTALL))
+    assert "var(--trained)" in drawings and "<text" in drawings
+    assert not re.findall(r"#[0-9a-fA-F]{6}\b", drawings), "a colour that dark mode could not change"
+    assert "DejaVu" not in drawings
+
+
+def test_the_same_run_gives_the_same_page(run_dir: Path) -> None:
+    assert write_report(run_dir).read_bytes() == write_report(run_dir).read_bytes()
+
+
+def test_a_token_in_the_recipe_is_not_shown(whole: Path) -> None:
+    text = read(whole).text
+    assert "hf_verysecret" not in text
+    assert "hub_token: (not shown)" in text
+
+
+def test_a_long_run_with_long_completions_stays_small(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 8, trained=[True] * 8, text="words " * 20_000, steps=5000)
+    path = write_report(folder)
+    assert path.stat().st_size < 2_000_000
+    text = read(path).text
+    assert "characters left out" in text
+    assert "A point is the mean of 17 logged steps" in text
+
+
+# ── Gaps ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "why"),
+    [
+        (["evaluation.json"], "There is no held-out evaluation", "the recipe asks for none"),
+        (["metrics.jsonl"], "There is no reward curve", "nothing was logged"),
+        (["recipe.yaml"], "holds no recipe.yaml", "the log alone was copied"),
+        (["completions"], "No completions of training steps were kept", "log_completions: false"),
+        (["completions/evaluation_base.parquet"], "are not both there", "the evaluation was interrupted"),
+        (["evaluation.json", "completions", "metrics.jsonl"], "No training step has been logged", "just started"),
+    ],
+)
+def test_a_missing_part_is_left_out_with_a_sentence(run_dir: Path, missing: list[str], words: str, why: str) -> None:
+    for name in missing:
+        path = run_dir / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert words in read(write_report(run_dir)).text, why
+
+
+def test_no_half_written_file_stops_the_report(run_dir: Path) -> None:
+    for path in sorted(path for path in run_dir.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        read_rollouts(read_run(run_dir))
+    write_report(run_dir)
+
+
+def test_empty_files_do_not_stop_the_report(run_dir: Path) -> None:
+    for path in [path for path in run_dir.rglob("*") if path.is_file()]:
+        path.write_bytes(b"")
+    write_report(run_dir)
+
+
+@pytest.mark.parametrize("names", [["metrics.jsonl"], ["recipe.yaml", "evaluation.json", "failure.txt"]], ids=str)
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe\x00\x01", b"null", b'{"step": "x"}', b"a: [b", b"task: 3\nrewards: [4, {name: [5]}]\nmax_steps: six"],
+)
+def test_no_strange_content_stops_the_report(run_dir: Path, names: list[str], content: bytes) -> None:
+    for name in names:
+        (run_dir / name).write_bytes(content)
+    write_report(run_dir)
+
+
+def test_a_half_written_last_line_leaves_the_steps_before_it(run_dir: Path) -> None:
+    path = run_dir / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(lines[:2]) + "\n" + lines[2][:40], encoding="utf-8")
+    write_status(run_dir, "running")
+    assert [line["step"] for line in read_metrics(path)] == [1, 2]
+    assert "the last step logged is 2 of 4" in read(write_report(run_dir)).text
+
+
+def test_a_metric_that_was_not_logged_is_named(run_dir: Path) -> None:
+    path = run_dir / "metrics.jsonl"
+    path.write_text(path.read_text(encoding="utf-8").replace('"entropy"', '"other"'), encoding="utf-8")
+    assert "Not logged by this run: entropy." in read(write_report(run_dir)).text
+
+
+def test_every_reward_has_its_own_panel_and_a_step_its_phases(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    assert [panel.title for panel in curves.reward_panels(run)] == ["math_correctness", "answer_format"]
+    time = next(panel for panel in curves.panels(run) if panel.title == "Time a step")
+    assert all(f">{phase}<" in time.svg for phase in ("generation", "rewards", "update", "the rest"))
+
+
+def test_the_area_around_a_mean_is_drawn_only_where_its_ends_were_logged(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    figure = curves.reward_figure(run)
+    assert figure is not None and figure.band
+    with_band, without = curves.reward_panels(run)
+    assert "fill-opacity: 0.13" in with_band.svg and "fill-opacity: 0.13" not in without.svg
+    path = run_dir / "metrics.jsonl"
+    path.write_text(path.read_text(encoding="utf-8").replace('"reward/min"', '"other"'), encoding="utf-8")
+    figure = curves.reward_figure(read_run(run_dir))
+    assert figure is not None and not figure.band
+
+
+def test_what_stayed_zero_is_named_and_not_drawn(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    assert curves.always_zero(run.metrics) == ["KL from the base model"]
+    assert "KL from the base model" not in [panel.title for panel in curves.panels(run)]
+
+
+def test_the_values_under_the_pointer_are_those_of_the_lines(run_dir: Path) -> None:
+    entropy = next(panel for panel in curves.panels(read_run(run_dir)) if panel.title == "Entropy")
+    readout = json.loads(html.unescape(re.findall(r'data-readout="([^"]*)"', entropy.svg)[0]))
+    assert readout["lines"] == [["Entropy", [1, 2, 3, 4], [0.5, 0.25, 0.1667, 0.125]]]
+    left, right, top, bottom = readout["box"]
+    assert 0 < left < right <= 1 and 0 <= top < bottom < 1
+
+
+def test_values_that_cannot_be_drawn_are_skipped(run_dir: Path) -> None:
+    with (run_dir / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 5, "reward": null, "grad_norm": Infinity, "entropy": NaN, "step_time": "2 s"}\n')
+        file.write(f'{{"step": 6, "time": 1e299, "reward": 1{"0" * 400}, "entropy": true, "grad_norm": 1e308}}\n')
+    assert "0.1 → 0.4" in read(write_report(run_dir)).text
+
+
+def test_a_failure_is_on_the_page_with_its_last_line(run_dir: Path) -> None:
+    (run_dir / "failure.txt").write_text(
+        "Traceback (most recent call last):\n  …\nMemoryError: no room\n", encoding="utf-8"
+    )
+    assert "The run failed: MemoryError: no room" in read(write_report(run_dir)).text
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_without_a_run_is_the_callers_mistake(tmp_path: Path, exists: bool) -> None:
+    folder = tmp_path / "nothing"
+    if exists:
+        folder.mkdir()
+    with pytest.raises(InputError, match=r"output_dir"):
+        write_report(folder)
+    assert not (folder / "report.html").exists()
+
+
+# ── Samples and curves ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_training_samples_are_the_best_and_the_worst_of_a_group_with_spread(run_dir: Path) -> None:
+    found = training_answers(run_dir / "completions")
+    assert [step for step, _ in found] == [1, 4]
+    best, worst = found[0][1].answers
+    assert (best.who, best.text.strip()) == ("best of 4", "completion 2 of step 1")
+    assert dict(worst.rewards)["math_correctness"] == "0.00"
+
+
+def test_changed_answers_are_counted_and_paired_by_row(run_dir: Path) -> None:
+    changed = changed_answers(run_dir / "completions")
+    assert changed is not None
+    gained, lost = changed
+    assert (gained.count, len(gained.examples), lost.count) == (30, 3, 1)
+    assert [answer.right for answer in lost.examples[0].answers] == [True, False]
+    assert lost.examples[0].expected.strip() == "39"
+
+
+@given(st.text(min_size=1, max_size=200), st.integers(3, 100))
+def test_a_shortened_text_keeps_its_beginning_and_its_end(text: str, most: int) -> None:
+    short = shortened(text, most)
+    assert short == text if len(text) <= most else short.startswith(text[: most // 3]) and short.endswith(text[-1])
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400))
+def test_the_smoothed_line_stays_within_its_neighbours(values: list[float]) -> None:
+    line = smoothed(values)
+    reach = smoothing_window(len(values)) // 2
+    assert len(line) == len(values)
+    for at, value in enumerate(line):
+        near = values[max(0, at - reach) : at + reach + 1]
+        assert min(near) - 1e-6 <= value <= max(near) + 1e-6
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=2000), st.integers(1, 300))
+def test_thinning_keeps_the_number_of_points_down_and_the_values_within_bounds(values: list[float], most: int) -> None:
+    thin = thinned(Series("x", list(range(len(values))), values), most)
+    assert len(thin.steps) == len(thin.values) <= most
+    assert list(thin.steps) == sorted(thin.steps)
+    assert min(values) - 1e-6 <= min(thin.values) and max(thin.values) <= max(values) + 1e-6
+
+
+def test_importing_the_report_loads_no_heavy_library() -> None:
+    code = (
+        "import sys, rlvr.report; found = "
+        "{'torch', 'transformers', 'matplotlib', 'pyarrow', 'jinja2', 'numpy'} & set(sys.modules); "
+        "sys.exit(f'loaded: {found}' if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,175 @@
+"""The completions that a report carries: which ones, how large, and that hostile text comes through as text."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlvr.report import write_report
+from rlvr.report.rollouts import BASE, TRAINED, Packed, Rollout, Rollouts, pack, read_rollouts
+from rlvr.report.run_reader import Run, read_run
+from tests.support.report_runs import HOSTILE, carried, read, write_run
+
+# What ends a script, an HTML comment or a line of JavaScript, turns the writing around, or is no character at all.
+STRANGE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "]]>",
+    "a\u2028b\u2029c",
+    "\u202e\u200b\ufeff",
+    "\x00\x01\x1b[31m",
+    "\ud800 lone",
+    "{{ 7 * 7 }}{% raw %}",
+    "汉字 🎲 ß",
+]
+
+
+def rollout(stage: int, number: int, prompt: str, text: str = "text", **row: Any) -> Rollout:
+    return Rollout(stage, number, prompt, {"prompt": prompt, "completion": text, **row}, (1.0,), 1.0, True)
+
+
+def unpacked(packed: Packed | None) -> dict[str, Any]:
+    assert packed is not None
+    return json.loads(gzip.decompress(base64.b64decode(packed.data)))
+
+
+def run_of(tmp_path: Path) -> Run:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 1.0}\n', encoding="utf-8")
+    return read_run(tmp_path)
+
+
+def test_a_short_run_is_carried_whole_with_every_figure(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 3, trained=[True, True, None])
+    data = carried(write_report(folder))
+    assert data["rewards"] == ["math_correctness"]
+    assert data["stage"].count(BASE) == data["stage"].count(TRAINED) == 3
+    assert sorted({stage for stage in data["stage"] if stage >= 0}) == [1, 4]
+    step_four = [place for place, stage in enumerate(data["stage"]) if stage == 4]
+    assert [data["text"][place].strip() for place in step_four] == [f"completion {at} of step 4" for at in range(4)]
+    assert [data["values"][place] for place in step_four] == [[0.0], [0.0], [1.0], [0.0]]
+    assert [data["right"][place] for place in step_four] == [0, 0, 1, 0]
+    assert [data["right"][place] for place, stage in enumerate(data["stage"]) if stage == TRAINED] == [1, 1, None]
+    assert dict(data["columns"][0])["source"].strip() == "addition"
+
+
+def test_rewards_explain_themselves_where_their_columns_are_there(tmp_path: Path) -> None:
+    data = carried(write_report(write_run(tmp_path / "run", base=[False], trained=[True])))
+    held_out = data["stage"].index(TRAINED)
+    assert any("answer" in line.lower() for line in data["why"][held_out]["math_correctness"])
+    assert "answer_format" in data["why"][held_out]
+    in_training = data["stage"].index(1)
+    assert "math_correctness" not in (data["why"][in_training] or {}), "its final_answer was not logged"
+
+
+def test_a_reward_that_is_no_file_of_the_shelf_is_not_imported_for_a_report(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False], trained=[True])
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\ndef trap(prompts, completions): return [0.0]\n")
+    (folder / "recipe.yaml").write_text(f"rewards: [{{name: '{trap}:trap'}}]\n", encoding="utf-8")
+    assert set(carried(write_report(folder))["why"]) == {0}
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=ascii)
+def test_no_text_ends_the_data_or_is_lost_in_it(tmp_path: Path, text: str) -> None:
+    packed = pack(run_of(tmp_path), Rollouts([rollout(1, 0, text, text, source=text)], ("r",)))
+    assert packed is not None and re.fullmatch(r"[A-Za-z0-9+/=]+", packed.data)
+    data = unpacked(packed)
+    assert data["text"] == [text]
+    assert data["prompts"] == [[["", text]]]
+    assert data["columns"] == [[["source", text]]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.text()), min_size=1, max_size=30))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_packed_is_what_was_there(rows: list[tuple[int, str, str]]) -> None:
+    items = [rollout(stage, number, prompt, text) for number, (stage, prompt, text) in enumerate(rows)]
+    data = unpacked(pack(Run(Path(), {}, "", [], None, None, "", ()), Rollouts(items, ("r",))))
+    found = {
+        (stage, data["prompts"][prompt][0][1], text)
+        for stage, prompt, text in zip(data["stage"], data["prompt"], data["text"], strict=True)
+    }
+    assert found == {(stage, prompt, text) for stage, prompt, text in rows}
+
+
+def long_run(draw: random.Random) -> list[Rollout]:
+    """100 steps of two groups of four; prompt 0 comes up at the steps 10 and 90."""
+    items = []
+    for step in range(1, 101):
+        for group in range(2):
+            prompt = "again" if step in (10, 90) and group == 1 else f"prompt {step} {group}"
+            for _ in range(4):
+                text = "".join(draw.choices("abcdefgh ", k=400))
+                items.append(rollout(step, len(items), prompt, text))
+    for stage in (BASE, TRAINED):
+        items += [rollout(stage, number, f"held out {number}", "x" * 400) for number in range(100)]
+    return items
+
+
+def test_of_a_long_run_whole_groups_are_carried_from_everywhere(tmp_path: Path) -> None:
+    items = long_run(random.Random(0))
+    packed = pack(run_of(tmp_path), Rollouts(items, ("r",)), most=150_000)
+    assert packed is not None
+    data = unpacked(packed)
+    assert packed.shown == len(data["text"]) < packed.all == len(items)
+    groups: dict[tuple[int, int], int] = {}
+    for stage, prompt in zip(data["stage"], data["prompt"], strict=True):
+        groups[stage, prompt] = groups.get((stage, prompt), 0) + 1
+    assert {size for (stage, _), size in groups.items() if stage >= 0} == {4}, "whole groups"
+    steps = {stage for stage in data["stage"] if stage >= 0}
+    assert {1, 100} <= steps and len(steps) > 30 and max(steps - {100}) > 90, "from the whole run"
+    again = next(place for place, prompt in enumerate(data["prompts"]) if prompt[0][1] == "again")
+    assert {stage for stage, prompt in groups if prompt == again} == {10, 90}, "first and last of one prompt"
+    base = {prompt for stage, prompt in groups if stage == BASE}
+    assert base and base == {prompt for stage, prompt in groups if stage == TRAINED}, "base beside trained"
+    assert sum(map(len, data["text"])) <= 150_000
+
+
+def test_texts_that_do_not_compress_are_bounded_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlvr.report.rollouts.MOST_BYTES", 40_000)
+    packed = pack(run_of(tmp_path), Rollouts(long_run(random.Random(1)), ("r",)))
+    assert packed is not None
+    assert 20_000 < len(base64.b64decode(packed.data)) <= 40_000
+
+
+def test_the_page_says_how_many_of_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "run", base=[False] * 20, trained=[True] * 20, text="words " * 400)
+    whole = re.sub(r"\s+", " ", read(write_report(folder)).text)
+    assert "All 48 completions that the run directory holds" in whole
+    monkeypatch.setattr("rlvr.report.rollouts.MOST_BYTES", 1000)
+    said = re.search(
+        r"This page carries (\d+) completions of 48:", re.sub(r"\s+", " ", read(write_report(folder)).text)
+    )
+    assert said is not None and 0 < int(said[1]) < 48
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", base=[False], trained=[True])
+    (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1")
+    assert "Left out: completions_00004.parquet, which can't be read." in read(write_report(folder)).text
+
+
+def test_a_total_is_the_weighted_sum_and_missing_where_a_reward_is(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = write_run(tmp_path / "run", base=[False], trained=[True])
+    common = {"step": 1, "prompt": HOSTILE, "completion": "text"}
+    rows: Sequence[dict[str, Any]] = [
+        {**common, "math_correctness": 1.0, "answer_format": 1.0},
+        {**common, "math_correctness": None, "answer_format": 1.0},
+    ]
+    pq.write_table(pa.Table.from_pylist(list(rows)), folder / "completions" / "completions_00001.parquet")
+    first, second = [item for item in read_rollouts(read_run(folder)).items if item.stage == 1]
+    assert first.total == pytest.approx(1.2) and first.right is True
+    assert second.total is None and second.right is None

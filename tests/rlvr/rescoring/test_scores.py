@@ -1,0 +1,534 @@
+"""Completions are read, given their golds, scored and counted as training would; what a run logs can be rescored."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr.data.task import Task
+from rlvr.errors import InputError
+from rlvr.report import samples
+from rlvr.rescoring.completions import fill_columns, one_line, read_completions, visible
+from rlvr.rescoring.scores import (
+    BATCH,
+    batches,
+    by_step,
+    compare_with_recorded,
+    disagreements,
+    explanation,
+    groups,
+    score,
+    spread,
+    turn_of,
+)
+from rlvr.scoring.reward import MOST_LOGGED, Reward
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    if path.suffix == ".parquet":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def length(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [float(len(completion)) for completion in completions]
+
+
+def matches(completions: list[Any], *, final_answer: list[str], **kwargs: Any) -> list[float | None]:
+    return [
+        None if gold is None else float(completion == gold)
+        for completion, gold in zip(completions, final_answer, strict=True)
+    ]
+
+
+LENGTH = Reward("length", length, weight=0.1)
+MATCHES = Reward("matches", matches, columns=("final_answer",))
+GATED = Reward("length", length, weight=0.1, gate="matches")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def test_a_list_of_strings_is_one_row_each_with_the_same_columns(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "x.jsonl", [{"prompt": "p", "completions": ["a", "b"]}, {"prompt": "q", "completions": "c"}]
+    )
+    rows = read_completions(str(file), "completions").rows
+    assert [(row["prompt"], row["completion"]) for row in rows] == [("p", "a"), ("p", "b"), ("q", "c")]
+    assert [row["completion"] for row in read_completions(str(file), "completions", limit=1).rows] == ["a"]
+
+
+def test_a_run_is_read_in_the_order_of_its_steps_without_repeats_evaluations_and_broken_files(tmp_path: Path) -> None:
+    folder = tmp_path / "completions"
+    for step, text in ((10, "c"), (2, "a"), (3, "a"), (4, "b")):
+        write(folder / f"completions_{step:05d}.parquet", [{"step": step, "prompt": "p", "completion": text}])
+    write(folder / "evaluation_base.parquet", [{"prompt": "p", "completion": "e"}])
+    (folder / "completions_00011.parquet").write_bytes(b"PAR1 half written")
+    for place in (tmp_path, folder):
+        source = read_completions(str(place))
+        assert [(row["step"], row["completion"]) for row in source.rows] == [(2, "a"), (4, "b"), (10, "c")]
+        notes = " ".join(source.notes)
+        assert "evaluation_base.parquet" in notes and "completions_00011.parquet" in notes and "1 files" in notes
+
+
+def test_a_folder_of_evaluations_alone_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "completions" / "evaluation_base.parquet", [{"prompt": "p", "completion": "e"}])
+    assert [row["completion"] for row in read_completions(str(tmp_path)).rows] == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("make", "said", "why"),
+    [
+        (lambda folder: folder / "nothing.jsonl", "There is no file", "a typo"),
+        (lambda folder: folder, "holds no completions", "a folder that no run wrote to"),
+        (
+            lambda folder: write(folder / "x.jsonl", [{"completion": "a"}, {"response": "a"}]),
+            "Row 1 of",
+            "a row without the column",
+        ),
+    ],
+)
+def test_what_can_not_be_read_is_said(tmp_path: Path, make: Callable[[Path], Path], said: str, why: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_completions(str(make(tmp_path)))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Columns from the task
+
+
+def task_of(rows: list[dict[str, Any]]) -> Callable[[], Task]:
+    def load() -> Task:
+        data = Dataset.from_list(rows)
+        return Task(train=data, validation=data.select([]), test=data.select([]))
+
+    return load
+
+
+def not_needed() -> Task:
+    raise AssertionError("the task was loaded although nothing is missing")
+
+
+CHAT = [{"role": "user", "content": "2+2?"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"prompt": CHAT}, "the prompt itself"),
+        ({"prompt": [{"role": "user", "content": "2+2?", "tool_calls": None}]}, "as parquet gives it back, with nulls"),
+        ({"prompt": "2+2?"}, "the last message as text"),
+        ({"question": "How much?"}, "the question"),
+        ({"prompt": CHAT, "final_answer": None}, "an empty entry"),
+    ],
+)
+def test_a_missing_gold_is_looked_up_by_the_prompt(row: dict[str, Any], why: str) -> None:
+    rows = [{**row, "completion": "4"}]
+    load = task_of([{"prompt": CHAT, "question": "How much?", "final_answer": "4"}])
+    assert "final_answer of 1 rows" in (fill_columns(rows, [MATCHES], load, "sums") or "")
+    assert rows[0]["final_answer"] == "4", why
+
+
+def test_the_task_is_not_loaded_where_nothing_is_missing() -> None:
+    assert fill_columns([{"completion": "4", "final_answer": "4"}], [MATCHES, LENGTH], not_needed, "t") is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "said", "why"),
+    [
+        (
+            [{"prompt": "a", "final_answer": "1"}, {"prompt": "no\x1b such"}],
+            r"1 of 2 rows lack final_answer.* row 1 \(no\\x1b such\)",
+            "not found",
+        ),
+        ([{"completion": "x"}], "no prompt to look it up by; the first is row 0", "nothing to look up by"),
+        ([{"prompt": "twice"}], "several times, with different ones", "two golds for one prompt: either may be meant"),
+    ],
+)
+def test_a_row_whose_gold_is_not_found_is_named(rows: list[dict[str, Any]], said: str, why: str) -> None:
+    golds = [("a", "1"), ("twice", "1"), ("twice", "2")]
+    with pytest.raises(InputError, match=said):
+        fill_columns(rows, [MATCHES], task_of([{"prompt": p, "final_answer": gold} for p, gold in golds]), "t")
+
+
+def test_a_list_that_may_be_a_column_is_looked_up_where_the_task_has_it() -> None:
+    def covers(completions: list[Any], *, keywords: list[str] | None = None, **kwargs: Any) -> list[float | None]:
+        return [float(words == ["x"]) for words in keywords or [None] * len(completions)]  # type: ignore[list-item]
+
+    reward = Reward("covers", covers)
+    rows = [{"prompt": "p", "completion": "x"}, {"prompt": "elsewhere", "completion": "x"}]
+    fill_columns(rows, [reward], task_of([{"prompt": "p", "keywords": ["x"]}]), "t")
+    assert score(rows, [reward]).values == [[1.0], [0.0]]
+
+
+def test_a_reward_that_needs_what_only_training_has_is_refused() -> None:
+    def by_tokens(completions: list[Any], completion_ids: list[Any], **kwargs: Any) -> list[float | None]:
+        return [0.0 for _ in completions]
+
+    with pytest.raises(InputError, match="by_tokens asks for completion_ids, which only a training run has"):
+        fill_columns([{"completion": "x"}], [Reward("by_tokens", by_tokens)], not_needed, "t")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Scoring
+
+
+def test_gates_masks_and_weights_are_those_of_training() -> None:
+    rows = [
+        {"completion": "ab", "final_answer": "ab"},
+        {"completion": "abc", "final_answer": "ab"},
+        {"completion": "abc", "final_answer": None},
+    ]
+    scores = score(rows, [MATCHES, GATED])
+    assert scores.values == [[1.0, 2.0], [0.0, 3.0], [None, 3.0]]
+    assert scores.settled == [[1.0, 2.0], [0.0, 0.0], [None, None]]
+    assert scores.totals == [1.2, 0.0, None]
+
+
+def test_text_after_a_chat_prompt_is_handed_over_as_a_message() -> None:
+    seen: list[Any] = []
+    reward = Reward("r", lambda completions, **kwargs: seen.extend(completions) or [0.0 for _ in completions])
+    score([{"prompt": CHAT, "completion": "4"}, {"prompt": "2+2?", "completion": "4"}], [reward])
+    assert seen == [[{"role": "assistant", "content": "4"}], "4"]
+
+
+def test_a_reward_gets_the_data_and_nothing_that_a_run_wrote_or_the_recipe_sets() -> None:
+    seen: dict[str, Any] = {}
+
+    def r(completions: list[Any], *, final_answer: list[str], scale: float = 1, **kwargs: Any) -> list[float | None]:
+        seen.update(kwargs, scale=scale)
+        return [0.0 for _ in completions]
+
+    reward = Reward("r", r, columns=("final_answer",), options={"scale": 2})
+    written = {"r": 1.0, "rewards/r": 1.0, "advantage": 0.5, "step": 3, "correct": True, "scale": 7}
+    score([{"prompt": "p", "completion": "c", "final_answer": "4", "difficulty": "hard", **written}], [reward])
+    assert seen.keys() - {"log_extra", "log_metric"} == {"prompts", "difficulty", "scale"}
+    assert (seen["difficulty"], seen["scale"]) == (["hard"], 2)
+
+
+def test_a_reward_that_raises_is_blamed_for_its_rows_only() -> None:
+    def fussy(completions: list[Any], **kwargs: Any) -> list[float | None]:
+        return [1.0 / len(completion) if completion != "nan" else math.nan for completion in completions]
+
+    scores = score([{"completion": text} for text in ("ab", "", None, "nan", "a")], [Reward("fussy", fussy)])
+    assert scores.values == [[0.5], [None], [None], [None], [1.0]]
+    assert scores.raised[0].keys() == {1, 2, 3}
+    assert scores.raised[0][1].startswith("ZeroDivisionError")
+    assert scores.raised[0][2].startswith("TypeError"), "its own fault, not that of the message about it"
+    assert "returned nan for this row" in scores.raised[0][3]
+
+
+def test_a_wrong_option_or_entry_is_an_input_error_with_the_row() -> None:
+    def strict(completions: list[Any], *, final_answer: list[Any], **kwargs: Any) -> list[float | None]:
+        for gold in final_answer:
+            if not isinstance(gold, str):
+                raise InputError("final_answer should be text")
+        return [0.0 for _ in completions]
+
+    rows = [{"completion": "", "final_answer": gold} for gold in ("1", "2", 3)]
+    with pytest.raises(InputError, match="Row 2, reward strict: final_answer should be text"):
+        score(rows, [Reward("strict", strict, columns=("final_answer",))])
+
+
+@given(st.lists(st.integers(0, 2), max_size=40).map(sorted), st.integers(0, 2 * BATCH))
+def test_batches_cover_every_row_once_and_no_two_steps(steps: list[int], more: int) -> None:
+    rows = [{"step": step} for step in steps] + [{"step": 9}] * more
+    found = list(batches(rows))
+    assert [number for batch in found for number in batch] == list(range(len(rows)))
+    assert all(len(batch) <= BATCH and len({rows[number]["step"] for number in batch}) == 1 for batch in found)
+
+
+HOSTILE = [
+    (None, "null"),
+    ("", "empty"),
+    ([], "no messages"),
+    ([{"role": "assistant", "content": None}, 5, "x"], "odd messages"),
+    ({"a": 1}, "an object"),
+    (5, "a number"),
+    ("\x00\ud800\u202e\x1b[2J#### 4", "NUL, a lone surrogate, a terminal's commands"),
+    ("#### 4\n" * 50_000, "long"),
+    ("<think>" * 50_000, "thinking that never ends"),
+    ("[" * 200_000, "brackets"),
+]
+
+
+@pytest.mark.parametrize(("completion", "why"), HOSTILE, ids=[why for _, why in HOSTILE])
+def test_no_completion_breaks_scoring_or_showing(completion: Any, why: str) -> None:
+    from rlvr.config.recipe import RewardSpec
+    from rlvr.scoring.registry import load_rewards
+
+    rewards = load_rewards([RewardSpec("math_correctness"), RewardSpec("answer_format", gate="math_correctness")])
+    row = {"prompt": "p", "completion": completion, "final_answer": "4"}
+    started = time.process_time()
+    scores = score([row, row], rewards)
+    assert not any(scores.raised) and all(value is not None for value in scores.values[0])
+    for reward in rewards:
+        explanation(row, reward, rewards)
+    turn = turn_of(completion)
+    assert len(turn.own) <= len(turn.text) and len(one_line(turn.own, 72, end=True)) <= 73
+    assert time.process_time() - started < 20
+
+
+@given(st.text(st.characters(codec=None), max_size=60), st.integers(1, 30))
+def test_what_is_shown_holds_nothing_that_a_terminal_acts_on(text: str, most: int) -> None:
+    for shown in (visible(text), one_line(text, most), one_line(text, most, end=True)):
+        shown.encode("utf-8")
+        assert not any(ord(c) < 32 and c != "\n" or 127 <= ord(c) < 160 or 0x202A <= ord(c) <= 0x202E for c in shown)
+    assert "\n" not in one_line(text, most)
+    assert len(one_line(text, most)) <= most + 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Figures
+
+
+def test_the_spread_leaves_rows_without_a_number_out() -> None:
+    figures = spread([1.0, 0.0, None, 2.0])
+    assert (figures.rows, figures.unscored, figures.mean, figures.std) == (3, 1, 1.0, 1.0)
+    assert (figures.least, figures.most, figures.positive) == (0.0, 2.0, 2 / 3)
+    assert spread([None]).mean is None and spread([3.0]).std == 0.0
+
+
+@pytest.mark.parametrize(
+    ("written", "differing", "why"),
+    [
+        ({"matches": 1.0}, [], "what TRL writes"),
+        ({"matches": 0.0}, [0], "another value"),
+        ({"matches": None}, [0], "it could not say then"),
+        ({"rewards/matches": 0.0}, [0], "what an evaluation writes"),
+        ({"rewards/length": 2.0000001}, [], "a float32"),
+        ({"correct": True}, [], "the metric says at least 1"),
+        ({"correct": False}, [0], "by hand"),
+    ],
+)
+def test_what_the_file_says_is_compared(written: dict[str, Any], differing: list[int], why: str) -> None:
+    # The second row has a number in every column, so that a column with None in the first is one of numbers.
+    rows = [{"completion": "ab", "final_answer": "ab", **written}]
+    rows.append({"completion": "ab", "final_answer": "ab", **{name: _now(name) for name in written}})
+    (recorded,) = compare_with_recorded(rows, score(rows, [MATCHES, GATED]), MATCHES)
+    assert (recorded.differing, recorded.compared) == (differing, 2), why
+
+
+def _now(name: str) -> float:
+    return 2.0 if name.endswith("length") else 1.0
+
+
+def test_a_gated_and_a_masked_value_are_compared_as_they_were_counted() -> None:
+    rows = [
+        {"completion": "x", "final_answer": "ab", "length": 0.0},
+        {"completion": "x", "final_answer": None, "length": math.nan},
+        {"completion": "x", "final_answer": "x", "length": 10**400},
+        {"completion": "x", "final_answer": "x", "length": "long"},
+    ]
+    (recorded,) = compare_with_recorded(rows, score(rows, [MATCHES, GATED]), MATCHES)
+    assert (recorded.compared, recorded.differing) == (2, []), "and what is no number of a reward is passed over"
+
+
+def test_disagreements_go_both_ways_and_skip_what_could_not_be_said() -> None:
+    rows = [
+        {"completion": "ab", "final_answer": "x"},
+        {"completion": "", "final_answer": ""},
+        {"completion": "abc", "final_answer": "x"},
+        {"completion": "ab", "final_answer": None},
+        {"completion": "ab", "final_answer": "ab"},
+    ]
+    found = disagreements(score(rows, [MATCHES, LENGTH]))
+    assert [(one.yes, one.no, one.rows) for one in found] == [("length", "matches", [0, 2]), ("matches", "length", [1])]
+
+
+def test_groups_are_rows_of_one_prompt_and_step() -> None:
+    rows = [{"prompt": p, "step": s} for p, s in (("a", 1), ("a", 1), ("a", 2), ("a", 2), ("b", 1), ("c", 1), ("c", 1))]
+    found = groups(rows, [1.0, 1.0 + 1e-12, 0.0, 1.0, 0.0, None, None])
+    assert (found.count, found.rows, found.smallest, found.largest, found.without_spread) == (3, 6, 2, 2, 2)
+    assert groups([{}, {}], [0.0, 0.0]).count == 0, "rows without a prompt are no group"
+
+
+def test_figures_by_step_are_in_the_order_of_the_steps() -> None:
+    rows = [{"completion": text, "step": step} for text, step in (("abc", 2), ("a", 1), ("abc", 1))]
+    found = by_step(rows, score(rows, [LENGTH]))
+    assert [(step, rewards[0].mean) for step, (_, rewards) in found.items()] == [(1, 2.0), (2, 3.0)]
+    assert by_step(rows[:1], score(rows[:1], [LENGTH])) == {}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# explain
+
+
+@pytest.mark.parametrize(
+    ("explain", "lines", "fault", "why"),
+    [
+        ("return [f'{completion} {gold} {scale}']", ["c g 2"], None, "columns as values, and the options"),
+        ("raise KeyError('boom')", [], "its explain raised KeyError: 'boom'", "an exception"),
+        ("return 'text'", [], "returned str", "no list"),
+        ("return [1]", [], "returned list", "no text in it"),
+    ],
+)
+def test_explain_is_that_of_the_rewards_own_file(
+    tmp_path: Path, explain: str, lines: list[str], fault: str | None, why: str
+) -> None:
+    from rlvr.config.recipe import RewardSpec
+    from rlvr.scoring.registry import load_reward
+
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def mine(completions, *, gold, scale: float = 1, **kwargs):\n    return [0.0 for _ in completions]\n"
+        f"def explain(completion, *, gold, scale=1, **kwargs):\n    {explain}\n"
+    )
+    reward = load_reward(RewardSpec(str(file), options={"scale": 2}))
+    said = explanation({"completion": "c", "gold": "g"}, reward, [reward])
+    assert said.lines == lines and (said.fault is None) == (fault is None), why
+    assert fault is None or fault in (said.fault or "")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What training logs, so that its completions can be scored again
+
+
+class Table:
+    """What GRPOTrainer does with `log_extra`: it appends."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[Any]] = {}
+
+    def log_extra(self, column: str, values: list[Any]) -> None:
+        self.columns.setdefault(column, []).extend(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "logged", "why"),
+    [
+        (["1", "2"], ["1", "2"], "text"),
+        (["1", None], ["1", None], "an empty entry"),
+        (["1", "x" * (MOST_LOGGED + 1)], ["1", None], "too long to be repeated a completion"),
+        (["1", "\ud800"], ["1", None], "what parquet could not hold"),
+        ([["a"], ["b"]], None, "lists"),
+        ([1, 2], None, "numbers: the report would take them for rewards"),
+        (["1", 2], None, "mixed: parquet could not hold it"),
+    ],
+)
+def test_columns_of_text_are_logged(values: list[Any], logged: list[Any] | None, why: str) -> None:
+    table = Table()
+    reward = Reward("r", length, columns=("gold",))
+    reward(["p", "p"], ["a", "b"], gold=values, other=["o", "o"], log_extra=table.log_extra)
+    assert table.columns == ({} if logged is None else {"gold": logged}), why
+
+
+def test_a_column_that_several_rewards_read_is_logged_once_a_batch() -> None:
+    table, other = Table(), Reward("other", matches, columns=("final_answer",))
+    for batch in (["a", "b"], ["c", "d"]):
+        for reward in (MATCHES, LENGTH, other):
+            reward(["p", "p"], batch, final_answer=batch, log_extra=table.log_extra)
+    assert table.columns == {"final_answer": ["a", "b", "c", "d"]}
+
+
+def test_a_column_once_logged_is_logged_in_every_batch() -> None:
+    """TRL keeps a column's old values where a batch brings none, and they would stand beside other completions."""
+    table, reward = Table(), Reward("r", length, columns=("gold",))
+    for gold in (["a"], [None], [["list"]]):
+        reward(["p"], ["completion"], gold=gold, log_extra=table.log_extra)
+    assert table.columns == {"gold": ["a", None, None]}
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_a_reward_that_logs_the_column_itself_does_not_double_it(ours_first: bool) -> None:
+    def logs(completions: list[Any], *, log_extra: Any, **kwargs: Any) -> list[float | None]:
+        log_extra("final_answer", ["x" for _ in completions])
+        log_extra("own", ["y"])
+        log_extra("own", ["z"])
+        return [0.0 for _ in completions]
+
+    table, rewards = Table(), [MATCHES, Reward("logs", logs)]
+    batch = ["a", "b"]
+    for reward in rewards if ours_first else rewards[::-1]:
+        reward(["p", "p"], batch, final_answer=batch, log_extra=table.log_extra)
+    assert table.columns == {"final_answer": batch if ours_first else ["x", "x"], "own": ["y", "z"]}
+
+
+def test_a_column_never_takes_the_place_of_one_of_the_table() -> None:
+    table = Table()
+    Reward("r", length, columns=("step", "r", "advantage"))(
+        ["p"], ["c"], step=["1"], r=["1"], advantage=["1"], log_extra=table.log_extra
+    )
+    assert table.columns == {}
+
+
+@pytest.mark.slow
+def test_the_completions_of_a_real_run_are_scored_again_from_its_files_alone(tmp_path: Path) -> None:
+    """With two rewards that read one column, one of them logging it too, and with evaluation while training."""
+    from rlvr.artifacts.checkpoints import Identity
+    from rlvr.config import schema
+    from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+    from rlvr.modeling import loading as models
+    from rlvr.scoring.scorer import Scorer
+    from rlvr.training import train as training
+
+    def ends_in(completions: list[Any], *, final_answer: list[str], **kwargs: Any) -> list[float | None]:
+        return [
+            float(text[-1]["content"].strip().endswith(gold))
+            for text, gold in zip(completions, final_answer, strict=True)
+        ]
+
+    def close(completions: list[Any], *, final_answer: list[str], log_extra: Any, **kwargs: Any) -> list[float | None]:
+        log_extra("final_answer", final_answer)
+        return [
+            len(text[-1]["content"]) / (1 + len(gold)) for text, gold in zip(completions, final_answer, strict=True)
+        ]
+
+    sums = [(number, number + 3) for number in range(10, 26)]
+    data = Dataset.from_list(
+        [{"prompt": [{"role": "user", "content": f"What is {a} + {b}?"}], "final_answer": str(a + b)} for a, b in sums]
+    )
+    rewards = [Reward(f.__name__, f, columns=("final_answer",)) for f in (ends_in, close)]
+    settings = {
+        "model_name_or_path": str(Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"),
+        "use_cpu": True,
+        "dtype": "float32",
+        "bf16": False,
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 4,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "num_generations": 4,
+        "max_completion_length": 40,
+        "max_steps": 2,
+        "logging_steps": 1,
+        "log_completions": True,
+        "num_completions_to_print": 2,
+        "activation_checkpointing": False,
+        "report_to": "none",
+        "save_strategy": "no",
+        "output_dir": str(tmp_path),
+        **{key: default for key, (_, default) in schema.OWN.items()},
+    }
+    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    task = Task(train=data, validation=data.select(range(2)), test=data.select([]))
+    tokenizer = models.load_tokenizer(recipe, chat=True)
+    identity = Identity.of(recipe, data, 1, "python")
+    trainer = training.build_trainer(recipe, task, rewards, rewards[0], tokenizer, Scorer(rewards), identity, steps=2)
+    trainer.train()
+
+    rows = read_completions(str(tmp_path)).rows
+    assert len(rows) == 16 and {row["step"] for row in rows} == {1, 2}
+    for row in rows:  # each gold stands beside its own prompt
+        a, b = (int(word.rstrip("?")) for word in row["prompt"][0]["content"].split()[2::2])
+        assert row["final_answer"] == str(a + b)
+    assert fill_columns(rows, rewards, not_needed, "t") is None
+    recorded = compare_with_recorded(rows, score(rows, rewards), None)
+    assert [(one.name, one.compared, one.differing) for one in recorded] == [("ends_in", 16, []), ("close", 16, [])]
+    (_, example), *_ = samples.training_answers(tmp_path / "completions")
+    assert [name for name, _ in example.answers[0].rewards] == ["ends_in", "close", "advantage"], "no gold among them"

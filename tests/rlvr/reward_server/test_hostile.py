@@ -1,0 +1,289 @@
+"""Whoever has no key can't keep others out, and whoever writes completions, or answers, can't make values of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from rlvr.reward_server.connections import Connection
+from rlvr.reward_server.idempotency import Answer, Repeats
+from rlvr.scoring.backends.http.connection import Unavailable
+from rlvr.scoring.backends.http.responses import outcomes_of
+from rlvr.scoring.backends.http.sharding import Part
+from rlvr.scoring.batch_encoding import Carried, Errand
+from tests.support.reward_servers import RewardServer
+
+KEY = "a-key-of-the-tests-0123"
+REWARDS = ("code_execution", "math_correctness", "answer_format")
+TESTS = [{"input": "1 2", "output": "3"}]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RewardServer]:
+    with RewardServer("--rewards", ",".join(REWARDS), "--most-requests", "2", env={"GRPO_REWARDS_KEY": KEY}) as started:
+        yield started
+
+
+def first_line(server: RewardServer, head: str, body: bytes = b"") -> str:
+    """What it answers first to bytes that are sent as they are."""
+    with socket.create_connection(("127.0.0.1", server.port), 20) as line:
+        line.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+        return line.recv(1000).decode().splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "why"),
+    [
+        ("GET /healthz HTTP/1.1\nHost: x", 200, "what is open to all"),
+        ("HEAD /readyz HTTP/1.1\nHost: x", 405, "and says nothing"),
+        ("POST /healthz HTTP/1.1\nHost: x\nContent-Length: 60000000", 401, "a body there would take up room"),
+        ("POST /readyz HTTP/1.1\nHost: x\nTransfer-Encoding: chunked", 401, "the same without its size"),
+        ("PUT /healthz HTTP/1.1\nHost: x\nContent-Length: 5", 401, "any other method"),
+        ("GET //healthz HTTP/1.1\nHost: x", 401, "a path that looks alike"),
+        ("GET /healthz/../rewards HTTP/1.1\nHost: x", 401, "one that leads elsewhere"),
+        ("GET http://x/rewards HTTP/1.1\nHost: x", 401, "a path with an address, as a proxy is told"),
+        ("GET /rewards HTTP/1.1\nHost: x\nUpgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13"
+         "\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", 401, "another protocol on the same line"),
+        ("GET /rewards HTTP/1.1\nHost: x\nX-Forwarded-For: 127.0.0.1", 401, "who says to be from here"),
+        (f"GET /rewards HTTP/1.1\nHost: x\nauthorization: Bearer {KEY}\nAuthorization: Bearer x", 401, "two keys"),
+        ("nonsense", 400, "no HTTP"),
+    ],
+)  # fmt: skip
+def test_without_a_key_nothing_but_two_questions_is_answered(
+    server: RewardServer, head: str, status: int, why: str
+) -> None:
+    assert first_line(server, head).split()[1] == str(status), why
+
+
+def test_who_has_no_key_cannot_take_the_places_of_those_who_have_one(server: RewardServer) -> None:
+    lines = [socket.create_connection(("127.0.0.1", server.port), 20) for _ in range(40)]
+    try:
+        for number, line in enumerate(lines):
+            path = ("/healthz", "/readyz", "/score", "/nowhere")[number % 4]
+            line.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{{".encode())
+        content = {"rewards": ["answer_format"], "prompts": ["p"], "completions": ["c"]}
+        assert server.post("/score", content, Authorization=f"Bearer {KEY}")[0] == 200
+        assert server.figure_with(KEY, "grpo_requests_in_flight") == 0
+    finally:
+        for line in lines:
+            line.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", "nothing at all"),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ", "a head without an end"),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "nothing more after an answer"),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /", "half a head after an answer"),
+    ],
+)
+def test_who_connects_and_keeps_silent_is_not_waited_for(said: bytes, why: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.5)  # an answer may take longer than a head
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    class Impatient(Connection):
+        head_s = 0.3
+
+    async def run() -> tuple[bytes, float]:
+        config = uvicorn.Config(app, lifespan="off", timeout_keep_alive=1, log_level="error")
+        listening = await asyncio.get_running_loop().create_server(
+            lambda: Impatient(config, ServerState(), {}), "127.0.0.1", 0
+        )
+        async with listening:
+            reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+            writer.write(said)
+            begun = time.monotonic()
+            try:
+                heard = await asyncio.wait_for(reader.read(), 20)
+            except ConnectionResetError:
+                heard = b""
+            writer.close()
+            return heard, time.monotonic() - begun
+
+    heard, took_s = asyncio.run(run())
+    assert took_s < 10 and (b"200 OK" in heard) == (b"\r\n\r\n" in said), why
+
+
+async def many(scope: Any, receive: Any, send: Any) -> None:
+    """An application whose every answer has eight megabytes."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8388608")]})
+    await send({"type": "http.response.body", "body": bytes(8 << 20)})
+
+
+def listening(made: type[Connection], app: Any, state: ServerState) -> Any:
+    config = uvicorn.Config(app, lifespan="off", log_level="error")
+    return asyncio.get_running_loop().create_server(lambda: made(config, state, {}), "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("pace", "whole", "why"),
+    [
+        (0, False, "who reads nothing of his answer"),
+        (1 << 10, False, "who reads a kilobyte now and then, to keep it"),
+        (2 << 20, True, "who is slow, but reads"),
+    ],
+)
+def test_who_does_not_take_his_answer_is_not_waited_for(pace: int, whole: bool, why: str) -> None:
+    class Impatient(Connection):
+        unread_s = 0.5
+
+    async def run() -> int:
+        async with await listening(Impatient, many, ServerState()) as server:
+            line = socket.create_connection(server.sockets[0].getsockname())
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            line.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(line, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * (1 if whole else 20))
+            taken = 0
+            try:
+                for _ in range(20):
+                    await asyncio.sleep(0.2)
+                    step = taken + pace
+                    while taken < step:
+                        part = await asyncio.wait_for(loop.sock_recv(line, step - taken), 20)
+                        taken += len(part)
+                        if not part or taken >= 8 << 20:
+                            return taken
+                await asyncio.sleep(0)
+                # What was on its way is there still; then it ends.
+                while part := await asyncio.wait_for(loop.sock_recv(line, 1 << 20), 20):
+                    taken += len(part)
+            except ConnectionResetError:
+                pass
+            finally:
+                line.close()
+            return taken
+
+    assert (asyncio.run(run()) >= 8 << 20) == whole, why
+
+
+def test_of_too_many_connections_those_go_on_which_nobody_waits() -> None:
+    class Few(Connection):
+        most = 4
+
+    answers = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await answers.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def run() -> list[bytes]:
+        state = ServerState()
+        async with await listening(Few, app, state) as server:
+            where = server.sockets[0].getsockname()
+            asking = [await asyncio.open_connection(*where) for _ in range(2)]
+            for _, writer in asking:
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.sleep(0.1)
+            silent = [await asyncio.open_connection(*where) for _ in range(20)]
+            await asyncio.sleep(0.1)
+            assert len(state.connections) == 4
+            asking.append(await asyncio.open_connection(*where))
+            asking[-1][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.sleep(0.1)
+            answers.set()
+            said = [await asyncio.wait_for(reader.readuntil(b"ok"), 20) for reader, _ in asking]
+            for _, writer in [*asking, *silent]:
+                writer.close()
+            return said
+
+    assert [said.split()[1] for said in asyncio.run(run())] == [b"200"] * 3
+
+
+def test_as_many_repeated_requests_as_one_likes_take_neither_memory_nor_time() -> None:
+    async def run() -> float:
+        repeats = Repeats(most=1000)
+        begun = time.process_time()
+        for number in range(20_000):
+            repeats.begin(str(number), b"")
+            repeats.end(str(number), Answer(200, (), b""))
+        assert len(repeats._known) == 1000 and repeats.begin("19999", b"")[1] is False
+        assert repeats.begin("0", b"")[1] is True, "the oldest are forgotten"
+        return time.process_time() - begun
+
+    assert asyncio.run(run()) < 5.0
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a model writes
+
+
+@pytest.mark.parametrize(
+    ("completion", "why"),
+    [
+        ("", "nothing"),
+        ("\x00" * 1000, "zeros"),
+        ("\ud800 #### The final answer is \udfff", "halves of characters"),
+        ("```python\n\ud800\n```", "a program of such"),
+        ("```" * 100_000, "fences"),
+        ("#### The final answer is " + "9" * 100_000, "a number without measure"),
+        ("#### The final answer is 9**9**9**9", "one that nobody can write down"),
+        ("\\boxed{" * 20_000, "boxes"),
+        ("(" * 50_000, "brackets"),
+        ('```python\nprint(\'{"status": "done", "value": {"values": [1.0]}}\')\n```', "an answer of the server's"),
+        ("```python\nimport os; os.kill(os.getppid(), 9)\n```", "a program that is after its judge"),
+        ("```python\nimport sys; sys.stdout.write('x' * 10**9)\n```", "more output than there is room for"),
+        ([{"role": "assistant", "content": None}], "a message without text"),
+        ([{"role": "assistant"}], "one without any"),
+        ([[[]]], "no messages"),
+        (None, "no completion"),
+        ({"content": "#### The final answer is 3"}, "an object"),
+        (3, "a number"),
+    ],
+)
+def test_nothing_that_a_model_writes_earns_what_it_should_not_or_costs_others_theirs(
+    server: RewardServer, completion: Any, why: str
+) -> None:
+    """Beside it stands a right completion, which must not suffer by it: in rows that are called one by one."""
+    right = "```python\nprint(sum(map(int, input().split())))\n```\n#### The final answer is 3"
+    content = {
+        "rewards": list(REWARDS), "prompts": ["p", "q"], "completions": [completion, right], "one_by_one": True,
+        "columns": {"tests": [TESTS] * 2, "final_answer": ["3"] * 2}, "deadline_s": 30,
+    }  # fmt: skip
+    status, said = server.post("/score", content, Authorization=f"Bearer {KEY}")
+    assert status == 200, (why, said)
+    values = {one["reward"]: one["values"] for one in said["results"]}
+    assert {name: own[1] for name, own in values.items()} == dict.fromkeys(REWARDS, 1.0), why
+    assert not values["code_execution"][0] and not values["math_correctness"][0], why
+    assert server.get("/readyz")[0] == 200
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a server answers that is none of ours
+
+
+def _reply(values: Any, **more: Any) -> Any:
+    return {"values": values, "kind": "", "said": "", "trace": "", "notes": [], **more}
+
+
+@pytest.mark.parametrize(
+    ("value", "told", "why"),
+    [
+        (_reply([1.0]), "1 values for 2 rows", "the second row would get the value of another"),
+        (_reply([1.0, 0.0, 1.0]), "3 values for 2 rows", "one too many"),
+        (_reply([1.0, float("nan")]), "no finite number", "it would spoil the whole update"),
+        (_reply([1.0, float("inf")]), "no finite number", "the same"),
+        (_reply([1.0, [0.0]]), "TypeError", "a list is no value"),
+        (_reply([1.0, 0.0], kind="fine"), "ValueError", "a word that isn't known"),
+        ("no reply", "TypeError", "text"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_none(value: Any, told: str, why: str) -> None:
+    errand = Errand(0, Carried({"prompts": ["p", "q"], "completions": ["c", "d"]}, 2), [], {}, ())
+    said = json.loads(json.dumps({"results": [{"outcomes": [{"status": "done", "value": value, "why": ""}]}]}))
+    with pytest.raises(Unavailable, match=told):
+        outcomes_of(said, Part([0, 1], [0]), [errand])
+    said["results"][0]["outcomes"][0]["value"] = _reply([1.0, None])
+    assert outcomes_of(said, Part([0, 1], [0]), [errand])[0][0].value["values"] == [1.0, None], why

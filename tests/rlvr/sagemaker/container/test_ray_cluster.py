@@ -1,0 +1,215 @@
+"""rlvr/sagemaker/container/ray_cluster.py on hosts that have a network each: who joins, who is waited for, what is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rlvr.sagemaker.container import ray_cluster
+from tests.support.sagemaker_emulator import containers
+from tests.support.sagemaker_emulator.containers import Attempt, Host
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
+
+SECRETS = {"HF_TOKEN": "hf_of_a_person", "AWS_SECRET_ACCESS_KEY": "of-the-role"}
+GROUPS = {"train": ["algo-2", "algo-3"], "cpus": ["algo-1"]}
+TRAIN = """
+mkdir -p /tmp/grpo-ranks
+cd /opt/ml/input/data/code
+place=$(python3 -m rlvr.sagemaker.container.topology)
+eval "$place"
+exec python3 within.py {start_s} {words}
+"""
+
+WITHIN = """
+    import os, sys
+    from rlvr.sagemaker import inside, ray_cluster
+
+    ray_cluster._TRIES = int(os.environ.get("TRIES", ray_cluster._TRIES))
+    inside.START_S = float(sys.argv[1])
+    sys.exit(inside.main(sys.argv[2:]))
+"""
+
+
+def told(folder: Path, name: str) -> str:
+    """What a host has printed."""
+    file = folder / f"{name}.log"
+    return file.read_text(errors="replace") if file.is_file() else ""
+
+
+@contextmanager
+def hosts(
+    folder: Path, scripts: Mapping[str, str], groups: Mapping[str, Sequence[str]] = GROUPS, **files: str
+) -> Iterator[Attempt]:
+    """Hosts of a job, each with a shell script as its process 1.
+
+    Args:
+        scripts: by host; a host of `groups` without one is not there.
+        files: Python files of the job's code, without their ending.
+    """
+    started = []
+    for name, script in scripts.items():
+        ml = folder / name
+        code = ml / "input" / "data" / "code"
+        shutil.copytree(
+            containers.REPOSITORY / "rlvr", code / "rlvr", ignore=shutil.ignore_patterns("__pycache__", "report")
+        )
+        for file, text in {"within": WITHIN, **files}.items():
+            (code / f"{file}.py").write_text(textwrap.dedent(text))
+        for part in ("input/config", "output", "model", "checkpoints/run"):
+            (ml / part).mkdir(parents=True)
+        listed = [{"instance_group_name": group, "hosts": list(members)} for group, members in groups.items()]
+        everyone = [host for members in groups.values() for host in members]
+        resources = {"current_host": name, "hosts": everyone, "instance_groups": listed}
+        (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
+        environment = {
+            **containers.environment_of_the_image(), **SECRETS, "SM_CURRENT_HOST": name, "GRPO_RAY": "1",
+            "GRPO_TRAIN_GROUP": "train", "GRPO_JUDGE_GROUP": "cpus",
+        }  # fmt: skip
+        started.append(Host(name, ml, ["/bin/bash", "-c", script], environment, folder / f"{name}.log"))
+    attempt = containers.start(started, folder)
+    try:
+        yield attempt
+    finally:
+        attempt.end()
+
+
+def training(*words: str, start_s: float = 300.0) -> str:
+    return TRAIN.format(start_s=start_s, words=" ".join(words))
+
+
+def reason(folder: Path, name: str) -> str:
+    file = folder / name / "output" / "failure"
+    return file.read_text() if file.is_file() else ""
+
+
+# Takes part as a training process does: finds the cluster by its environment alone.
+DRIVER = """
+    import json, os, pathlib, signal, time
+    import ray
+
+    ray.init(log_to_driver=False, logging_level="ERROR")
+
+    @ray.remote(num_cpus=1)
+    def look():
+        import rlvr
+        return {"node": os.uname().nodename, "names": sorted(os.environ), "raylet": int(os.environ["RAY_RAYLET_PID"])}
+
+    @ray.remote(num_cpus=1, max_retries=0)
+    def lose():
+        os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)
+
+    seen = [ray.get(look.remote(), timeout=200)]
+    if os.environ["GRPO_HOST_RANK"] == "0":
+        while len([node for node in ray.nodes() if node["Alive"]]) < 3:
+            time.sleep(0.2)
+        lose.remote()
+        until = time.monotonic() + 200
+        while seen[-1]["raylet"] == seen[0]["raylet"] and time.monotonic() < until:
+            time.sleep(1)
+            try:
+                seen.append(ray.get(look.options(max_retries=0).remote(), timeout=200))
+            except ray.exceptions.RayError:
+                pass
+    with open("/opt/ml/checkpoints/run/seen.json", "a") as file:
+        file.write(json.dumps(seen) + "\\n")
+    ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_all_hosts_are_one_cluster_whose_tasks_run_where_it_judges_and_a_lost_node_comes_back(tmp_path: Path) -> None:
+    train = training("train", "python3", "driver.py")
+    scripts = {"algo-1": training("lend"), "algo-2": train, "algo-3": train}
+    with hosts(tmp_path, scripts, driver=DRIVER) as attempt:
+        assert attempt.wait(400), [told(tmp_path, name) for name in scripts]
+    logs = {name: told(tmp_path, name) for name in scripts}
+    assert attempt.codes == {"algo-1": 0, "algo-2": 0, "algo-3": 0}, logs
+    for name in ("algo-2", "algo-3"):
+        (line,) = (tmp_path / name / "checkpoints" / "run" / "seen.json").read_text().splitlines()
+        assert "All 3 hosts are in the Ray cluster: rewards run on the CPUs of those that judge" in logs[name]
+        seen = json.loads(line)
+        assert {task["node"] for task in seen} == {"algo-1"}, "once a host, and never on one that trains"
+        for task in seen:
+            assert not {*SECRETS, "GRPO_REWARDS_KEY", "RAY_AUTH_TOKEN"} & set(task["names"])
+    assert len({task["raylet"] for task in json.loads((tmp_path / "algo-2/model/seen.json").read_text())}) == 2
+    assert "The Ray node of algo-1 ended with exit code" in logs["algo-1"]
+    assert not [secret for secret in SECRETS.values() if secret in "".join(logs.values())]
+
+
+LEADER_THAT_DIES = """
+    import time
+    from rlvr.sagemaker.container.leader_watch import Presence
+    with Presence("word") as presence:
+        while not presence._here:
+            time.sleep(0.1)
+        time.sleep(0.5)
+"""
+JUDGE_THAT_DIES = """
+    import time
+    from rlvr.sagemaker.container.leader_watch import Watch
+    Watch("algo-2").met.wait()
+    time.sleep(0.5)
+"""
+BROKEN = "raise ImportError('libray.so: no such file')"
+RUN = "cd /opt/ml/input/data/code && exec python3 {}.py"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "host", "words", "why"),
+    [
+        ({"algo-2": RUN.format("leader"), "algo-3": training("train", "false")}, "algo-3",
+         "algo-2, which leads the training, ended before it began: its log says why", "the head will never come"),
+        ({"algo-1": RUN.format("judge"), "algo-2": training("train", "false")}, "algo-2",
+         "A host ended before it had joined the Ray cluster. Not in it: algo-2, algo-3, algo-1.", "one that is gone"),
+        ({"algo-2": training("train", "false", start_s=1)}, "algo-2",
+         "algo-1 did not join the Ray cluster within 1 seconds: the log of that host says why", "one that never came"),
+        ({"algo-1": training("lend", start_s=1)}, "algo-1",
+         "algo-2, which leads the training, was not to be reached in 1 seconds", "a head that never came"),
+        ({"algo-2": f"export TRIES=2; cd /opt/ml/input/data/code; mv broken.py ray.py; {training('train', 'false')}"},
+         "algo-2", "Ray could not be started on algo-2: ImportError: libray.so", "what would be paid for half an hour"),
+    ],
+)  # fmt: skip
+def test_who_is_missing_is_said_by_name_and_nothing_trains(
+    tmp_path: Path, scripts: dict[str, str], host: str, words: str, why: str
+) -> None:
+    with hosts(tmp_path, scripts, leader=LEADER_THAT_DIES, judge=JUDGE_THAT_DIES, broken=BROKEN) as attempt:
+        assert attempt.wait(60), [told(tmp_path, name) for name in scripts]
+    assert words in reason(tmp_path, host), (why, told(tmp_path, host))
+    assert attempt.codes[host] == 1
+
+
+def test_a_node_gets_nothing_of_the_environment_but_what_is_named() -> None:
+    given = {**SECRETS, "PATH": "/bin", "GRPO_REWARDS_KEY": "k", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"}
+    bare = ray_cluster.bare(given)
+    assert bare["PATH"] == "/bin" and "RAY_AUTH_TOKEN" not in bare, "the token is in a file"
+    assert not (given.keys() - {"PATH"}) & bare.keys()
+
+
+@pytest.mark.parametrize(
+    ("role", "judges", "lends", "why"),
+    [
+        ("train", "", True, "nobody judges, so those that train do"),
+        ("train", "algo-1", False, "rewards are for the hosts that judge only"),
+        ("judge", "algo-1", True, "which is this one"),
+    ],
+)
+def test_which_hosts_lend_their_cpus(role: str, judges: str, lends: bool, why: str) -> None:
+    environment = {"GRPO_ROLE": role, "GRPO_JUDGE_HOSTS": judges, "GRPO_MAIN_HOST": "localhost"}
+    assert (ray_cluster.member_of(environment, "another").cpus > 0) == lends, why
+
+
+def test_the_dashboard_is_on_the_heads_own_loopback_and_every_port_is_fixed() -> None:
+    head = ray_cluster.Member("algo-1", "10.0.0.1", "10.0.0.1", 4).command()
+    other = ray_cluster.Member("algo-2", "10.0.0.2", "10.0.0.1", 4).command()
+    assert head[head.index("--dashboard-host") + 1] == "127.0.0.1" and "--dashboard-host" not in other
+    for command in (head, other):
+        ports = [command[place + 1] for place, word in enumerate(command) if word.endswith("-port")]
+        assert len(ports) >= len(ray_cluster.PORTS) and all(port.isdigit() for port in ports)

@@ -1,0 +1,163 @@
+"""rlvr/sagemaker/container/topology.py: every host finds its role from the same file and the same entry script."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr.sagemaker.container.topology import Topology, TopologyError, find_place, read_place
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+MANY = [f"algo-{number}" for number in range(1, 13)]
+
+
+def config(host: str, groups: dict[str, list[str]], **more: Any) -> dict[str, Any]:
+    """resourceconfig.json as the service writes it: hosts sorted as text."""
+    return {
+        "current_host": host,
+        "current_instance_type": "ml.g6.12xlarge",
+        "hosts": sorted(name for hosts in groups.values() for name in hosts),
+        "instance_groups": [
+            {"instance_group_name": name, "instance_type": "ml.g6.12xlarge", "hosts": sorted(hosts)}
+            for name, hosts in groups.items()
+        ],
+        "network_interface_name": "eth0",
+        **more,
+    }
+
+
+ONE = {"homogeneousCluster": ["algo-1"]}
+TWELVE = {"homogeneousCluster": MANY}
+# algo-1 is in the group that doesn't train, as the service may well decide.
+MIXED = {"judges": ["algo-1", "algo-4"], "gpus": ["algo-2", "algo-3"]}
+THREE = {"gpus": ["algo-3"], "judges": ["algo-2"], "servers": ["algo-1"]}
+ROLES = {"train": "gpus", "judge": "judges"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "roles", "host", "gpus", "expected", "why"),
+    [
+        (ONE, {}, "algo-1", 4, ("train", 0, 1, 4, "algo-1"), "one host with four GPUs"),
+        (ONE, {}, "algo-1", 0, ("train", 0, 1, 1, "algo-1"), "a host without GPUs trains with one process"),
+        (ONE, {"train": "homogeneousCluster"}, "algo-1", 1, ("train", 0, 1, 1, "algo-1"), "named, as it may be"),
+        (TWELVE, {}, "algo-2", 8, ("train", 1, 12, 96, "algo-1"), "algo-2 is second, not fifth as in a sorted text"),
+        (TWELVE, {}, "algo-10", 8, ("train", 9, 12, 96, "algo-1"), "algo-10 is tenth, not second"),
+        (TWELVE, {}, "algo-12", 8, ("train", 11, 12, 96, "algo-1"), "and algo-12 last"),
+        (MIXED, ROLES, "algo-2", 4, ("train", 0, 2, 8, "algo-2"), "algo-1 judges, so the main address is another"),
+        (MIXED, ROLES, "algo-3", 4, ("train", 1, 2, 8, "algo-2"), "the second that trains"),
+        (MIXED, ROLES, "algo-1", 0, ("judge", 0, 2, 2, "algo-2"), "a judge knows whom it serves"),
+        (MIXED, ROLES, "algo-4", 0, ("judge", 1, 2, 2, "algo-2"), "the second judge"),
+        (THREE, {**ROLES, "rollout": "servers"}, "algo-1", 1, ("rollout", 0, 1, 1, "algo-3"), "all three roles"),
+    ],
+)  # fmt: skip
+def test_a_host_finds_its_place(
+    groups: dict[str, list[str]], roles: dict[str, str], host: str, gpus: int, expected: tuple[Any, ...], why: str
+) -> None:
+    place = find_place(config(host, groups), roles, gpus)
+    assert (place.role, place.rank, place.machines, place.processes, place.main) == expected, why
+
+
+def test_all_hosts_know_the_judges_and_the_servers_of_rollouts() -> None:
+    for host in ("algo-1", "algo-2", "algo-3"):
+        place = find_place(config(host, THREE), {**ROLES, "rollout": "servers"}, 1)
+        assert (place.judges, place.rollouts) == (("algo-2",), ("algo-1",))
+
+
+def test_a_file_without_groups_is_one_group() -> None:
+    resources = config("algo-10", TWELVE)
+    del resources["instance_groups"]
+    assert find_place(resources, {}, 1).rank == 9
+
+
+@pytest.mark.parametrize(
+    ("resources", "roles", "words", "why"),
+    [
+        (config("algo-2", MIXED), {}, "gpus, judges, but doesn't say which of them trains: set GRPO_TRAIN_GROUP",
+         "a guess would train on the judges"),
+        (config("algo-2", MIXED), {"train": "gpu"}, "GRPO_TRAIN_GROUP is gpu, but the job has no such instance group",
+         "a misspelt group"),
+        (config("algo-2", MIXED), {**ROLES, "rollout": "vllm"}, "GRPO_ROLLOUT_GROUP is vllm", "the other roles' too"),
+        (config("algo-1", MIXED), {"train": "gpus"}, "judges of this host, algo-1, has no role", "a host for nothing"),
+        (config("algo-2", MIXED), {"train": "gpus", "judge": "gpus"}, "two roles, train and judge", "it can't be both"),
+        (config("algo-1", ONE), {"judge": "homogeneousCluster"}, "none trains", "a job of judges only"),
+        (config("algo-9", MIXED), ROLES, "algo-9, is in none of the job's instance groups (gpus, judges)",
+         "a file that contradicts itself"),
+        (config("algo-1", {"gpus": [], "judges": ["algo-1"]}), ROLES, "No host trains", "an empty group"),
+        ({"hosts": ["algo-1"]}, {}, "lacks what is expected of it: 'current_host'", "a file of another form"),
+        ({"current_host": "algo-1", "hosts": None}, {}, "lacks what is expected of it", "a list that is none"),
+    ],
+)  # fmt: skip
+def test_what_cant_be_is_said_in_a_sentence(
+    resources: dict[str, Any], roles: dict[str, str], words: str, why: str
+) -> None:
+    with pytest.raises(TopologyError) as caught:
+        find_place(resources, roles, 1)
+    assert words in str(caught.value), why
+    assert "\n" not in str(caught.value) and str(caught.value).endswith((".", ")."))
+
+
+@given(st.permutations(MANY), st.integers(1, 12), st.integers(0, 8))
+def test_ranks_are_those_of_one_order_whatever_the_order_in_the_file(
+    hosts: list[str], training: int, gpus: int
+) -> None:
+    groups = {"gpus": hosts[:training], "judges": hosts[training:]}
+    roles = {"train": "gpus", "judge": "judges"} if training < 12 else {"train": "gpus"}
+    groups = {name: members for name, members in groups.items() if members}
+    places = [find_place(config(host, groups), roles, gpus) for host in MANY]
+    train = [place for place in places if place.role == "train"]
+    assert sorted(place.rank for place in train) == list(range(training))
+    assert {place.main for place in places} == {next(place.host for place in train if place.rank == 0)}
+    assert {place.processes for place in places} == {training * max(gpus, 1)}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "There is no"), ("{", "can't be read"), ("[]", "holds no object")],
+)
+def test_a_file_that_is_missing_or_broken_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "resourceconfig.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(TopologyError, match=words) as caught:
+        read_place(file, {})
+    assert str(file) in str(caught.value)
+
+
+def test_what_is_printed_is_safe_to_evaluate_in_a_shell(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    name = f"eth0'; touch {trap}; $(touch {trap}) `touch {trap}`"
+    file = tmp_path / "resourceconfig.json"
+    file.write_text(json.dumps(config("algo-1", ONE, network_interface_name=name)))
+    code = f"import pathlib; from rlvr.sagemaker.container.topology import main; main(pathlib.Path({str(file)!r}))"
+    shell = 'set -eu; place="$("$0" -c "$1")"; eval "$place"; printf %s "$GRPO_NETWORK_INTERFACE"'
+    told = subprocess.run(
+        ["bash", "-c", shell, sys.executable, code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == name
+    assert not trap.exists()
+
+
+def test_the_program_says_what_is_wrong_and_ends_with_2() -> None:
+    told = subprocess.run(
+        [sys.executable, "-S", "-m", "rlvr.sagemaker.container.topology"],
+        cwd=REPOSITORY, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert told.returncode == 2 and told.stdout == ""
+    assert (
+        told.stderr.startswith("There is no /opt/ml/input/config/resourceconfig.json") and told.stderr.count("\n") == 1
+    )
+
+
+def test_variables_are_named_the_same_for_all_roles() -> None:
+    judge = find_place(config("algo-1", MIXED), ROLES, 0).assignments()
+    train = find_place(config("algo-2", MIXED), ROLES, 1).assignments()
+    assert judge.keys() == train.keys()
+    assert isinstance(find_place(config("algo-1", MIXED), ROLES, 0), Topology)

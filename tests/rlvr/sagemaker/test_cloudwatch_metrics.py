@@ -1,0 +1,92 @@
+"""What CloudWatch would read off a log: real lines of a run, and those of TRL old and new."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rlvr.sagemaker.cloudwatch_metrics import definitions
+from rlvr.sagemaker.follow import Figures, figures_of
+
+OURS = "  step  7/60   reward  0.438   length   30.5   cut off  12 %   57 s left"
+QUOTED = (
+    "{'loss': '-0.0123', 'grad_norm': '1.2e-05', 'learning_rate': '1e-06', 'completions/mean_length': '30.5', "
+    "'reward': '0.438', 'reward_std': '0.25', 'frac_reward_zero_std': '0.5', 'kl': '0.001', 'entropy': '1.5', "
+    "'step_time': '3.5', 'epoch': '0.05'}"
+)
+PLAIN = QUOTED.replace("'-0.0123'", "-0.0123")
+for number in ("1.2e-05", "1e-06", "30.5", "0.438", "0.25", "0.5", "0.001", "1.5", "3.5", "0.05"):
+    PLAIN = PLAIN.replace(f"'{number}'", number)
+
+
+def read(line: str) -> dict[str, float]:
+    """What CloudWatch would take from a line: the first group of each definition that matches."""
+    found = {one["Name"]: re.search(one["Regex"], line) for one in definitions()}
+    return {name: float(match[1]) for name, match in found.items() if match}
+
+
+def test_our_own_step_line_is_read() -> None:
+    assert read(OURS) == {"reward": 0.438, "completion_length": 30.5, "clipped_percent": 12.0}
+
+
+@pytest.mark.parametrize(("line", "why"), [(QUOTED, "TRL prints quoted numbers now"), (PLAIN, "and did not before")])
+def test_the_dictionaries_of_trl_are_read(line: str, why: str) -> None:
+    assert read(line) == {
+        "loss": -0.0123, "grad_norm": 1.2e-05, "learning_rate": 1e-06, "completion_length": 30.5, "reward": 0.438,
+        "reward_std": 0.25, "zero_std_fraction": 0.5, "kl": 0.001, "entropy": 1.5, "step_time": 3.5,
+    }, why  # fmt: skip
+
+
+def test_a_line_of_metrics_jsonl_is_read() -> None:
+    assert read('{"step": 3, "time": 1.5, "reward": 0.25, "completions/mean_length": 12.0}') == {
+        "reward": 0.25,
+        "completion_length": 12.0,
+    }
+
+
+def test_the_measurement_before_training_is_read() -> None:
+    assert read("  before training: 30.0 % right (95 % interval 14.5 … 51.9)") == {"accuracy_percent": 30.0}
+
+
+def test_nothing_is_read_off_other_lines() -> None:
+    for line in ("  32 prompts x 8 completions, 60 updates", "reward 0.359 → 0.688 in 3 steps", "loss is great", ""):
+        assert read(line) == {}
+
+
+def test_the_definitions_keep_to_the_services_limits() -> None:
+    names = [one["Name"] for one in definitions()]
+    assert len(names) == len(set(names)) <= 40
+    for one in definitions():
+        assert len(one["Regex"]) <= 500
+        assert re.compile(one["Regex"]).groups == 1
+
+
+def test_a_step_line_becomes_figures() -> None:
+    assert figures_of(OURS) == Figures(7, 60, 0.438, 30.5, 12.0, "57 s")
+    assert figures_of("  before training: 30.0 % right") is None
+
+
+def test_what_a_run_prints_at_a_step_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the callback that prints it, so that the line can't change alone."""
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from rlvr.training.callbacks import Progress
+
+    arguments = TrainingArguments(output_dir="unused", use_cpu=True)
+    state, control = TrainerState(max_steps=120, global_step=0), TrainerControl()
+    progress = Progress()
+    progress.on_train_begin(arguments, state, control)
+    for step, reward in ((1, -0.25), (2, 1.0)):
+        state.global_step = step
+        logs = {"reward": reward, "completions/mean_length": 123.4, "completions/clipped_ratio": 0.5, "loss": 0.1}
+        progress.on_log(arguments, state, control, logs)
+    lines = capsys.readouterr().out.splitlines()
+    assert [read(line) for line in lines] == [
+        {"reward": reward, "completion_length": 123.4, "clipped_percent": 50.0} for reward in (-0.25, 1.0)
+    ]
+    figures = [figures_of(line) for line in lines]
+    assert [one and (one.step, one.steps, one.reward, one.left) for one in figures] == [
+        (1, 120, -0.25, "0 s"),
+        (2, 120, 1.0, "0 s"),
+    ]

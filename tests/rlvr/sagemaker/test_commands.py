@@ -1,0 +1,140 @@
+"""scripts/sagemaker.py as a person uses it, on jobs that really run (tests/support/sagemaker_emulator)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.sagemaker import follow, job
+from tests.conftest import REPOSITORY, Command
+from tests.support.sagemaker_emulator import containers
+from tests.support.sagemaker_emulator.job import ACCOUNT, REGION
+from tests.support.sagemaker_emulator.service import TrainingService
+from tests.support.short_runs import QUICK, rewarded, saved, steps
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not())),
+]
+
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+PROMPT = REPOSITORY / "tests" / "sagemaker" / "emulator" / "prompt.py"
+MEASURED = ("--num_generations", "4", "--per_device_train_batch_size", "8", "--evaluation.rows", "8")
+
+Sagemaker = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def service(nest: Path) -> Iterator[TrainingService]:
+    with TrainingService(nest=nest) as service:
+        service.client("iam").create_role(RoleName="training", AssumeRolePolicyDocument="{}")
+        yield service
+
+
+@pytest.fixture
+def there(service: TrainingService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, and the account in the environment."""
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in service.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def sagemaker(command: Command) -> Sagemaker:
+    """Runs the script where one is."""
+
+    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        whole = command(PROMPT, *words)
+        return subprocess.run(whole, capture_output=True, text=True, timeout=600, env=dict(os.environ))
+
+    return run
+
+
+def described(service: TrainingService) -> list[str]:
+    role = f"arn:aws:iam::{ACCOUNT}:role/training"
+    where = ["--role", role, "--bucket", service.bucket, "--region", REGION, "--instance_type", "ml.m5.xlarge"]
+    return ["--config", str(DEMO), *where]
+
+
+def test_a_recipe_becomes_a_job_then_a_model_that_is_evaluated_and_nothing_is_left(
+    service: TrainingService, there: Path, sagemaker: Sagemaker
+) -> None:
+    words = [*described(service), *MEASURED, "--max_steps", "2", "--sagemaker.keep_alive_s", "600"]
+    plan = sagemaker("plan", "--json", *words)
+    assert plan.returncode == 0, plan.stderr
+    submitted = sagemaker("submit", "--follow", *words)
+    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    found = job.find("runs/demo-arithmetic")
+    for line in (f"{found.name} is submitted.", found.link, "step 2/2   reward", f"{found.name}: Completed"):
+        assert line in submitted.stdout, submitted.stdout
+    assert "Traceback" not in service.job(found.name).log()
+
+    planned = json.loads(json.dumps(json.loads(plan.stdout)["request"]))
+    text = json.dumps(planned).replace(planned["TrainingJobName"], found.name)
+    assert json.loads(text) == service.requests[-1], "what plan showed is what was sent"
+
+    fetched = sagemaker("fetch", found.name)
+    assert fetched.returncode == 0, fetched.stdout + fetched.stderr
+    run = there / "runs" / "demo-arithmetic"
+    names = {path.name for path in run.iterdir()}
+    assert {"adapter", "evaluation.json", "report.html", "recipe.yaml", "metrics.jsonl"} <= names
+    assert not [name for name in names if name.startswith("checkpoint-")]
+    assert (run / "adapter" / "adapter_model.safetensors").stat().st_size > 10_000
+    assert {"base", "trained", "difference"} <= json.loads((run / "evaluation.json").read_text()).keys()
+    assert steps(run / "metrics.jsonl") == [1, 2]
+    assert sagemaker("fetch", found.name).returncode == 2, "nothing is replaced unasked"
+
+    evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
+    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
+    assert "trained − base" in evaluated.stdout
+
+    listed = sagemaker("cleanup", found.name)
+    assert listed.returncode == 2, "without --yes it only lists"
+    assert f"{found.name}: ends its warm pool" in listed.stdout and f"{found.name}: deletes" in listed.stdout
+    assert service.job(found.name).keep_alive_s == 600
+    assert sagemaker("cleanup", "--yes").returncode == 0
+    assert service.job(found.name).keep_alive_s == 0
+    assert service.client("s3").list_objects_v2(Bucket=service.bucket, Prefix="grpo-recipes/").get("KeyCount", 0) == 0
+
+
+def test_a_job_that_is_stopped_has_not_failed_and_is_gone_on_with_from_where_it_was(
+    service: TrainingService, there: Path, sagemaker: Sagemaker
+) -> None:
+    words = [*described(service), *QUICK, *rewarded(there), "--max_steps", "20"]
+    submitted = sagemaker("submit", *words)
+    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    first = job.find("runs/demo-arithmetic")
+    again = sagemaker("submit", *words)
+    assert again.returncode == 0 and "no second job was started" in again.stdout
+    assert "is still in progress" in sagemaker("resume", first.name).stderr
+    reached = next(event.step for event in follow.watch(first, poll_s=0.5) if isinstance(event, follow.Figures))
+    assert "is being stopped" in sagemaker("stop", first.name).stdout
+    followed = sagemaker("follow", first.name)
+    assert followed.returncode == 75, followed.stdout + followed.stderr
+    assert f"{first.name}: Stopped" in followed.stdout
+    stopped = service.job(first.name)
+    assert stopped.codes == [{"algo-1": 143}] and "FailureReason" not in stopped.description
+    (step,) = saved(service, first.checkpoints)
+    assert reached <= step < 20, "save_steps is 1000, so it was saved because of the signal"
+    assert f"Saving a checkpoint of step {step}" in stopped.log()
+
+    time.sleep(1)  # names are of a second
+    resumed = sagemaker("resume", first.name, "--sagemaker.instance_type", "ml.m5.2xlarge")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    second = job.find("runs/demo-arithmetic")
+    assert second.name != first.name and second.checkpoints == first.checkpoints
+    onward = service.job(second.name)
+    assert onward.wait()["TrainingJobStatus"] == "Completed", onward.log()[-3000:]
+    assert f"checkpoint-{step}, step {step}" in onward.log()
+    fetched = sagemaker("fetch", second.name)
+    assert fetched.returncode == 0, fetched.stdout + fetched.stderr
+    assert steps(there / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 21)), "each once, in two jobs"

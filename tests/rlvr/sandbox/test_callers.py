@@ -1,0 +1,109 @@
+"""The judge under callers of other rights: root in a default container, an ordinary user, each means switched off."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CONTAINER = Path(__file__).with_name("container.py")
+# A handful of the attacks, and honest programs beside them; the whole suite runs in test_attacks.py.
+SCRIPT = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from rlvr.verifiers.code import Limits, judge_many, rungs
+from rlvr.sandbox.capabilities import switched_off
+limits = {"memory_mb": 128, "output_kb": 256}
+short = {"spins": {"time_s": 0.2, "wall_s": 2}, "sleeps": {"time_s": 1, "wall_s": 0.5}}
+tests = [{"input": "4 5", "output": "9"}]
+programs = {
+    "honest": ("AC", "python", "print(sum(map(int, input().split())))"),
+    "threads": ("AC", "python", "import threading\\nt = threading.Thread(target=print, args=(9,)); t.start(); t.join()"),
+    "reads": ("RE", "python", "print(open('/etc/passwd').read())"),
+    "connects": ("RE", "python", "import socket\\nsocket.create_connection(('127.0.0.1', 22))"),
+    "forks": ("RE", "python", "import os\\nif os.fork(): print(9)"),
+    "kills": ("RE", "python", "import os\\nos.kill(os.getppid(), 9)\\nprint(9)"),
+    "kills all": ("RE", "python", "import os\\nos.kill(-1, 9)\\nprint(9)"),
+    "executes": ("RE", "python", "import os\\nos.execv('/bin/echo', ['echo', '9'])"),
+    "environment": ("RE", "python", "import os\\nprint(open('/proc/%d/environ' % os.getppid()).read())"),
+    "memory": ("MLE", "python", "x = bytearray(2**31)"),
+    "spins": ("TLE", "python", "while True: pass"),
+    "sleeps": ("TLE", "python", "import time\\ntime.sleep(60)"),
+    "honest C++": ("AC", "cpp", "#include <iostream>\\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"),
+    "includes": ("CE", "cpp", "#include </etc/passwd>\\nint main() {}"),
+    "embeds": ("CE", "cpp", 'asm(".incbin \\\\"/etc/passwd\\\\"");\\nint main() {}'),
+    "opens": ("WA", "cpp", "#include <cstdio>\\nint main() { std::puts(std::fopen(\\"/etc/passwd\\", \\"r\\") ? \\"9\\" : \\"0\\"); }"),
+    "forks C++": ("WA", "cpp", "#include <unistd.h>\\n#include <cstdio>\\nint main() { if (fork() > 0) std::puts(\\"9\\"); }"),
+}
+with switched_off(*sys.argv[2].split()) as found:
+    used = {k: v for k, v in programs.items() if found.compiling or v[1] != "cpp"}
+    judged = judge_many([
+        {"program": program, "language": language, "tests": tests,
+         "limits": Limits(**limits, **short.get(name, {"time_s": 1, "wall_s": 2}))}
+        for name, (_, language, program) in used.items()
+    ])
+    wrong = {name: j.verdicts[0] for name, j in zip(used, judged) if j.verdicts[0] != used[name][0]}
+    print(json.dumps({"tier": found.tier, "sandbox": found.describe(), "wrong": wrong, "judged": len(judged)}))
+"""  # noqa: E501
+
+
+def judged_by(*command: str, off: str = "", python: str = sys.executable) -> dict:
+    done = subprocess.run(
+        [*command, python, "-c", SCRIPT, str(REPOSITORY), off],
+        capture_output=True, text=True, timeout=300, cwd="/",
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can take the place of others")
+on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the container's filter is written for x86-64")
+
+
+@needs_root
+@on_x86
+@pytest.mark.parametrize("off, tier", [("", "strong"), ("landlock", "strong"), ("landlock chroot user", "sealed")])
+def test_root_in_a_default_container(off: str, tier: str) -> None:
+    found = judged_by(sys.executable, str(CONTAINER), off=off)
+    assert found["wrong"] == {}, found["sandbox"]
+    assert found["tier"] == tier
+
+
+@needs_root
+@pytest.mark.parametrize("off", ["", "landlock"])
+def test_an_ordinary_user(off: str) -> None:
+    # An interpreter that everybody may run; the one of a virtual environment may lie in root's own folder.
+    folders = "/usr/bin:/usr/local/bin"
+    found_here = (shutil.which(name, path=folders) for name in ("python3.13", "python3.12", "python3.11"))
+    python = next((path for path in found_here if path), None)
+    setpriv = shutil.which("setpriv")
+    if python is None or setpriv is None:
+        pytest.skip("there is no Python 3.11 or newer that everybody may run, or no setpriv")
+    as_nobody = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run(
+        [*as_nobody, python, "-c", "import sys; open(sys.argv[1])", str(REPOSITORY / "README.md")]
+    ).returncode:
+        pytest.skip("nobody can't read this folder")
+    cache = Path("/tmp/grpo-recipes-65534")
+    was_there = cache.exists()
+    try:
+        found = judged_by(*as_nobody, off=off, python=python)
+    finally:
+        if not was_there:
+            shutil.rmtree(cache, ignore_errors=True)
+    assert found["wrong"] == {}, found["sandbox"]
+    assert found["tier"] == ("sealed" if off else "strong") or "Landlock" not in found["sandbox"]
+
+
+@pytest.mark.parametrize("off", ["user", "chroot", "landlock", "user chroot", "user landlock", "user chroot landlock"])
+def test_with_means_switched_off(off: str) -> None:
+    found = judged_by(off=off)
+    assert found["wrong"] == {}, found["sandbox"]

@@ -1,0 +1,295 @@
+"""Servers that die, come back, are busy, or are none: nothing is lost, and no row is scored twice differently."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.scorer import Scored, Scorer
+from tests.conftest import Command
+from tests.support.reward_servers import REPOSITORY, RewardServer, accept, recipe_of
+
+REWARDS = '''
+import os, signal, time
+
+def slow(completions, *, seconds: float = 0.0, **kwargs):
+    """A value of each completion, after a while a row; a row is noted when it is begun."""
+    values = []
+    for completion in completions:
+        name, _, folder = completion.partition(" ")
+        with open(os.path.join(folder, "begun"), "a") as file:
+            file.write(name + "\\n")
+        time.sleep(seconds)
+        values.append(float(name))
+    return values
+
+def killer(completions, **kwargs):
+    """Has the kernel kill its worker, once."""
+    for completion in completions:
+        if not os.path.exists(completion):
+            open(completion, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return [1.0] * len(completions)
+'''
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("outages")
+    (folder / "slowly.py").write_text(REWARDS, encoding="utf-8")
+    return recipe_of(folder / "recipe.yaml", [f"{folder}/slowly.py:slow", f"{folder}/slowly.py:killer"])
+
+
+@pytest.fixture(scope="module")
+def server(recipe: Path) -> Iterator[RewardServer]:
+    with RewardServer("--config", recipe, "--most-requests", "2") as started:
+        yield started
+
+
+def scorer(recipe: Path, *urls: str, name: str = "slow", seconds: float = 0.0, **settings: Any) -> Scorer:
+    options = {"seconds": seconds} if name == "slow" else {}
+    spec = RewardSpec(f"{recipe.parent}/slowly.py:{name}", options=options, where=",".join(urls))
+    return Scorer(load_rewards([spec]), **settings)
+
+
+def score(scoring: Scorer, folder: Path, rows: int) -> Scored:
+    return scoring.score([f"p{row}" for row in range(rows)], [f"{row} {folder}" for row in range(rows)], {})
+
+
+def when(condition: Callable[[], bool], action: Callable[[], None]) -> threading.Thread:
+    """Does something as soon as something else has happened."""
+
+    def wait() -> None:
+        end = time.monotonic() + 60
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.01)
+        action()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def begun(folder: Path) -> list[str]:
+    file = folder / "begun"
+    return file.read_text().split() if file.exists() else []
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nobody answers."""
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{line.getsockname()[1]}"
+
+
+def test_a_server_that_dies_in_mid_batch_costs_time_and_nothing_else(
+    server: RewardServer, recipe: Path, tmp_path: Path
+) -> None:
+    with RewardServer("--config", recipe) as other, scorer(recipe, other.url, server.url, seconds=0.3) as scoring:
+        score(scoring, tmp_path, 2)
+        (tmp_path / "begun").unlink()
+        thread = when(lambda: len(begun(tmp_path)) >= 4, other.kill)
+        scored = score(scoring, tmp_path, 12)
+        thread.join()
+    assert scored.values == [[float(row)] for row in range(12)] and not scored.faults
+    assert set(begun(tmp_path)) == {str(row) for row in range(12)}
+
+
+def test_a_server_that_has_come_to_a_standstill_is_not_waited_for(
+    server: RewardServer, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr.scoring.backends.http.connection.PROBE_S", 0.5)
+    with RewardServer("--config", recipe) as other, scorer(recipe, other.url, server.url, seconds=0.2) as scoring:
+        score(scoring, tmp_path, 2)
+        (tmp_path / "begun").unlink()
+        thread = when(lambda: len(begun(tmp_path)) >= 3, lambda: other.process.send_signal(signal.SIGSTOP))
+        scored = score(scoring, tmp_path, 12)
+        thread.join()
+        other.process.send_signal(signal.SIGCONT)
+    assert scored.values == [[float(row)] for row in range(12)] and not scored.faults
+
+
+def test_a_server_that_is_restarted_in_mid_batch_is_asked_again(recipe: Path, tmp_path: Path) -> None:
+    with RewardServer("--config", recipe) as server, scorer(recipe, server.url, seconds=0.2) as scoring:
+        score(scoring, tmp_path, 1)
+        (tmp_path / "begun").unlink()
+
+        def restart() -> None:
+            server.kill()
+            server.start()
+
+        thread = when(lambda: len(begun(tmp_path)) >= 2, restart)
+        scored = score(scoring, tmp_path, 4)
+        thread.join()
+    assert scored.values == [[0.0], [1.0], [2.0], [3.0]] and not scored.faults
+
+
+def test_an_answer_that_was_lost_is_not_worked_for_again(recipe: Path, tmp_path: Path, server: RewardServer) -> None:
+    """Between the two stands somebody who loses the first answer to a request for scores."""
+    with _Losing(server.port) as line, scorer(recipe, line.url, seconds=0.1) as scoring:
+        scored = score(scoring, tmp_path, 3)
+        assert line.lost == 1
+    assert scored.values == [[0.0], [1.0], [2.0]] and not scored.faults
+    assert begun(tmp_path) == ["0", "1", "2"], "each row once"
+
+
+def test_a_worker_that_the_kernel_kills_costs_no_row(recipe: Path, server: RewardServer, tmp_path: Path) -> None:
+    with scorer(recipe, server.url, name="killer") as scoring:
+        scored = scoring.score(["p"] * 3, [str(tmp_path / "killed")] * 3, {})
+    assert scored.values == [[1.0]] * 3 and not scored.faults
+
+
+def test_a_busy_server_is_asked_again_until_it_has_room(recipe: Path, server: RewardServer, tmp_path: Path) -> None:
+    scored: list[Scored] = []
+
+    def ask(number: int) -> None:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with scorer(recipe, server.url, seconds=0.1) as scoring:
+            scored.append(score(scoring, folder, 3))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one.values for one in scored] == [[[0.0], [1.0], [2.0]]] * 8
+    assert all(begun(tmp_path / str(number)) == ["0", "1", "2"] for number in range(8)), "each row once"
+    assert server.figure('grpo_requests_refused_total{reason="too many"}') > 0
+
+
+def test_one_that_never_was_there_is_passed_over(
+    recipe: Path, server: RewardServer, tmp_path: Path, nobody: str
+) -> None:
+    with scorer(recipe, nobody, server.url) as scoring:
+        scored = score(scoring, tmp_path, 6)
+    assert scored.values == [[float(row)] for row in range(6)] and not scored.faults
+
+
+def test_where_no_server_answers_all_rows_are_masked_and_it_says_whom_it_asked(
+    recipe: Path, tmp_path: Path, nobody: str
+) -> None:
+    start = time.monotonic()
+    with scorer(recipe, nobody, start_s=0.5) as scoring:
+        scored = score(scoring, tmp_path, 2)
+    assert time.monotonic() - start < 20
+    assert scored.values == [[None], [None]]
+    (fault,) = scored.faults
+    assert fault.kind == "unserved" and nobody in fault.message and "refused" in fault.message
+
+
+def test_a_server_that_is_gone_is_waited_for_as_long_as_the_batch_may_take(recipe: Path, tmp_path: Path) -> None:
+    with RewardServer("--config", recipe) as server, scorer(recipe, server.url, budget_s=3.0) as scoring:
+        assert score(scoring, tmp_path, 2).values == [[0.0], [1.0]]
+        server.kill()
+        start = time.monotonic()
+        scored = score(scoring, tmp_path, 2)
+        assert 1.0 < time.monotonic() - start < 20 and scored.values == [[None], [None]]
+        assert "no reward server answers" in scored.faults[0].message
+        assert scored.silent_s > 1.0 and score(scoring, tmp_path, 2).silent_s > scored.silent_s + 1.0, "an outage lasts"
+        server.start()
+        scored = score(scoring, tmp_path, 2)
+        assert (scored.values, scored.silent_s) == ([[0.0], [1.0]], 0.0), "and it is there again"
+
+
+@pytest.mark.parametrize(
+    ("spec", "key", "told", "why"),
+    [
+        ("slow", "another-key-0123456", "the key is missing or wrong", "no row is to be waited for with a wrong key"),
+        ("code_execution", None, "has no reward code_execution; it was started with", "another recipe's server"),
+    ],
+)
+def test_what_no_wait_would_mend_is_said_at_once(
+    recipe: Path, spec: str, key: str | None, told: str, why: str, monkeypatch: pytest.MonkeyPatch, request: Any
+) -> None:
+    if key is None:
+        url = request.getfixturevalue("server").url
+        name = spec
+    else:
+        started = RewardServer("--config", recipe, env={"GRPO_REWARDS_KEY": "the-key-of-the-server"})
+        request.addfinalizer(started.end)
+        url, name = started.url, f"{recipe.parent}/slowly.py:{spec}"
+        monkeypatch.setenv("GRPO_REWARDS_KEY", key)
+    start = time.monotonic()
+    with Scorer(load_rewards([RewardSpec(name, where=url)])) as scoring:
+        scored = scoring.score(["p"], ["c"], {"tests": [None]})
+    assert time.monotonic() - start < 10 and scored.values == [[None]], why
+    assert told in scored.faults[0].message.replace("The key", "the key"), why
+
+
+def test_a_batch_that_is_larger_than_a_request_may_be_goes_in_several(recipe: Path, tmp_path: Path) -> None:
+    with RewardServer("--config", recipe, "--most-rows", "5") as server, scorer(recipe, server.url) as scoring:
+        scored = score(scoring, tmp_path, 12)
+        assert scored.values == [[float(row)] for row in range(12)] and not scored.faults
+        assert server.figure('grpo_requests_total{path="/score",status="200"}') == 3
+
+
+class _Losing:
+    """Passes requests on to a server, and breaks the connection instead of handing over the first scores."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.lost = 0
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+        accept(self.listening, self._pass_on)
+
+    def _pass_on(self, line: socket.socket) -> None:
+        with line, socket.create_connection(("127.0.0.1", self.port)) as server:
+            scores = False
+
+            def back() -> None:
+                while data := server.recv(1 << 16):
+                    if scores and not self.lost:
+                        self.lost += 1
+                        line.shutdown(socket.SHUT_RDWR)
+                        return
+                    line.sendall(data)
+
+            threading.Thread(target=back, daemon=True).start()
+            while data := line.recv(1 << 16):
+                scores = scores or b"POST /score" in data
+                server.sendall(data)
+
+    def __enter__(self) -> _Losing:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.listening.close()
+
+
+@pytest.mark.slow
+def test_an_outage_that_lasts_ends_the_run_with_a_checkpoint_that_can_be_continued(
+    command: Command, tmp_path: Path
+) -> None:
+    """The server is killed after the first step, and started again for the second start of the same command."""
+    recipe = "recipes/demo-arithmetic.yaml"
+    with RewardServer("--config", recipe) as server:
+        words = ["--config", recipe, "--output_dir", str(tmp_path / "run"), "--report_to", "none"]
+        words += ["--evaluation", "null", "--max_steps", "4", "--save_strategy", "steps", "--save_steps", "100"]
+        words += ["--per_device_train_batch_size", "16", "--reward_budget_s", "4", "--reward_deadline_s", "2"]
+        words += ["--reward_outage_s", "3"]
+        for name in ("math_correctness", "answer_format"):
+            words += [f"--rewards.{name}.where", server.url]
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        thread = when(lambda: metrics.exists() and metrics.read_text().count("\n") >= 1, server.kill)
+        program = command("run_grpo.py", *words)
+        first = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        thread.join()
+        assert first.returncode == 75, first.stdout + first.stderr
+        assert "no reward server has answered" in first.stdout
+        server.start()
+        second = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        assert second.returncode == 0, second.stdout + second.stderr
+    assert len(list((tmp_path / "run" / "completions").glob("*.parquet"))) == 4

@@ -1,0 +1,271 @@
+"""Rewards on a server are what they are here: the same values, the same faults, the same words for them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from datasets import Dataset
+
+from rlvr.artifacts.checkpoints import Identity
+from rlvr.config.recipe import RewardSpec, load_recipe, write_recipe
+from rlvr.config.reward_location import read_where
+from rlvr.data.task import Task
+from rlvr.errors import InputError
+from rlvr.preflight import try_rewards
+from rlvr.scoring.backends.http.pool import ElsewherePool
+from rlvr.scoring.batch_encoding import CannotCarry, Carried
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.scorer import Scorer
+from tests.conftest import Command
+from tests.support.puppet_rewards import PUPPETS
+from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
+
+REWARDS = (
+    PUPPETS
+    + """
+def logs(completions, *, question, log_extra, log_metric, **kwargs):
+    if "raise" in completions:
+        raise ValueError("no good")
+    for word in completions:
+        log_extra("seen", [word.upper()])
+    log_metric("logs/length", sum(map(len, completions)) / len(completions))
+    return [0.0 if word != "bad" else "no" for word in completions]
+
+def as_sent(completions, *, number, table, times: float = 1.0, **kwargs):
+    assert kwargs["trainer_state"].global_step == 7 and kwargs["other"] == [None] and kwargs["completion_ids"] == [[1]]
+    assert math.isnan(number[0]) and table == [{"a": [1, 2.5, "\\ud800", True]}], (number, table)
+    return [times]
+"""
+)
+NAMES = ("puppet", "only_rows", "draws", "logs", "as_sent", "group_sizes")
+
+
+@pytest.fixture(scope="module")
+def puppets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rewards") / "puppets.py"
+    path.write_text(REWARDS, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(puppets: Path) -> Iterator[RewardServer]:
+    rewards = [f"{puppets}:{name}" for name in NAMES] + ["code_execution", "code_tiered", "math_correctness"]
+    with RewardServer("--config", recipe_of(puppets.with_name("recipe.yaml"), rewards)) as started:
+        yield started
+
+
+def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] | None = None, **more: Any) -> Scorer:
+    name = name if "_" in name and name not in NAMES else f"{puppets}:{name}"
+    return Scorer(load_rewards([RewardSpec(name, options=options or {}, where=where)]), **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "completions", "why"),
+    [
+        ("puppet", ["fine", "none", "fine"], "nothing is wrong"),
+        ("puppet", ["fine", "raise", "fine"], "an exception"),
+        ("puppet", ["fine", "exit"], "one that would end the process"),
+        ("puppet", ["fine", "die", "fine"], "a worker there that is gone"),
+        ("puppet", ["fine", "hang", "fine"], "a call that waits for ever"),
+        ("puppet", ["fine", "short"], "a row that is left out"),
+        ("puppet", ["text", "fine", "nan"], "values that are no numbers"),
+        ("puppet", ["raise"], "a batch of one"),
+        ("only_rows", ["a", "b"], "right for rows, wrong for the batch"),
+        ("draws", ["a", "b", "c"], "random numbers"),
+        ("logs", ["one", "two"], "what it logs"),
+        ("logs", ["one", "raise", "bad"], "what it logs of rows alone"),
+    ],
+)
+def test_what_is_said_of_a_batch_is_the_same_there_as_here(
+    puppets: Path, server: RewardServer, name: str, completions: list[str], why: str
+) -> None:
+    said = []
+    deadline_s = 0.7 if "hang" in completions else 20.0
+    for where in (None, server.url):
+        logged: list[Any] = []
+        with scorer(puppets, name, where, deadline_s=deadline_s, rank=3, seed=5) as scoring:
+            scored = scoring.score(
+                ["p"] * len(completions),
+                list(completions),
+                {"question": ["q"] * len(completions)},
+                step=2,
+                log_extra=lambda *extra, to=logged: to.append(extra),
+                log_metric=lambda *metric, to=logged: to.append(metric),
+            )
+        said.append((scored.values, scored.faults, logged))
+    assert said[0] == said[1], why
+
+
+def test_columns_arrive_as_they_are_and_options_are_the_clients(puppets: Path, server: RewardServer) -> None:
+    columns = {"number": [float("nan")], "table": [{"a": [1, 2.5, "\ud800", True]}], "other": [None]}
+    with scorer(puppets, "as_sent", server.url, {"times": 2.5}) as scoring:
+        scored = scoring.score(["p"], ["c"], columns, completion_ids=[[1]], step=7)
+    assert scored.values == [[2.5]] and not scored.faults
+
+
+@pytest.mark.parametrize(
+    ("value", "told", "why"),
+    [
+        (datetime.date(2026, 1, 2), "a date", "nothing of JSON is a date"),
+        ((1, 2), "a tuple, which would arrive as a list", "a verifier may tell them apart"),
+        ({"a": [{1: 2}]}, "a key that is no text (1)", "it would arrive as the text 1"),
+        (b"x", "a bytes", "bytes are no text"),
+    ],
+)
+def test_what_json_cannot_carry_is_named_with_its_column(
+    puppets: Path, server: RewardServer, value: Any, told: str, why: str
+) -> None:
+    columns = {"number": [1.0, 2.0], "table": [None, value], "other": [None] * 2}
+    with scorer(puppets, "as_sent", server.url) as scoring:
+        scored = scoring.score(["p"] * 2, ["c"] * 2, columns)
+    (fault,) = scored.faults
+    assert fault.kind == "unserved" and scored.values == [[None]] * 2
+    for part in ("the column table", "at row 1", told, "`where: local`"):
+        assert part in fault.message, why
+
+
+def test_equal_columns_are_written_once_and_a_number_that_is_none_is_no_obstacle() -> None:
+    tests = [{"input": "1", "output": float("nan")}]
+    carried = Carried({"prompts": ["a", "a", "b"], "tests": [tests, tests, None]}, 3)
+    carried.check(["prompts", "tests"])
+    assert carried.column("tests", [1, 2]) == '[[{"input": "1", "output": NaN}],null]'
+    assert carried.same(0, 1) and not carried.same(1, 2)
+    with pytest.raises(CannotCarry, match="an entry for each of 3"):
+        Carried({"prompts": ["a"]}, 3).check(["prompts"])
+
+
+def test_programs_are_judged_there_as_here_and_once_for_all_rewards(server: RewardServer) -> None:
+    busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(int(input()) + 1)"
+    completions = [f"```python\n{program}\n```" for program in (busy, "print(2)", "print(", "raise SystemExit(1)")]
+    columns = {"tests": [[{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "6\n"}]] * 4}
+    said = []
+    for where in (None, server.url):
+        metrics: dict[str, float] = {}
+        names = ("code_execution", "code_tiered")
+        with Scorer(load_rewards([RewardSpec(name, where=where) for name in names])) as scoring:
+            scored = scoring.score(["p"] * 4, completions, columns, log_metric=metrics.__setitem__)
+        assert not scored.faults and metrics["code_tiered/judge_s"] < 0.1 < metrics["code_execution/judge_s"]
+        said.append((scored.values, {name: value for name, value in metrics.items() if "_s" not in name}))
+    assert said[0] == said[1] and said[0][0][0][0] == 1.0
+
+
+def test_groups_stay_together_however_many_servers_share_a_batch(puppets: Path, server: RewardServer) -> None:
+    prompts = [prompt for prompt in "abcdefg" for _ in range(3)]
+    both = f"{server.url},http://localhost:{server.port}"
+    before = server.figure('grpo_requests_total{path="/score",status="200"}')
+    with scorer(puppets, "group_sizes", both) as scoring:
+        scored = scoring.score(prompts, ["x"] * 21, {})
+    assert scored.values == [[3.0]] * 21 and not scored.faults
+    assert server.figure('grpo_requests_total{path="/score",status="200"}') - before == 4
+
+
+def test_rows_are_looked_through_where_they_will_be_scored(server: RewardServer) -> None:
+    (reward,) = load_rewards([RewardSpec("code_execution", where=server.url)])
+    pool = ElsewherePool([server.url], [reward])
+    good, bad = [{"input": "1", "output": "2"}], [{"nonsense": 1}]
+    faults = pool.check_rows(reward, {"tests": [good, bad, good, []], "question": ["q"] * 4})
+    assert [fault is None for fault in faults] == [True, False, True, False] and "nonsense" in str(faults[1])
+    with pytest.raises(InputError, match="visibility"):
+        (wrong,) = load_rewards([RewardSpec("code_execution", options={"visibility": "public"}, where=server.url)])
+        pool.check_rows(wrong, {"tests": [good]})
+    assert list(pool.conditions()) == ["sandbox of the reward servers"]
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "read", "fault"),
+    [
+        ("http://judge:8000", "http://judge:8000", None),
+        ("http://judge/", "http://judge:80", None),
+        ("https://judge/rewards/", "https://judge:443/rewards", None),
+        ("http://a:1, http://b:2", "http://a:1,http://b:2", None),
+        (["http://a:1", "http://[::1]:2"], "http://a:1,http://[::1]:2", None),
+        ("ray", "ray", None),
+        ("ray://head", "ray://head:10001", None),
+        ("ray://[::1]:5/", "ray://[::1]:5", None),
+        ("ray:head:6379", None, "ray://head:10001"),
+        ("ray://a,ray://b", None, "ray://head:10001"),
+        ("ray://me:secret@a:1", None, "no secret belongs into a recipe"),
+        ("local", None, None),
+        ("ftp://a", None, "write http://host:port"),
+        ("http://a:x", None, "write http://host:port"),
+        ("http://", None, "write http://host:port"),
+        ("http://a?x=1", None, "nothing behind it"),
+        ("http://a:1/score", None, "a client adds the path itself"),
+        ("http://me:secret@a:1", None, "no secret belongs into a recipe"),
+        ("http://a:1,http://a:1/", None, "twice"),
+        (["http://a:1", 3], None, "write http://host:port"),
+    ],
+)
+def test_a_recipe_names_servers_in_one_spelling(where: Any, read: str | None, fault: str | None) -> None:
+    found, wrong = read_where(where)
+    assert found == read and (fault is None) == (wrong is None) and (fault or "") in (wrong or "")
+
+
+def test_where_is_a_key_of_the_recipe_and_of_the_command_line(tmp_path: Path) -> None:
+    rewards = [{"name": "a", "where": ["http://x:1", "http://y"]}, {"name": "b", "where": "local"}, {"name": "c"}]
+    file = recipe_of(tmp_path / "recipe.yaml", rewards)
+    recipe = load_recipe(file, ["--rewards.c.where", "https://z"])
+    assert [spec.where for spec in recipe.rewards] == ["http://x:1,http://y:80", "local", "https://z:443"]
+    write_recipe(recipe, tmp_path / "resolved.yaml")
+    assert load_recipe(tmp_path / "resolved.yaml").rewards == recipe.rewards
+    with pytest.raises(InputError) as error:
+        load_recipe(
+            recipe_of(tmp_path / "bad.yaml", [{"name": "a", "where": "http://u:p@x"}, {"name": "b", "where": 3}])
+        )
+    told = str(error.value)
+    assert "entry 1 (a): where holds a user or a password" in told and "entry 2 (b): where is 3, but should be" in told
+    assert "u:p" not in told, "a secret is not repeated"
+
+
+def test_a_run_may_be_continued_with_its_rewards_elsewhere() -> None:
+    def identity(**reward: Any) -> Identity:
+        return Identity({"rewards": [{"name": "a", "weight": 1.0, **reward}]}, 1, "plain", "rows")
+
+    assert not identity(where="http://x:1").differences(identity())
+    assert not identity().differences(identity(where="http://x:1"))
+    assert identity(gate="b", where="http://x:1").differences(identity()) == ["rewards.a.gate was not given, now b"]
+
+
+def test_rows_that_cannot_be_scored_are_found_before_training(server: RewardServer) -> None:
+    rewards = load_rewards([RewardSpec("code_execution", where=server.url)])
+    rows = Dataset.from_list([{"prompt": "p", "id": "one", "tests": '[{"nonsense": 1}]'}])
+    task = Task(rows, rows.select([]), rows.select([]))
+    with Scorer(rewards) as scoring, pytest.raises(InputError, match=r"row 0 \(one\): .*nonsense"):
+        try_rewards(load_recipe("recipes/demo-programs.yaml"), task, rewards, rewards[0], scoring)
+
+
+@pytest.mark.slow
+def test_two_steps_of_training_are_the_same_with_rewards_here_and_on_a_server_and_on_ray(
+    server: RewardServer, command: Command, tmp_path: Path
+) -> None:
+    program = tmp_path / "both.py"
+    program.write_text(
+        "import os, sys\nsys.path.insert(0, os.getcwd())\nimport run_grpo\n"
+        "for folder, where in (('here', 'local'), ('there', sys.argv[2]), ('on_ray', 'ray')):\n"
+        "    words = ['--config', 'recipes/demo-arithmetic.yaml', '--evaluation', 'null', '--max_steps', '2',\n"
+        "             '--per_device_train_batch_size', '16', '--report_to', 'none',\n"
+        "             '--output_dir', sys.argv[1] + '/' + folder, '--rewards.math_correctness.where', where]\n"
+        "    assert run_grpo.main(words) == 0\n"
+    )
+    before = server.figure('grpo_rows_total{reward="math_correctness"}')
+    words = command(program, tmp_path, server.url)
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert server.figure('grpo_rows_total{reward="math_correctness"}') - before >= 32
+    runs = []
+    for folder in ("here", "there", "on_ray"):
+        completions = [pq.read_table(file).to_pylist() for file in sorted((tmp_path / folder).glob("completions/*"))]
+        lines = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]
+        rewards = [
+            {name: value for name, value in line.items() if "reward" in name and "time" not in name} for line in lines
+        ]
+        runs.append((completions, rewards))
+    assert len(runs[0][0]) == 2 and runs[0] == runs[1] == runs[2]

@@ -1,0 +1,333 @@
+"""A person is told of servers that are waited for, that fail in mid-run, or that no wait would bring: in few lines."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring import outage_notices
+from rlvr.scoring.backends.http.connection import SURE_AFTER, Rejected, Server, Unavailable
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.scorer import Scored, Scorer
+from tests.support.reward_servers import RewardServer, accept
+
+NAMES = ("code_format", "answer_format")  # two that share nothing, and are asked for by different threads
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RewardServer]:
+    with RewardServer("--rewards", ",".join(NAMES), env={"GRPO_REWARDS_KEY": ""}) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage_notices, "FIRST_S", 0.3)
+    monkeypatch.setattr(outage_notices, "FAILING_S", 0.2)
+    monkeypatch.delenv("GRPO_REWARDS_KEY", raising=False)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return int(line.getsockname()[1])
+
+
+def scorer(where: str, start_s: float | None = None, budget_s: float = 60.0) -> Scorer:
+    rewards = load_rewards([RewardSpec(name, where=where) for name in NAMES])
+    return Scorer(rewards, start_s=start_s, budget_s=budget_s)
+
+
+def score(scoring: Scorer) -> Scored:
+    return scoring.score([f"p{row}" for row in range(8)], ["```python\n1\n```"] * 8, {})
+
+
+def test_a_server_that_is_not_up_yet_is_named_once_and_when_it_is_there(
+    free_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"http://127.0.0.1:{free_port}"
+    started: list[RewardServer] = []
+
+    def start() -> None:
+        time.sleep(0.6)
+        started.append(RewardServer("--rewards", ",".join(NAMES), port=free_port))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    try:
+        with scorer(url) as scoring:
+            scored = score(scoring)
+    finally:
+        thread.join()
+        for server in started:
+            server.end()
+    assert not scored.faults
+    lines = capsys.readouterr().out.splitlines()
+    # Refused, or with 503 as long as it makes its imports.
+    assert len(lines) == 2 and re.match(rf"Waiting for {url}\W.* \(up to 5 min more\)$", lines[0]), lines
+    assert lines[1] == f"{url} is there."
+
+
+def test_a_wait_is_told_of_again_and_again_with_what_is_left_of_it(
+    free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage_notices, "EVERY_S", 1.5)
+    with scorer(f"http://127.0.0.1:{free_port}", start_s=4.0) as scoring:
+        scored = score(scoring)
+    assert scored.values == [[None, None]] * 8
+    lines = capsys.readouterr().out.splitlines()
+    told = [re.fullmatch(rf"Waiting for http://127.0.0.1:{free_port}: Connection refused \(up to (\d) s more\)", line)
+            for line in lines]  # fmt: skip
+    left = [int(one[1]) for one in told if one is not None]
+    assert len(left) == len(lines) and 2 <= len(left) <= 3 and left == sorted(left, reverse=True), lines
+
+
+def test_a_ray_cluster_that_is_not_there_is_named_too(
+    free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port}")
+    with scorer("ray", start_s=4.0) as scoring:
+        assert score(scoring).values == [[None, None]] * 8
+    said = capsys.readouterr().out
+    told = rf"Waiting for the Ray cluster: 127.0.0.1:{free_port}: Connection refused \(up to \d s more\)\n"
+    assert re.fullmatch(told, said), said
+
+
+def test_an_outage_in_mid_batch_is_told_of_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with RewardServer("--rewards", ",".join(NAMES)) as server, scorer(server.url, budget_s=2.0) as scoring:
+        assert not score(scoring).faults
+        server.kill()
+        assert score(scoring).values == [[None, None]] * 8
+        out = capsys.readouterr().out
+        assert out.count(f"Waiting for {server.url}: Connection refused (up to") == 1 == out.count("\n"), out
+
+
+def test_only_the_main_process_speaks(
+    free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with scorer(f"http://127.0.0.1:{free_port}", start_s=1.0) as scoring:
+        assert score(scoring).values == [[None, None]] * 8
+    assert capsys.readouterr() == ("", "")
+
+
+def test_one_of_two_that_is_gone_is_named_once_and_once_more_when_it_is_back(
+    server: RewardServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RewardServer("--rewards", ",".join(NAMES)) as other, scorer(f"{server.url},{other.url}") as scoring:
+        assert not score(scoring).faults
+        other.kill()
+
+        def until(said: str) -> str:
+            """Scores batches until it is said, and some more; returns all that was said."""
+            heard, end = "", time.monotonic() + 30
+            while said not in heard and time.monotonic() < end:
+                assert not score(scoring).faults
+                heard += capsys.readouterr().err
+                time.sleep(0.05)
+            for _ in range(5):
+                assert not score(scoring).faults
+                time.sleep(0.1)
+            return heard + capsys.readouterr().err
+
+        gone = f"warning: a reward server fails, and the others do its work: {other.url}: Connection refused.\n"
+        assert until("others do its work") == gone
+        other.start()
+        assert until("is back") == f"The reward server {other.url} is back.\n"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What no wait would mend
+
+
+class Tls:
+    """Speaks TLS in the place of a reward server, with a certificate for 127.0.0.1 that it has signed itself."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.certificate, key = folder / "certificate.pem", folder / "key.pem"
+        words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        words += ["-keyout", str(key), "-out", str(self.certificate), "-subj", "/CN=127.0.0.1"]
+        words += ["-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+        subprocess.run(words, check=True, capture_output=True, timeout=30)
+        self.port = port
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(self.certificate, key)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
+        accept(self.listening, self._serve)
+
+    def _serve(self, line: socket.socket) -> None:
+        line.settimeout(30)
+        try:
+            with self.context.wrap_socket(line, server_side=True) as safe:
+                while request := _whole(safe):
+                    with socket.create_connection(("127.0.0.1", self.port)) as server:
+                        server.sendall(request)
+                        safe.sendall(_whole(server))
+        except OSError:  # it is closed on either side, or the client has refused the certificate
+            line.close()
+
+
+def _whole(line: socket.socket) -> bytes:
+    """A message of HTTP with the length that its head tells."""
+    text = b""
+    while b"\r\n\r\n" not in text:
+        part = line.recv(1 << 16)
+        if not part:
+            return b""
+        text += part
+    head, _, body = text.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: (\d+)", head)
+    while length is not None and len(body) < int(length[1]):
+        body += line.recv(1 << 16)
+    return head + b"\r\n\r\n" + body
+
+
+@pytest.fixture(scope="module")
+def tls(server: RewardServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl here to make a certificate with")
+    started = Tls(tmp_path_factory.mktemp("tls"), server.port)
+    yield started
+    started.listening.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "at", "told", "why"),
+    [
+        ("https", "server", "write http:// in place of https://", "a server without TLS"),
+        ("http", "tls", "write https:// in place of http://", "a server with TLS"),
+        (
+            "https",
+            "tls",
+            "isn't trusted here (self-signed certificate). If it is the right one, set SSL_CERT_FILE",
+            "self-signed",
+        ),
+    ],
+)
+def test_a_wrong_scheme_or_certificate_is_said_at_once_with_what_to_do(
+    scheme: str, at: str, told: str, why: str, server: RewardServer, tls: Tls
+) -> None:
+    url = f"{scheme}://{tls.address if at == 'tls' else server.url.removeprefix('http://')}"
+    begun = time.monotonic()
+    with scorer(url) as scoring:
+        scored = score(scoring)
+    assert time.monotonic() - begun < 10, "and not after five minutes"
+    assert scored.values == [[None, None]] * 8 and len(scored.faults) == 2
+    for fault in scored.faults:
+        assert told in fault.message and url in fault.message, why
+        assert fault.message.endswith(".") and not fault.message.endswith("..")
+
+
+class Abrupt:
+    """Cuts off every other connection, and is silent to the one after it."""
+
+    def __init__(self) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+        self.came = 0
+        self.held: list[socket.socket] = []
+        accept(self.listening, self._serve)
+
+    def _serve(self, line: socket.socket) -> None:
+        self.came += 1
+        if self.came % 2:
+            line.recv(1)
+            line.close()
+        else:
+            self.held.append(line)
+
+
+def test_a_server_that_cuts_off_is_looked_at_no_longer_than_there_is_time() -> None:
+    abrupt = Abrupt()
+    server, begun = Server(abrupt.address, None), time.monotonic()
+    with pytest.raises(Unavailable, match="broke before the answer|reset"):
+        server.ask("/readyz", end=begun + 1.0)
+    assert time.monotonic() - begun < 3, "and not for five seconds more"
+    assert abrupt.came == 2, "it was asked, and looked whether it speaks TLS"
+    abrupt.listening.close()
+
+
+def test_plain_http_is_called_a_mistake_once_it_was_cut_off_again_and_again(tls: Tls) -> None:
+    server = Server(f"http://{tls.address}", None)
+    for _ in range(SURE_AFTER - 1):
+        with pytest.raises(Unavailable):
+            server.ask("/readyz", end=time.monotonic() + 5)
+    with pytest.raises(Rejected, match="write https:// in place of http://"):
+        server.ask("/readyz", end=time.monotonic() + 5)
+
+
+def test_a_certificate_that_is_made_known_is_trusted(
+    server: RewardServer, tls: Tls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tls.certificate))
+    with scorer(f"https://{tls.address}", start_s=10) as safe, scorer(server.url) as plain:
+        scored = score(safe)
+        assert not scored.faults and scored.values == score(plain).values
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[RewardServer]:
+    with RewardServer("--rewards", ",".join(NAMES), env={"GRPO_REWARDS_KEY": "the-key-of-the-server"}) as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("key", "told", "why"),
+    [
+        (None, "Set GRPO_REWARDS_KEY here to the server's; none is set.", "it was forgotten"),
+        ("another-key-0123456", "Set GRPO_REWARDS_KEY here to the server's; another one is set.", "an old one"),
+    ],
+)
+def test_a_key_that_is_missing_or_wrong_names_the_variable_to_set(
+    key: str | None, told: str, why: str, locked: RewardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if key is not None:
+        monkeypatch.setenv("GRPO_REWARDS_KEY", key)
+    with scorer(locked.url) as scoring:
+        scored = score(scoring)
+    assert len(scored.faults) == 2, why
+    for fault in scored.faults:
+        assert "answers 401: the key is missing or wrong" in fault.message and fault.message.endswith(told), why
+        assert "the-key-of" not in fault.message and "another-key" not in fault.message
+
+
+def test_one_of_two_that_comes_up_with_other_rewards_is_named_for_that(
+    server: RewardServer, free_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = f"http://127.0.0.1:{free_port}"
+    with scorer(f"{server.url},{late}") as scoring:
+        assert not score(scoring).faults
+        with RewardServer("--rewards", "repetition", port=free_port):
+            said, end = "", time.monotonic() + 30
+            while "has no reward" not in said and time.monotonic() < end:
+                assert not score(scoring).faults
+                said += capsys.readouterr().err
+                time.sleep(0.05)
+            for _ in range(5):
+                assert not score(scoring).faults
+            said += capsys.readouterr().err
+    assert said.count(f"{late} has no reward") == 1 and said.count("\n") <= 2 and not said.endswith("..\n"), said
+
+
+def test_who_was_waited_for_in_vain_is_not_waited_for_as_long_again(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr.scoring.scorer.ONCE_MORE_S", 0.2)
+    with scorer(f"http://127.0.0.1:{free_port}", start_s=2.0) as scoring:
+        begun = time.monotonic()
+        scoring.conditions()  # for each of two groups of rewards
+        assert 2.0 <= time.monotonic() - begun < 4.0

@@ -1,0 +1,55 @@
+"""Where there is no cluster, or no Ray: what is waited for, what is said, and how a run ends that has waited long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from accelerate import Accelerator
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.scorer import Scorer
+from rlvr.training.interruption import Stop, StopTogether
+
+
+def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with Scorer(load_rewards([RewardSpec("answer_format", where="ray")]), start_s=1) as scoring:
+        scored = scoring.score(["p"], ["fine"], {})
+    (fault,) = scored.faults
+    assert scored.values == [[None]] and fault.kind == "unserved"
+    assert scored.silent_s > 0 and scored.silent == "Ray cluster"
+    assert "no Ray cluster answers (127.0.0.1:9: " in fault.message
+
+
+@pytest.mark.parametrize(
+    ("where", "missing", "told"),
+    [("ray", ["ray"], "not installed here: pip"), ("ray://head:10001", ["grpc"], "of which a client needs grpcio")],
+)
+def test_a_ray_that_is_not_installed_is_named(where: str, missing: list[str], told: str) -> None:
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
+        "from rlvr.scoring.registry import load_rewards\nfrom rlvr.config.recipe import RewardSpec\nfrom rlvr.scoring.scorer import Scorer\n"
+        f"Scorer(load_rewards([RewardSpec('answer_format', where='{where}')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert f"InputError: The reward answer_format should run on Ray (where: {where})" in done.stderr.replace("\n", " ")
+    assert told in done.stderr and "pip install 'grpo-recipes[ray]'" in done.stderr
+
+
+@pytest.mark.parametrize("silent", ["Ray cluster", "reward server"])
+def test_what_has_not_answered_is_named_when_it_ends_the_run(
+    silent: str, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    trainer = SimpleNamespace(silent_s=90.0, silent=silent, accelerator=Accelerator(cpu=True), last_save_s=None)
+    together = StopTogether(Stop(), cast(Any, trainer), outage_s=60.0)
+    control = TrainerControl()
+    together.on_step_end(arguments, TrainerState(global_step=1, max_steps=9), control)
+    assert control.should_save and control.should_training_stop
+    assert f"Stopped by an outage: no {silent} has answered for 2 min" in capsys.readouterr().out

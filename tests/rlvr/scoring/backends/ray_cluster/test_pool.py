@@ -1,0 +1,415 @@
+"""Rewards and judgements on a Ray cluster are what they are here, whatever becomes of its nodes and processes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.config.recipe import RewardSpec
+from rlvr.errors import InputError
+from rlvr.scoring.backends.ray_cluster.driver_client import Line, open_line
+from rlvr.scoring.backends.ray_cluster.judge import judge_many
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.scorer import Scored, Scorer
+from rlvr.verifiers.code import Limits
+from rlvr.verifiers.code import judge_many as judge_here
+from tests.support.puppet_rewards import PUPPETS
+from tests.support.ray_clusters import RayCluster
+
+REWARDS = (
+    PUPPETS
+    + '''
+import rlvr.verifiers.code.completion_judge as scoring
+from rlvr.verifiers.code.problems import Settings
+
+SHARES = "judgements"
+
+def logs(completions, *, question, log_extra, log_metric, **kwargs):
+    log_extra("seen", [word.upper() for word in completions])
+    log_metric("logs/length", sum(map(len, completions)) / len(completions))
+    return [0.0 if word != "bad" else "no" for word in completions]
+
+def as_sent(completions, *, table, **kwargs):
+    return [float(kwargs["trainer_state"].global_step) if table == [{1: (2, b"x")}] else 0.0]
+
+def slow(prompts, completions, *, number, notebook: str = "", **kwargs):
+    """Notes where it runs, and takes its time."""
+    with open(notebook, "a") as file:
+        parent = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
+        told = {"rows": number, "worker": os.getpid(), "task": parent, "raylet": int(os.environ["RAY_RAYLET_PID"])}
+        file.write(json.dumps(told) + "\\n")
+    time.sleep(0.03 * len(completions))
+    return [random.random() + one for one in number]
+
+def counts(prompts, completions, *, tests, notebook: str = "", **kwargs):
+    """Notes how many programs are judged."""
+    judge_many = scoring.judge_many
+    def counting(submissions):
+        with open(notebook, "a") as file:
+            file.write("x" * len(submissions))
+        return judge_many(submissions)
+    scoring.judge_many = counting
+    try:
+        batch = scoring.judge_completions("counts", prompts, completions, Settings(tests))
+    finally:
+        scoring.judge_many = judge_many
+    return [row.judgement.score for row in batch.rows]
+
+def counts_too(prompts, completions, *, tests, notebook: str = "", **kwargs):
+    return counts(prompts, completions, tests=tests, notebook=notebook)
+'''
+)
+GROUP = 4
+TESTS = [{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "6\n"}]
+
+
+@pytest.fixture(scope="module")
+def puppets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rewards") / "puppets.py"
+    path.write_text(REWARDS, encoding="utf-8")
+    return path
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    started = RayCluster(3, client_port=free_port() if importlib.util.find_spec("grpc") else 0)
+    before = {name: os.environ.get(name) for name in started.env}
+    os.environ.update(started.env)
+    yield started
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def line(cluster: RayCluster) -> Iterator[Line]:
+    """Held over the tests of this file, so that not each of them connects anew."""
+    held = open_line("ray")
+    yield held
+    held.close()
+
+
+def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] | None = None, **more: Any) -> Scorer:
+    return Scorer(load_rewards([RewardSpec(f"{puppets}:{name}", options=options or {}, where=where)]), **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "completions", "why"),
+    [
+        ("puppet", ["fine", "none", "fine"], "nothing is wrong"),
+        ("puppet", ["fine", "raise", "fine"], "an exception"),
+        ("puppet", ["fine", "exit"], "one that would end the process"),
+        ("puppet", ["fine", "die", "fine"], "a worker there that is gone"),
+        ("puppet", ["fine", "hang"], "a call that waits for ever"),
+        ("puppet", ["fine", "short"], "a row that is left out"),
+        ("puppet", ["text", "fine", "nan"], "values that are no numbers"),
+        ("puppet", ["raise"], "a batch of one"),
+        ("only_rows", ["a", "b"], "right for rows, wrong for the batch"),
+        ("draws", ["a", "b", "c"], "random numbers"),
+        ("logs", ["one", "two", "bad"], "what it logs"),
+    ],
+)
+def test_what_is_said_of_a_batch_is_the_same_there_as_here(
+    puppets: Path, line: Line, name: str, completions: list[str], why: str
+) -> None:
+    said = []
+    deadline_s = 0.7 if "hang" in completions else 20.0
+    for where in (None, "ray"):
+        logged: list[Any] = []
+        with scorer(puppets, name, where, deadline_s=deadline_s, rank=3, seed=5) as scoring:
+            scored = scoring.score(
+                ["p"] * len(completions),
+                list(completions),
+                {"question": ["q"] * len(completions)},
+                step=2,
+                log_extra=lambda *extra, to=logged: to.append(extra),
+                log_metric=lambda *metric, to=logged: to.append(metric),
+            )
+        said.append((scored.values, scored.faults, logged))
+    assert said[0] == said[1], why
+
+
+def test_columns_arrive_as_they_are(puppets: Path, line: Line) -> None:
+    with scorer(puppets, "as_sent", "ray") as scoring:
+        assert scoring.score(["p"], ["c"], {"table": [{1: (2, b"x")}]}, step=7).values == [[7.0]]
+        (fault,) = scoring.score(["p"], ["c"], {"table": [threading.Lock()]}, step=7).faults
+    assert fault.kind == "unserved" and "table can't be sent to Ray" in fault.message
+
+
+def test_groups_stay_together_and_values_are_in_the_order_of_the_rows(puppets: Path, line: Line) -> None:
+    prompts = [prompt for _ in range(2) for prompt in "abcdefg" for _ in range(3)]
+    logged: list[Any] = []
+    with scorer(puppets, "group_sizes", "ray") as scoring:
+        assert scoring.score(prompts, ["x"] * 42, {}).values == [[6.0]] * 42
+    words = [f"w{row}" for row in range(42)]
+    with scorer(puppets, "logs", "ray") as scoring:
+        scoring.score(prompts, words, {"question": prompts}, log_extra=lambda *extra: logged.append(extra))
+    assert logged == [("question", prompts), ("seen", [word.upper() for word in words])]
+
+
+def test_a_program_is_judged_once_in_a_batch_whoever_asks(puppets: Path, line: Line, tmp_path: Path) -> None:
+    notebook = tmp_path / "counted"
+    programs = [f"```python\nprint(int(input()) + {number})\n```" for number in (1, 2, 3, 1)]
+    completions = programs * 6  # of six groups with the same tests: four rows each, three programs in all
+    prompts = [f"p{group}" for group in range(6) for _ in range(4)]
+    specs = [
+        RewardSpec(f"{puppets}:{name}", options={"notebook": str(notebook)}, where="ray")
+        for name in ("counts", "counts_too")
+    ]
+    with Scorer(load_rewards(specs)) as scoring:
+        scored = scoring.score(prompts, completions, {"tests": [[dict(test) for test in TESTS] for _ in completions]})
+    assert scored.values == [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]] * 6
+    assert notebook.read_text() == "x" * 3
+
+
+def test_rows_are_looked_through_where_they_will_be_scored(line: Line) -> None:
+    (reward,) = load_rewards([RewardSpec("code_execution", where="ray")])
+    columns = {"tests": [[{"input": "1", "output": "2"}], [{"nonsense": 1}]] * 200}
+    with Scorer([reward]) as scoring:
+        faults = scoring.check_rows(reward, columns)
+        assert list(scoring.conditions()) == ["sandbox of the Ray nodes"]
+    assert [fault is None for fault in faults] == [True, False] * 200 and "nonsense" in str(faults[1])
+
+
+def test_what_takes_longer_than_a_batch_may_is_given_up_and_the_cluster_free_again(puppets: Path, line: Line) -> None:
+    begun = time.monotonic()
+    with scorer(puppets, "puppet", "ray", deadline_s=500, budget_s=2) as scoring:
+        scored = scoring.score(["p", "q"] * 8, ["hang", "fine"] * 8, {})
+        assert time.monotonic() - begun < 60 and {fault.kind for fault in scored.faults} <= {"late", "unserved"}
+        assert {value for row in scored.values[::2] for value in row} == {None}
+    with scorer(puppets, "puppet", "ray") as scoring:
+        assert scoring.score(["p"], ["fine"], {}).values == [[1.0]]
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("grpc"), reason="a client of Ray needs grpcio")
+def test_a_machine_that_is_no_part_of_the_cluster_asks_its_head(puppets: Path, cluster: RayCluster) -> None:
+    said = []
+    for where in (None, f"ray://127.0.0.1:{cluster.client_port}"):
+        with scorer(puppets, "draws", where) as scoring:
+            scored = scoring.score(["p"] * 3, ["a", "b", "c"], {})
+            said.append((scored.values, scored.faults))
+    assert said[0] == said[1]
+
+
+def test_a_wrong_token_is_named_at_once(puppets: Path, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "f" * 64)
+    with scorer(puppets, "puppet", "ray") as scoring:
+        (fault,) = scoring.score(["p"], ["fine"], {}).faults
+    assert "wants its token: set RAY_AUTH_TOKEN" in fault.message and "f" * 64 not in fault.message
+
+
+@pytest.mark.parametrize(
+    ("versions", "told"),
+    [
+        (
+            {"ray_version": "2.9.0"},
+            r"has Ray 2\.9\.0 and Python {python}, .* Ray {ray} .*: pip install 'ray==2\.9\.0' here",
+        ),
+        (
+            {"python_version": "3.9.1"},
+            r"has Ray {ray} and Python 3\.9\.1, .* Python {python}\. .*: run this with Python 3",
+        ),
+    ],
+)
+def test_other_versions_there_are_told_before_any_training_with_what_to_do(
+    cluster: RayCluster, monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], told: str
+) -> None:
+    own = {"ray_version": importlib.metadata.version("ray"), "python_version": platform.python_version()}
+    told = told.format(ray=re.escape(own["ray_version"]), python=re.escape(own["python_version"]))
+    monkeypatch.setenv("RAY_ANOTHER_LINE", "1")  # one that is not connected yet
+    (reward,) = load_rewards([RewardSpec("code_execution", where="ray")])
+    cluster.says(**versions)
+    try:
+        with Scorer([reward]) as scoring:
+            with pytest.raises(InputError, match=told):
+                scoring.check_rows(reward, {"tests": [TESTS]})
+            scored = scoring.score(["p"], ["c"], {"tests": [TESTS]})
+    finally:
+        cluster.says(**own)
+    assert re.search(told, scored.faults[0].message)
+    assert scored.silent_s == 0, "it has answered, and no wait would mend it"
+
+
+WARNED = """
+import logging, sys
+from rlvr.scoring.registry import load_rewards
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.scorer import Scorer
+
+logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
+with Scorer(load_rewards([RewardSpec(f"{sys.argv[1]}:puppet", where="ray")])) as scoring:
+    print(scoring.score(["p"], ["fine"], {}).values)
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0,
+    reason="needs the right to mount",
+)
+def test_a_file_that_differs_on_a_node_is_told_and_is_what_counts(
+    cluster: RayCluster, puppets: Path, tmp_path: Path
+) -> None:
+    """The process that trains sees another file under the same path, as a machine of its own would have one."""
+    other = tmp_path / "other.py"
+    other.write_text("def puppet(completions, **kwargs):\n    return [0.25] * len(completions)\n", encoding="utf-8")
+    seen = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$2"'
+    within = ["unshare", "-m", "sh", "-c", seen, "sh", str(other), str(puppets), sys.executable, WARNED]
+    done = subprocess.run(within, capture_output=True, text=True, timeout=100, check=False)
+    assert f"The reward {puppets}:puppet is another one on the Ray nodes" in done.stdout, done.stderr
+    assert "its file differs. What counts is what is there." in done.stdout and "[[1.0]]" in done.stdout
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Programs without a reward
+
+
+def submission(program: str, **more: Any) -> dict[str, Any]:
+    return {"program": program, "language": "python", "tests": TESTS, **more}
+
+
+def test_judgements_are_the_same_there_as_here(line: Line) -> None:
+    programs = ["print(int(input()) + 1)", "print(2)", "print(", "raise SystemExit(3)", "import time; time.sleep(60)"]
+    asked = [submission(program, limits=Limits(wall_s=1)) for program in programs * 2]
+    asked += [submission("def f(x): return x", tests=[{"call": [3], "expected": 3}], entry_point="f"),
+              submission("print(2)", stop_early=True), submission("print(2)", sample=1)]  # fmt: skip
+    here, there = judge_here(asked), judge_many(asked)
+    assert [(one.verdicts, one.sampled, one.score, one.compile_output) for one in there] == [
+        (one.verdicts, one.sampled, one.score, one.compile_output) for one in here
+    ]
+    # Measured twice, the seconds would differ.
+    assert all(one.cpu_s == other.cpu_s for one, other in zip(there[:5], there[5:10], strict=True))
+
+
+def test_what_is_wrong_with_a_submission_is_told_with_its_number_in_the_batch(line: Line) -> None:
+    asked = [submission(f"print({number})") for number in range(12)]
+    for wrong, told in (({"tests": [{"nonsense": 1}]}, "nonsense"), ({"sample": 0}, "sample is 0")):
+        with pytest.raises(InputError, match=rf"^Submission 11 of 13.*{told}"):
+            judge_many([*asked[:10], submission("print()", **wrong), *asked[10:]])
+    assert judge_many([]) == []
+
+
+def test_what_no_time_was_left_for_is_a_failure_of_the_sandbox_and_not_of_the_program(line: Line) -> None:
+    (judgement,) = judge_many([submission("while True: pass", limits=None, tests=TESTS * 8)], budget_s=1.5)
+    assert judgement.sandbox_failed and len(judgement.verdicts) == 16
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What can go wrong with processes and nodes
+
+
+def slowly(puppets: Path, notebook: Path, when_begun: Callable[[list[dict[str, Any]]], bool] | None = None) -> Scored:
+    """A batch of 24 groups; what is to be done when the tasks have begun is told what they have noted until it is."""
+    rows = 24 * GROUP
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            noted = notebook.read_text().splitlines() if notebook.exists() else []
+            if when_begun is not None and when_begun([json.loads(entry) for entry in noted]):
+                done.set()
+
+    with scorer(puppets, "slow", "ray", {"notebook": str(notebook)}, deadline_s=100) as scoring:
+        watching = threading.Thread(target=watch)
+        watching.start()
+        prompts = [f"p{row // GROUP}" for row in range(rows)]
+        scored = scoring.score(prompts, ["c"] * rows, {"number": list(range(rows))}, step=4)
+        told = done.is_set()
+        done.set()
+        watching.join()
+    assert when_begun is None or told, "nothing went wrong in time"
+    return scored
+
+
+@pytest.fixture(scope="module")
+def quiet(puppets: Path, line: Line, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    notebook = tmp_path_factory.mktemp("quiet") / "notes"
+    scored = slowly(puppets, notebook)
+    noted = [json.loads(entry) for entry in notebook.read_text().splitlines()]
+    assert not scored.faults and len({entry["raylet"] for entry in noted}) > 1, "several nodes work"
+    assert sorted(row for entry in noted for row in entry["rows"]) == list(range(24 * GROUP))
+    return scored
+
+
+@pytest.mark.parametrize("whose", ["worker", "task"])
+def test_a_process_that_the_kernel_kills_costs_nothing_but_time(
+    puppets: Path, line: Line, quiet: Scored, tmp_path: Path, whose: str
+) -> None:
+    def kill(noted: list[dict[str, Any]]) -> bool:
+        if noted:
+            os.kill(noted[-1][whose], signal.SIGKILL)
+        return bool(noted)
+
+    scored = slowly(puppets, tmp_path / "notes", kill)
+    assert (scored.values, scored.faults) == (quiet.values, [])
+
+
+@pytest.mark.parametrize(
+    ("node", "number", "why"),
+    [
+        ("1", signal.SIGKILL, "Ray has ended there, which the kernel tells"),
+        ("2", signal.SIGSTOP, "a machine that has lost its power: nobody says anything any more"),
+    ],
+)
+def test_a_node_that_disappears_in_mid_batch_costs_nothing_but_time(
+    puppets: Path, line: Line, cluster: RayCluster, quiet: Scored, tmp_path: Path, node: str, number: int, why: str
+) -> None:
+    def kill(noted: list[dict[str, Any]]) -> bool:
+        there = any(entry["raylet"] in cluster.pids[node] for entry in noted)
+        if there:
+            cluster.kill(node, number)
+        return there
+
+    scored = slowly(puppets, tmp_path / "notes", kill)
+    assert (scored.values, scored.faults) == (quiet.values, []), why
+    noted = [json.loads(entry) for entry in (tmp_path / "notes").read_text().splitlines()]
+    assert len(noted) > 12, "what the node had begun has been begun again"
+
+
+def test_rows_are_masked_while_the_cluster_is_gone_and_scored_by_the_next_at_its_address(
+    puppets: Path, line: Line, cluster: RayCluster, quiet: Scored, tmp_path: Path
+) -> None:
+    with scorer(puppets, "puppet", "ray", budget_s=6) as scoring:
+        assert scoring.score(["p"], ["fine"], {}).silent_s == 0
+        cluster.kill("head")
+        cluster.kill("0")
+        scored = scoring.score(["p", "q"], ["fine", "fine"], {})
+        (fault,) = scored.faults
+        assert scored.values == [[None], [None]] and fault.kind == "unserved" and scored.silent_s > 0
+        assert "no Ray cluster answers" in fault.message and scored.silent == "Ray cluster"
+        # As after `ray stop` and `ray start` in the midst of a batch: nobody says that it is another cluster.
+        port, token = int(cluster.env["RAY_ADDRESS"].rpartition(":")[2]), cluster.env["RAY_AUTH_TOKEN"]
+        started: list[RayCluster] = []
+        starting = threading.Thread(target=lambda: started.append(RayCluster(1, port=port, token=token)))
+        starting.start()
+        try:
+            with scorer(puppets, "draws", "ray", seed=5) as other, scorer(puppets, "draws", None, seed=5) as here:
+                there = other.score(["p"] * 3, ["a", "b", "c"], {})
+                assert (there.values, there.faults) == (here.score(["p"] * 3, ["a", "b", "c"], {}).values, [])
+            assert scoring.score(["p"], ["fine"], {}).silent_s == 0
+        finally:
+            starting.join()
+            started[0].close()

@@ -1,0 +1,148 @@
+"""A name in a recipe becomes a callable, its options checked; what is wrong is said in words."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from rlvr.config.recipe import RewardSpec, TaskSpec
+from rlvr.errors import InputError
+from rlvr.scoring.registry import load_reward, load_rewards, load_task, shares
+
+
+def reward_file(folder: Path, text: str, name: str = "length_reward.py") -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+LENGTH = """
+    def length_reward(prompts, completions, *, final_answer, limit: int = 10, scale: float = 1.0, **kwargs):
+        return [scale * float(len(completion) <= limit) for completion in completions]
+
+    def other(completions, **kwargs):
+        return [0.5 for _ in completions]
+"""
+
+
+def test_a_file_by_path_is_loaded_and_its_options_bound(tmp_path: Path) -> None:
+    path = reward_file(tmp_path, LENGTH)
+    reward = load_reward(RewardSpec(str(path), options={"limit": 3, "scale": 2}))
+    assert reward(["p", "p"], ["abc", "abcd"], final_answer=["1", "2"]) == [2.0, 0.0]
+    assert reward.columns == ("final_answer",)
+    assert reward.__name__ == "length_reward"
+
+
+def test_another_function_of_a_file_is_named_after_a_colon(tmp_path: Path) -> None:
+    reward = load_reward(RewardSpec(f"{reward_file(tmp_path, LENGTH)}:other"))
+    assert reward(["p"], ["c"]) == [0.5] and reward.label == "other"
+
+
+def test_a_name_is_looked_for_in_the_working_directory_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rewards").mkdir()
+    reward_file(tmp_path / "rewards", LENGTH)
+    monkeypatch.chdir(tmp_path)
+    assert load_reward(RewardSpec("length_reward")).label == "length_reward"
+
+
+def test_a_dotted_path_takes_a_reward_of_trl() -> None:
+    reward = load_reward(RewardSpec("trl.rewards.think_format_reward"))
+    chat = [[{"role": "assistant", "content": "<think>\nx\n</think>\ny"}], [{"role": "assistant", "content": "y"}]]
+    assert reward([[], []], chat) == [1.0, 0.0]
+
+
+def test_a_factory_is_called_with_the_options() -> None:
+    spec = RewardSpec(
+        "trl.rewards.get_soft_overlong_punishment", options={"max_completion_len": 4, "soft_punish_cache": 2}
+    )
+    assert load_reward(spec)(["p", "p"], ["c", "c"], completion_ids=[[1], [1] * 9]) == [0.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said", "why"),
+    [
+        (RewardSpec("no_such_reward"), "rewards/no_such_reward.py does not exist", "a file that isn't there"),
+        (RewardSpec("nowhere/at_all.py"), "there is no file nowhere/at_all.py", "a path that isn't there"),
+        (RewardSpec("nowhere/at_all"), "doesn't end in .py", "a path without its ending"),
+        (RewardSpec("no_such_package.reward"), "no module no_such_package", "a package that isn't installed"),
+        (RewardSpec("trl.rewards.acuracy_reward"), "Did you mean accuracy_reward", "a function misspelt"),
+        (RewardSpec("FILE", options={"limt": 3}), "no option 'limt'; did you mean limit?", "an option misspelt"),
+        (RewardSpec("FILE", options={"zzz": 3}), "it has: limit, scale", "an option that there never was"),
+        (RewardSpec("FILE", options={"limit": "3"}), "its option limit is text", "an option of the wrong type"),
+        (RewardSpec("FILE:lenght"), "has no function lenght", "a function that isn't in the file"),
+        (RewardSpec("FILE", options={"final_answer": 3}), "no option 'final_answer'", "a column is no option"),
+    ],
+)
+def test_a_reward_that_cannot_be_had_is_refused_in_words(tmp_path: Path, spec: RewardSpec, said: str, why: str) -> None:
+    name = spec.name.replace("FILE", str(reward_file(tmp_path, LENGTH)))
+    with pytest.raises(InputError) as caught:
+        load_reward(RewardSpec(name, options=spec.options))
+    assert said in str(caught.value), why
+
+
+def test_a_misspelt_name_is_told_its_neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rewards").mkdir()
+    reward_file(tmp_path / "rewards", LENGTH)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="Did you mean length_reward?"):
+        load_reward(RewardSpec("lenght_reward"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "why"),
+    [
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'", "an import that fails"),
+        ("def f(:\n", "SyntaxError", "a file that is no Python"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3", "a file that would end the run without a word"),
+        ("def g():\n    return 1 / 0\ng()\n", "ZeroDivisionError", "code that fails when it is run"),
+    ],
+)
+def test_a_file_that_fails_to_import_shows_its_own_traceback(tmp_path: Path, text: str, said: str, why: str) -> None:
+    path = reward_file(tmp_path, text, "broken.py")
+    with pytest.raises(InputError) as caught:
+        load_reward(RewardSpec(str(path)))
+    message = str(caught.value)
+    assert said in message and str(path.name) in message, why
+    assert "plugins.py" not in message and "importlib" not in message, "our own frames say nothing to its author"
+
+
+def test_a_reward_without_kwargs_is_told_to_take_them(tmp_path: Path) -> None:
+    path = reward_file(tmp_path, "def narrow(completions):\n    return [0.0 for _ in completions]\n", "narrow.py")
+    with pytest.raises(InputError, match=r"Add \*\*kwargs"):
+        load_reward(RewardSpec(str(path)))
+
+
+def test_two_rewards_may_not_go_under_one_name(tmp_path: Path) -> None:
+    path = reward_file(tmp_path, LENGTH)
+    with pytest.raises(InputError, match="both be reported as length_reward"):
+        load_rewards([RewardSpec(str(path)), RewardSpec(f"{path}:length_reward")])
+
+
+def test_a_reward_knows_what_another_process_can_make_it_of(tmp_path: Path) -> None:
+    spec = RewardSpec(str(reward_file(tmp_path, LENGTH)), weight=0.5, options={"limit": 3}, where="trainer")
+    reward = load_reward(spec)
+    assert (reward.spec, reward.where, reward.weight) == (spec, "trainer", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "shared", "why"),
+    [
+        ("code_execution", "judgements", "it runs programs"),
+        ("code_tiered", "judgements", "so does this"),
+        ("code_quality", "judgements", "and this"),
+        ("code_format", None, "it runs none"),
+        ("trl.rewards.think_format_reward", None, "nor do those of others"),
+    ],
+)
+def test_rewards_that_judge_programs_share_what_they_judged(name: str, shared: str | None, why: str) -> None:
+    assert shares(load_reward(RewardSpec(name)).function) == shared, why
+
+
+def test_a_task_gets_its_options_and_must_return_a_task(tmp_path: Path) -> None:
+    path = reward_file(tmp_path, "def my_task(*, rows: int = 3):\n    return rows\n", "my_task.py")
+    with pytest.raises(InputError, match="returned int, but should return rlvr.data.task.Task"):
+        load_task(TaskSpec(str(path)))
+    with pytest.raises(InputError, match="no option 'row'; did you mean rows?"):
+        load_task(TaskSpec(str(path), {"row": 3}))

@@ -1,0 +1,541 @@
+"""Rewards in workers: every fault is named and stays with its row, and nothing of them is left behind."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.call import names_seen
+from rlvr.scoring.registry import load_reward, load_rewards
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.scorer import Fault, Scorer, report
+from tests.support.puppet_rewards import PUPPETS
+
+PROJECT = Path(__file__).resolve().parents[3]
+# Rewards that do as completions, options and columns tell them, in a file of their own that workers can load.
+REWARDS = (
+    PUPPETS
+    + '''
+def only_batches(completions, **kwargs):
+    if len(completions) < 2:
+        raise RuntimeError("one is none")
+    raise RuntimeError("none at all")
+
+def a_number(completions, **kwargs):
+    return 1.0
+
+def process(completions, *, sleep_s: float = 0.0, **kwargs):
+    """The number of its process, and of its nursery."""
+    time.sleep(sleep_s)
+    return [float(os.getppid() if word == "parent" else os.getpid()) for word in completions]
+
+def nap(completions, **kwargs):
+    time.sleep(0.3)
+    return [1.0] * len(completions)
+
+def nap_too(completions, **kwargs):
+    time.sleep(0.3)
+    return [2.0] * len(completions)
+
+def nap_as_well(completions, **kwargs):
+    time.sleep(0.3)
+    return [3.0] * len(completions)
+
+def order_of_a_set(completions, **kwargs):
+    return [float(sum(place * ord(word[0]) for place, word in enumerate(set("the order of these words".split()))))]
+
+def logs(completions, *, question, log_extra, log_metric, **kwargs):
+    if "raise" in completions:
+        raise ValueError("no good")
+    for word in completions:
+        log_extra("seen", [word.upper()])
+    log_extra("question", ["never"] * len(completions))
+    log_metric("logs/length", sum(map(len, completions)) / len(completions))
+    return [0.0 if word != "bad" else "no" for word in completions]
+
+def logs_too(completions, *, question, source, log_extra, log_metric, **kwargs):
+    log_extra("seen", ["never"] * len(completions))
+    log_extra("wrong", ["one"])
+    log_metric("logs_too/count", len(completions))
+    return [0.0] * len(completions)
+
+def prints(completions, **kwargs):
+    print("said by the function")
+    return [1.0] * len(completions)
+
+def columns_as_sent(completions, *, day, raw, number, completion_ids, **kwargs):
+    assert day == [datetime.date(2026, 1, 2)] and raw == [b"\\xff"] and math.isnan(number[0]), (day, raw, number)
+    assert completion_ids == [[1, 2]] and kwargs["trainer_state"].global_step == 7 and kwargs["other"] == [None]
+    assert kwargs["trainer_state"].max_steps == 9 and not hasattr(kwargs["trainer_state"], "log_history")
+    return [1.0]
+
+def surroundings(completions, *, folder: str = "", **kwargs):
+    assert os.environ["A_SECRET"] == "of the trainer" and os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert os.environ["OMP_NUM_THREADS"] == "1" and os.getcwd() == folder and sys.stdin.read() == ""
+    return [1.0] * len(completions)
+
+async def later(completions, **kwargs):
+    await asyncio.sleep(0.01)
+    return [1.0] * len(completions)
+
+def starts_processes(completions, **kwargs):
+    with multiprocessing.get_context("fork").Pool(2) as pool:  # ended by SIGTERM
+        found = pool.map(float, [len(word) for word in completions])
+    child = subprocess.Popen(["sleep", "1000"])
+    child.terminate()
+    assert child.wait(timeout=10) != 0
+    thread = threading.Thread(target=found.append, args=(0.0,))
+    thread.start()
+    thread.join()
+    return found[:-1]
+
+def leaves_processes(completions, **kwargs):
+    child = subprocess.Popen(["sleep", "1000"])
+    return [float(child.pid), float(os.getpid()), float(os.getppid())]
+
+class Model:
+    in_trainer = True
+    __name__ = "model"
+
+    def __call__(self, completions, **kwargs):
+        return [float(os.getpid())] * len(completions)
+
+def make_model():
+    return Model()
+'''
+)
+
+
+@pytest.fixture(scope="module")
+def puppets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rewards") / "puppets.py"
+    path.write_text(REWARDS, encoding="utf-8")
+    return path
+
+
+def scorer(puppets: Path, *names: str, options: dict[str, Any] | None = None, **settings: Any) -> Scorer:
+    specs = [RewardSpec(f"{puppets}:{name}", options=options or {}) for name in names]
+    return Scorer(load_rewards(specs), **settings)
+
+
+def said(scoring: Scorer, completions: list[Any], columns: dict[str, list[Any]] | None = None, **more: Any) -> Any:
+    return scoring.score(["p"] * len(completions), completions, columns or {}, **more)
+
+
+@pytest.fixture(scope="module")
+def strict(puppets: Path) -> Iterator[Scorer]:
+    """One for all that is about a row at fault: half a second a row, one and a half for a batch."""
+    with scorer(puppets, "puppet", deadline_s=0.5, budget_s=3.0, rank=3) as scoring:
+        yield scoring
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "told", "why"),
+    [
+        ("raise", "raised", "raised ValueError: no good", "an exception"),
+        ("exit", "raised", "raised SystemExit: 3", "one that would end the process without a word"),
+        ("hang", "late", "not done after 0.5 s", "a call that waits for ever"),
+        ("spin", "late", "reward_deadline_s", "one that computes for ever, and where to set its limit"),
+        ("die", "crashed", "SIGABRT", "a fault of native code"),
+        ("short", "wrong length", "returned 0 values for 1 completions", "a row that is left out"),
+        ("text", "no number", "returned '0.5'", "a number in quotes"),
+        ("nan", "no number", "returned nan", "None says that a row can't be scored; NaN is a bug"),
+        ("inf", "no number", "returned inf", "an infinite reward gives infinite advantages"),
+        ("list", "no number", "returned [1]", "a list in a list"),
+    ],
+)
+def test_what_goes_wrong_with_a_row_is_named_and_stays_with_it(
+    strict: Scorer, word: str, kind: str, told: str, why: str
+) -> None:
+    scored = said(strict, ["fine", "fine", word, "none", "fine"])
+    assert scored.values == [[1.0], [1.0], [None], [None], [1.0]], why
+    (fault,) = scored.faults
+    assert (fault.reward, fault.row, fault.kind) == ("puppet", 2, kind)
+    for part in (told, "puppet", "row 2", "rank 3", f"'{word}'"):
+        assert part in fault.message, why
+    assert said(strict, ["fine"]).values == [[1.0]], "and the next batch has a worker"
+
+
+def test_the_traceback_begins_in_the_users_file(strict: Scorer, puppets: Path) -> None:
+    (fault,) = said(strict, ["raise"]).faults
+    assert fault.row == 0 and f'File "{puppets}"' in fault.message and "ValueError: no good" in fault.message
+    assert "reward_call.py" not in fault.message and "rewarding.py" not in fault.message
+
+
+def test_a_row_that_hangs_costs_the_other_seven_nothing(strict: Scorer) -> None:
+    start = time.monotonic()
+    scored = said(strict, ["fine"] * 3 + ["hang"] + ["fine"] * 4)
+    assert [row for (row,) in scored.values] == [1.0] * 3 + [None] + [1.0] * 4
+    assert [fault.row for fault in scored.faults] == [3]
+    assert time.monotonic() - start < 3.5 and 1.9 < scored.seconds["puppet"] < 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "told", "why"),
+    [
+        ("only_batches", "raised", "every row alone", "no row is better than the batch: said once"),
+        ("only_rows", "raised", "not at fault", "rows alone are no batch: what they earn alone isn't trusted"),
+        ("a_number", "wrong length", "returned float", "one number for all is no list"),
+    ],
+)
+def test_what_is_wrong_with_the_whole_batch_is_said_once(
+    puppets: Path, name: str, kind: str, told: str, why: str
+) -> None:
+    with scorer(puppets, name) as scoring:
+        scored = said(scoring, ["a", "b", "c"])
+    assert scored.values == [[None]] * 3
+    (fault,) = scored.faults
+    assert (fault.row, fault.kind) == (None, kind) and told in fault.message, why
+
+
+def test_a_batch_ends_within_its_budget_and_what_was_not_reached_is_not_held_against_rows(puppets: Path) -> None:
+    with scorer(puppets, "puppet", deadline_s=0.5, budget_s=1.5) as scoring:
+        said(scoring, ["fine"])
+        start = time.monotonic()
+        scored = said(scoring, ["hang"] * 16)
+        assert time.monotonic() - start < 2.5
+    assert scored.values == [[None]] * 16
+    assert {fault.kind for fault in scored.faults} == {"late", "unserved"}
+    assert all("reward_budget_s" in fault.message for fault in scored.faults if fault.kind == "unserved")
+
+
+def test_a_batch_without_rows_is_scored_by_nobody(puppets: Path) -> None:
+    scored = said(scorer(puppets, "puppet"), [])
+    assert (scored.values, scored.faults, scored.seconds) == ([], [], {"puppet": 0.0})
+
+
+def test_rewards_work_at_the_same_time_and_keep_their_order(puppets: Path) -> None:
+    with scorer(puppets, "nap", "nap_too", "nap_as_well") as scoring:
+        said(scoring, ["a"])
+        start = time.monotonic()
+        scored = said(scoring, ["a", "b"])
+        assert time.monotonic() - start < 0.8, "the longest, and not the sum"
+    assert scored.values == [[1.0, 2.0, 3.0]] * 2
+    assert list(scored.seconds) == ["nap", "nap_too", "nap_as_well"]
+    assert all(0.3 <= seconds < 0.8 for seconds in scored.seconds.values())
+
+
+def test_starting_does_not_wait_for_imports(tmp_path: Path) -> None:
+    path = tmp_path / "slow_start.py"
+    path.write_text(
+        "import os, time\n"
+        "if os.environ.get('CUDA_VISIBLE_DEVICES') == '':\n    time.sleep(1)\n"
+        "def slow_start(completions, **kwargs):\n    return [1.0] * len(completions)\n"
+    )
+    with Scorer([load_reward(RewardSpec(str(path)))]) as scoring:
+        start = time.monotonic()
+        scoring.start()
+        assert time.monotonic() - start < 0.8
+        assert said(scoring, ["a"]).values == [[1.0]]
+        assert time.monotonic() - start > 0.9
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Who runs where
+
+
+def test_what_no_other_process_can_find_or_asks_for_it_runs_in_the_callers(puppets: Path) -> None:
+    def here(completions: list[str], **kwargs: Any) -> list[float]:
+        return [float(os.getpid()) for _ in completions]
+
+    rewards = [
+        load_reward(RewardSpec(f"{puppets}:process")),
+        Reward("here", here),
+        load_reward(RewardSpec(f"{puppets}:process", where="trainer")),
+        load_reward(RewardSpec(f"{puppets}:make_model")),
+    ]
+    with Scorer(rewards) as scoring:
+        ((first, *others),) = said(scoring, ["a"]).values
+    assert others == [float(os.getpid())] * 3 and first != os.getpid()
+
+
+def test_a_fault_in_the_callers_own_process_is_no_other(puppets: Path) -> None:
+    def fussy(completions: list[str], **kwargs: Any) -> list[Any]:
+        return [{"text": "0.5", "none": None}.get(word, 1 / len(word)) for word in completions]
+
+    scored = said(Scorer([Reward("fussy", fussy)], rank=1), ["a", "", "none", "text"])
+    assert [row for (row,) in scored.values] == [1.0, None, None, None]
+    assert [(fault.row, fault.kind) for fault in scored.faults] == [(1, "raised"), (3, "no number")]
+    assert "ZeroDivisionError" in scored.faults[0].message and "in fussy" in scored.faults[0].message
+    assert "row 1 of the batch on rank 1" in scored.faults[0].message
+
+
+def test_a_worker_has_the_trainers_surroundings_but_not_its_gpus(
+    puppets: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("A_SECRET", "of the trainer")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.chdir(tmp_path)
+    with scorer(puppets, "surroundings", options={"folder": str(tmp_path)}) as scoring:
+        scored = said(scoring, ["a"])
+    assert scored.values == [[1.0]], report(scored.faults)
+
+
+def test_columns_arrive_as_they_are(puppets: Path) -> None:
+    columns = {"day": [datetime.date(2026, 1, 2)], "raw": [b"\xff"], "number": [float("nan")], "other": [None]}
+    state = {"max_steps": 9, "log_history": [{"loss": 1.0}]}
+    with scorer(puppets, "columns_as_sent") as scoring:
+        scored = said(scoring, ["a"], columns, completion_ids=[[1, 2]], trainer_state=state, step=7)
+    assert scored.values == [[1.0]], report(scored.faults)
+
+
+def test_a_column_that_cannot_travel_is_named_unless_it_is_not_asked_for(puppets: Path) -> None:
+    with scorer(puppets, "prints", "columns_as_sent") as scoring:
+        scored = said(scoring, ["a"], {"other": [lambda: 1]})
+    assert scored.values == [[1.0, None]]
+    (fault,) = scored.faults
+    assert fault.kind == "unserved" and "other can't be sent" in fault.message and "where: trainer" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "why"),
+    [("later", [1.0, 1.0], "a coroutine"), ("starts_processes", [1.0, 3.0], "processes, ended by SIGTERM; threads")],
+)
+def test_functions_may_be_what_they_like(puppets: Path, name: str, values: list[float], why: str) -> None:
+    with scorer(puppets, name) as scoring:
+        scored = said(scoring, ["a", "bcd"])
+    assert [row for (row,) in scored.values] == values, report(scored.faults)
+
+
+def test_what_a_function_prints_is_seen(puppets: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with scorer(puppets, "prints") as scoring:
+        said(scoring, ["a"])
+        assert "said by the function" in capfd.readouterr().err
+
+
+def test_a_file_that_fails_to_import_in_a_worker_is_shown_as_it_would_be_here(tmp_path: Path) -> None:
+    path = tmp_path / "wants_gpu.py"
+    path.write_text(
+        "import os\nif os.environ.get('CUDA_VISIBLE_DEVICES') == '':\n    raise RuntimeError('no GPU for me')\n"
+        "def wants_gpu(completions, **kwargs):\n    return [1.0] * len(completions)\n"
+    )
+    with Scorer([load_reward(RewardSpec(str(path))), Reward("fine", lambda completions, **kwargs: [1.0])]) as scoring:
+        scored = said(scoring, ["a"])
+    assert scored.values == [[None, 1.0]]
+    (fault,) = scored.faults
+    assert fault.kind == "unserved" and "wants_gpu.py fails to import" in fault.message
+    assert "RuntimeError: no GPU for me" in fault.message and "importlib" not in fault.message
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What functions log, and draw
+
+
+def test_what_functions_log_is_logged_once_and_in_the_order_of_the_rewards(puppets: Path) -> None:
+    extras: list[Any] = []
+    metrics: list[Any] = []
+    columns = {"question": ["q", "r"], "source": ["s", "s"], "level": [1, 2]}
+    with scorer(puppets, "logs", "logs_too") as scoring:
+        said(
+            scoring, ["a", "bad"], columns,
+            log_extra=lambda *one: extras.append(one), log_metric=lambda *one: metrics.append(one),
+        )  # fmt: skip
+    assert extras == [("question", ["q", "r"]), ("seen", ["A", "BAD"]), ("source", ["s", "s"])]
+    assert metrics == [("logs/length", 2.0), ("logs_too/count", 2.0)]
+
+
+def test_what_is_logged_for_rows_alone_is_put_together(puppets: Path) -> None:
+    extras: dict[str, Any] = {}
+    metrics: dict[str, float] = {}
+    with scorer(puppets, "logs") as scoring:
+        scored = said(
+            scoring, ["a", "abc", "raise"], {"question": ["q"] * 3},
+            log_extra=extras.__setitem__, log_metric=metrics.__setitem__,
+        )  # fmt: skip
+    assert extras["seen"] == ["A", "ABC", None] and metrics == {"logs/length": 2.0}
+    assert [fault.row for fault in scored.faults] == [2]
+
+
+def test_a_worker_draws_the_same_numbers_for_the_same_step_and_others_for_another(puppets: Path) -> None:
+    random.seed(5)
+    before = random.getstate()
+    found = []
+    for seed, rank, steps in [(1, 0, (4, 5)), (1, 0, (5, 4)), (2, 0, (4, 5)), (1, 1, (4, 5))]:
+        with scorer(puppets, "draws", seed=seed, rank=rank) as scoring:
+            found.append({step: said(scoring, ["a", "b"], step=step).values for step in steps})
+    assert found[0] == found[1]
+    drawn = [value for one in (found[0], found[2], found[3]) for values in one.values() for (value,) in values]
+    assert len(set(drawn)) == 12
+    assert random.getstate() == before, "the caller's own are left alone"
+
+
+def test_the_order_of_a_set_is_the_same_in_every_worker(puppets: Path) -> None:
+    found = set()
+    for _ in range(2):
+        with scorer(puppets, "order_of_a_set") as scoring:
+            found.add(said(scoring, ["a"]).values[0][0])
+    assert len(found) == 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Signals, and what is left
+
+
+@pytest.mark.parametrize("whom", ["worker", "nursery"])
+def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str) -> None:
+    place = ["worker", "nursery"].index(whom)
+    with scorer(puppets, "process", options={"sleep_s": 0.25}, budget_s=20.0) as scoring:
+        pids = [int(value) for (value,) in said(scoring, ["own", "parent"]).values]
+        os.kill(pids[place], signal.SIGKILL)  # between batches
+        now = said(scoring, ["own", "parent"])
+        assert not now.faults and now.values[0][0] != pids[0]
+        threading.Timer(0.1, os.kill, (int(now.values[place][0]), signal.SIGKILL)).start()  # and during one
+        then = said(scoring, ["own", "parent"])
+        assert not then.faults and then.values[0][0] not in (pids[0], now.values[0][0])
+        assert (then.values[1] == now.values[1]) == (whom == "worker")
+
+
+def test_a_worker_is_kept_from_batch_to_batch_and_signals_leave_it_cold(puppets: Path) -> None:
+    with scorer(puppets, "process", options={"sleep_s": 0.3}) as scoring:
+        first = said(scoring, ["own", "parent"])
+        for pid in (int(value) for (value,) in first.values):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                threading.Timer(0.1, os.kill, (pid, number)).start()
+        assert said(scoring, ["own", "parent"]).values == first.values
+        assert said(scoring, ["own", "parent"]).values == first.values
+
+
+def test_nothing_is_left_after_close(puppets: Path) -> None:
+    with scorer(puppets, "leaves_processes") as scoring:
+        pids = [int(value) for (value,) in said(scoring, ["a", "b", "c"]).values]
+        assert all(map(_runs, pids))
+        scoring.close()
+        scoring.close()
+    _wait_for_the_end(pids)
+
+
+def test_nothing_is_left_when_the_caller_is_killed(puppets: Path) -> None:
+    program = f"""
+import sys, os, signal, threading
+sys.path[:0] = {[str(PROJECT)]!r}
+from rlvr.scoring.registry import load_rewards
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.scorer import Scorer
+rewards = load_rewards([RewardSpec({f"{puppets}:leaves_processes"!r}), RewardSpec({f"{puppets}:puppet"!r})])
+scorer = Scorer(rewards)
+scorer.start()
+print(*(int(row[0]) for row in scorer.score(["p"] * 3, ["a"] * 3, {{}}).values), flush=True)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+scorer.score(["p"] * 3, ["spin"] * 3, {{}})
+"""
+    # What they print goes to the standard error, which must not be a pipe that is waited for until all have closed it.
+    result = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60
+    )
+    pids = [int(word) for word in result.stdout.split()]
+    assert len(pids) == 3 and result.returncode == -signal.SIGKILL
+    _wait_for_the_end(pids)
+
+
+def _wait_for_the_end(pids: list[int]) -> None:
+    until = time.monotonic() + 20
+    while any(map(_runs, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(_runs, pids))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Programs
+
+
+def test_programs_are_judged_in_a_worker_as_they_are_here_and_once_for_all_rewards() -> None:
+    busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(int(input()) + 1)"
+    completions = [f"```python\n{program}\n```" for program in (busy, "print(2)", "print(", "raise SystemExit(1)")]
+    columns = {"tests": [[{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "6\n"}]] * 4}
+    rewards = load_rewards([RewardSpec("code_execution"), RewardSpec("code_tiered"), RewardSpec("math_correctness")])
+    metrics: dict[str, float] = {}
+    with Scorer(rewards[:2]) as scoring:
+        scored = said(scoring, completions, columns, log_metric=metrics.__setitem__)
+        zygotes = [
+            pid for pid, line in _below(os.getpid()).items() if "rlvr.workers.fork_server" in line and "zygote" in line
+        ]
+        assert zygotes
+    here = [reward(["p"] * 4, completions, **columns) for reward in rewards[:2]]
+    assert not scored.faults and [list(column) for column in zip(*scored.values, strict=True)] == here
+    assert scored.values[0] == [1.0, here[1][0]] and scored.values[1][0] == 0.5
+    assert metrics["code_execution/judge_s"] > 0.25 > 0.1 > metrics["code_tiered/judge_s"]
+    _wait_for_the_end(zygotes)
+
+
+def _below(pid: int) -> dict[int, str]:
+    """The processes below one, and the command lines that lead to each."""
+    found: dict[int, str] = {}
+
+    def look(parent: int, line: str) -> None:
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                own = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+                found[int(child)] = f"{line} {own}"
+                look(int(child), found[int(child)])
+
+    look(pid, "")
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _named(completions: Any, *, gold: Any, **kwargs: Any) -> None: ...
+
+
+def _touches(completions: Any, **rest: Any) -> Any:
+    return rest.get("gold")
+
+
+def _passes_on(completions: Any, **kwargs: Any) -> Any:
+    return lambda: _named(completions, **kwargs)
+
+
+def _looks_around(completions: Any, *, gold: Any, **kwargs: Any) -> Any:
+    return locals()
+
+
+class _Called:
+    def __call__(self, completions: Any, gold: Any, **kwargs: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "seen", "why"),
+    [
+        (_named, {"completions", "gold"}, "what it names is all it can see"),
+        (_Called(), {"self", "completions", "gold"}, "the same for an object that can be called"),
+        (_touches, None, "what it takes out of the others can't be told"),
+        (_passes_on, None, "nor what it passes on, if only later"),
+        (_looks_around, None, "and these are the others as well"),
+        (max, None, "nothing is known of what isn't written in Python"),
+    ],
+)
+def test_what_a_function_cannot_see_does_not_travel(function: Any, seen: set[str] | None, why: str) -> None:
+    assert names_seen(function) == seen, why
+
+
+def test_a_report_quotes_the_first_of_each_kind_and_counts_the_others() -> None:
+    faults = [
+        Fault("a", 3, "raised", "a raised at 3"),
+        Fault("a", 4, "raised", "a raised at 4"),
+        Fault("a", 5, "late", "a late at 5"),
+        Fault("b", None, "crashed", "b crashed"),
+    ]
+    assert report(faults) == (
+        "a raised at 3\n\na late at 5\n\nb crashed\n\nIn all, at fault were: a: 2 raised; a: 1 late; b: 1 crashed."
+    )
+    assert report(faults[:1]) == "a raised at 3"

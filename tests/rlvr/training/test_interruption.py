@@ -1,0 +1,100 @@
+"""A signal ends a run at a moment at which nothing is lost, and a limit of time is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rlvr.errors import InputError
+from rlvr.training.interruption import LIMIT_VARIABLE, Interrupted, Stop, time_limit
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    stop = Stop()
+    stop.listen()
+    yield stop
+    stop.unlisten()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_outside_of_training_a_signal_ends_the_run_at_once(stop: Stop, number: signal.Signals) -> None:
+    with pytest.raises(Interrupted, match="SIGTERM|Ctrl-C"):
+        os.kill(os.getpid(), number)
+
+
+def test_while_training_a_signal_waits_until_somebody_asks(stop: Stop) -> None:
+    with stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.reason == "SIGTERM"
+    with pytest.raises(Interrupted):
+        stop.check()
+
+
+def test_a_run_that_ends_is_not_interrupted_again(stop: Stop) -> None:
+    """A launcher sends SIGTERM to the other processes as soon as one has ended, while they say goodbye to MLflow."""
+    with pytest.raises(Interrupted):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_nor_is_one_that_leaves_its_training(stop: Stop) -> None:
+    with pytest.raises(Interrupted, match="by another"), stop:
+        raise Interrupted("Stopped by another process.")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_second_ctrl_c_does_not_wait(stop: Stop) -> None:
+    with stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_two_sigterms_are_one(stop: Stop) -> None:
+    """A launcher that is told to stop passes it on to processes that were told already."""
+    with stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.reason == "SIGTERM"
+
+
+def test_a_library_that_catches_exceptions_does_not_catch_this_one() -> None:
+    assert not issubclass(Interrupted, Exception)
+
+
+def test_the_signals_are_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stop = Stop()
+    stop.listen()
+    assert signal.getsignal(signal.SIGTERM) != before
+    stop.unlisten()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_time_runs_out_when_what_is_needed_does_not_fit() -> None:
+    stop = Stop(max_runtime_s=100, started=time.monotonic() - 90)
+    assert not stop.runs_out(5) and stop.runs_out(15)
+    assert not Stop().runs_out(1e9)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "environment", "limit"),
+    [(None, "", None), (60.0, "", 60.0), (None, "30", 30.0), (60.0, "30", 30.0), (20.0, "30", 20.0)],
+)
+def test_the_smaller_limit_counts(
+    recipe: float | None, environment: str, limit: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LIMIT_VARIABLE, environment)
+    assert time_limit(recipe) == limit
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-5", "nan"])
+def test_a_limit_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT_VARIABLE, text)
+    with pytest.raises(InputError, match=LIMIT_VARIABLE):
+        time_limit(None)

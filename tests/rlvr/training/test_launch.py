@@ -1,0 +1,235 @@
+"""Launches that silently train alone are found, and what can't be trained so is refused with what to use instead."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.errors import InputError
+from rlvr.training import deepspeed_build
+from rlvr.training.launch import _asked_of_accelerate, as_launched, check_environment, launch_faults, launcher
+
+# What `accelerate launch` puts into a process's environment for a file of accelerate_configs/.
+DDP = {"WORLD_SIZE": "2", "ACCELERATE_MIXED_PRECISION": "no"}
+ZERO2 = {**DDP, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"}
+OFFLOAD = {**ZERO2, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"}
+ZERO3 = {**ZERO2, "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3", "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true"}
+FSDP2 = {**DDP, "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}
+FSDP1 = {**DDP, "ACCELERATE_USE_FSDP": "true"}
+
+
+def recipe(**settings: Any) -> Recipe:
+    settings = {"model_name_or_path": "m", "output_dir": "no-such-run", "use_peft": True, **settings}
+    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes this process's environment that of a launch."""
+
+    def launched(environment: Mapping[str, str]) -> None:
+        for name in [*os.environ]:
+            if name.startswith(("ACCELERATE_", "FSDP_")) or name in ("WORLD_SIZE", "RANK"):
+                monkeypatch.delenv(name)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+
+    return launched
+
+
+@pytest.mark.parametrize(
+    ("environment", "kind"),
+    [
+        ({}, "python"),
+        ({"WORLD_SIZE": "1"}, "python"),
+        (DDP, "ddp"),
+        (ZERO2, "zero2"),
+        (OFFLOAD, "zero2_offload"),
+        (ZERO3, "zero3"),
+        (FSDP1, "fsdp1"),
+        (FSDP2, "fsdp2"),
+    ],
+)
+def test_the_launcher_is_read_from_the_environment(launched: Any, environment: dict[str, str], kind: str) -> None:
+    launched(environment)
+    assert launcher() == kind
+
+
+def test_a_file_of_deepspeeds_own_decides(launched: Any, tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    own.write_text('{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}')
+    launched({**ZERO2, "ACCELERATE_DEEPSPEED_CONFIG_FILE": str(own)})
+    assert launcher() == "zero3_offload"
+
+
+QLORA = {"load_in_4bit": True}
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings", "fault", "instead"),
+    [
+        (DDP, {"deepspeed": "ds.json"}, "deepspeed: how processes share", "accelerate_configs/zero3.yaml"),
+        (DDP, {"fsdp": "full_shard"}, "fsdp: how processes share", "accelerate_configs/zero3.yaml"),
+        ({**DDP, "ACCELERATE_MIXED_PRECISION": "bf16"}, {"bf16": False}, "mixed_precision: bf16", 'precision: "no"'),
+        (
+            {**ZERO3, "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "false"}, {},
+            "no model saved", "as accelerate_configs/zero3.yaml does",
+        ),
+        (OFFLOAD, {"optim": "adamw_8bit"}, "always DeepSpeed's Adam", "accelerate_configs/zero2.yaml"),
+        (FSDP2, {"use_cpu": True}, "quietly takes DDP", "zero3.yaml with --num_processes 2"),
+        ({**FSDP1, "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}, {}, "fsdp_version: 1", "accelerate_configs/fsdp2.yaml"),
+        (
+            {**FSDP2, "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT"}, {},
+            "saved no adapter", "Set it to FULL_STATE_DICT",
+        ),
+        (FSDP2, {**QLORA, "dtype": "bfloat16"}, "out of the sharding", "Set bnb_4bit_quant_storage: bfloat16"),
+        (FSDP2, {"load_in_8bit": True}, "which FSDP can't shard", "Use load_in_4bit"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_trained_is_refused_with_the_reason_and_what_to_use(
+    launched: Any, environment: dict[str, str], settings: dict[str, Any], fault: str, instead: str
+) -> None:
+    launched(environment)
+    faults = [line for line in launch_faults(recipe(**settings)) if fault in line]
+    assert len(faults) == 1 and instead in faults[0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings"),
+    [
+        ({}, QLORA),
+        (DDP, QLORA),
+        (ZERO2, QLORA),
+        (ZERO3, {**QLORA, "use_cpu": True}),
+        (FSDP2, {}),
+        (FSDP2, {**QLORA, "bnb_4bit_quant_storage": "bfloat16"}),
+    ],
+)
+def test_what_works_is_not_refused(launched: Any, environment: dict[str, str], settings: dict[str, Any]) -> None:
+    launched(environment)
+    assert launch_faults(recipe(**settings)) == []
+
+
+def test_a_launch_with_deepspeed_where_it_is_not_installed_is_refused(
+    launched: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched(ZERO3)
+    monkeypatch.setitem(sys.modules, "deepspeed", None)  # as Python itself notes what can't be imported
+    with pytest.raises(InputError, match=r"zero3: deepspeed is not installed here: .* accelerate_configs/fsdp2.yaml"):
+        check_environment(recipe())
+
+
+@pytest.fixture
+def extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """PyTorch's folder of what was compiled, with DeepSpeed's Adam for the CPU in it."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    folder = tmp_path / "cpu_adam"
+    folder.mkdir()
+    (folder / "cpu_adam.so").touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("age_s", "is_open", "refused", "why"),
+    [
+        (3600, False, True, "a build that was killed"),
+        (3600, True, False, "somebody builds, if slowly"),
+        (10, False, False, "another machine may be building in a shared folder"),
+    ],
+)
+def test_a_lock_that_would_be_waited_for_for_ever_is_named(
+    launched: Any, extensions: Path, age_s: float, is_open: bool, refused: bool, why: str
+) -> None:
+    launched(OFFLOAD)
+    lock = extensions / "lock"
+    with lock.open("w") as file:
+        os.utime(lock, (time.time() - age_s,) * 2)
+        if not is_open:
+            file.close()
+        faults = launch_faults(recipe(use_cpu=True))
+    assert faults == (
+        [
+            f"{lock} is left over from a build of DeepSpeed's cpu_adam that was killed, and every run would wait for "
+            f"it for ever. Delete it: rm {lock}"
+        ]
+        if refused
+        else []
+    ), why
+
+
+def test_a_compiler_that_is_missing_is_found_before_a_weight_is_loaded(
+    launched: Any, extensions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched(OFFLOAD)
+    monkeypatch.setenv("PATH", str(extensions))
+    assert launch_faults(recipe(use_cpu=True)) == [], "what is compiled already needs no compiler"
+    (extensions / "cpu_adam.so").unlink()
+    monkeypatch.delenv("CXX", raising=False)
+    compiler, ninja = deepspeed_build.faults(on_cpu=True)
+    assert "there is no compiler c++ here: install g++, or use accelerate_configs/zero2.yaml" in compiler
+    assert "there is no ninja on the PATH: pip install ninja" in ninja
+
+
+def test_without_a_cuda_toolkit_nothing_is_offloaded_from_gpus(
+    extensions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.utils import cpp_extension
+
+    (extensions / "cpu_adam.so").unlink()
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    assert any("there is no CUDA toolkit (nvcc) here" in fault for fault in deepspeed_build.faults(on_cpu=False))
+
+
+@pytest.mark.parametrize(
+    ("command", "asked", "why"),
+    [
+        (["python", "run_grpo.py"], None, "no accelerate"),
+        (["/x/python", "/x/bin/accelerate", "launch", "--num_processes", "2", "run_grpo.py"], 2, "two words"),
+        (["/x/bin/accelerate", "launch", "--num-processes=4", "run_grpo.py"], 4, "one word, hyphens"),
+        (["accelerate-launch", "--num_processes", "3", "x.py"], 3, "the other entry point"),
+        (["accelerate", "launch", "x.py"], None, "nothing asked"),
+    ],
+)
+def test_what_accelerate_was_asked_for_is_read_from_its_command_line(
+    command: list[str], asked: int | None, why: str
+) -> None:
+    assert _asked_of_accelerate(command) == asked, why
+
+
+def test_the_number_of_processes_is_read_from_a_config_file(tmp_path: Path) -> None:
+    config = tmp_path / "two.yaml"
+    config.write_text("num_processes: 2\n")
+    assert _asked_of_accelerate(["accelerate", "launch", "--config_file", str(config), "x.py"]) == 2
+
+
+@pytest.mark.slow
+def test_a_launch_that_starts_one_process_for_two_is_refused(run_script: object, tmp_path: Path) -> None:
+    """accelerate's MULTI_CPU ignores num_processes unless it is given an MPI host file."""
+    config = tmp_path / "multi_cpu.yaml"
+    config.write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n"
+    )
+    result = run_script(  # type: ignore[operator]
+        str(Path(sys.executable).with_name("accelerate")),
+        *("launch", "--config_file", config, "run_grpo.py", "--config", "recipes/demo-arithmetic.yaml", "--check"),
+    )
+    assert "accelerate was asked for 2 processes but started one" in result.stderr
+    assert result.returncode != 0
+
+
+def test_a_launch_that_is_meant_for_elsewhere_is_judged_as_if_it_were_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP"):
+        monkeypatch.delenv(name, raising=False)
+    for kind in ("zero2", "zero2_offload", "zero3", "fsdp2"):
+        with as_launched(kind):
+            assert launcher() == kind
+    with as_launched(None):
+        assert launcher() == "python"
+    assert launcher() == "python", "and nothing of it stays"

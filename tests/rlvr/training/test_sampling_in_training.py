@@ -1,0 +1,281 @@
+"""Dynamic sampling, a curriculum and continuous batching in whole runs of the demonstration, worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.config.recipe import TaskSpec
+from rlvr.scoring.registry import load_task
+from rlvr.training.curriculum import easy_first
+from tests.conftest import TINY_MODEL
+from tests.support.launching import Start, accelerated
+from tests.support.sampling_runs import (
+    DYNAMIC,
+    EXTRA,
+    GROUP,
+    QLORA,
+    Call,
+    Ran,
+    filled,
+    generations,
+    run,
+    unfilled,
+    words_for,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Six steps with dynamic sampling, left alone."""
+    ran = run(tmp_path_factory.mktemp("whole"), *DYNAMIC)
+    assert ran.code == 0
+    return ran
+
+
+@pytest.fixture(scope="module")
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Ran:
+    folder = tmp_path_factory.mktemp("ranks")
+    words = words_for(folder, *DYNAMIC, "--max_steps", "2")
+    launch = start(accelerated("ddp", *words), folder / "run").wait()
+    assert launch.codes() == [0, 0], launch.said()
+    return Ran(folder)
+
+
+@pytest.fixture(scope="module")
+def batched_continuously(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    words = (*DYNAMIC, *QLORA, "--max_steps", "2")
+    ran = run(tmp_path_factory.mktemp("continuous"), *words, "--use_transformers_continuous_batching", "true")
+    assert ran.code == 0
+    return ran
+
+
+@pytest.fixture(params=["whole", "on_two_ranks", "batched_continuously"])
+def ran(request: pytest.FixtureRequest) -> Ran:
+    found: Ran = request.getfixturevalue(request.param)
+    return found
+
+
+# ── Dynamic sampling ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_further_round_is_as_large_as_the_rank_that_lacks_most_needs_and_there_are_no_more_than_wanted(
+    ran: Ran,
+) -> None:
+    sizes = set()
+    for rounds in generations(ran).values():
+        for number in range(1, len(rounds)):
+            missing = unfilled(filled(rounds[:number]))
+            assert [len(groups) for groups in rounds[number]] == [max(missing)] * len(missing)
+        assert max(unfilled(filled(rounds))) == 0 or len(rounds) == 1 + EXTRA
+        sizes.add(len(rounds))
+    assert max(sizes) == 1 + EXTRA, "or this test shows little"
+
+
+def test_no_question_comes_up_twice_in_a_batch(ran: Ran) -> None:
+    for rounds in generations(ran).values():
+        questions = [group.question for ranks in rounds for groups in ranks for group in groups]
+        assert len(set(questions)) == len(questions)
+
+
+def test_every_completion_has_the_gold_of_its_own_question(ran: Ran) -> None:
+    train = load_task(TaskSpec("arithmetic")).train
+    gold = dict(zip(train["question"], train["final_answer"], strict=True))
+    for step in generations(ran):
+        table = ran.table(step + 1)
+        assert list(table["final_answer"]) == [gold[prompt[-1]["content"]] for prompt in table["prompt"]]
+
+
+def test_the_table_holds_the_batch_with_replaced_groups_and_advantages_as_worked_out(ran: Ran) -> None:
+    for step, rounds in generations(ran).items():
+        batch = [group for groups in filled(rounds) for group in groups]
+        table = ran.table(step + 1)
+        assert [prompt[-1]["content"] for prompt in table["prompt"]] == [
+            group.question for group in batch for _ in range(GROUP)
+        ]
+        assert [completion[-1]["content"] for completion in table["completion"]] == [
+            text for group in batch for text in group.texts
+        ]
+        for column, values in (
+            ("math_correctness", [value for group in batch for value in group.outcomes]),
+            ("noted", [value for group in batch for value in group.shaped]),
+            ("advantage", [value for group in batch for value in group.advantages]),
+        ):
+            assert list(table[column]) == pytest.approx(values, abs=2e-3), (step, column)
+
+
+def test_what_is_trained_on_is_what_the_table_shows(whole: Ran) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY_MODEL)
+    for step, batch in zip(generations(whole), whole.batches, strict=True):
+        table = whole.table(step + 1)
+        texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+        assert texts == [completion[-1]["content"] for completion in table["completion"]]
+        prompts = tokenizer.batch_decode(batch["prompt_ids"], skip_special_tokens=True)
+        assert all(asked[-1]["content"] in prompt for asked, prompt in zip(table["prompt"], prompts, strict=True))
+        assert batch["advantages"].tolist() == pytest.approx(list(table["advantage"]))
+        assert len(texts) == 16, "as many rows as without dynamic sampling"
+        assert batch["num_items_in_batch"] == batch["completion_mask"].sum()
+
+
+def test_a_group_that_is_all_wrong_is_replaced_though_its_rewards_differ(whole: Ran) -> None:
+    """DAPO's filter is on the outcome: such a group would teach the model to be wrong in good form."""
+    seen = 0
+    for rounds in generations(whole).values():
+        batch = filled(rounds)[0]
+        for before, after in zip(rounds[0][0], batch, strict=True):
+            if not any(before.outcomes) and len(set(before.shaped)) > 1 and before is not after:
+                assert after.has_signal
+                seen += 1
+    assert seen > 0, "or this test shows nothing"
+
+
+def test_the_metrics_say_what_was_generated_and_what_was_kept(ran: Ran) -> None:
+    lines = {line["step"]: line for line in ran.lines}
+    for step, rounds in generations(ran).items():
+        line, batch = lines[step + 1], filled(rounds)
+        first = [group for groups in rounds[0] for group in groups]
+        kept = [group for groups in batch for group in groups]
+        generated = sum(len(groups) for ranks in rounds for groups in ranks)
+        assert line["dynamic_sampling/rounds"] == len(rounds)
+        assert line["dynamic_sampling/replaced_groups"] == sum(
+            old is not new for old, new in zip(first, kept, strict=True)
+        )
+        assert line["dynamic_sampling/unfilled_groups"] == sum(unfilled(batch))
+        assert line["dynamic_sampling/kept_fraction"] == pytest.approx((len(kept) - sum(unfilled(batch))) / generated)
+        rewards = [reward for group in kept for reward in group.rewards]
+        assert (line["reward/min"], line["reward/max"]) == pytest.approx((min(rewards), max(rewards)))
+        advantages = [abs(value) for group in kept for value in group.advantages]
+        assert line["advantages/abs_mean"] == pytest.approx(statistics.mean(advantages), abs=1e-3)
+        of_first = [reward for group in first for reward in group.rewards]
+        assert line["reward"] == pytest.approx(statistics.mean(of_first)), "that of the sampler's own prompts"
+        right = [outcome for group in first for outcome in group.outcomes]
+        assert line["rewards/math_correctness/mean"] == pytest.approx(statistics.mean(right))
+
+
+def test_tokens_are_counted_in_all_rounds(whole: Ran) -> None:
+    rounds, batch = generations(whole)[0], whole.batches[0]
+    assert len(rounds) > 1
+    in_batch = int(batch["prompt_mask"].sum() + batch["completion_mask"].sum())
+    generated = sum(len(groups) for ranks in rounds for groups in ranks)
+    assert whole.lines[0]["num_tokens"] == pytest.approx(in_batch * generated / len(rounds[0][0]), rel=0.15)
+
+
+# ── Interrupted and continued ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_further_round(calls: Sequence[Call], after: int) -> int:
+    """The number of a call, counted from 1, that is a further round of the first such generation after a step."""
+    return next(
+        number
+        for number, (before, call) in enumerate(zip(calls, calls[1:], strict=False), start=2)
+        if call["step"] == before["step"] >= after
+    )
+
+
+def test_a_run_that_was_stopped_and_killed_in_further_rounds_continues_as_if_it_had_not(
+    whole: Ran,
+    tmp_path: Path,
+    start: Start,
+) -> None:
+    (expected,) = whole.ranks()
+    words = words_for(tmp_path, *DYNAMIC)
+    (tmp_path / "end").write_text(f"SIGTERM {a_further_round(expected, after=0)}")
+    assert run(tmp_path, *DYNAMIC).code == 75
+    (calls,) = Ran(tmp_path).ranks()
+    assert calls == expected[: len(calls)] and {call["step"] for call in calls} == {0}
+
+    killed_at = a_further_round(expected, after=4)
+    (tmp_path / "end").write_text(f"SIGKILL {killed_at}")
+    launch = start(["run_grpo", *words], tmp_path / "run").wait()
+    assert launch.codes() == [-9], launch.said()
+    assert Ran(tmp_path).ranks() == [expected[:killed_at]], "the same prompts, fresh ones too, and the same completions"
+
+    ended = run(tmp_path, *DYNAMIC)
+    assert ended.code == 0
+    # What came after the last checkpoint was done twice, equally.
+    (calls,) = ended.ranks()
+    again = calls[killed_at:]
+    assert [call["step"] for call in again][0] == 4 and again == expected[-len(again) :]
+    assert_same(ended, whole)
+
+
+def assert_same(one: Ran, other: Ran) -> None:
+    """Bit for bit: metrics, completions and the adapter."""
+    assert one.without_clock == other.without_clock
+    assert one.tables() == other.tables()
+    assert one.adapter() == other.adapter()
+
+
+# ── A curriculum ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DIFFICULTIES = [3, 1, 2, 1, 3, 2, 1, 3, 2, 1]
+
+
+def graded(folder: Path, difficulties: Sequence[Any] | None) -> list[str]:
+    """The words for a task with a row for each difficulty; None for a task without the column."""
+    rows = load_task(TaskSpec("arithmetic")).train.select(range(len(difficulties or DIFFICULTIES)))
+    lines = [{key: row[key] for key in ("prompt", "final_answer")} for row in rows]
+    for line, difficulty in zip(lines, difficulties or [], strict=False):
+        line["difficulty"] = difficulty
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = {"name": "jsonl", "path": str(folder / "rows.jsonl"), "test_fraction": 0.0}
+    words = ["--task", json.dumps(task), "--curriculum", "easy_first", "--max_steps", "-1", "--num_train_epochs", "2"]
+    return [*words, "--max_completion_length", "8", "--temperature", "3.0"]
+
+
+def test_a_curriculum_shows_easy_rows_first_once_an_epoch_also_when_it_is_interrupted(tmp_path: Path) -> None:
+    words = graded(tmp_path, DIFFICULTIES)
+    words_for(tmp_path)
+    (tmp_path / "end").write_text("SIGTERM 3")
+    assert run(tmp_path, *words).code == 75
+    ran = run(tmp_path, *words)
+    assert ran.code == 0
+    assert [line["step"] for line in ran.lines] == list(range(1, 9)), "two steps a generation, two of them an epoch"
+    order = [group.question for rounds in generations(ran).values() for group in rounds[0][0]]
+    rows = load_task(TaskSpec("arithmetic")).train["question"][: len(DIFFICULTIES)]
+    assert order == [rows[row] for row in easy_first(DIFFICULTIES, 16, seed=0)]
+    level = dict(zip(rows, DIFFICULTIES, strict=True))
+    # Of the ten rows sixteen are seen: all of them once, and of each difficulty some twice.
+    assert [level[question] for question in order] == 6 * [1] + 5 * [2] + 5 * [3]
+    assert set(order) == set(rows)
+
+
+@pytest.mark.parametrize(
+    ("difficulties", "said"),
+    [
+        (None, "needs a column difficulty in the training rows, which have prompt, final_answer"),
+        ([1, 2, None, 3], "the difficulty of training row 2 is empty"),
+        ([None] * 4, "the difficulty of training row 0 is empty"),
+        ([1, 2, "middling", 3], "middling"),
+    ],
+)
+def test_rows_without_a_difficulty_are_refused_before_anything_is_done(
+    tmp_path: Path, difficulties: list[Any] | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = run(tmp_path, *graded(tmp_path, difficulties))
+    captured = capsys.readouterr()
+    assert ran.code == 2 and said in captured.err
+    assert not (tmp_path / "run").exists()
+
+
+# ── Continuous batching ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_with_continuous_batching_learns_from_completions_that_end_by_themselves(
+    batched_continuously: Ran,
+) -> None:
+    lines = batched_continuously.lines
+    assert len(lines) == 2 and lines[0]["completions/clipped_ratio"] < 0.2
+    assert all(line["grad_norm"] > 0 for line in lines)
+    # Old and new probabilities agree before the first update: the tokens are those that the model gives them.
+    assert abs(lines[0]["policy_kl"]) < 1e-4

@@ -1,0 +1,569 @@
+"""The trainer does what TRL's does, but for the departures that rlvr/training/grpo_trainer.py states, each shown on real steps."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, TrainerCallback
+
+from rlvr import preflight
+from rlvr.artifacts import checkpoints
+from rlvr.artifacts.checkpoints import Identity
+from rlvr.config import schema
+from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.data.task import Task
+from rlvr.errors import InputError
+from rlvr.modeling import loading as models
+from rlvr.scoring.reward import Reward, RewardError
+from rlvr.scoring.scorer import Scorer
+from rlvr.training import train as training
+from rlvr.training import trl_config
+from rlvr.training.callbacks import read_metrics
+from rlvr.training.grpo_trainer import RecipeTrainer
+from rlvr.training.interruption import Stop
+
+TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
+BASE: dict[str, Any] = {
+    "model_name_or_path": str(TINY),
+    "use_cpu": True,
+    "dtype": "float32",
+    "bf16": False,
+    "per_device_train_batch_size": 8,
+    "num_generations": 4,
+    "max_completion_length": 12,
+    "max_steps": 2,
+    "logging_steps": 1,
+    "log_completions": True,
+    "num_completions_to_print": 0,
+    "activation_checkpointing": False,
+    "report_to": "none",
+    "save_strategy": "no",
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "constant",
+    **{key: default for key, (_, default) in schema.OWN.items()},
+}
+QLORA = {"use_peft": True, "load_in_4bit": True, "use_bnb_nested_quant": True, "lora_target_modules": "all-linear"}
+
+
+def longer_is_better(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [float(len(str(completion)) % 7) for completion in completions]
+
+
+def by_chance(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [float(row % 3) for row in range(len(completions))]
+
+
+def cannot_say_for_half(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [None if row % 2 else 1.0 for row in range(len(completions))]
+
+
+def one(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [1.0] * len(completions)
+
+
+def a_fifth(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [0.2] * len(completions)
+
+
+def build(
+    folder: Path,
+    *functions: Any,
+    settings: dict[str, Any] | None = None,
+    text: bool = False,
+    stop_strings: tuple[str, ...] = (),
+    rows: int = 16,
+    weights: tuple[float, ...] = (),
+    validation: bool = False,
+) -> tuple[RecipeTrainer, Recipe, Task]:
+    questions = [f"What is {number} + {number + 3}?" for number in range(10, 10 + rows)]
+    prompts = questions if text else [[{"role": "user", "content": question}] for question in questions]
+    sources = ["a" if row % 2 else "b" for row in range(rows)]
+    data = Dataset.from_dict({"prompt": prompts, "source": sources})
+    held_out = data.select(range(4 if validation else 0))
+    task = Task(train=data, validation=held_out, test=data.select([]), stop_strings=stop_strings)
+    recipe = Recipe(
+        path=Path("r.yaml"),
+        task=TaskSpec("t"),
+        rewards=(RewardSpec("r"),),
+        evaluation=None,
+        settings={**BASE, "output_dir": str(folder), **(settings or {})},
+    )
+    rewards = [Reward(function.__name__, function) for function in functions or (longer_is_better,)]
+    for reward, weight in zip(rewards, weights, strict=False):
+        reward.weight = weight
+    tokenizer = models.load_tokenizer(recipe, chat=not text)
+    identity = Identity.of(recipe, data, 1, "python")
+    trainer = training.build_trainer(recipe, task, rewards, rewards[0], tokenizer, Scorer(rewards), identity, steps=2)
+    return trainer, recipe, task
+
+
+def train(
+    trainer: RecipeTrainer, recipe: Recipe, *more: TrainerCallback, stop: Stop | None = None, begin: Path | None = None
+) -> list[dict[str, Any]]:
+    """Trains, and returns the lines of metrics.jsonl without what a clock says."""
+    for callback in more:
+        trainer.add_callback(callback)
+    recipe.output_dir.mkdir(parents=True, exist_ok=True)
+    training.train(trainer, recipe, stop or Stop(), begin)
+    return without_clock(read_metrics(recipe.output_dir / "metrics.jsonl"))
+
+
+def without_clock(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    clocks = ("time", "step_time")
+    return [
+        {key: value for key, value in line.items() if key not in clocks and not key.startswith("time/")}
+        for line in lines
+    ]
+
+
+def test_a_row_that_cannot_be_scored_is_left_out_whatever_the_others_say(tmp_path: Path) -> None:
+    trainer, recipe, _ = build(tmp_path, longer_is_better, cannot_say_for_half, settings={"max_steps": 1})
+    assert train(trainer, recipe)[0]["rewards/unscored_fraction"] == 0.5
+    # Masked rows have no advantage: neither pushed up nor down.
+    assert [advantage == 0 for advantage in trainer._logs["advantages"]][1::2] == [True] * 4
+
+
+def test_in_plain_trl_the_same_row_would_be_punished(tmp_path: Path) -> None:
+    """Why the mask is needed: beside another reward's number, TRL counts the missing one as 0."""
+    from trl import GRPOTrainer
+
+    def always_right(completions: list[Any], **kwargs: Any) -> list[float | None]:
+        return [1.0 for _ in completions]
+
+    ours, recipe, task = build(tmp_path, always_right, cannot_say_for_half, settings={"max_steps": 1})
+    trainer = GRPOTrainer(
+        model=str(TINY),
+        reward_funcs=[always_right, cannot_say_for_half],
+        args=trl_config.training_config(recipe, ours._rewards, ()),
+        train_dataset=task.train,
+        processing_class=ours.processing_class,
+    )
+    trainer.train()
+    assert all(advantage < -0.5 for advantage in list(trainer._logs["advantages"])[1::2])
+
+
+def test_rollouts_take_nothing_from_the_models_own_generation_settings(tmp_path: Path) -> None:
+    """TRL would: what it leaves open, `generate` fills in from the model's file."""
+    shutil.copytree(TINY, tmp_path / "model")
+    file = tmp_path / "model" / "generation_config.json"
+    vocabulary = AutoTokenizer.from_pretrained(TINY).get_vocab()
+    digits = [token for text, token in vocabulary.items() if any(sign.isdigit() for sign in text)]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "suppress_tokens": digits}))
+    settings = {"max_steps": 1, "max_completion_length": 24, "model_name_or_path": str(tmp_path / "model")}
+    trainer, recipe, _ = build(tmp_path / "run", by_chance, settings=settings)
+    train(trainer, recipe)
+    texts = trainer._logs["completion"]
+    assert sum(any(sign.isdigit() for sign in str(text)) for text in texts) > len(texts) / 2
+    saved = trainer.accelerator.unwrap_model(trainer.model).generation_config
+    assert saved.suppress_tokens == digits, "the model keeps them for its users"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_steps": -1, "num_train_epochs": 1},
+        {"max_steps": -1, "num_train_epochs": 2, "gradient_accumulation_steps": 2},
+        {"max_steps": -1, "num_train_epochs": 1, "steps_per_generation": 2},
+        {"max_steps": -1, "num_train_epochs": 1, "num_iterations": 2},
+        {"max_steps": -1, "num_train_epochs": 1, "gradient_accumulation_steps": 3},
+    ],
+    ids=str,
+)
+def test_the_plan_of_the_preflight_is_what_happens(tmp_path: Path, settings: dict[str, Any]) -> None:
+    trainer, recipe, task = build(tmp_path, settings={**settings, "max_completion_length": 2}, rows=10)
+    config = models.load_config(recipe)
+    reward = trainer._rewards[0]
+    plan = preflight.check(recipe, preflight.Parts(task, [reward], reward, trainer.processing_class, config), 1).plan
+    with contextlib.suppress(training.TrainingError):  # two tokens earn everybody the same
+        train(trainer, recipe)
+    assert plan is not None and trainer.state.global_step == plan.steps
+
+
+def test_completions_end_at_a_stop_string_and_are_not_counted_as_cut_off(tmp_path: Path) -> None:
+    settings = {"max_steps": 1, "max_completion_length": 40}
+    plain, recipe, _ = build(tmp_path / "plain", by_chance, settings=settings, text=True)
+    train(plain, recipe)
+    stopped, recipe, _ = build(tmp_path / "stopped", by_chance, settings=settings, text=True, stop_strings=("\n",))
+    lines = train(stopped, recipe)
+    assert any("\n" in text[:-1] for text in plain._logs["completion"]), "the model writes several lines by itself"
+    for text in stopped._logs["completion"]:
+        assert "\n" not in text.rstrip("\n") or text.count("\n") == 1 and len(text) - text.index("\n") < 8
+    assert lines[0]["completions/clipped_ratio"] < 1, "TRL would count every completion here"
+
+
+def changed_elements(trainer: training.RecipeTrainer) -> float:
+    """Fraction of the elements of lora_A (whose values are not zero at the start) that training changed."""
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters() if "lora_A" in name}
+    trainer.train()
+    after = dict(trainer.model.named_parameters())
+    changed = sum((after[name] != old).sum().item() for name, old in before.items())
+    return changed / sum(old.numel() for old in before.values())
+
+
+@pytest.mark.slow
+def test_a_small_learning_rate_moves_a_qlora_adapter_only_in_float32(tmp_path: Path) -> None:
+    settings = {**QLORA, "learning_rate": 1e-6, "max_steps": 4}
+    ours, *_ = build(tmp_path / "ours", settings=settings)
+    assert changed_elements(ours) > 0.95
+    as_trl, *_ = build(tmp_path / "trl", settings=settings)
+    for parameter in as_trl.model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.bfloat16)
+    assert changed_elements(as_trl) < 0.10
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
+    def run(name: str, seed: int) -> list[dict[str, Any]]:
+        trainer, recipe, _ = build(tmp_path / name, settings={**QLORA, "seed": seed})
+        return train(trainer, recipe)
+
+    first = run("a", 1)
+    assert first == run("b", 1)
+    assert first != run("c", 2)
+
+
+@pytest.mark.slow
+def test_a_saved_adapter_is_the_trained_one_in_plain_peft(tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    trainer, recipe, _ = build(tmp_path, settings={**QLORA, "load_in_4bit": False})
+    train(trainer, recipe)
+    folder = training.saved_folder(recipe)
+    training.save(trainer, folder)
+    assert folder == tmp_path / "adapter"
+    loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32), folder).eval()
+    trained = trainer.model.eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        assert torch.allclose(loaded(ids).logits, trained(ids).logits, atol=1e-5)
+        with loaded.disable_adapter():
+            assert not torch.allclose(loaded(ids).logits, trained(ids).logits, atol=1e-3), "training changed nothing"
+
+
+class StopAt(TrainerCallback):
+    """Tells the process to stop while a step is made, as a signal would."""
+
+    def __init__(self, stop: Stop, step: int) -> None:
+        self.stop, self.step = stop, step
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step - 1:
+            self.stop.reason = "SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"beta": 0.1, **QLORA}, "a generation a step, a reference model, and QLoRA"),
+        (
+            {"steps_per_generation": 8, "num_iterations": 2, "logging_steps": 2},
+            "stopped between two generations and two log lines: completions, their place and figures are kept",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_run_that_was_stopped_and_continued_equals_one_that_was_left_alone(
+    tmp_path: Path, settings: dict[str, Any], why: str
+) -> None:
+    settings = {"max_steps": 6, "gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 4, **settings}
+
+    trainer, recipe, _ = build(tmp_path / "whole", settings=settings)
+    whole = train(trainer, recipe)
+    weights = training.fingerprint(trainer)
+
+    stop = Stop()
+    first, recipe, _ = build(tmp_path / "parts", settings=settings)
+    train(first, recipe, StopAt(stop, 3), stop=stop)
+    assert first.state.global_step == 3
+    assert [folder.name for folder in checkpoints.found(recipe.output_dir)] == ["checkpoint-3"]
+
+    second, recipe, _ = build(tmp_path / "parts", settings=settings)
+    parts = train(second, recipe, begin=checkpoints.newest(recipe.output_dir))
+    assert parts == whole, why
+    assert torch.equal(weights, training.fingerprint(second))
+
+
+@pytest.mark.parametrize("logging_steps", [1, 2], ids=["every step is logged", "the last step is not logged"])
+def test_a_run_that_was_killed_after_its_last_checkpoint_makes_no_further_step(
+    tmp_path: Path, logging_steps: int
+) -> None:
+    settings = {"max_steps": 3, "logging_steps": logging_steps, "save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(tmp_path, settings=settings)
+    whole, weights = train(trainer, recipe), training.fingerprint(trainer)
+    table = tmp_path / "completions" / "completions_00003.parquet"
+    texts = table.read_bytes()
+    if logging_steps == 2:
+        table.unlink()  # written with the last words of a run, which came after the checkpoint
+    again, recipe, _ = build(tmp_path, settings=settings)
+    assert train(again, recipe, begin=tmp_path / "checkpoint-3") == whole
+    assert again.state.global_step == 3 and torch.equal(training.fingerprint(again), weights)
+    assert table.read_bytes() == texts
+
+
+def test_a_limit_of_time_saves_and_ends_before_it(tmp_path: Path) -> None:
+    trainer, recipe, _ = build(tmp_path, settings={"max_steps": 1000})
+    started = time.monotonic()
+    assert training.train(trainer, recipe, Stop(max_runtime_s=3.0), None) is not None
+    assert time.monotonic() - started < 3.0
+    assert checkpoints.newest(tmp_path) is not None
+
+
+def all_equal(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [1.0 for _ in completions]
+
+
+def never_says(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    return [None for _ in completions]
+
+
+def raises(completions: list[Any], **kwargs: Any) -> list[float | None]:
+    raise ZeroDivisionError("on purpose")
+
+
+def test_a_run_in_which_no_weight_changed_is_an_error(tmp_path: Path) -> None:
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(tmp_path, all_equal, settings=settings)
+    with pytest.raises(training.TrainingError, match="No weight changed in 2 steps.* got the same reward"):
+        train(trainer, recipe)
+    for step in (1, 2):
+        again, recipe, _ = build(tmp_path, all_equal, settings=settings)
+        with pytest.raises(training.TrainingError, match="No weight changed in 2 steps"):
+            train(again, recipe, begin=tmp_path / f"checkpoint-{step}")
+
+
+def test_a_learning_rate_of_zero_is_named_as_what_changed_no_weight(tmp_path: Path) -> None:
+    warm_up = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 1}
+    trainer, recipe, _ = build(tmp_path, settings={"max_steps": 1, **warm_up})
+    with pytest.raises(training.TrainingError, match="learning rate was 0 throughout"):
+        train(trainer, recipe)
+
+
+def test_advantages_of_a_group_that_is_equal_but_for_rounding_are_exactly_zero(tmp_path: Path) -> None:
+    """And it counts as one without spread; TRL says 0 of them here, and gives each an advantage of about 1e-3."""
+    trainer, recipe, _ = build(tmp_path, one, a_fifth, weights=(1.0, 1.0), settings={"max_steps": 1})
+    with pytest.raises(training.TrainingError, match="got the same reward"):
+        train(trainer, recipe)
+    line = read_metrics(tmp_path / "metrics.jsonl")[0]
+    assert line["frac_reward_zero_std"] == 1 and line["advantages/abs_mean"] == 0 and line["grad_norm"] == 0
+    assert set(trainer._logs["advantages"]) == {0.0}
+
+
+def test_a_run_in_which_no_row_was_scored_is_an_error(tmp_path: Path) -> None:
+    trainer, recipe, _ = build(tmp_path, longer_is_better, never_says)
+    with pytest.raises(training.TrainingError, match="every row was masked"):
+        train(trainer, recipe)
+
+
+def test_a_long_run_in_which_no_row_is_scored_is_ended_early(tmp_path: Path) -> None:
+    trainer, recipe, _ = build(tmp_path, never_says, settings={"max_steps": 50, "max_completion_length": 2})
+    with pytest.raises(RewardError, match="Not one completion of the last 10 generations"):
+        train(trainer, recipe)
+
+
+def test_a_model_with_nothing_to_train_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "keep_adapter_in_float32", lambda model: model.requires_grad_(False))
+    with pytest.raises(InputError, match="every weight is frozen"):
+        build(tmp_path, settings=QLORA)
+
+
+@pytest.mark.parametrize("policy", ["stop", "mask"])
+def test_a_reward_at_fault_stops_the_run_or_masks_its_rows_as_the_recipe_says(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def is_bad(completion: Any) -> bool:
+        return zlib.crc32(str(completion).encode()) % 3 == 0
+
+    def raises_for_one(completions: list[Any], **kwargs: Any) -> list[float | None]:
+        if len(completions) > 1 or is_bad(completions[0]):
+            raise ZeroDivisionError("on purpose")
+        return longer_is_better(completions)
+
+    settings = {"max_steps": 1, "reward_faults": policy}
+    trainer, recipe, _ = build(tmp_path, by_chance, raises_for_one, settings=settings)
+    if policy == "stop":
+        with pytest.raises(RewardError, match="on purpose"):
+            train(trainer, recipe)
+        return
+    (line,) = train(trainer, recipe)
+    masked = [is_bad(completion) for completion in trainer._logs["completion"]]
+    assert 0 < sum(masked) < 8, "some rows and not all, or this test shows nothing"
+    assert line["rewards/unscored_fraction"] == sum(masked) / 8
+    assert "raises_for_one" in capsys.readouterr().err
+
+
+def test_masked_rows_leave_the_update_with_their_tokens_too(tmp_path: Path) -> None:
+    """Without an advantage they would still count in the loss's denominator, and in the KL term."""
+    trainer, recipe, _ = build(tmp_path, cannot_say_for_half, settings={"max_steps": 1})
+    kept: list[dict[str, Any]] = []
+    inner = trainer._one_round
+    trainer._one_round = lambda inputs: kept.append(inner(inputs)) or kept[-1]  # type: ignore[method-assign,func-returns-value]
+    with pytest.raises(training.TrainingError, match="No weight changed"):
+        train(trainer, recipe)
+    mask = kept[0]["completion_mask"]
+    assert mask[1::2].sum() == 0 and (mask[::2].sum(dim=1) > 0).all()
+    assert kept[0]["num_items_in_batch"] == mask.sum()
+
+
+def test_adaptive_advantages_are_what_the_loss_sees_and_the_table_shows(tmp_path: Path) -> None:
+    def nearly_equal(completions: list[Any], **kwargs: Any) -> list[float | None]:
+        return [1.0 + 0.001 * (row % 4 == 1) for row in range(len(completions))]
+
+    seen: list[torch.Tensor] = []
+    settings = {"max_steps": 1, "scale_rewards": "adaptive"}
+    trainer, recipe, _ = build(tmp_path, nearly_equal, settings=settings)
+    inner = trainer._one_round
+    trainer._one_round = lambda inputs: seen.append((output := inner(inputs))["advantages"]) or output  # type: ignore[method-assign,func-returns-value]
+    (line,) = train(trainer, recipe)
+    by_hand = torch.tensor([-0.00025, 0.00075, -0.00025, -0.00025] * 2)
+    assert torch.allclose(seen[0], by_hand, atol=1e-6), "TRL's own would be [-0.42, 1.25, -0.42, -0.42]"
+    assert torch.allclose(torch.tensor(list(trainer._logs["advantages"])), by_hand, atol=1e-6)
+    assert line["advantages/max"] == pytest.approx(0.00075, abs=1e-6)
+
+
+def test_the_figures_that_trl_lacks_are_there_and_right(tmp_path: Path) -> None:
+    settings = {"max_steps": 2, "num_iterations": 2}
+    trainer, recipe, _ = build(tmp_path, longer_is_better, all_equal, settings=settings, weights=(2.0, 0.5))
+    lines = train(trainer, recipe)
+    values = [longer_is_better([text])[0] for text in trainer._logs["completion"]]
+    first = lines[0]
+    assert first["reward/max"] == 2.0 * max(map(float, values)) + 0.5  # type: ignore[arg-type]
+    assert first["rewards/longer_is_better/min"] == min(map(float, values))  # type: ignore[arg-type]
+    assert first["prompts/min_length"] <= first["prompts/mean_length"] <= first["prompts/max_length"]
+    assert 0 <= first["completions/duplicate_fraction"] < 1
+    assert first["policy_kl"] == 0, "the policy is still the one that sampled"
+    assert lines[1]["policy_kl"] != 0, "one update later it isn't"
+    timed = read_metrics(tmp_path / "metrics.jsonl")
+    for line in timed:
+        parts = [line[f"time/{name}"] for name in ("generation", "rewards", "update")]
+        assert all(part >= 0 for part in parts) and sum(parts) == pytest.approx(line["step_time"], rel=0.1, abs=0.05)
+    assert timed[1]["time/generation"] == 0, "the second step used the first one's completions"
+
+
+def test_validation_is_greedy_per_source_and_changes_nothing_else(tmp_path: Path) -> None:
+    settings = {"max_steps": 3, "eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 3}
+    trainer, recipe, _ = build(tmp_path / "with", settings=settings, validation=True)
+    lines = train(trainer, recipe)
+    validated = [line for line in lines if "eval_reward" in line]
+    assert [line["step"] for line in validated] == [2, 3], "every eval_steps, and at the end"
+    assert {"eval_accuracy", "eval_a/accuracy", "eval_b/accuracy", "eval_longer_is_better"} <= validated[0].keys()
+    plain, recipe, _ = build(tmp_path / "without", settings={"max_steps": 3})
+    assert train(plain, recipe) == [line for line in lines if line not in validated]
+
+
+def test_a_checkpoint_that_cannot_be_written_costs_no_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(tmp_path, settings=settings)
+    save, calls = torch.save, []
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        calls.append(1)
+        if trainer.state.global_step == 2:
+            raise OSError(28, "No space left on device")
+        save(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", full)
+    assert [line["step"] for line in train(trainer, recipe)] == [1, 2, 3]
+    said = capsys.readouterr().err
+    assert "NO CHECKPOINT of step 2" in said and "No space left" in said and "checkpoint-1" in said
+    assert [folder.name for folder in checkpoints.found(tmp_path)] == ["checkpoint-3", "checkpoint-1"]
+
+
+def test_a_disk_without_room_is_seen_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    trainer, recipe, _ = build(tmp_path, settings={"max_steps": 2, "save_strategy": "steps", "save_steps": 1})
+    assert len(train(trainer, recipe)) == 2
+    assert "GB more are needed" in capsys.readouterr().err
+    assert checkpoints.found(tmp_path) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder], capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"no file system can be mounted here: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_run_goes_on_while_its_disk_is_full_and_is_whole_when_it_no_longer_is(
+    small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(TrainerCallback):
+        """Not a byte is left during step 2 and its save."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            filler = small_disk / "filler"
+            if state.global_step == 1:
+                with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
+            if state.global_step == 2:
+                filler.unlink()
+
+    settings = {**QLORA, "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(small_disk / "run", settings=settings)
+    lines = train(trainer, recipe, Full())
+    said = capsys.readouterr().err
+    assert "NO CHECKPOINT of step 2" in said and "The completions of step 2 can't be written" in said
+    assert [folder.name for folder in checkpoints.found(recipe.output_dir)] == ["checkpoint-3", "checkpoint-1"]
+    alone, recipe, _ = build(tmp_path / "run", settings=settings)
+    assert train(alone, recipe) == lines, "no line is lost"
+
+
+def test_metrics_that_cannot_be_written_are_kept_until_they_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Gone(TrainerCallback):
+        """The folder's file becomes one that no byte can be written to, and is put back a step later."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            path = recipe.output_dir / "metrics.jsonl"
+            if state.global_step == 1:
+                path.rename(path.with_name("kept"))
+                path.symlink_to("/dev/full")
+            if state.global_step == 2:
+                path.unlink()
+                path.with_name("kept").rename(path)
+
+    trainer, recipe, _ = build(tmp_path, settings={"max_steps": 3})
+    assert [line["step"] for line in train(trainer, recipe, Gone())] == [1, 2, 3]
+    assert "its lines are kept until it can" in capsys.readouterr().err
+
+
+def test_a_resumed_metrics_file_has_neither_holes_nor_repeats(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from rlvr.training.callbacks import MetricsFile
+
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        "".join(json.dumps({"step": step, "reward": step}) + "\n" for step in (1, 2, 3)) + '{"step": 4, "rew'
+    )
+    file = MetricsFile(path)
+    state: Any = SimpleNamespace(is_world_process_zero=True, global_step=2)
+    file.on_train_begin(None, state, None)  # type: ignore[arg-type]
+    state.global_step = 3
+    file.on_log(None, state, None, logs={"reward": float("nan")})  # type: ignore[arg-type]
+    lines = read_metrics(path)
+    assert [line["step"] for line in lines] == [1, 2, 3] and lines[-1]["reward"] is None

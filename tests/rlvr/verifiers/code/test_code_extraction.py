@@ -1,0 +1,308 @@
+"""Which block of a completion is its program: every notation, and what is none."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr.verifiers.code.code_extraction import WHICH, begun_by, extract_program, is_label_of, read_turn, with_prefix
+
+A, B = "print('a')\n", "print('b')\n"
+TAG = "print(1)  # </code>\n"
+FUTURE = "from __future__ import annotations\ndef f(x): pass\n"
+
+
+def fenced(code: str, label: str = "python", fence: str = "```") -> str:
+    return f"{fence}{label}\n{code}{fence}\n"
+
+
+PYTHON = [
+    (fenced(A), A, "a block"),
+    (fenced(A, "Python"), A, "in capitals"),
+    (fenced(A, "py"), A, "in short"),
+    (fenced(A, "python3"), A, "with a version"),
+    (fenced(A, "python3.11"), A, "with a longer one"),
+    (fenced(A, " python"), A, "behind a space"),
+    (fenced(A, 'python title="a.py"'), A, "with more words"),
+    (fenced(A, "{.python .numbered}"), A, "as Pandoc has it"),
+    (fenced(A, "python:main.py"), A, "with a file"),
+    (fenced(A, ""), A, "without a label"),
+    (fenced(A, "code"), A, "a label that names no language"),
+    (fenced(A, fence="~~~"), A, "tildes"),
+    (fenced(A, fence="`````"), A, "a longer fence"),
+    ("```python\n" + A + "`````\n", A, "closed by a longer one"),
+    (fenced(A).replace("\n", "\r\n"), A, "line ends of Windows"),
+    (fenced(A).rstrip("\n"), A, "no line end at the end"),
+    ("   ```python\n   if 1:\n       print(1)\n   ```\n", "if 1:\n    print(1)\n", "indented as in a list"),
+    (f"Here it is:\n\n{fenced(A)}\nIt prints a.", A, "words around"),
+    (fenced(A) + fenced(B), B, "the last of two"),
+    (fenced("    return 1\n"), "    return 1\n", "the rest of a function keeps its indentation"),
+    (fenced(A) + "It prints:\n" + fenced("a\n", ""), A, "a sample of the output behind"),
+    (fenced(A) + fenced("a\n", "text"), A, "one that says so"),
+    (fenced(A) + fenced("pip install x\n", "bash"), A, "a command behind"),
+    (fenced(A, "") + fenced("a\n", "text"), A, "the same without a label"),
+    (fenced(A) + fenced(""), A, "an empty block is none"),
+    (fenced(A) + "```python\nprint(", A, "an unclosed one behind"),
+    ("```python\nprint(\n\nNo, wait.\n" + fenced(A), A, "one that was forgotten to close before"),
+    ("```text\n3\n\n" + fenced(A), A, "of another language"),
+    ("```markdown\n# Answer\n" + fenced(A) + "```\n", A, "within a block of Markdown"),
+    (fenced("s = '```'\n"), "s = '```'\n", "backticks in a string"),
+    (fenced('s = """\n    ```\n    """\n'), 's = """\n    ```\n    """\n', "backticks in a docstring"),
+    (fenced("'''\n```\nx\n```\n'''\n", fence="````"), "'''\n```\nx\n```\n'''\n", "a fence in a longer one"),
+    (fenced("'''\n```\n'''\n", fence="~~~"), "'''\n```\n'''\n", "a fence of the other kind"),
+    (fenced("# ```x``` y\n```z``` = 1\n"), "# ```x``` y\n```z``` = 1\n", "backticks around a word are no fence"),
+    (f"<code>\n{A}</code>", A, "a tagged block"),
+    (f"<CODE>\n{A}</Code>", A, "in capitals"),
+    (f"<code>{A}</code>", A, "on the tag's line"),
+    ("<code>print('a')</code>", A, "in one line"),
+    ("<code> print('a') </code>", A, "with spaces"),
+    ("The solution is <code>print('a')</code>", A, "in a sentence, if there is nothing else"),
+    (fenced(A) + "It uses <code>print</code> once.\n", A, "a word in a sentence is no block"),
+    (f"I use <code>print</code>.\n{fenced(A)}", A, "before it neither"),
+    (f"<code>\n{fenced(A)}</code>", A, "a fence in tags is the block"),
+    (f"<code>{fenced(A)}</code>", A, "right behind the tag"),
+    (f"<code>\n```python\n{A}```</code>", A, "and before the other"),
+    (f"<code>\n```python\n{A}</code>", A, "a fence that the tag closes"),
+    (f"<code>\n```python\n{A}</code>\nIt prints:\n```\na\n```\n", A, "even if another follows"),
+    (f"<code>\n{fenced(TAG)}</code>", TAG, "a tag in a program in a fence"),
+    ('<code>\nprint("</code>")\n</code>', 'print("</code>")\n', "a tag in quotation marks"),
+    (f"In <code> tags: <code>\n{A}</code>", A, "opened twice"),
+    (fenced(B) + f"<code>\n{A}</code>", A, "tags after a sketch"),
+    (f"<answer>\n{fenced(A)}</answer>", A, "other tags around"),
+    (f"<answer>{fenced(A)}</answer>", A, "on its line"),
+    ("", None, "nothing"),
+    ("print('a')", None, "no block"),
+    ("```python\nprint(1)\n", None, "never closed"),
+    ("<code>\nprint(1)\n", None, "a tag never closed"),
+    ("```python\n```\n", None, "empty"),
+    ("```python\n \n\n```\n", None, "blank"),
+    ("`print(1)`", None, "one backtick"),
+    ("```print(1)```", None, "three in a line"),
+    ("``\nprint(1)\n``\n", None, "two"),
+    ("    ```python\n    print(1)\n    ```\n", None, "indented code is no block"),
+    ("x ```python\nprint(1)\n```\n", None, "a fence begins a line"),
+    (fenced("int main() {}\n", "cpp"), None, "another language"),
+    (fenced("int main() {}\n", "c++"), None, "by another name"),
+    (fenced("a\n", "text"), None, "text"),
+    (fenced("x\n", "pythonic"), None, "a label that only begins so"),
+    ("```python\nprint(1)\n~~~\n", None, "closed by the other kind"),
+    ("````python\nprint(1)\n```\n", None, "closed by a shorter one"),
+]  # fmt: skip
+
+THOUGHTS = [
+    (f"<think>\n{fenced(B)}</think>\n{fenced(A)}", A, "a draft among the thoughts"),
+    (f"{fenced(B)}</think>\n{fenced(A)}", A, "opened by the prompt"),
+    (f"<think>\n{fenced(A)}", None, "thoughts that never end"),
+    (f"<think>\n{fenced(A)}</think>\n", None, "nothing behind them"),
+    (f"{fenced(A)}<think>\nIs it right?", None, "never closed behind"),
+    (f"{fenced(A)}<think>Is it?</think>", A, "closed behind"),
+    (f"<think>a</think>\n{fenced(B)}<think>no: {fenced(B)}</think>\n{fenced(A)}", A, "thought twice"),
+    (f"<think>I put my thoughts in <think> tags.</think>\n{fenced(A)}", A, "thoughts that name a tag"),
+    (f"<think>Then </think> follows. {fenced(B)}</think>\n{fenced(A)}", A, "and the other one"),
+    (f"<think>```python\nprint(\n</think>\n{fenced(A)}", A, "an unclosed block among the thoughts"),
+    (f"<THINK>{fenced(B)}</THINK>{fenced(A)}", A, "in capitals"),
+    (f"<thinking>{fenced(B)}</thinking>{fenced(A)}", A, "another word"),
+    (fenced('print("<think>")\n'), 'print("<think>")\n', "a tag in quotation marks"),
+    (f'<think>I close with "</think>".\n{fenced(B)}', None, "a tag in quotation marks closes nothing"),
+    (f"<think>a</think>```python\n{A}```", A, "a fence right behind"),
+]
+
+TURNS = [
+    (f"{fenced(A)}\nQuestion: next\n{fenced(B)}", A, "an invented problem"),
+    (f"{fenced(A)}\n### Problem 2:\n{fenced(B)}", A, "as a heading"),
+    (f"{fenced(A)}<|im_end|>\n<|im_start|>user\n{fenced(B)}", A, "an end-of-turn token"),
+    (f"```python\nprint(<|endoftext|>1)\n```\n{fenced(A)}", None, "in the block"),
+    (f"Problem:\nPrint a.\n\nExample 1:\na\n\n{fenced(A)}", A, "the problem again, before the program"),
+    (f"{fenced('3', 'text')}Task: print a\n{fenced(A)}", A, "and a sample"),
+    (f"{fenced(B)}\nExample:\n 1\n\nBetter:\n{fenced(A)}", A, "an example is no other problem"),
+    (fenced("# Problem 2:\nprint(1)\n# Example:\n"), "# Problem 2:\nprint(1)\n# Example:\n", "a comment is no header"),
+    (fenced("a[inst] = 1\nuser:int = 1\n"), "a[inst] = 1\nuser:int = 1\n", "code is no token"),
+    (f'{fenced(A)}Say "<think>".\nQuestion: next\n{fenced(B)}', A, "a mention before the invented problem"),
+]
+
+
+@pytest.mark.parametrize(("completion", "program", "why"), PYTHON + THOUGHTS + TURNS)
+def test_the_program_is_the_last_complete_block_of_the_own_turn(completion: str, program: str | None, why: str) -> None:
+    found = extract_program(completion, language="python")
+    assert found.program == program, (why, found.why)
+    assert found.why and "\n" not in found.why
+    chat = [{"role": "user", "content": fenced(B)}, {"role": "assistant", "content": completion}]
+    assert extract_program(chat, language="python") == found
+
+
+CPP = "int main() {}\n"
+
+
+@pytest.mark.parametrize(
+    ("label", "counts"),
+    [("cpp", True), ("c++", True), ("C++", True), ("c++17", True), ("cpp17", True), ("cc", True), ("cxx", True),
+     ("", True), ("c", False), ("python", False), ("csharp", False), ("c#", False)],
+)  # fmt: skip
+def test_a_block_in_another_language_is_not_the_program(label: str, counts: bool) -> None:
+    assert (extract_program(fenced(CPP, label), language="cpp").program == CPP) == counts
+    assert is_label_of(label.lower(), "cpp") == counts
+
+
+def test_a_completion_of_the_codefu_prompts_is_read() -> None:
+    completion = f"<think>\nFirst ```cpp\nint x;\n```\nso I put it in <code> tags.\n</think>\n<code>\n{CPP}</code>"
+    assert extract_program(completion, language="cpp").program == CPP
+    assert extract_program(completion.replace(CPP, fenced(CPP, "cpp")), language="cpp").program == CPP
+
+
+def test_one_of_several_blocks_is_chosen_by_option() -> None:
+    several = f"{fenced(A)}and\n{fenced('x', 'text')}{fenced(B)}\nQuestion:\n{fenced(A)}"
+    programs = {which: extract_program(several, language="python", blocks=which).program for which in WHICH}
+    assert programs == {"last": B, "first": A, "only": None, "join": A + B}
+    assert {extract_program(fenced(A), language="python", blocks=which).program for which in WHICH} == {A}
+
+
+def test_tags_can_be_switched_off() -> None:
+    assert extract_program(f"<code>\n{A}</code>", language="python", tags=False).program is None
+    assert extract_program(f"{fenced(A)}<code>\n{B}</code>", language="python", tags=False).program == A
+    assert extract_program(fenced("# <code>\n"), language="python", tags=False).program == "# <code>\n"
+
+
+@pytest.mark.parametrize(
+    ("completion", "program", "why"),
+    [
+        ("print('a')", A, "code and nothing else"),
+        ("    return 1\n\n", "    return 1\n", "the rest of a function"),
+        ("print('a')\n```\nIt prints a.", A, "up to a fence that the prompt has opened"),
+        ("<think>b</think>\nprint('a')", A, "behind the thoughts"),
+        ("print('a')\n\nQuestion: next", A, "up to an invented problem"),
+        (f"So:\n{fenced(A)}", A, "a block is still preferred"),
+        (fenced(CPP, "cpp"), None, "a block in another language is no code in this one"),
+        ("<think>print('a')", None, "thoughts that never end"),
+        (" \n", None, "nothing"),
+    ],
+)
+def test_a_bare_turn_is_a_program_where_that_is_asked_for(completion: str, program: str | None, why: str) -> None:
+    assert extract_program(completion, language="python", bare=True).program == program, why
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "program", "why"),
+    [
+        ("Q\n```python\n", "print('a')\n```\nDone.", A, "a fence"),
+        ("Q\n```python", "\nprint('a')\n```\nDone.", A, "without its line end"),
+        ("Q\n<code>\n", "print('a')\n</code>", A, "a tag"),
+        ("Q<think>\n", fenced(A), A, "within a line it is a mention"),
+        ("Q\n<think>\n", fenced(A), None, "thoughts"),
+        ("Q\n<think>\n", f"{fenced(B)}</think>{fenced(A)}", A, "that end"),
+        ("Q\n<think>\n", f"<think>{fenced(B)}</think>{fenced(A)}", A, "opened again"),
+        ("Q\n```\n3\n```\n", fenced(A), A, "the end of a sample opens nothing"),
+        ([{"role": "user", "content": "```python"}], fenced(A), A, "a user opens nothing"),
+        ([{"role": "assistant", "content": "Sure:\n```python\n"}], "print('a')\n```", A, "an answer that was begun"),
+        (None, fenced(A), A, "no prompt"),
+    ],
+)  # fmt: skip
+def test_what_the_prompt_has_begun_is_part_of_the_answer(
+    prompt: Any, completion: str, program: str | None, why: str
+) -> None:
+    assert extract_program(completion, language="python", begun=begun_by(prompt)).program == program, why
+
+
+def test_a_turn_says_what_its_form_is() -> None:
+    turn = read_turn(f"<think>x</think>\n{fenced(A)}{fenced('y' + chr(10), 'text')}```python\nz", language="python")
+    assert [block.label for block in turn.blocks] == ["python", "text"]
+    assert turn.unclosed and turn.thoughts == "closed"
+    assert not read_turn(f"{fenced(A)}\nQuestion:\n```python\nz", language="python").unclosed, "not its own turn"
+    assert read_turn("<think>x", language="python").thoughts == "open"
+
+
+PREFIX = 'from typing import List\n\n\ndef helper():\n    pass\n\n\ndef f(x: List) -> int:\n    """Says f."""\n'
+
+
+@pytest.mark.parametrize(
+    ("program", "expected", "why"),
+    [
+        ("    return 1\n", PREFIX + "    return 1\n", "the rest of the function"),
+        ("def f(x):\n    return 1\n", PREFIX[: PREFIX.index("\n\n\ndef f")] + "\n\ndef f(x):\n    return 1\n",
+         "the function itself keeps imports and helpers"),
+        ("f = lambda x: 1\n", PREFIX[: PREFIX.index("\n\n\ndef f")] + "\n\nf = lambda x: 1\n", "in another form"),
+        ("    def f(x):\n", PREFIX + "    def f(x):\n", "a function within is not it"),
+        ("    if f == 1: f(2)\n", PREFIX + "    if f == 1: f(2)\n", "nor is a call"),
+        (FUTURE, FUTURE, "such an import must stand first"),
+    ],
+)  # fmt: skip
+def test_the_beginning_that_the_problem_gave_is_put_before_the_program(program: str, expected: str, why: str) -> None:
+    assert with_prefix(program, PREFIX, "f", "python") == expected, why
+
+
+def test_a_program_without_a_prefix_stays_as_it_is() -> None:
+    assert with_prefix(A, None, "f", "python") == with_prefix(A, "", "f", "python") == A
+    assert with_prefix(A, "x = 1\n", None, "python") == "x = 1\n" + A
+
+
+def test_a_function_in_cpp_is_recognised() -> None:
+    prefix = "#include <vector>\nusing namespace std;\nint helper();\nint f(vector<int> x){\n"
+    whole = "int helper() { return 1; }\nint f(\n  vector<int> x)\n{ return helper(); }\n"
+    assert with_prefix(whole, prefix, "f", "cpp") == "#include <vector>\nusing namespace std;\n\n" + whole
+    assert with_prefix("  return f(1); }\n", prefix, "f", "cpp") == prefix + "  return f(1); }\n"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+PIECES = ["```", "```python", "~~~", "````", "<code>", "</code>", "<think>", "</think>", "x", " ", "\n", "\n", "\r",
+          "Question:", '"', "`", "<|im_end|>", "    "]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30), st.sampled_from(WHICH), st.booleans(), st.booleans())
+def test_no_completion_raises_and_every_program_was_written_by_it(
+    pieces: list[str], which: Any, tags: bool, bare: bool
+) -> None:
+    text = "".join(pieces)
+    program = extract_program(text, language="python", blocks=which, tags=tags, bare=bare).program
+    if program is not None:
+        lines = {line.strip() for line in text.replace("\r", "\n").split("\n")}
+        assert program.strip() and program.endswith("\n")
+        assert all(any(line.strip() in there for there in lines) for line in program.split("\n"))
+
+
+@given(st.text(alphabet="ab `~<>/\n=\"'", max_size=80), st.sampled_from(["```", "~~~", "``````"]))
+def test_a_block_whose_text_holds_no_such_fence_comes_back_as_it_is(code: str, fence: str) -> None:
+    if fence[:3] not in code and "think>" not in code and code.strip():
+        code = code.rstrip("\n") + "\n"
+        assert extract_program(f"So:\n{fenced(code, fence=fence)}Done.", language="python").program == code
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [None, 7, b"```", [], {}, [None], [{"role": "assistant", "content": None}], float("nan"), "\x00", "\ud800"],
+    ids=repr,
+)
+def test_what_is_no_text_has_no_program(completion: Any) -> None:
+    assert extract_program(completion, language="python").program is None
+
+
+def test_what_is_no_unicode_stays_in_the_program() -> None:
+    assert extract_program(fenced("s = '\ud800\x00'\n"), language="python").program == "s = '\ud800\x00'\n"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["`", "```\n", "```python\n", "~~~~\n", "`" * 50 + "\n", "``` `\n", "<code>", "</code>", "<code>x</code>", "<code",
+     "<code>```\n", "<think>", "</think>", "<think></think>", '"</think>"', "<", "\n", " ", "\t", "\r", "x", "   ```",
+     "   ", "<a>", "```</a>", "```<a> ", "Question:\n", "Example:\n", "\nQuestion", "<|im_end|>", "\ud800", "\0", "f(",
+     "int f("],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("around", [("", ""), ("```python\nx\n```\n", "\n```\n"), ("<code>", "</code>")], ids=repr)
+def test_a_flood_of_anything_is_read_in_linear_time(piece: str, around: tuple[str, str]) -> None:
+    bomb = around[0] + piece * (300_000 // len(piece)) + around[1]
+    started = time.process_time()
+    found = extract_program(bomb, language="python", bare=True)
+    with_prefix(found.program or bomb, "def f():\n", "f", "python")
+    with_prefix(found.program or bomb, "int f() {\n", "f", "cpp")
+    assert time.process_time() - started < 1.5
+
+
+def test_ten_megabytes_of_program_are_read() -> None:
+    code = "x = 1  # ```\n" * 800_000
+    started = time.process_time()
+    assert extract_program(f"<think>{fenced(A)}</think>\n{fenced(code)}", language="python").program == code
+    assert time.process_time() - started < 5

@@ -1,0 +1,242 @@
+"""The answer of a completion: which one counts, and that wrong ones never pass."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.verifiers.math import check_answer, completion_text, normalise_gold, own_turn
+from tasks.gsm8k import one_paragraph
+from tests.support.answer_cases import RIGHT_42, WRONG_42
+
+DATA = Path(__file__).resolve().parents[4] / "../shared/data"
+
+
+@pytest.mark.parametrize(("completion", "why"), RIGHT_42)
+def test_right_answers_pass(completion: str, why: str) -> None:
+    assert check_answer(completion, "42").correct is True, why
+
+
+@pytest.mark.parametrize(("completion", "why"), WRONG_42)
+def test_wrong_answers_never_pass(completion: str, why: str) -> None:
+    assert check_answer(completion, "42").correct is False, why
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Question:", "Question 2:", "**Question:**", "### Problem 3", "Q:", "Q2.", "Problem:", "User:", "Human:",
+     "[Question]", "Example 2:", "Next question:", "Here is another problem.", "<|im_end|>", "<|endoftext|>", "</s>",
+     "QUESTION:", "Exercise 1."],
+)  # fmt: skip
+def test_what_follows_the_next_problem_is_not_read(header: str) -> None:
+    answered = "6 * 7 = 42.\n#### The final answer is 42"
+    completion = f"{answered}\n\n{header} How many?\nSolution: 5.\n#### The final answer is 5"
+    if header in ("### Problem 3", "[Question]"):
+        completion = completion.replace(" How many?", "\nHow many?")
+    assert own_turn(completion).strip() == answered
+    assert check_answer(completion, "42").correct is True
+    assert check_answer(completion, "5").correct is False
+
+
+@pytest.mark.parametrize(
+    "text", ["The question: how many?", "No problem, as 3 < 4.", "Quantity: 3", "Questions are 3."]
+)
+def test_a_line_that_is_no_header_does_not_end_the_turn(text: str) -> None:
+    assert own_turn(f"{text}\n#### 42") == f"{text}\n#### 42"
+
+
+def test_a_turn_cut_off_within_the_next_header_ends_before_it() -> None:
+    assert own_turn("#### 42\n\nQuestion").strip() == "#### 42"
+
+
+def test_what_stood_around_a_thought_does_not_grow_together() -> None:
+    assert check_answer("##<think>x</think>## 42", "42").correct is False
+
+
+@pytest.mark.parametrize(
+    ("gold", "plain"),
+    [
+        ("70,000", "70000"), ("$1,080", "1080"), (" 18 ", "18"), ("-5", "-5"), ("−5", "-5"), ("18.50", "18.5"),
+        ("18.00", "18"), ("<<6*7=42>>42", "42"), ("2/4", "0.5"), ("1/3", "1/3"), ("50%", "50"), ("1e-3", "0.001"),
+        ("0.1", "0.1"),
+    ],
+)  # fmt: skip
+def test_golds_become_bare_numbers(gold: str, plain: str) -> None:
+    assert normalise_gold(gold) == plain
+
+
+@pytest.mark.parametrize(
+    ("gold", "plain"),
+    [
+        ("18 apples", "18"), ("x = 3", "x = 3"), ("3 or 4", "3 or 4"), ("$\\sqrt{3}$", "\\sqrt{3}"), ("1,42", "1,42"),
+        ("so\n#### 18", "18"), ("so $\\boxed{\\frac12}$.", "0.5"), ("\\text{Evelyn}", "\\text{Evelyn}"), ("(C)", "(C)"),
+    ],
+)  # fmt: skip
+def test_golds_may_be_more_than_a_number(gold: str, plain: str) -> None:
+    assert normalise_gold(gold) == plain
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["", "   ", "<<3>>", "forty-two", "\\frac{1}{", "10^{10^{10}}", "She left at noon and then she came back again",
+     "1" * 600, "{" * 40, "3 +", "...", "quite a lot"],
+)  # fmt: skip
+def test_a_gold_that_cannot_be_verified_against_is_refused(gold: str) -> None:
+    with pytest.raises(ValueError, match="can be verified"):
+        normalise_gold(gold)
+
+
+def test_a_gold_that_cannot_be_read_is_not_held_against_the_model() -> None:
+    assert check_answer("#### 42", "forty-two").correct is None
+
+
+def test_prose_can_be_switched_off() -> None:
+    assert check_answer("The answer is 42.", "42", prose=False).correct is False
+    assert check_answer("#### 42", "42", prose=False).correct is True
+
+
+@pytest.mark.parametrize(
+    ("completion", "text", "why"),
+    [
+        ("#### 1", "#### 1", "plain text"),
+        ([{"role": "assistant", "content": "#### 1"}], "#### 1", "one message"),
+        ([{"role": "assistant", "content": ""}, {"role": "tool", "content": "2"},
+          {"role": "assistant", "content": "#### 1"}],
+         "#### 1", "the last message of the assistant counts"),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "#### "}, {"type": "text", "text": "1"}]}],
+         "#### 1", "content in parts"),
+        ([{"role": "assistant", "content": None}], "", "a message without text"),
+        ([{"role": "user", "content": "#### 1"}], "", "nobody but the assistant answers"),
+        ([], "", "no message"),
+        (None, "", "no completion"),
+    ],
+)  # fmt: skip
+def test_reads_plain_and_chat_completions(completion, text: str, why: str) -> None:  # type: ignore[no-untyped-def]
+    assert completion_text(completion) == text, why
+    check_answer(completion, "1")
+
+
+NUMBERS = st.one_of(
+    st.integers(min_value=-(10**15), max_value=10**15),
+    st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**9), max_value=10**9),
+)
+FORMS = (
+    "#### {}",
+    "#### The final answer is {}",
+    "\\boxed{{{}}}",
+    "The answer is {}.",
+    "<answer>{}</answer>",
+    "#### ${}",
+)
+
+
+@given(NUMBERS, st.sampled_from(FORMS), st.sampled_from(["", ","]), st.sampled_from(["-", "−"]))
+@settings(max_examples=300)
+def test_a_number_verifies_against_itself_and_no_other(
+    number: int | Decimal, form: str, separator: str, minus: str
+) -> None:
+    kind = "d" if isinstance(number, int) else "f"
+    completion = form.format(format(number, separator + kind).replace("-", minus))
+    assert check_answer(completion, format(number, kind)).correct is True
+    for other in (number + 1, number - 1, *((-number, number * 10) if number else ())):
+        assert check_answer(completion, format(other, kind)).correct is False
+
+
+@given(st.text(max_size=400))
+def test_no_completion_raises(text: str) -> None:
+    check_answer(text, "42")
+    check_answer(f"#### {text}", "42")
+    check_answer(f"\\boxed{{{text}", "42")
+    check_answer(f"The answer is {text}", text)
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "#" * 1_000_000, "#### " * 200_000, "#### 1\n" * 100_000, "\\boxed{" * 200_000, "\\boxed{1} " * 100_000,
+        "<think>" * 200_000, "</think>" * 200_000, "<answer>" * 200_000, "answer is " * 100_000, "answer is(" * 10_000,
+        "answer to " + "a " * 200_000, "\n" * 1_000_000, " " * 1_000_000, "\n \t" * 300_000, "\nQ" * 200_000,
+        "#### " + "9" * 1_000_000, "#### 9e999999999", "#### " + "(" * 190, "#### 1" + " " * 150 + "x",
+        "not " * 20_000 + "\\boxed{1}", "the" + " " * 500_000 + "answer", "the answer to " * 50_000,
+    ],
+    ids=lambda bomb: bomb[:12].encode("unicode_escape").decode(),
+)  # fmt: skip
+def test_no_completion_takes_long(bomb: str) -> None:
+    start = time.process_time()
+    assert check_answer(bomb, "42").correct is False
+    assert time.process_time() - start < 1.5
+
+
+def test_a_turn_that_is_too_long_is_not_read() -> None:
+    verdict = check_answer("#### 42\n" + "x " * 60_000, "42")
+    assert verdict.correct is False
+    assert "longer" in verdict.why
+
+
+def test_the_module_imports_nothing_heavy() -> None:
+    code = "import sys, rlvr.verifiers.math; print(sorted({'torch', 'trl', 'datasets', 'sympy'} & set(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).resolve().parents[4],
+    )
+    assert result.stdout.strip() == "[]"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The real rows
+
+
+def gsm8k(split: str) -> list[tuple[str, str]]:
+    """(solution, gold) of the real rows, the gold as it stands there, commas and all."""
+    file = DATA / f"gsm8k_{split}.jsonl"
+    if not file.is_file():
+        pytest.skip(f"the real GSM8K is not here ({file.name} in ../shared/data)")
+    rows = [json.loads(line)["answer"] for line in file.read_text(encoding="utf-8").split("\n") if line]
+    pairs = [row.rpartition("####") for row in rows]
+    return [(solution, gold.strip()) for solution, _, gold in pairs]
+
+
+@pytest.mark.parametrize(("split", "rows", "commas", "negatives"), [("train", 7473, 79, 3), ("test", 1319, 14, 2)])
+def test_the_golds_of_gsm8k_are_what_we_know_of_them(split: str, rows: int, commas: int, negatives: int) -> None:
+    golds = [gold for _, gold in gsm8k(split)]
+    assert len(golds) == rows
+    assert sum("," in gold for gold in golds) == commas
+    assert sum(gold.startswith("-") for gold in golds) == negatives
+    assert all(re.fullmatch(r"-?[0-9]+", normalise_gold(gold)) for gold in golds)
+
+
+# {work} is the worked solution as one paragraph, {solution} as it stands in the file.
+RENDERINGS = {
+    "as in the file": "{solution}#### {gold}",
+    "#### N": "{work}\n#### {gold}",
+    "#### The final answer is N": " {work}\n#### The final answer is {gold}",
+    "without commas": "{work}\n#### The final answer is {digits}.",
+    "boxed": "{work}\n$\\boxed{{{gold}}}$",
+    "prose": "{work}\nThe answer is ${gold}.",
+    "with an invented problem": "{work}\n#### {gold}\n\nQuestion: Why?\nSolution: So.\n#### 99999",
+}
+
+
+@pytest.mark.parametrize("rendering", RENDERINGS)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_every_solution_of_gsm8k_is_right_for_its_own_row_and_wrong_for_the_next(split: str, rendering: str) -> None:
+    rows = gsm8k(split)
+    for (solution, gold), (_, next_gold) in zip(rows, rows[1:] + rows[:1], strict=True):
+        work = one_paragraph(solution)
+        completion = RENDERINGS[rendering].format(solution=solution, work=work, gold=gold, digits=gold.replace(",", ""))
+        verdict = check_answer(completion, gold)
+        assert verdict.correct is True, (verdict, completion)
+        if next_gold != gold:
+            assert check_answer(completion, next_gold).correct is False, (completion, next_gold)

@@ -1,0 +1,182 @@
+"""Workers that share the processors on which they judge: what each may use, and that it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr.workers.cpu_share import Together, judging
+from rlvr.workers.pool import WorkerPool
+
+SLOTS = 4
+
+
+def shares(wanted: list[int], of: int) -> list[int]:
+    """What each of several workers is told."""
+    together = Together()
+    for worker, number in enumerate(wanted):
+        together.join(worker)
+        together.say(number)
+    found = []
+    for worker in range(len(wanted)):
+        together.join(worker)
+        found.append(together.share(of))
+    return found
+
+
+@pytest.mark.parametrize(
+    "wanted, of, told",
+    [
+        ([500], 4, [4]),
+        ([500, 500], 4, [2, 2]),
+        ([500, 0, 500], 4, [2, 2, 2]),  # who wants none takes nothing from others
+        ([500, 1], 4, [3, 3]),
+        ([500, 1, 1, 1], 64, [61, 61, 61, 61]),
+        ([500, 500, 500], 4, [2, 2, 2]),
+        ([500] * 8, 4, [1] * 8),
+        ([2, 1], 4, [4, 4]),
+    ],
+)
+def test_who_wants_little_leaves_the_rest_to_others(wanted: list[int], of: int, told: list[int]) -> None:
+    assert shares(wanted, of) == told
+
+
+@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=40), st.integers(1, 500))
+def test_no_place_is_idle_that_somebody_wants_and_few_are_taken_twice(wanted: list[int], of: int) -> None:
+    used = [min(want, share) for want, share in zip(wanted, shares(wanted, of), strict=True)]
+    assert sum(used) >= min(of, sum(wanted))
+    assert sum(used) < of + len(wanted)
+    assert all(use == want or use == max(used) for use, want in zip(used, wanted, strict=True)), "max-min fairness"
+
+
+def test_beyond_the_page_and_without_a_worker_nothing_is_shared() -> None:
+    together = Together()
+    together.say(500)
+    assert together.share(4) == 4
+    together.join(100_000)
+    together.say(500)
+    together.leave(100_000)
+    assert together.share(4) == 4
+
+
+def test_what_a_worker_forks_is_no_worker() -> None:
+    judging.join(0)
+    judging.say(500)
+    try:
+        child = os.fork()
+        if child == 0:
+            judging.say(1)
+            os._exit(judging.share(4) != 4)
+        assert os.waitpid(child, 0)[1] == 0
+        judging.join(1)
+        judging.say(500)
+        assert judging.share(4) == 2, "the first one still wants as many as before"
+    finally:
+        for worker in (0, 1):
+            judging.leave(worker)
+        judging.forget()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Workers that judge
+
+JUDGES = f"""
+import time
+from rlvr.verifiers.code import Submission, judge_many, turns
+
+def judged(item):
+    '''When each of so many programs ran that sleep so long.'''
+    turns._the_pool = turns._the_pool or turns.Pool({SLOTS}, shared=True)
+    name, number, seconds = item
+    program = "import sys, time; a = time.monotonic(); time.sleep(%g); print(a, time.monotonic(), file=sys.stderr)"
+    judgements = judge_many(
+        [Submission(program % seconds + f" # {{name}} {{row}}", "python", [{{"input": "", "output": ""}}])
+         for row in range(number)]
+    )
+    assert all(one.verdicts == ["AC"] for one in judgements), judgements
+    return [list(map(float, one.stderr[0].split())) for one in judgements]
+"""
+
+
+@pytest.fixture
+def judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerPool]:
+    (tmp_path / "judges.py").write_text(JUDGES)
+    monkeypatch.syspath_prepend(tmp_path)
+    pool = WorkerPool("judges:judged", processes=2, memory_mb=None)
+    yield pool
+    pool.close()
+
+
+def most_at_once(spans: list[list[float]]) -> int:
+    changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
+    at_once = [0]
+    for _, change in changes:
+        at_once.append(at_once[-1] + change)
+    return max(at_once)
+
+
+def test_a_single_one_uses_all_slots_and_two_share_them(judges: WorkerPool) -> None:
+    (alone,) = judges.map([["alone", 12, 0.1]], deadline_s=60)
+    assert most_at_once(alone.value) == SLOTS
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], deadline_s=60)  # processes start in a time of their own
+    long, short = (one.value for one in judges.map([["long", 40, 0.15], ["short", 14, 0.15]], deadline_s=60))
+    end = max(span[1] for span in short)
+    # Whoever began first had seen nothing of the other.
+    begin = max(min(span[0] for span in spans) for spans in (long, short)) + 0.2
+    both = [span for span in long + short if begin < span[0] and span[1] < end]
+    assert len(both) > 10 and most_at_once(both) <= SLOTS, "more would run than there are places"
+    after = [span for span in long if span[0] > end + 0.4]
+    assert most_at_once(after) == SLOTS, "what the other one had is used once he is done"
+
+
+def test_who_is_killed_leaves_his_share(judges: WorkerPool) -> None:
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], deadline_s=60)
+    ended = threading.Event()
+    outcomes: dict[str, Any] = {}
+
+    def doomed() -> None:
+        outcomes["doomed"] = judges.map([["doomed", 4, 100.0]], deadline_s=1.0)[0]
+        ended.set()
+
+    thread = threading.Thread(target=doomed)
+    thread.start()
+    time.sleep(0.3)
+    (other,) = judges.map([["other", 40, 0.15]], deadline_s=60)
+    thread.join()
+    assert outcomes["doomed"].status == "late"
+    assert other.status == "done"
+    assert most_at_once(other.value[:8]) <= SLOTS // 2
+    assert most_at_once(other.value[-12:]) == SLOTS
+
+
+def test_a_worker_that_was_killed_from_outside_does_not_count(judges: WorkerPool) -> None:
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], deadline_s=60)
+    nursery = judges._nursery
+    assert nursery is not None
+    killed = 0
+
+    def kill() -> None:
+        nonlocal killed
+        time.sleep(0.5)
+        children = Path(f"/proc/{nursery.process.pid}/task/{nursery.process.pid}/children").read_text().split()
+        for child in children:
+            killed += 1
+            os.kill(int(child), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    outcomes = judges.map([["one", 8, 0.2], ["two", 8, 0.2]], deadline_s=60)
+    thread.join()
+    assert killed == 2
+    assert [one.status for one in outcomes] == ["done", "done"], "they were asked again"
+    (alone,) = judges.map([["alone", 12, 0.1]], deadline_s=60)
+    assert most_at_once(alone.value) == SLOTS

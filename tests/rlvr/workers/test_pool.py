@@ -1,0 +1,323 @@
+"""Workers that can be killed: deadlines, crashes, budgets, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.workers.pool import WorkerPool
+
+PROJECT = Path(__file__).resolve().parents[3]
+# A function that does as it is told, in a file of its own that the workers can import.
+PUPPET = """
+import gc, os, signal, time
+import unittest.mock  # and all that it brings
+
+def act(item):
+    what, *rest = item
+    if what == "echo":
+        return rest[0]
+    if what == "sleep":
+        time.sleep(rest[0])
+        return "slept"
+    if what == "spin":
+        while True:
+            pass
+    if what == "die":
+        os._exit(3)
+    if what == "die_once":
+        if not os.path.exists(rest[0]):
+            open(rest[0], "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "alive"
+    if what == "eat":
+        return len(bytearray(1 << 40))
+    if what == "raise":
+        raise ValueError("no good")
+    if what == "pid":
+        return os.getpid()
+    if what == "now":
+        return time.monotonic()
+    if what == "tracked":
+        return len(gc.get_objects()), gc.isenabled()
+    if what == "environment":
+        return dict(os.environ)
+    if what == "noise":
+        print("noise")
+        os.write(1, b"noise")
+        return "quiet"
+"""
+
+
+@pytest.fixture(scope="module")
+def puppet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("puppet")
+    (folder / "puppet_for_workers.py").write_text(PUPPET)
+    sys.path.insert(0, str(folder))
+    yield "puppet_for_workers:act"
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module")
+def pool(puppet: str) -> Iterator[WorkerPool]:
+    pool = WorkerPool(puppet, processes=2)
+    yield pool
+    pool.close()
+
+
+def statuses(pool: WorkerPool, items: list[Any], deadline_s: float = 5.0, **options: Any) -> list[str]:
+    return [outcome.status for outcome in pool.map(items, deadline_s=deadline_s, **options)]
+
+
+def test_results_come_in_the_order_of_the_items(pool: WorkerPool) -> None:
+    items = [["sleep", 0.2], *(["echo", number] for number in range(50))]
+    assert [outcome.value for outcome in pool.map(items, deadline_s=5.0)] == ["slept", *range(50)]
+
+
+def test_no_items_give_no_results(pool: WorkerPool) -> None:
+    assert pool.map([], deadline_s=1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "status", "why"),
+    [
+        (["spin"], "late", "a computation without end is killed"),
+        (["sleep", 60], "late", "so is one that waits"),
+        (["die"], "crashed", "it takes two workers down"),
+        (["eat"], "crashed", "it asks for a tebibyte"),
+        (["raise"], "failed", "an exception is a result"),
+        (["noise"], "done", "what a worker prints does not get between the messages"),
+    ],
+)
+def test_what_goes_wrong_with_one_item_stays_with_it(pool: WorkerPool, item: list[Any], status: str, why: str) -> None:
+    assert statuses(pool, [["echo", 1], item, ["echo", 2], ["echo", 3]], 0.5) == ["done", status, "done", "done"], why
+
+
+def test_a_worker_that_was_killed_by_somebody_else_costs_nothing_but_time(pool: WorkerPool, tmp_path: Path) -> None:
+    outcomes = pool.map([["die_once", str(tmp_path / "mark")], ["echo", 1]], deadline_s=5.0)
+    assert [outcome.value for outcome in outcomes] == ["alive", 1]
+
+
+def test_a_late_item_takes_its_deadline_and_not_much_more(pool: WorkerPool) -> None:
+    pool.start()
+    start = time.monotonic()
+    pool.map([["spin"]], deadline_s=0.5)
+    assert 0.5 <= time.monotonic() - start < 3.0
+
+
+def test_what_the_budget_does_not_reach_is_not_held_against_the_items(pool: WorkerPool) -> None:
+    found = statuses(pool, [["spin"]] * 4 + [["echo", 1]] * 3, 0.4, budget_s=0.6)
+    assert found[0] == found[1] == "late"
+    assert found[-1] == "unserved"
+    assert statuses(pool, [["echo", 1]]) == ["done"]
+
+
+def test_a_nursery_that_is_killed_is_replaced(pool: WorkerPool) -> None:
+    pool.start()
+    assert pool._nursery is not None
+    os.kill(pool._nursery.process.pid, signal.SIGKILL)
+    pool._nursery.process.wait()
+    assert statuses(pool, [["echo", 1]] * 4) == ["done"] * 4
+
+
+def test_workers_that_cannot_start_are_our_fault_and_say_why(puppet: str) -> None:
+    broken = WorkerPool("no_such_module_anywhere:act")
+    (outcome,) = broken.map([["echo", 1]], deadline_s=1.0)
+    assert outcome.status == "unserved"
+    assert "no_such_module_anywhere" in outcome.why
+
+
+def test_threads_share_the_workers(pool: WorkerPool) -> None:
+    results: dict[int, list[Any]] = {}
+
+    def work(number: int) -> None:
+        outcomes = pool.map([["echo", [number, item]] for item in range(20)], deadline_s=20.0)
+        results[number] = [outcome.value for outcome in outcomes]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: [[number, item] for item in range(20)] for number in range(8)}
+
+
+def test_threads_that_wait_for_a_worker_get_it_in_the_order_in_which_they_came(puppet: str) -> None:
+    pool = WorkerPool(puppet, processes=1)
+    served: dict[float, int] = {}
+
+    def work(number: int) -> None:
+        (outcome,) = pool.map([["now"]], deadline_s=5.0)
+        served[outcome.value] = number
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
+    (first,) = pool._take(1)  # so that all the others wait
+    for number, thread in enumerate(threads):
+        thread.start()
+        until = time.monotonic() + 10
+        while pool.load() != (1, number + 1) and time.monotonic() < until:
+            time.sleep(0.001)
+    pool._give_back([first])
+    for thread in threads:
+        thread.join()
+    pool.close()
+    assert [served[moment] for moment in sorted(served)] == list(range(10))
+
+
+def test_who_gave_up_waiting_takes_no_worker_from_those_behind(puppet: str) -> None:
+    pool = WorkerPool(puppet, processes=1)
+    (first,) = pool._take(1)
+    outcomes = pool.map([["echo", 1]], deadline_s=5.0, budget_s=0.05, waiting_counts=True)
+    assert [outcome.status for outcome in outcomes] == ["unserved"]
+    assert pool.load() == (1, 0)
+    pool._give_back([first])
+    assert statuses(pool, [["echo", 1]]) == ["done"]
+    pool.close()
+
+
+def test_one_worker_at_a_time_is_always_the_same(pool: WorkerPool) -> None:
+    pool.map([["echo", 1]] * 4, deadline_s=5.0)
+    (first,) = pool.map([["pid"]], deadline_s=5.0)
+    found = [outcome.value for outcome in pool.map([["pid"]] * 6, deadline_s=5.0, at_most=1)]
+    assert found == [first.value] * 6
+
+
+def test_a_worker_that_is_still_busy_when_the_budget_ends_is_ended(pool: WorkerPool) -> None:
+    (pid,) = pool.map([["pid"]], deadline_s=5.0)
+    assert statuses(pool, [["spin"]], 60.0, budget_s=0.1) == ["unserved"]
+    until = time.monotonic() + 10
+    while _runs(pid.value) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not _runs(pid.value)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_everybody_leave_the_workers_cold(pool: WorkerPool, number: int) -> None:
+    (pid,) = pool.map([["pid"]], deadline_s=5.0)
+    assert pool._nursery is not None
+    for process in (pid.value, pool._nursery.process.pid):
+        os.kill(process, number)
+    assert [outcome.value for outcome in pool.map([["pid"]], deadline_s=5.0)] == [pid.value]
+
+
+def test_a_workers_collector_does_not_walk_through_what_was_imported(pool: WorkerPool) -> None:
+    (outcome,) = pool.map([["tracked"]], deadline_s=5)
+    tracked, enabled = outcome.value
+    assert enabled, "what it makes itself is still collected"
+    assert tracked < 1000, "with all that unittest.mock brings there are more than ten thousand"
+
+
+def test_how_a_worker_died_is_told(pool: WorkerPool) -> None:
+    (outcome,) = pool.map([["die"]], deadline_s=5.0)
+    assert outcome.why == "two workers died over it (exit status 3)"
+
+
+def test_a_pool_that_is_launched_is_not_waited_for_and_may_be_closed_at_once(puppet: str) -> None:
+    pool = WorkerPool(puppet)
+    pool.launch()
+    assert pool._nursery is not None
+    pid = pool._nursery.process.pid
+    pool.close()
+    assert not _runs(pid)
+    assert statuses(pool, [["echo", 1]]) == ["done"]
+    pool.close()
+
+
+def test_closing_ends_a_call_in_another_thread(puppet: str) -> None:
+    pool = WorkerPool(puppet)
+    pool.start()
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.extend(statuses(pool, [["spin"]] * 2, 60.0)))
+    thread.start()
+    time.sleep(0.2)
+    pool.close()
+    thread.join(timeout=10)
+    assert found == ["unserved"] * 2
+
+
+def test_bytes_are_handed_over_as_they_are_and_the_function_may_be_made_in_the_nursery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "maker_for_workers.py").write_text(
+        "def make(word):\n    return lambda item: [len(item), item[:2].hex(), word.decode()]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    pool = WorkerPool("maker_for_workers:make", made_with=b"made", memory_mb=None)
+    outcomes = pool.map([b"\x00\xff" * 500_000, b""], deadline_s=20.0)
+    pool.close()
+    assert [outcome.value for outcome in outcomes] == [[1_000_000, "00ff", "made"], [0, "", "made"]]
+
+
+def test_workers_like_their_caller_have_its_environment_its_folder_and_its_standard_error(
+    puppet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    pool = WorkerPool(puppet, like_caller=True, folder=str(tmp_path))
+    environment, quiet = pool.map([["environment"], ["noise"]], deadline_s=20.0)
+    pool.close()
+    assert environment.value["HF_TOKEN"] == "hf_secret" and environment.value["CUDA_VISIBLE_DEVICES"] == ""
+    assert quiet.value == "quiet" and "noise" in capfd.readouterr().err
+
+
+def _in_child(pool: WorkerPool, queue: Any) -> None:
+    queue.put([outcome.value for outcome in pool.map([["echo", 1], ["pid"]], deadline_s=20.0)])
+
+
+def test_a_forked_process_gets_workers_of_its_own(pool: WorkerPool) -> None:
+    (mine,) = pool.map([["pid"]], deadline_s=5.0)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(pool, queue), daemon=True)  # as in a pool: may have no children
+    child.start()
+    echoed, theirs = queue.get(timeout=60)
+    child.join()
+    assert echoed == 1
+    assert theirs != mine.value
+    assert statuses(pool, [["echo", 1]]) == ["done"]
+
+
+def test_no_secret_of_the_environment_reaches_a_worker(puppet: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    pool = WorkerPool(puppet)
+    (outcome,) = pool.map([["environment"]], deadline_s=5.0)
+    pool.close()
+    assert "hf_secret" not in str(outcome.value)
+    assert "PATH" in outcome.value
+
+
+@pytest.mark.parametrize("ending", ["os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit(0)"])
+def test_nothing_is_left_when_the_caller_ends(puppet: str, tmp_path: Path, ending: str) -> None:
+    program = f"""
+import os, sys, threading, time
+sys.path[:0] = {[str(PROJECT), *sys.path]!r}
+from rlvr.workers.pool import WorkerPool
+pool = WorkerPool({puppet!r}, processes=2)
+print(pool.map([["pid"]], deadline_s=20.0)[0].value, pool._nursery.process.pid, flush=True)
+threading.Thread(target=pool.map, args=([["spin"], ["spin"]],), kwargs=dict(deadline_s=100.0), daemon=True).start()
+time.sleep(0.5)
+{ending}
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    left = [int(word) for word in result.stdout.split()]
+    assert len(left) == 2, result.stderr
+    until = time.monotonic() + 20
+    while any(_runs(pid) for pid in left) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(_runs(pid) for pid in left)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

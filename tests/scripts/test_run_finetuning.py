@@ -1,0 +1,97 @@
+"""scripts/run_finetuning.sh: what it refuses before anything is imported, and the choice of the CUDA driver library."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.sagemaker_emulator import containers
+from tests.support.sagemaker_emulator.containers import Host
+
+SCRIPT = containers.REPOSITORY / "scripts" / "run_finetuning.sh"
+ALONE = {"train": ["algo-1"]}
+PAIR = {"train": ["algo-1", "algo-2"]}
+
+
+@pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
+@pytest.mark.parametrize(
+    ("groups", "environment", "words", "why"),
+    [
+        (ALONE, {"GRPO_LAUNCHER": "zero4"}, "There is no launcher zero4: accelerate_configs/ has cpu.yaml ddp.yaml",
+         "a launcher that is none"),
+        (PAIR, {"GRPO_LAUNCHER": "python"}, "The launcher is python, but 2 processes should train",
+         "each host would train alone"),
+        ({"cpus": ["algo-1"], "train": ["algo-2"]}, {"GRPO_TRAIN_GROUP": "train", "GRPO_JUDGE_GROUP": "cpus"},
+         "algo-1 is to judge, but scripts/serve_rewards.py, which would do it, is not among the uploaded files",
+         "a judge without its program"),
+        ({"cpus": ["algo-1"], "train": ["algo-2"]}, {"GRPO_TRAIN_GROUP": "train", "GRPO_ROLLOUT_GROUP": "cpus"},
+         "algo-1 has the role rollout, for which this version has no program", "a role to come"),
+        ({"cpus": ["algo-1"], "train": ["algo-2"]}, {"GRPO_TRAIN_GROUP": "train"},
+         "The instance group cpus of this host, algo-1, has no role", "what topology.py finds wrong"),
+        ({"cpus": ["algo-1"], "train": ["algo-2"]}, {}, "doesn't say which of them trains: set GRPO_TRAIN_GROUP",
+         "and another"),
+        (ALONE, {"GRPO_RECIPE": "other.yaml"}, "There is no recipe other.yaml among the uploaded files", "no recipe"),
+    ],
+)  # fmt: skip
+def test_what_a_host_cant_do_is_its_reason_in_one_line(
+    tmp_path: Path, groups: dict[str, list[str]], environment: dict[str, str], words: str, why: str
+) -> None:
+    code = tmp_path / "ml" / "input" / "data" / "code"
+    package = ("rlvr/__init__.py", "rlvr/sagemaker/__init__.py", "rlvr/sagemaker/container/topology.py")
+    for part in (*package, "scripts/run_finetuning.sh"):
+        (code / part).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(containers.REPOSITORY / part, code / part)
+    shutil.copytree(containers.REPOSITORY / "accelerate_configs", code / "accelerate_configs")
+    (code / "recipe.yaml").touch()
+    (tmp_path / "ml" / "output").mkdir()
+    (tmp_path / "ml" / "input" / "config").mkdir()
+    resources = {
+        "current_host": "algo-1",
+        "hosts": [host for hosts in groups.values() for host in hosts],
+        "instance_groups": [{"instance_group_name": name, "hosts": hosts} for name, hosts in groups.items()],
+    }
+    (tmp_path / "ml" / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
+    given = {**containers.environment_of_the_image(), "SM_CURRENT_HOST": "algo-1", "SM_NUM_GPUS": "0", **environment}
+    command = ["/bin/bash", "-c", "cd /opt/ml/input/data/code && ./scripts/run_finetuning.sh"]
+    attempt = containers.start([Host("algo-1", tmp_path / "ml", command, given, tmp_path / "log")], tmp_path)
+    attempt.wait(30)
+    attempt.end()
+    reason = (tmp_path / "ml" / "output" / "failure").read_text()
+    assert words in reason and "\n" not in reason, why
+    assert attempt.codes == {"algo-1": 2}
+
+
+@pytest.mark.parametrize(
+    ("host", "chosen", "why"),
+    [
+        ("550.163.01", True, "the host's driver is older than the image's library"),
+        ("580.65.06", False, "they are the same"),
+        ("590.44.01", False, "the host's is newer"),
+        ("9.1", True, "numbers are compared as numbers"),
+        (None, False, "there is no GPU"),
+    ],
+)
+def test_the_images_cuda_library_is_taken_where_the_host_is_older(
+    tmp_path: Path, host: str | None, chosen: bool, why: str
+) -> None:
+    compat = tmp_path / "compat"
+    compat.mkdir()
+    (compat / "libcuda.so.580.65.06").touch()
+    (compat / "libcuda.so.1").symlink_to("libcuda.so.580.65.06")
+    (tmp_path / "bin").mkdir()
+    if host is not None:
+        (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho {host}\n")
+        (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
+    text = SCRIPT.read_text()
+    assert "/usr/local/cuda/compat" in text and "\nwords=" in text
+    begin = text.partition("\nwords=")[0].replace("/usr/local/cuda/compat", str(compat))
+    told = subprocess.run(
+        ["bash", "-c", f'{begin}\necho "[${{LD_LIBRARY_PATH:-}}]"'],
+        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "SM_NUM_GPUS": "0"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (str(compat) in told.stdout) == chosen, why

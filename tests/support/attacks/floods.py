@@ -1,0 +1,150 @@
+"""Python programs that fill the output, the messages or the disk."""
+
+from __future__ import annotations
+
+from tests.support.attacks.case import OK, Case, attempt
+
+_FILL = """
+    with open({path!r}, "wb", buffering=0) as file:
+        for _ in range(300): must(file.write(bytes(1 << 20)) == 1 << 20)
+"""
+
+OUTPUT_AND_DISK = [
+    Case(
+        "one_large_write",
+        "64 megabytes in one print",
+        "print('x' * (64 << 20))",
+        allowed="OLE",
+        limits={"memory_mb": 256},
+    ),
+    Case("many_small_writes", "never ends", "while True: print('x' * 1000)", allowed="OLE TLE"),
+    Case(
+        "unbuffered_flood",
+        "never ends, and ignores what write says",
+        """
+        import os
+        while True:
+            try: os.write(1, b"x" * 65536)
+            except OSError: pass
+        """,
+        allowed="OLE TLE",
+    ),
+    Case(
+        "error_flood",
+        "never ends, on the other channel",
+        """
+        import sys
+        while True: sys.stderr.write('x' * 1000)
+        """,
+        allowed="OLE TLE RE",
+    ),
+    Case(
+        "answer_then_error_flood",
+        "the answer is right; what is kept of the rest must be small",
+        """
+        import sys
+        print('ok', flush=True)
+        for _ in range(64): sys.stderr.write('x' * (1 << 20))
+        """,
+        tests=OK,
+        allowed="AC OLE RE",
+        limits={"time_s": 1.0},
+    ),
+    Case(
+        "answer_then_flood",
+        "the beginning is right",
+        """
+        print('ok')
+        for _ in range(64): print('x' * (1 << 20))
+        """,
+        tests=OK,
+        allowed="OLE",
+    ),
+    Case(
+        "sparse_output",
+        "an output of a terabyte that costs nothing to write",
+        """
+        import os
+        os.ftruncate(1, 1 << 40)
+        print('breached')
+        """,
+        allowed="OLE RE WA",
+    ),
+    Case(
+        "seek_in_output",
+        "a hole of a terabyte before the answer",
+        r"""
+        import os
+        os.lseek(1, 1 << 40, 0)
+        os.write(1, b'breached\n')
+        """,
+        allowed="OLE RE WA AC",
+    ),
+    Case(
+        "file_here",
+        "300 megabytes where it stands",
+        attempt(_FILL.format(path="hostile-file")),
+        allowed="WA RE TLE OLE",
+    ),
+    Case(
+        "file_in_tmp",
+        "300 megabytes for everybody",
+        attempt(_FILL.format(path="/tmp/hostile-file")),
+        allowed="WA RE TLE OLE",
+    ),
+    Case(
+        "file_in_shared_memory",
+        "300 megabytes of everybody's memory",
+        attempt(_FILL.format(path="/dev/shm/hostile-file")),
+        allowed="WA RE TLE OLE",
+    ),
+    Case(
+        "file_in_var_tmp",
+        "the folder that everybody forgets",
+        attempt(_FILL.format(path="/var/tmp/hostile-file")),
+        allowed="WA RE TLE OLE",
+    ),
+    Case(
+        "unnamed_file",
+        "O_TMPFILE: a file without a name, gone from every listing",
+        attempt("""
+            for folder in (".", "/tmp", "/var/tmp", "/dev/shm"):
+                try: handle = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+                except OSError: continue
+                for _ in range(300): must(os.write(handle, bytes(1 << 20)) == 1 << 20)
+                return
+            must(False)
+        """),
+        allowed="WA RE TLE OLE",
+    ),
+    Case(
+        "many_tiny_files",
+        "inodes run out too",
+        attempt("""
+            for folder in (".", "/tmp", "/dev/shm"):
+                try:
+                    for number in range(5_000):
+                        os.close(os.open(f"{folder}/hostile-{number}", os.O_CREAT | os.O_WRONLY))
+                    return
+                except OSError: continue
+            must(False)
+        """),
+        allowed="WA RE TLE",
+    ),
+    Case(
+        "many_folders",
+        "a tree so deep that no path reaches its end",
+        attempt("""
+            for start in (os.getcwd(), "/tmp"):
+                try:
+                    os.chdir(start)
+                    for _ in range(300): os.mkdir("hostile-" + "d" * 60); os.chdir("hostile-" + "d" * 60)
+                    return
+                except OSError: continue
+            must(False)
+        """),
+        allowed="WA RE TLE",
+    ),
+]
+
+CASES = OUTPUT_AND_DISK

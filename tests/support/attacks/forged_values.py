@@ -1,0 +1,291 @@
+"""Python functions whose results claim to be right, by their own word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.attacks.case import HELD, SPINS, STUCK, Case
+
+CALL = ({"call": [1], "expected": "@TOKEN@"},)
+
+LIST_CALL = ({"call": [3], "expected": [1, 2, 3]},)
+
+# Objects that claim to be equal to whatever they are compared with.
+_EQUAL = """
+class Equal{base}:
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return hash({hash!r})
+    def __bool__(self): return True
+    def __len__(self): return 3
+    def __iter__(self): return iter([self, self, self])
+    def __getitem__(self, key): return self
+    def __lt__(self, other): return True
+    __le__ = __gt__ = __ge__ = __contains__ = __lt__
+    def __sub__(self, other): return self
+    __rsub__ = __add__ = __radd__ = __mul__ = __rmul__ = __abs__ = __neg__ = __round__ = lambda self, *words: self
+    def __instancecheck__(self, other): return True
+    def __repr__(self): return {text!r}
+    __str__ = __repr__
+    @property
+    def __class__(self): return {pretend}
+def solve(*words): return {result}
+"""
+
+
+def equal(base: str, pretend: str, result: str, text: str = "[1, 2, 3]", hash_of: object = 1) -> str:
+    return _EQUAL.format(base=base, pretend=pretend, result=result, text=text, hash=hash_of)
+
+
+OBJECTS = [
+    Case(
+        "equals_everything",
+        "an object of its own",
+        equal("", "list", "Equal()"),
+        tests=LIST_CALL,
+        entry_point="solve",
+        limits=SPINS,
+    ),
+    Case(
+        "list_that_equals",
+        "a list by birth, so that it may pass a check of its type",
+        equal("(list)", "list", "Equal()"),
+        tests=LIST_CALL,
+        entry_point="solve",
+        limits=SPINS,
+    ),
+    Case("text_that_equals", "a text by birth", equal("(str)", "str", "Equal('x')"), tests=CALL, entry_point="solve"),
+    Case(
+        "number_that_equals",
+        "a number by birth",
+        equal("(int)", "int", "Equal(0)"),
+        tests=({"call": [1], "expected": 42},),
+        entry_point="solve",
+    ),
+    Case(
+        "fraction_that_equals",
+        "a float by birth",
+        equal("(float)", "float", "Equal(0)"),
+        tests=({"call": [1], "expected": 4.5},),
+        entry_point="solve",
+    ),
+    Case(
+        "dictionary_that_equals",
+        "a dictionary by birth",
+        equal("(dict)", "dict", "Equal()"),
+        tests=({"call": [1], "expected": {"a": 1}},),
+        entry_point="solve",
+    ),
+    Case(
+        "equal_inside_a_list",
+        "the list is honest, what is in it is not",
+        equal("", "int", "[Equal(), Equal(), Equal()]"),
+        tests=LIST_CALL,
+        entry_point="solve",
+    ),
+    Case(
+        "equal_inside_a_dictionary",
+        "the dictionary is honest, its values are not",
+        equal("", "int", "{'a': Equal()}"),
+        tests=({"call": [1], "expected": {"a": 1}},),
+        entry_point="solve",
+    ),
+    Case(
+        "speaks_json",
+        "an object whose text is that of the answer",
+        """
+        class Text(dict):
+            def __repr__(self): return '42'
+            __str__ = __repr__
+            def __iter__(self): return iter([42])
+            def __int__(self): return 42
+            def __index__(self): return 42
+            def __float__(self): return 42.0
+        def solve(n): return Text()
+        """,
+        tests=({"call": [1], "expected": 42},),
+        entry_point="solve",
+    ),
+    Case(
+        "text_of_the_answer",
+        "a text that looks like the list",
+        "def solve(n): return '[1, 2, 3]'\n",
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="WA",
+    ),
+    Case(
+        "list_of_another_length",
+        "a prefix of the list",
+        "def solve(n): return [1, 2]\n",
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="WA",
+    ),
+    Case(
+        "longer_list",
+        "the list and more",
+        "def solve(n): return [1, 2, 3, 4]\n",
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="WA",
+    ),
+    Case(
+        "not_a_number",
+        "NaN, which no comparison finds wrong if it is done backwards",
+        "def solve(n): return float('nan')\n",
+        tests=({"call": [1], "expected": 1.5},),
+        entry_point="solve",
+    ),
+    Case(
+        "generator",
+        "values one by one are not a list",
+        """
+        def solve(n):
+            yield from [1, 2, 3]
+        """,
+        tests=LIST_CALL,
+        entry_point="solve",
+    ),
+    Case(
+        "key_of_another_type",
+        "a key that only its text makes equal",
+        "def solve(n): return {'1': 'a'}\n",
+        tests=({"call": [1], "expected": {1: "a"}},),
+        entry_point="solve",
+        allowed="WA",
+    ),
+    Case(
+        "list_in_itself",
+        "a result without end",
+        """
+        def solve(n):
+            result = [1, 2, 3]
+            result.append(result)
+            return result
+        """,
+        tests=LIST_CALL,
+        entry_point="solve",
+    ),
+    Case(
+        "deep_result",
+        "a result of a million brackets",
+        """
+        def solve(n):
+            result = []
+            for _ in range(1_000_000): result = [result]
+            return result
+        """,
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="WA RE MLE OLE TLE",
+    ),
+    Case(
+        "large_result",
+        "forty million numbers",
+        "def solve(n): return [0] * 40_000_000\n",
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="WA RE MLE OLE TLE",
+    ),
+    Case(
+        "large_text",
+        "a result of ninety megabytes",
+        "def solve(n): return 'x' * (90 << 20)\n",
+        tests=CALL,
+        entry_point="solve",
+        allowed="WA RE MLE OLE TLE",
+        limits={"memory_mb": 256},
+    ),
+    Case(
+        "shared_result",
+        "small in memory, huge when written out",
+        """
+        def solve(n):
+            result = ['x']
+            for _ in range(60): result = [result, result]
+            return result
+        """,
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="WA RE MLE OLE TLE",
+        limits=SPINS,
+    ),
+    Case(
+        "half_a_character",
+        "a text that no encoding takes",
+        "def solve(n): return '\\ud800'\n",
+        tests=CALL,
+        entry_point="solve",
+    ),
+    Case(
+        "many_digits",
+        "a number that is slow to write out",
+        "def solve(n): return 7 ** 3_000_000\n",
+        tests=({"call": [1], "expected": 42},),
+        entry_point="solve",
+        allowed="WA RE TLE OLE MLE",
+        limits={"time_s": 1.0},
+    ),
+    Case(
+        "result_changes_later",
+        "a thread changes the result while it is on its way",
+        """
+        import threading
+        result = [0, 0, 0]
+        def change():
+            while True:
+                result[:] = [1, 2]
+                result[:] = [0] * 9
+        def solve(n):
+            threading.Thread(target=change, daemon=True).start()
+            return result
+        """,
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="WA RE TLE",
+    ),
+    Case(
+        "class_as_function",
+        "the entry point is something else",
+        """
+        class solve:
+            def __init__(self, n): pass
+            def __eq__(self, other): return True
+        """,
+        tests=LIST_CALL,
+        entry_point="solve",
+    ),
+    Case(
+        "no_function",
+        "the entry point is missing",
+        "def other(n): return [1, 2, 3]\n",
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="RE CE WA",
+    ),
+    Case(
+        "number_as_function",
+        "the entry point cannot be called",
+        "solve = [1, 2, 3]\n",
+        tests=LIST_CALL,
+        entry_point="solve",
+        allowed="RE CE WA",
+    ),
+    Case(
+        "every_attribute",
+        "an entry point with a will of its own",
+        """
+        class Any:
+            def __getattr__(self, name): return self
+            def __call__(self, *a, **k): return self
+            def __eq__(self, other): return True
+        solve = Any()
+        """,
+        tests=LIST_CALL,
+        entry_point="solve",
+    ),
+]
+
+# Who confuses the harness pays for the time that it takes.
+CASES = [replace(case, allowed=STUCK) if case.allowed == HELD else case for case in OBJECTS]

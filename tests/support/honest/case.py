@@ -1,0 +1,28 @@
+"""A case whose every test is passed unless it says otherwise, with limits as a task has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.support.attacks.case import Case
+
+LIMITS = {"time_s": 2.0, "wall_s": 10.0, "memory_mb": 256, "output_kb": 16384, "processes": 32, "compile_time_s": 15.0}
+
+
+def gives(output: str, given: str = "") -> tuple[dict[str, str], ...]:
+    """One test of standard input and output."""
+    return ({"input": given, "output": output},)
+
+
+def honest(
+    name: str,
+    why: str,
+    program: str,
+    tests: Sequence[Mapping[str, Any]],
+    *,
+    allowed: str | tuple[str, ...] = "AC",
+    limits: Mapping[str, float] | None = None,
+    **more: Any,
+) -> Case:
+    return Case(name, why, program, tests, allowed, limits={**LIMITS, **(limits or {})}, **more)

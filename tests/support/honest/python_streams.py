@@ -1,0 +1,450 @@
+"""Python programs that read and write in every way that people know; none may be punished."""
+
+from __future__ import annotations
+
+from tests.support.attacks.case import OK
+from tests.support.honest.case import gives, honest
+
+_NUMBERS = "5\n" + "\n".join(str(n * 7919 % 10007) for n in range(5)) + "\n"
+
+_TOTAL = str(sum(n * 7919 % 10007 for n in range(5))) + "\n"
+
+SUM = ({"input": _NUMBERS, "output": _TOTAL},)
+
+_MANY = "200000\n" + "\n".join(str(n) for n in range(200_000)) + "\n"
+
+MANY = ({"input": _MANY, "output": str(sum(range(200_000))) + "\n"},)
+
+READING = [
+    honest(
+        "reads_by_input",
+        "the plainest way",
+        """
+        n = int(input())
+        print(sum(int(input()) for _ in range(n)))
+        """,
+        SUM,
+    ),
+    honest(
+        "reads_by_input_with_words",
+        "two numbers in a line",
+        """
+        a, b = map(int, input().split())
+        print(a + b)
+        """,
+        gives("7\n", "3 4\n"),
+    ),
+    honest(
+        "reads_all",
+        "sys.stdin.read",
+        """
+        import sys
+        print(sum(map(int, sys.stdin.read().split()[1:])))
+        """,
+        MANY,
+    ),
+    honest(
+        "reads_bytes",
+        "sys.stdin.buffer.read",
+        """
+        import sys
+        print(sum(map(int, sys.stdin.buffer.read().split()[1:])))
+        """,
+        MANY,
+    ),
+    honest(
+        "reads_lines",
+        "for line in sys.stdin",
+        """
+        import sys
+        next(sys.stdin)
+        print(sum(int(line) for line in sys.stdin))
+        """,
+        MANY,
+    ),
+    honest(
+        "reads_readline",
+        "input = sys.stdin.readline",
+        """
+        import sys
+        input = sys.stdin.readline
+        print(sum(int(input()) for _ in range(int(input()))))
+        """,
+        MANY,
+    ),
+    honest(
+        "reads_buffer_readline",
+        "sys.stdin.buffer.readline",
+        """
+        import sys
+        read = sys.stdin.buffer.readline
+        print(sum(int(read()) for _ in range(int(read()))))
+        """,
+        MANY,
+    ),
+    honest(
+        "reads_readlines",
+        "sys.stdin.readlines",
+        """
+        import sys
+        print(sum(map(int, sys.stdin.readlines()[1:])))
+        """,
+        MANY,
+    ),
+    honest("reads_open_0", "open(0)", "print(sum(map(int, open(0).read().split()[1:])))", MANY),
+    honest("reads_open_0_bytes", "open(0, 'rb')", "print(sum(map(int, open(0, 'rb').read().split()[1:])))", SUM),
+    honest("reads_dev_stdin", "open('/dev/stdin')", "print(sum(map(int, open('/dev/stdin').read().split()[1:])))", SUM),
+    honest(
+        "reads_os",
+        "os.read with the size of the file",
+        """
+        import io, os
+        read = io.BytesIO(os.read(0, os.fstat(0).st_size or 1 << 24)).readline
+        print(sum(int(read()) for _ in range(int(read()))))
+        """,
+        SUM,
+    ),
+    honest(
+        "reads_os_in_a_loop",
+        "os.read until nothing is left",
+        """
+        import os
+        data = b''
+        while True:
+            block = os.read(0, 1 << 16)
+            if not block: break
+            data += block
+        print(sum(map(int, data.split()[1:])))
+        """,
+        MANY,
+    ),
+    honest(
+        "reads_by_mmap",
+        "standard input as memory",
+        """
+        import mmap
+        print(sum(map(int, mmap.mmap(0, 0, access=mmap.ACCESS_READ).read().split()[1:])))
+        """,
+        SUM,
+    ),
+    honest(
+        "reads_both_ways",
+        "input() and then the iterator",
+        """
+        import sys
+        n = int(input())
+        print(sum(int(line) for line in sys.stdin))
+        """,
+        MANY,
+    ),
+    honest(
+        "reads_fileinput",
+        "fileinput",
+        """
+        import fileinput
+        lines = [line for line in fileinput.input()]
+        print(sum(map(int, lines[1:])))
+        """,
+        SUM,
+    ),
+    honest(
+        "reads_to_the_end",
+        "EOFError is how one learns that there is no more",
+        """
+        total = 0
+        while True:
+            try: line = input()
+            except EOFError: break
+            if line: total += int(line)
+        print(total)
+        """,
+        gives("6\n", "1\n2\n3"),
+    ),
+    honest(
+        "reads_characters",
+        "sys.stdin.read(1)",
+        """
+        import sys
+        count = 0
+        while sys.stdin.read(1): count += 1
+        print(count)
+        """,
+        gives("5\n", "a b c"),
+    ),
+    honest(
+        "reads_windows_lines",
+        "line ends of two characters",
+        "print(sum(int(input()) for _ in range(3)))",
+        gives("6\n", "1\r\n2\r\n3\r\n"),
+    ),
+    honest(
+        "reads_nothing", "does not look at eight megabytes of input", "print('ok')", gives("ok\n", "7\n" * 4_000_000)
+    ),
+    honest(
+        "reads_unicode",
+        "letters that are not ASCII, both ways",
+        """
+        word = input()
+        print(word[::-1], len(word))
+        """,
+        gives("éßλ 3\n", "λßé\n"),
+    ),
+    honest(
+        "writes_back_much",
+        "five megabytes in, five megabytes out",
+        """
+        import sys
+        sys.stdout.write(sys.stdin.read())
+        """,
+        gives("0123456789abcde\n" * 320_000, "0123456789abcde\n" * 320_000),
+        limits={"output_kb": 8192, "memory_mb": 256},
+    ),
+]
+
+WRITING = [
+    honest(
+        "ends_by_exit",
+        "exit() after the answer",
+        """
+        print('ok')
+        exit()
+        """,
+        OK,
+    ),
+    honest(
+        "ends_by_quit",
+        "quit() after the answer",
+        """
+        print('ok')
+        quit()
+        """,
+        OK,
+    ),
+    honest(
+        "ends_by_sys_exit",
+        "sys.exit(0) in the middle of a function",
+        """
+        import sys
+        def main():
+            print('ok')
+            sys.exit(0)
+        main()
+        print('never')
+        """,
+        OK,
+    ),
+    honest(
+        "ends_by_system_exit",
+        "raise SystemExit",
+        """
+        print('ok')
+        raise SystemExit
+        """,
+        OK,
+    ),
+    honest(
+        "ends_by_os_exit",
+        "os._exit after a flush",
+        """
+        import os
+        print('ok', flush=True)
+        os._exit(0)
+        """,
+        OK,
+    ),
+    honest(
+        "guards_main",
+        "if __name__ == '__main__'",
+        """
+        def main():
+            print('ok')
+        if __name__ == '__main__':
+            main()
+        """,
+        OK,
+    ),
+    honest(
+        "writes_at_exit",
+        "atexit, and a buffer that is written at the end",
+        """
+        import atexit, sys
+        atexit.register(lambda: print('ok'))
+        sys.stdout.write('')
+        """,
+        OK,
+    ),
+    honest(
+        "writes_debugging",
+        "stderr is nobody's business",
+        """
+        import sys
+        print('here' * 1000, file=sys.stderr)
+        print('ok')
+        """,
+        OK,
+    ),
+    honest(
+        "writes_trailing_blanks",
+        "print(*row, end=' ')",
+        """
+        for n in range(3): print(n, end=' ')
+        print()
+        """,
+        gives("0 1 2\n"),
+    ),
+    honest("writes_no_last_line_end", "end=''", "print('ok', end='')", OK),
+    honest("writes_more_line_ends", "blank lines at the end", "print('ok\\n\\n')", OK),
+    honest(
+        "writes_windows_lines",
+        "\\r\\n",
+        r"""
+        import sys
+        sys.stdout.buffer.write(b'1\r\n2\r\n')
+        """,
+        gives("1\n2\n"),
+    ),
+    honest(
+        "writes_bytes",
+        "sys.stdout.buffer",
+        r"""
+        import sys
+        sys.stdout.buffer.write(b'ok\n')
+        """,
+        OK,
+    ),
+    honest(
+        "writes_by_os",
+        "os.write(1, …)",
+        r"""
+        import os
+        os.write(1, b'ok\n')
+        """,
+        OK,
+    ),
+    honest(
+        "writes_through_a_buffer",
+        "the reader and writer that contests pass around",
+        """
+        import sys, io, os
+        class Out:
+            def __init__(self): self.buffer = io.BytesIO()
+            def write(self, text): self.buffer.write(text.encode())
+            def flush(self):
+                os.write(1, self.buffer.getvalue())
+                self.buffer.seek(0)
+                self.buffer.truncate()
+        sys.stdout = Out()
+        print('ok')
+        sys.stdout.flush()
+        """,
+        OK,
+    ),
+    honest("writes_unicode", "letters that are not ASCII", "print('é ß λ 漢 🙂')", gives("é ß λ 漢 🙂\n")),
+    honest(
+        "writes_five_megabytes",
+        "many lines",
+        "print('\\n'.join(str(n) for n in range(600_000)))",
+        gives("".join(f"{n}\n" for n in range(600_000))),
+        limits={"output_kb": 8192},
+    ),
+    honest(
+        "writes_many_times",
+        "fifty thousand prints with a flush now and then",
+        "for n in range(50_000): print(n, flush=n % 5000 == 0)",
+        gives("".join(f"{n}\n" for n in range(50_000))),
+    ),
+    honest("writes_nothing", "where nothing is expected", "pass", gives("")),
+    honest(
+        "redirects_output",
+        "contextlib.redirect_stdout",
+        """
+        import contextlib, io
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text): print('ok')
+        print(text.getvalue(), end='')
+        """,
+        OK,
+    ),
+]
+
+WRITING += [
+    honest(
+        "writes_to_the_first_stdout",
+        "sys.stdout is put aside and never put back",
+        """
+        import io, sys
+        sys.stdout = io.StringIO()
+        print('ok')
+        sys.__stdout__.write(sys.stdout.getvalue())
+        """,
+        OK,
+    ),
+    honest(
+        "writes_and_then_puts_aside",
+        "what was printed before is still in a buffer",
+        """
+        import io, sys
+        print('ok')
+        sys.stdout = io.StringIO()
+        print('debugging')
+        """,
+        OK,
+    ),
+    honest(
+        "writes_by_another_file",
+        "a file object of its own for descriptor 1, never closed",
+        r"""
+        import os
+        out = os.fdopen(1, 'w')
+        out.write('ok\n')
+        """,
+        OK,
+    ),
+    honest(
+        "writes_by_a_binary_file",
+        "open(1, 'wb'), never closed",
+        r"""
+        out = open(1, 'wb')
+        out.write(b'ok\n')
+        """,
+        OK,
+    ),
+    honest(
+        "writes_to_dev_stdout",
+        "open('/dev/stdout', 'w')",
+        "with open('/dev/stdout', 'w') as out: out.write('ok\\n')",
+        OK,
+    ),
+    honest(
+        "asks_with_a_prompt",
+        "a prompt is output",
+        """
+        name = input('name? ')
+        print('hello', name)
+        """,
+        gives("name? hello x\n", "x\n"),
+    ),
+    honest(
+        "knows_its_streams",
+        "fileno, isatty, encoding",
+        """
+        import sys
+        print(sys.stdin.fileno(), sys.stdout.fileno(), sys.stdin.isatty(), sys.stdout.encoding.lower(), len(sys.argv))
+        """,
+        gives("0 1 False utf-8 1\n"),
+    ),
+    honest(
+        "writes_in_a_thread",
+        "output of a thread that is not joined",
+        """
+        import threading, time
+        def later():
+            time.sleep(0.05)
+            print('ok')
+        threading.Thread(target=later).start()
+        """,
+        OK,
+    ),
+]
+
+CASES = READING + WRITING

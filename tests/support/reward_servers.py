@@ -1,0 +1,150 @@
+"""Real reward servers for the tests: the script, started as a person would start it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE_S = 100.0  # for a process to start on a machine as busy as a machine can be
+
+
+def accept(listening: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    """Serves each connection to a socket in a thread of its own, until the socket is closed."""
+
+    def work() -> None:
+        while True:
+            try:
+                line = listening.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(line,), daemon=True).start()
+
+    threading.Thread(target=work, daemon=True).start()
+
+
+class RewardServer:
+    """A server in a process of its own.
+
+    Args:
+        words: of its command line.
+        within: a command that is to run it, in place of itself.
+
+    Attributes:
+        port, url: where it listens.
+    """
+
+    def __init__(
+        self,
+        *words: str | Path,
+        port: int = 0,
+        env: Mapping[str, str] | None = None,
+        ready: bool = True,
+        within: Sequence[str] = (),
+    ) -> None:
+        self.words = [*map(str, words)]
+        self.within = within
+        self.env = {**os.environ, **(env or {})}
+        self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as the server)
+        self.port = port
+        self.start(ready=ready)
+
+    def start(self, *, ready: bool = True) -> None:
+        """Starts it, on the port that it had before, if it had one."""
+        begun = self.output.tell()
+        self.process = subprocess.Popen(
+            [*self.within, sys.executable, "scripts/serve_rewards.py", *self.words, "--port", str(self.port)],
+            cwd=REPOSITORY, env=self.env, stdout=self.output, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        try:
+            self._wait(begun, ready)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait(self, begun: int, ready: bool) -> None:
+        """Until it listens, and takes requests if that is asked for."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            said = self.said(begun)
+            if "Serving on http://" in said:
+                break
+            assert self.process.poll() is None and time.monotonic() < end, said
+            time.sleep(0.02)
+        self.port = int(said.split("Serving on ")[1].split()[0].rpartition(":")[2])
+        self.url = f"http://127.0.0.1:{self.port}"
+        while ready and self.get("/readyz")[0] != 200:
+            assert self.process.poll() is None and time.monotonic() < end, self.said(begun)
+            time.sleep(0.02)
+
+    def said(self, place: int = 0) -> str:
+        """What it has printed."""
+        return os.pread(self.output.fileno(), 1 << 20, place).decode()
+
+    def get(self, path: str, **headers: str) -> tuple[int, Any]:
+        return self.ask("GET", path, None, **headers)
+
+    def post(self, path: str, content: Any, **headers: str) -> tuple[int, Any]:
+        """The status of an answer and what it says; content that is no text is sent as JSON."""
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return self.ask("POST", path, body, **{"Content-Type": "application/json", **headers})
+
+    def ask(self, method: str, path: str, body: bytes | None, **headers: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            self.headers = {name.lower(): value for name, value in answer.getheaders()}
+        finally:
+            connection.close()
+        return answer.status, json.loads(text) if "json" in self.headers.get("content-type", "") else text
+
+    def figure(self, name: str) -> float:
+        """A figure of /metrics, by its name and labels as they stand there; 0 where it isn't there."""
+        return self.figure_with(None, name)
+
+    def figure_with(self, key: str | None, name: str) -> float:
+        page = self.get("/metrics", **({"Authorization": f"Bearer {key}"} if key is not None else {}))[1]
+        return next((float(line.split()[-1]) for line in page.splitlines() if line.rpartition(" ")[0] == name), 0.0)
+
+    def kill(self) -> None:
+        """As the kernel would."""
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> int:
+        """As an administrator would; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30)
+        finally:
+            self.kill()
+
+    def __enter__(self) -> RewardServer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.end()
+        self.output.close()
+
+
+def recipe_of(path: Path, rewards: list[Any]) -> Path:
+    """A recipe with some rewards, to start a server with."""
+    lines = json.dumps(rewards)
+    path.write_text(
+        f"model_name_or_path: models/tiny-arithmetic\ntask: {{name: arithmetic}}\nrewards: {lines}\n", encoding="utf-8"
+    )
+    return path

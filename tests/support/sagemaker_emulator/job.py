@@ -1,0 +1,416 @@
+"""A training job that really runs: its request becomes hosts, and they become logs, checkpoints, a model and a status.
+
+What is as in the service: /opt/ml and its files, the entry point as process 1, SIGTERM and the time until SIGKILL, a
+failure's reason, checkpoints that are synchronised and restored, another attempt after a spot interruption, what is
+uploaded where, and the order of the states. What is not: images (this machine's interpreter stands for all), GPUs,
+roles, pipes, waiting for capacity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.sagemaker_emulator import containers, storage
+from tests.support.sagemaker_emulator.containers import Attempt, Host
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+ACCOUNT, REGION = "123456789012", "us-east-1"
+LONGEST_REASON = 1024
+FOLDERS = "training-emulator-"  # of all that is made, with the number of the process that made it
+
+
+def sweep() -> None:
+    """Removes the folders of processes that are gone. All else that they had ended with them (cluster.py)."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
+        if not Path("/proc", folder.name.removeprefix(FOLDERS).split("-")[0]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Job:
+    """One job, from its request to its end; `description` is what DescribeTrainingJob answers at any time.
+
+    Args:
+        request: as it was sent.
+        clients: boto3 clients by name: s3, logs.
+        variables: what all containers have in their environment beside what the request says.
+        stop_s: seconds between SIGTERM and SIGKILL; 120 in the service.
+        serve_aws: gets a listening socket for each attempt, on which containers reach AWS; None for no network.
+        nest: see containers.py.
+    """
+
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        clients: Mapping[str, Any],
+        *,
+        variables: Mapping[str, str],
+        stop_s: float = 120.0,
+        serve_aws: Any = None,
+        nest: Path | None = None,
+    ) -> None:
+        self.request = request
+        self.name = str(request["TrainingJobName"])
+        self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{self.name}"
+        self.attempts = 0
+        self.keep_alive_s = int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))  # of its warm pool
+        self.codes: list[dict[str, int]] = []  # the hosts' exit codes, attempt by attempt
+        self.roots: list[Path] = []  # of each host of the last attempt, what it found at /opt/ml
+        self._clients = clients
+        self._variables = variables
+        self._stop_s = stop_s
+        self._serve_aws = serve_aws
+        self._nest = nest
+        self._lock = threading.Lock()
+        self._attempt: Attempt | None = None
+        self._asked: str | None = None  # "stop", "interrupt", "lose" or "time": what ends the attempt before its time
+        self._running = threading.Event()
+        self._ended = threading.Event()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-"))
+        now = time.time()
+        self._said: dict[str, Any] = {
+            "TrainingJobStatus": "InProgress",
+            "SecondaryStatus": "Starting",
+            "CreationTime": now,
+            "LastModifiedTime": now,
+            "SecondaryStatusTransitions": [
+                {"Status": "Starting", "StartTime": now, "StatusMessage": "Starting the training job"}
+            ],
+        }
+        self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
+
+    # What is asked of a job
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    @property
+    def description(self) -> dict[str, Any]:
+        shown = {key: value for key, value in self.request.items() if key != "Tags"}
+        with self._lock:
+            found = {**shown, "TrainingJobArn": self.arn, **self._said}
+        if "KeepAlivePeriodInSeconds" in self.request["ResourceConfig"] and "TrainingEndTime" in found:
+            found["WarmPoolStatus"] = {"Status": "Available" if self.keep_alive_s else "Terminated"}
+        return found
+
+    @property
+    def status(self) -> str:
+        with self._lock:
+            return str(self._said["TrainingJobStatus"])
+
+    def stop(self) -> None:
+        """StopTrainingJob."""
+        self._ask("stop")
+
+    def interrupt(self, *, lost: bool = False) -> None:
+        """Takes the machines away, as happens to spot instances; another attempt follows.
+
+        Args:
+            lost: without a notice, and without a last synchronisation.
+        """
+        self._ask("lose" if lost else "interrupt")
+
+    def wait(self, seconds: float = 600) -> dict[str, Any]:
+        """Waits for the end of the job, and returns its description."""
+        if not self._ended.wait(seconds):
+            raise AssertionError(f"{self.name} has not ended in {seconds:.0f} s:\n{self.log()[-3000:]}")
+        return self.description
+
+    def wait_for(self, words: str, seconds: float = 600, attempt: int = 1) -> None:
+        """Waits until an attempt at the job has printed something."""
+        until = time.monotonic() + seconds
+        while self.attempts < attempt or words not in self.log(attempt):
+            if self._ended.is_set() or time.monotonic() > until:
+                raise AssertionError(f"{self.name} never said {words!r}:\n{self.log(attempt)[-3000:]}")
+            time.sleep(0.1)
+
+    def log(self, attempt: int | None = None) -> str:
+        """What all hosts have printed, in the last attempt or in another."""
+        folder = self._folder / str(attempt or self.attempts)
+        return "".join(file.read_text(errors="replace") for file in sorted(folder.glob("*.log")))
+
+    def close(self) -> None:
+        """Ends the job whatever it does, and removes its files."""
+        with self._lock:
+            self._asked = "stop"
+            attempt = self._attempt
+        if attempt is not None:
+            attempt.end()
+        if self._thread.is_alive():
+            self._thread.join(30)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ask(self, what: str) -> None:
+        with self._lock:
+            if self._ended.is_set():
+                raise AssertionError(f"{self.name} has ended already")
+            self._asked = self._asked or what
+            attempt = self._attempt
+        if what == "stop":
+            self._tell("Stopping", "Stopping the training job", status="Stopping")
+        if attempt is None:
+            return  # seen before the hosts start
+        names = [host["name"] for host in self._hosts()]
+        if what != "lose":
+            attempt.tell("term", *names)
+        threading.Timer(0 if what == "lose" else self._stop_s, attempt.tell, ["kill", *names]).start()
+
+    # How a job goes
+
+    def _live(self) -> None:
+        try:
+            while True:
+                end = self._one_attempt()
+                if end != "again":
+                    break
+        except Exception as error:
+            self._finish("Failed", f"InternalServerError: the emulator failed: {type(error).__name__}: {error}")
+            raise
+        finally:
+            self._ended.set()
+
+    def _one_attempt(self) -> str:
+        self.attempts += 1
+        folder = self._folder / str(self.attempts)
+        folder.mkdir()
+        self._tell("Downloading", "Downloading input data")
+        hosts = [self._host(host, folder) for host in self._hosts()]
+        self.roots = [host.ml for host in hosts]
+        mirrors = self._mirrors(hosts)
+        self._tell("Training", "Training image download completed. Training in progress.")
+        began = time.time()
+        with self._lock:
+            self._said.setdefault("TrainingStartTime", began)
+            early = self._asked
+        attempt = None
+        with self._logged(hosts):
+            if early is None:
+                attempt = containers.start(hosts, folder, with_aws=self._serve_aws is not None, nest=self._nest)
+                if attempt.listener is not None:
+                    self._serve_aws(attempt.listener)
+                with self._lock:
+                    self._attempt = attempt
+                limit = self.request["StoppingCondition"].get("MaxRuntimeInSeconds", 86400)
+                if not attempt.wait(limit):
+                    self._ask("time")
+                    attempt.wait()
+                attempt.end()
+        with self._lock:
+            self._attempt = None
+            asked, self._asked = self._asked, None
+        for mirror in mirrors:
+            mirror.close(lost=asked == "lose")
+        codes = dict(attempt.codes) if attempt is not None else {}
+        self.codes.append(codes)
+        if asked in ("interrupt", "lose"):
+            self._tell("Interrupted", "Training job interrupted by spot capacity")
+            return "again"
+        self._upload(hosts, with_model=asked is not None or not any(codes.values()))
+        if asked == "stop":
+            return self._finish("Stopped")
+        if asked == "time":
+            return self._finish("Stopped", secondary="MaxRuntimeExceeded")
+        failed = [host for host in hosts if codes[host.name]]
+        if failed:
+            assert attempt is not None
+            first = min(failed, key=lambda host: attempt.ended_at[host.name])
+            file = first.ml / "output" / "failure"
+            words = file.read_text(errors="replace").strip() if file.is_file() else ""
+            reason = f"AlgorithmError: {words}{', ' if words else ''}exit code: {codes[first.name]}"
+            return self._finish("Failed", reason[:LONGEST_REASON])
+        return self._finish("Completed")
+
+    def _hosts(self) -> list[dict[str, str]]:
+        """Names, groups and types of the hosts. The service gives numbers to groups as it likes: here, backwards."""
+        resources = self.request["ResourceConfig"]
+        groups = resources.get("InstanceGroups") or [{**resources, "InstanceGroupName": "homogeneousCluster"}]
+        found = []
+        for group in reversed(groups):
+            for _ in range(group["InstanceCount"]):
+                name = f"algo-{len(found) + 1}"
+                found.append({"name": name, "group": group["InstanceGroupName"], "type": group["InstanceType"]})
+        return found
+
+    def _host(self, host: Mapping[str, str], folder: Path) -> Host:
+        """Lays out /opt/ml for a host."""
+        ml = folder / host["name"]
+        for name in ("input/config", "input/data", "model", "output/data", "checkpoints"):
+            (ml / name).mkdir(parents=True)
+        everyone = self._hosts()
+        groups = {other["group"]: other["type"] for other in everyone}
+        resources = {
+            "current_host": host["name"],
+            "current_instance_type": host["type"],
+            "current_group_name": host["group"],
+            "hosts": sorted(other["name"] for other in everyone),
+            "instance_groups": [
+                {
+                    "instance_group_name": group,
+                    "instance_type": kind,
+                    "hosts": sorted(other["name"] for other in everyone if other["group"] == group),
+                }
+                for group, kind in groups.items()
+            ],
+            "network_interface_name": "eth0",
+            "topology": None,
+        }
+        channels = [
+            channel
+            for channel in self.request.get("InputDataConfig", [])
+            if host["group"] in channel["DataSource"]["S3DataSource"].get("InstanceGroupNames", [host["group"]])
+        ]
+        for channel in channels:
+            shutil.copytree(self._input(channel), ml / "input" / "data" / channel["ChannelName"])
+        described = {
+            channel["ChannelName"]: {
+                "TrainingInputMode": channel.get("InputMode", "File"),
+                "S3DistributionType": channel["DataSource"]["S3DataSource"].get("S3DataDistributionType"),
+                "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+            }
+            for channel in channels
+        }
+        written = {
+            "resourceconfig": resources,
+            "inputdataconfig": described,
+            "hyperparameters": self.request.get("HyperParameters", {}),
+        }
+        for name, content in written.items():
+            (ml / "input" / "config" / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        if self._checkpoints:
+            storage.download(self._clients["s3"], self._checkpoints, ml / "checkpoints")
+        algorithm = self.request["AlgorithmSpecification"]
+        environment = {
+            **containers.environment_of_the_image(),
+            **self._variables,
+            **self.request.get("Environment", {}),
+            "TRAINING_JOB_NAME": self.name,
+            "TRAINING_JOB_ARN": self.arn,
+            "AWS_REGION": REGION,
+        }
+        command = [*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])]
+        return Host(host["name"], ml, command, environment, folder / f"{host['name']}.log")
+
+    def _input(self, channel: Mapping[str, Any]) -> Path:
+        """A channel's files, downloaded once for all hosts and attempts."""
+        folder = self._folder / "input" / channel["ChannelName"]
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            address = channel["DataSource"]["S3DataSource"]["S3Uri"]
+            if not storage.download(self._clients["s3"], address, folder):
+                raise AssertionError(f"the channel {channel['ChannelName']} has nothing at {address}")
+        return folder
+
+    @property
+    def _checkpoints(self) -> str | None:
+        config = self.request.get("CheckpointConfig")
+        return None if config is None else f"{config['S3Uri'].rstrip('/')}/"
+
+    def _mirrors(self, hosts: list[Host]) -> list[storage.Mirror]:
+        if self._checkpoints is None:
+            return []
+        local = self.request["CheckpointConfig"].get("LocalPath", "/opt/ml/checkpoints")
+        assert local.startswith("/opt/ml/"), "only folders below /opt/ml are known here"
+        folders = [host.ml / local.removeprefix("/opt/ml/") for host in hosts]
+        return [storage.Mirror(self._clients["s3"], folder, self._checkpoints) for folder in folders]
+
+    def _upload(self, hosts: list[Host], *, with_model: bool) -> None:
+        self._tell("Uploading", "Uploading generated training model")
+        output = self.request["OutputDataConfig"]
+        base = f"{output['S3OutputPath'].rstrip('/')}/{self.name}/output"
+        models, data = [host.ml / "model" for host in hosts], [host.ml / "output" / "data" for host in hosts]
+        storage.upload_packed(self._clients["s3"], data, f"{base}/output.tar.gz")
+        board = self.request.get("TensorBoardOutputConfig")
+        if board is not None:
+            written = [host.ml / board.get("LocalPath", "/opt/ml/output/tensorboard")[8:] for host in hosts]
+            storage.upload(
+                self._clients["s3"], [folder for folder in written if folder.is_dir()], board["S3OutputPath"]
+            )
+        if not with_model:
+            return
+        if output.get("CompressionType") == "NONE":
+            storage.upload(self._clients["s3"], models, f"{base}/model")
+            where = f"{base}/model/"
+        else:
+            where = f"{base}/model.tar.gz"
+            storage.upload_packed(self._clients["s3"], models, where)
+        with self._lock:
+            self._said["ModelArtifacts"] = {"S3ModelArtifacts": where}
+
+    @contextlib.contextmanager
+    def _logged(self, hosts: list[Host]) -> Iterator[None]:
+        """Puts what the hosts print into the logs, a line at a time, a stream a host and attempt."""
+        done = threading.Event()
+        stamp = int(time.time()) + self.attempts  # two attempts within a second have two streams
+        pumps = [
+            threading.Thread(target=self._pump, args=[host, f"{self.name}/{host.name}-{stamp}", done], daemon=True)
+            for host in hosts
+        ]
+        for pump in pumps:
+            pump.start()
+        try:
+            yield
+        finally:
+            done.set()
+            for pump in pumps:
+                pump.join()
+
+    def _pump(self, host: Host, stream: str, done: threading.Event) -> None:
+        logs, position, made = self._clients["logs"], 0, False
+        while True:
+            last = done.wait(0.3)
+            content = host.log.read_bytes()[position:] if host.log.is_file() else b""
+            whole = content if last else content[: content.rfind(b"\n") + 1]
+            position += len(whole)
+            lines = [line for line in whole.decode("utf-8", errors="replace").split("\n") if line.strip()]
+            if lines and not made:
+                with contextlib.suppress(logs.exceptions.ResourceAlreadyExistsException):
+                    logs.create_log_group(logGroupName=LOG_GROUP)
+                logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
+                made = True
+            now = int(time.time() * 1000)
+            for begin in range(0, len(lines), 1000):
+                events = [{"timestamp": now, "message": line[:200_000]} for line in lines[begin : begin + 1000]]
+                logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
+            if last:
+                return
+
+    # Its status
+
+    def _tell(self, secondary: str, message: str, *, status: str = "InProgress") -> None:
+        now = time.time()
+        with self._lock:
+            if self._said["TrainingJobStatus"] == "Stopping":
+                status = "Stopping"
+            transitions = self._said["SecondaryStatusTransitions"]
+            transitions[-1].setdefault("EndTime", now)
+            transitions.append({"Status": secondary, "StartTime": now, "StatusMessage": message})
+            self._said |= {"TrainingJobStatus": status, "SecondaryStatus": secondary, "LastModifiedTime": now}
+
+    def _finish(self, status: str, reason: str | None = None, *, secondary: str | None = None) -> str:
+        now = time.time()
+        with self._lock:
+            transitions = self._said["SecondaryStatusTransitions"]
+            transitions[-1].setdefault("EndTime", now)
+            message = reason or f"Training job {status.lower()}"
+            ended = {"Status": secondary or status, "StartTime": now, "EndTime": now, "StatusMessage": message}
+            seconds = int(now - self._said.get("TrainingStartTime", now))
+            self._said |= {
+                "TrainingJobStatus": status,
+                "SecondaryStatus": secondary or status,
+                "SecondaryStatusTransitions": [*transitions, ended],
+                "LastModifiedTime": now,
+                "TrainingEndTime": now,
+                "TrainingTimeInSeconds": seconds,
+                "BillableTimeInSeconds": seconds,
+            }
+            if reason is not None:
+                self._said["FailureReason"] = reason
+        return status

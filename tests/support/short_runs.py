@@ -1,0 +1,50 @@
+"""Trainings that are as short as can be, for tests that are about what happens around them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.sagemaker_emulator import storage
+from tests.support.sagemaker_emulator.service import TrainingService
+
+# Two prompts a step, four completions each, and no evaluation; a checkpoint only when one is asked for by a signal.
+# Few rows, since every process makes and checks all of them. With REWARD every step has a gradient.
+QUICK = (
+    *("--num_generations", "4", "--per_device_train_batch_size", "8", "--evaluation", "null"),
+    *("--max_completion_length", "8", "--mask_truncated_completions", "false", "--temperature", "2.0"),
+    *("--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--task.train_rows", "64", "--task.test_rows", "8"),
+    *("--save_strategy", "steps", "--save_steps", "1000", "--disable_tqdm", "true"),
+)
+# A number that the text alone decides. In a run without a checkpoint it takes its time, so that there is some in which
+# to stop it.
+REWARD = """
+import pathlib, time, zlib
+
+def drawn(prompts, completions, **kwargs):
+    if not any(pathlib.Path("/opt/ml/checkpoints/run").glob("checkpoint-*")):
+        time.sleep(2)
+    return [zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
+"""
+
+
+def rewarded(folder: Path, **more: str) -> tuple[str, ...]:
+    """Words that make REWARD the only reward.
+
+    Args:
+        more: keys of the reward in the recipe.
+    """
+    (folder / "drawn.py").write_text(REWARD)
+    return ("--rewards", json.dumps([{"name": str(folder / "drawn.py"), **more}]))
+
+
+def steps(metrics: Path) -> list[int]:
+    """The steps of a run that metrics.jsonl has."""
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return [line["step"] for line in lines if "loss" in line or "reward" in line]
+
+
+def saved(service: TrainingService, uri: str) -> list[int]:
+    """The steps of the complete checkpoints in a bucket."""
+    found = [key.split("/") for key in storage.keys(service.client("s3"), uri)]
+    return sorted(int(parts[-2].removeprefix("checkpoint-")) for parts in found if parts[-1] == "complete.json")
