@@ -37,6 +37,7 @@ lint: $(READY)
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
+	$(VENV)/lint-imports
 
 format: $(READY)
 	$(VENV)/ruff format .

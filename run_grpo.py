@@ -31,7 +31,7 @@ from rlvr.config.recipe import Recipe, RecipeError, load_recipe
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
-    from rlvr.preflight.check import Meant
+    from rlvr.preflight.check import TargetMachine
 
 STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
 
@@ -65,23 +65,23 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.world_size is not None and options.world_size < 1:
         parser.error("--world_size is at least 1")
 
-    console.quieten()
+    console.silence_libraries()
     gc.disable()  # until training: it would walk through what is imported, for a tenth of the time of a check
     try:
         if options.check:
             return check(options, overrides)
         return run(load_recipe(options.config, overrides))
     except InputError as error:
-        console.complain(f"{error}")
+        console.error(f"{error}")
         return 2
     except KeyboardInterrupt:
-        console.complain("\nStopped by Ctrl-C.")
+        console.error("\nStopped by Ctrl-C.")
         return 130
     except Exception as error:
         if type(error).__name__ not in ("RewardError", "TrainingError"):
             raise
         # The fault of a reward's author, or of the recipe, who are not helped by our frames; failure.txt has them.
-        console.complain(f"{error}")
+        console.error(f"{error}")
         return 1
     finally:
         gc.enable()
@@ -95,21 +95,26 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
     except RecipeError as error:
         if error.rest is None:
             raise
-        console.complain(f"{error}")
+        console.error(f"{error}")
         recipe, told = error.rest, error.faults
-    from rlvr.preflight.check import Meant
+    from rlvr.preflight.check import TargetMachine
 
     try:
         return run(
-            recipe, only_check=True, meant=Meant(options.world_size, options.machine, options.launcher), told=told
+            recipe,
+            only_check=True,
+            meant=TargetMachine(options.world_size, options.machine, options.launcher),
+            told=told,
         )
     except InputError as error:
         if f"{error}":
-            console.complain(f"{error}")
+            console.error(f"{error}")
         return 2
 
 
-def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None, told: Sequence[str] = ()) -> int:
+def run(
+    recipe: Recipe, *, only_check: bool = False, meant: TargetMachine | None = None, told: Sequence[str] = ()
+) -> int:
     """The story of a run; returns its exit code.
 
     Args:
@@ -119,23 +124,23 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
     """
     from rlvr import evaluation, report
     from rlvr.artifacts import checkpoints, directory
-    from rlvr.preflight.check import examined
+    from rlvr.preflight.check import prepare_run
     from rlvr.tracking.mlflow_tracker import Status, tracker_of
     from rlvr.training import trl_config
     from rlvr.training.interruption import Interrupted, Stop, time_limit
 
     stop = Stop(time_limit(recipe.settings["max_runtime_s"]), STARTED)
-    console.quieten_loading_bars()
+    console.silence_loading_bars()
 
     # 1. The data, the rewards, and everything that can be wrong with them, before a weight is loaded.
-    with examined(recipe, meant, brief=only_check, told=told) as found:
+    with prepare_run(recipe, meant, brief=only_check, told=told) as found:
         task, rewards, metric, tokenizer = found.task, found.rewards, found.metric, found.tokenizer
         state, begin, scorer = found.state, found.begin, found.scorer
         _introduce(recipe, found.notes)
         if only_check:
             warnings = sum(line.startswith("warning: ") for line in found.notes)
             but = f", but {warnings} warning{'s' if warnings > 1 else ''}: see above" if warnings else ""
-            console.say(f"Nothing wrong was found{but}.")
+            console.info(f"Nothing wrong was found{but}.")
             return 0
 
         from rlvr.training import (
@@ -144,7 +149,7 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
 
         gc.enable()
         directory.prepare(recipe, state, found.surroundings, fresh=begin.fresh)
-        diary = checkpoints.Diary(recipe.output_dir, found.identity, state.is_main_process)
+        diary = checkpoints.RunStatus(recipe.output_dir, found.identity, state.is_main_process)
         tracker = tracker_of(recipe) if state.is_main_process else None
         diary.tell("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
         stop.listen()
@@ -161,13 +166,13 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
                 if earlier is not None:
                     results["base"] = earlier
                 else:
-                    base = evaluation.Subject(recipe, tokenizer, "base", recipe.output_dir)
+                    base = evaluation.EvaluatedModel(recipe, tokenizer, "base", recipe.output_dir)
                     results["base"] = base.measure(task, recipe, rewards, metric, scorer, greedy, "before")
                     base.close()
                     trl_config.free_memory()
                     if state.is_main_process:
                         evaluation.write_evaluation(recipe.output_dir, about, results)
-                console.say(f"  before training: {evaluation.in_short(results['base'][0])}")
+                console.info(f"  before training: {evaluation.in_short(results['base'][0])}")
 
             # 3. Training.
             saved = training.saved_folder(recipe)
@@ -187,14 +192,14 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
 
             # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
             if recipe.evaluation:
-                trained = evaluation.Subject(recipe, tokenizer, "trained", recipe.output_dir, adapter=saved)
+                trained = evaluation.EvaluatedModel(recipe, tokenizer, "trained", recipe.output_dir, adapter=saved)
                 results["trained"] = trained.measure(task, recipe, rewards, metric, scorer, greedy, "after")
             if state.is_main_process:
                 if results:
                     content = evaluation.write_evaluation(recipe.output_dir, about, results)
-                    console.say(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-                console.say(f"  {saved.name:<9} {saved}")
-                console.say(f"  report    {report.write_report(recipe.output_dir)}")
+                    console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+                console.info(f"  {saved.name:<9} {saved}")
+                console.info(f"  report    {report.write_report(recipe.output_dir)}")
             diary.tell("done")
             end = "FINISHED"
         except Interrupted as error:
@@ -214,9 +219,9 @@ def run(recipe: Recipe, *, only_check: bool = False, meant: Meant | None = None,
 
 def _introduce(recipe: Recipe, lines: Sequence[str]) -> None:
     rewards = " + ".join(f"{spec.weight:g} x {spec.name}" for spec in recipe.rewards)
-    console.say(f"{recipe.path}: {recipe.settings['model_name_or_path']} on {recipe.task.name}, reward = {rewards}")
+    console.info(f"{recipe.path}: {recipe.settings['model_name_or_path']} on {recipe.task.name}, reward = {rewards}")
     for line in lines:
-        console.say(f"  {line}")
+        console.info(f"  {line}")
 
 
 if __name__ == "__main__":

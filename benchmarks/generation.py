@@ -12,7 +12,8 @@ them lengths are spread as widely as they get (geometrically). A model that is n
 Each line is a process of its own, so that its memory is its own: of the process on a CPU, of PyTorch on a GPU. CPU time
 says more than wall time where other programs compute as well; on a GPU look at wall time. On a CPU each has one thread,
 unless OMP_NUM_THREADS says otherwise: several threads of so small a model wait for one another, and that counts as CPU
-time. The ways are plain `generate`; continuous batching as TRL 1.16 calls it; and as rlvr/modeling/continuous_batching.py does.
+time. The ways are plain `generate`; continuous batching as TRL 1.16 calls it; and as
+rlvr/modeling/continuous_batching.py does.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="8 completions of 16 tokens at most")
     parser.add_argument("--one", nargs=2, metavar=("WAY", "LENGTHS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    console.quieten()
-    console.quieten_loading_bars()
+    console.silence_libraries()
+    console.silence_loading_bars()
     if options.quick:
         options.completions, options.longest = 8, 16
     if options.one:

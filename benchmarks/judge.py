@@ -36,7 +36,7 @@ if str(PROJECT) not in sys.path:
 from rlvr.sandbox import compiler as compiling  # noqa: E402
 from rlvr.sandbox import python_modules, zygote  # noqa: E402
 from rlvr.sandbox.languages import LANGUAGES  # noqa: E402
-from rlvr.verifiers.code import Limits, Submission, close, judge_many, rungs, slots  # noqa: E402
+from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, judge_many, slots  # noqa: E402
 
 SUM = "import sys\ndata = sys.stdin.read().split()\nprint(sum(map(int, data)))\n"
 SUM_CPP = "#include <bits/stdc++.h>\nusing namespace std;\nint main() { long long a, s = 0; while (cin >> a) s += a; cout << s; }\n"  # noqa: E501
@@ -86,7 +86,7 @@ def bare_fork(runs: int) -> float:
     """In an interpreter of its own, with what the judge's has imported; runs a second of CPU time."""
     code = f"""
 import sys
-sys.path.insert(0, {str(zygote.INSIDE)!r})
+sys.path.insert(0, {str(zygote.GUEST)!r})
 import _socket, contextlib, ctypes, gc, importlib, json, os, resource, signal
 import confinement, program, protocol
 for name in {python_modules.BASE!r}: importlib.import_module(name)
@@ -248,7 +248,7 @@ def compiling_times(repeats: int) -> None:
     print("\nCompiling a contest program (seconds of CPU time, best)")
     row = LANGUAGES["cpp"]
     compiling.precompiled(row)
-    compiler = compiling.Compiler(rungs(), allow_weak_sandbox=False)
+    compiler = compiling.Compiler(detect_capabilities(), allow_weak_sandbox=False)
     with contextlib.closing(compiler):
         best = {}
         for name, source in (
@@ -340,7 +340,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["python", "cpp", "compiling", "hanging", "growth", "steady"])
     options = parser.parse_args()
     part = 10 if options.quick else 1
-    print(f"{rungs().describe()}; {slots()} slots; Python {sys.version.split()[0]}")
+    print(f"{detect_capabilities().describe()}; {slots()} slots; Python {sys.version.split()[0]}")
     parts: dict[str, Callable[[], None]] = {
         "python": lambda: python_runs(4000 // part),
         "cpp": lambda: cpp_runs(4000 // part),

@@ -213,7 +213,7 @@ def main() -> int:
     options = parser.parse_args()
     number, repeats, span = (50, 3, 0.5) if options.quick else (500, 20, 3.0)
     busy = os.getloadavg()[0]
-    console.say(f"{len(os.sched_getaffinity(0))} cores, load {busy:.1f} at the start\n")
+    console.info(f"{len(os.sched_getaffinity(0))} cores, load {busy:.1f} at the start\n")
     ways = throughput(number, repeats)
     local = ways["beside the trainer"]
     base_cpu_s = statistics.median(local.cpu_s)
@@ -227,13 +227,13 @@ def main() -> int:
         for name, way in ways.items()
     ]  # fmt: skip
     titles = [f"{number} programs, 4 tests each", "s", "from - to", "programs/s", "of local", "CPU ms/program more"]
-    console.say(console.table(titles, rows))
-    console.say("  asked for: at least 95 % of local with a server, and so with 64 clients")
+    console.info(console.table(titles, rows))
+    console.info("  asked for: at least 95 % of local with a server, and so with 64 clients")
     rounds = [(statistics.quantiles(found, n=100), most, sent) for most, sent, found in latency(span)]
     rounds.sort(key=lambda one: one[0][98])
     percentiles, most, sent = rounds[len(rounds) // 2]
     all_rounds = ", ".join(f"{1000 * one[0][98]:.0f}" for one in rounds)
-    console.say(
+    console.info(
         f"\n  a score that costs nothing: {most:.0f} requests/s at most; at {sent:.0f}/s half of them take "
         f"{1000 * percentiles[49]:.1f} ms, 99 % at most {1000 * percentiles[98]:.1f} ms (rounds: {all_rounds} ms)\n"
         "  asked for: 99 % within 20 ms\n"
@@ -242,7 +242,7 @@ def main() -> int:
         [f"{rows}", f"{size:,}", f"{count}", f"{there:.2f}", f"{here:.2f}"]
         for rows, size, count, there, here in costs(span)
     ]
-    console.say(console.table(["rows of a request", "bytes", "requests", "server CPU ms", "client CPU ms"], rows))
+    console.info(console.table(["rows of a request", "bytes", "requests", "server CPU ms", "client CPU ms"], rows))
     return _on_ray(options.quick)
 
 
@@ -250,9 +250,9 @@ def _on_ray(quick: bool) -> int:
     """Ray's part, in a process of its own: it leaves nothing behind in this one."""
     script = PROJECT / "benchmarks" / "rewards_on_ray.py"
     if importlib.util.find_spec("ray") is None:
-        console.say("\n  Ray is not installed, so nothing is measured on it: pip install 'grpo-recipes[ray]'")
+        console.info("\n  Ray is not installed, so nothing is measured on it: pip install 'grpo-recipes[ray]'")
         return 0
-    console.say("")
+    console.info("")
     return subprocess.run([sys.executable, str(script), *(["--quick"] if quick else [])], cwd=PROJECT).returncode
 
 

@@ -116,7 +116,7 @@ def measure(*, quick: bool) -> None:
         ]
         for name, median in medians.items()
     ]  # fmt: skip
-    console.say(
+    console.info(
         console.table([f"{number} programs, 4 tests each", "s", "from - to", "programs/s", "times local"], rows)
     )
     sleeping, sleep_s, counts = (32, 0.2, NODES[:2]) if quick else (128, 0.25, NODES)
@@ -126,16 +126,16 @@ def measure(*, quick: bool) -> None:
         [f"{count} node{'s' if count > 1 else ''}", f"{took:.2f}", f"{alone / took:.2f}", f"{alone / took / count:.0%}"]
         for count, took in by_nodes.items()
     ]
-    console.say("")
-    console.say(console.table([f"{sleeping} programs that sleep {sleep_s:g} s", "s", "times one", "of linear"], rows))
-    console.say(f"\n{many_tasks(400 if quick else 8000):.0f} tasks a second of one training process, eight rows each")
+    console.info("")
+    console.info(console.table([f"{sleeping} programs that sleep {sleep_s:g} s", "s", "times one", "of linear"], rows))
+    console.info(f"\n{many_tasks(400 if quick else 8000):.0f} tasks a second of one training process, eight rows each")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     options = parser.parse_args()
-    console.say(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the start\n")
+    console.info(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the start\n")
     measure(quick=options.quick)
     return 0
 

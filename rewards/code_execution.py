@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rlvr.verifiers.code import rungs
+from rlvr.verifiers.code import detect_capabilities
 from rlvr.verifiers.code.completion_judge import Row, explain_row, judge_completions, passed_all
 from rlvr.verifiers.code.problems import Settings, row_faults
 
@@ -125,7 +125,7 @@ def check_rows(
 
 def conditions(**kwargs: Any) -> dict[str, str]:
     """The sandbox that programs run in here: told when a run starts, and kept with it."""
-    return rungs().metadata()
+    return detect_capabilities().metadata()
 
 
 def explain(completion: Any, *, prompt: Any = None, all_or_nothing: bool = False, **kwargs: Any) -> list[str]:

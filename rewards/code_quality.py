@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from rewards.code_execution import check_rows as check_rows
 from rlvr.errors import InputError
-from rlvr.verifiers.code import rungs
+from rlvr.verifiers.code import detect_capabilities
 from rlvr.verifiers.code.completion_judge import Row, explain_row, judge_completions, passed_all
 from rlvr.verifiers.code.problems import Settings
 
@@ -96,7 +96,7 @@ def code_quality(
 
 def conditions(**kwargs: Any) -> dict[str, str]:
     """The sandbox that programs run in here: told when a run starts, and kept with it."""
-    return rungs().metadata()
+    return detect_capabilities().metadata()
 
 
 def explain(

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from rewards.code_execution import check_rows as check_rows
-from rlvr.verifiers.code import rungs
+from rlvr.verifiers.code import detect_capabilities
 from rlvr.verifiers.code.completion_judge import Row, explain_row, judge_completions, passed_all
 from rlvr.verifiers.code.problems import Settings
 
@@ -75,7 +75,7 @@ def code_tiered(
 
 def conditions(**kwargs: Any) -> dict[str, str]:
     """The sandbox that programs run in here: told when a run starts, and kept with it."""
-    return rungs().metadata()
+    return detect_capabilities().metadata()
 
 
 def explain(completion: Any, *, prompt: Any = None, published: bool = True, **kwargs: Any) -> list[str]:

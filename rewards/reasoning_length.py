@@ -152,7 +152,8 @@ def _judge(
 
 
 def _thoughts(text: str, opened: bool) -> str:
-    """What stands between think tags, as `rlvr.verifiers.math.without_thinking` leaves it out; all of a text without any."""
+    """What stands between think tags, as `rlvr.verifiers.math.without_thinking` leaves it out; all of a text without
+    any."""
     kept: list[str] = []
     start, thinking = 0, opened
     first_tag = True

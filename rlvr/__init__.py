@@ -1,0 +1,80 @@
+"""GRPO with verifiable rewards on Hugging Face TRL: the library behind run_grpo.py.
+
+These are the public names; docs/api.md describes them. They load on first use, so `import rlvr` loads neither torch
+nor TRL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlvr.config.recipe import Recipe, load_recipe
+    from rlvr.data.task import Task
+    from rlvr.errors import InputError, Problem
+    from rlvr.evaluation.evaluate import evaluate
+    from rlvr.sandbox.limits import Limits
+    from rlvr.scoring.registry import load_rewards, load_task
+    from rlvr.scoring.reward import Reward
+    from rlvr.verifiers.code.judge import judge, judge_many
+    from rlvr.verifiers.code.types import Judgement, Submission
+    from rlvr.verifiers.completion_text import completion_text, own_turn
+    from rlvr.verifiers.math.grader import AnswerVerdict, check_answer, check_answers, explain_answer
+
+_MODULES = {
+    "AnswerVerdict": "rlvr.verifiers.math.grader",
+    "InputError": "rlvr.errors",
+    "Judgement": "rlvr.verifiers.code.types",
+    "Limits": "rlvr.sandbox.limits",
+    "Problem": "rlvr.errors",
+    "Recipe": "rlvr.config.recipe",
+    "Reward": "rlvr.scoring.reward",
+    "Submission": "rlvr.verifiers.code.types",
+    "Task": "rlvr.data.task",
+    "check_answer": "rlvr.verifiers.math.grader",
+    "check_answers": "rlvr.verifiers.math.grader",
+    "completion_text": "rlvr.verifiers.completion_text",
+    "evaluate": "rlvr.evaluation.evaluate",
+    "explain_answer": "rlvr.verifiers.math.grader",
+    "judge": "rlvr.verifiers.code.judge",
+    "judge_many": "rlvr.verifiers.code.judge",
+    "load_recipe": "rlvr.config.recipe",
+    "load_rewards": "rlvr.scoring.registry",
+    "load_task": "rlvr.scoring.registry",
+    "own_turn": "rlvr.verifiers.completion_text",
+}
+
+__all__ = [
+    "AnswerVerdict",
+    "InputError",
+    "Judgement",
+    "Limits",
+    "Problem",
+    "Recipe",
+    "Reward",
+    "Submission",
+    "Task",
+    "check_answer",
+    "check_answers",
+    "completion_text",
+    "evaluate",
+    "explain_answer",
+    "judge",
+    "judge_many",
+    "load_recipe",
+    "load_rewards",
+    "load_task",
+    "own_turn",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

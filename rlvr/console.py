@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 
 
-def quieten() -> None:
+def silence_libraries() -> None:
     """Silences what libraries say that a reader would have to ignore. Call before they are imported.
 
     A variable that the user has set wins, so `TRANSFORMERS_VERBOSITY=info` brings everything of transformers back.
@@ -29,7 +29,8 @@ def quieten() -> None:
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     # DeepSpeed is imported by accelerate wherever it is installed, and without a GPU warns that there is none.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
-    # TRL would print a masked row with all its columns at each generation; rlvr/training/grpo_trainer.py says what is masked and why.
+    # TRL would print a masked row with all its columns at each generation; rlvr/training/grpo_trainer.py says what is
+    # masked and why.
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(
         lambda record: "All reward functions returned None" not in record.getMessage()
     )
@@ -38,7 +39,7 @@ def quieten() -> None:
             warnings.filterwarnings("ignore", category=category, module=rf"{module}(\.|$)")
 
 
-def quieten_loading_bars() -> None:
+def silence_loading_bars() -> None:
     """Turns off transformers' bar for reading weights from disk; downloads keep theirs."""
     from huggingface_hub.utils import enable_progress_bars
     from transformers.utils.logging import disable_progress_bar
@@ -60,13 +61,13 @@ def is_terminal() -> bool:
         return False
 
 
-def say(text: str = "") -> None:
+def info(text: str = "") -> None:
     """Prints a line, from the main process only."""
     if is_main():
         print(text, flush=True)
 
 
-def complain(text: str) -> None:
+def error(text: str) -> None:
     """Prints an error to standard error; from the main process only, since all ranks find the same fault."""
     if is_main():
         print(text, file=sys.stderr, flush=True)

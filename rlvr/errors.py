@@ -1,10 +1,89 @@
-"""The one exception that means: the recipe, the data or the machine is not what the run needs.
+"""Errors that the user can fix: the recipe, the data or the machine is not what the run needs.
 
-Whoever finds such a fault raises `InputError` with a sentence that says what is wrong, where (file, key, row) and how
-to mend it. The scripts print it without a traceback and exit with 2; any other exception is a fault of ours, keeps
-its traceback and exits with 1.
+Raise `InputError` with a message that stands alone: what failed, where (file, key, row), the fix. Scripts print the
+message without a traceback and exit with 2. Any other exception is a bug of this project: it keeps its traceback and
+exits with 1.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem, for people (`message`) and for programs (everything else).
+
+    Attributes:
+        message: what failed, where, and the fix, in sentences that stand alone.
+        kind: short stable slug, such as "unknown-key". Tests and `--check --json` rely on it; the message may change.
+        key: recipe key, option or column that the problem is about.
+        row: index of a row of the data, from 0.
+        path: file that the problem is in.
+        line: line of that file, from 1.
+    """
+
+    message: str
+    kind: str = "invalid-input"
+    key: str | None = None
+    row: int | None = None
+    path: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields that are set, for JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class InputError(Exception):
-    """Something that the user can mend. `str(error)` is all that is printed, so it must stand alone."""
+    """A problem that the user can fix, or several of one pass.
+
+    Args:
+        message: as `Problem.message`; of several problems, all their messages.
+        kind, key, row, path, line: as in `Problem`.
+        problems: the single problems, where one error reports several. By default one problem, made of the arguments.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        kind: str = "invalid-input",
+        key: str | None = None,
+        row: int | None = None,
+        path: str | Path | None = None,
+        line: int | None = None,
+        problems: Sequence[Problem] = (),
+    ) -> None:
+        super().__init__(message)
+        where = str(path) if path is not None else None
+        self.problems = tuple(problems) or (Problem(message, kind, key, row, where, line),)
+
+    @property
+    def kind(self) -> str:
+        return self.problems[0].kind
+
+    @property
+    def key(self) -> str | None:
+        return self.problems[0].key
+
+    @property
+    def row(self) -> int | None:
+        return self.problems[0].row
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are pickled as their class and args, which would lose the problems between processes.
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(cls: type[InputError], args: tuple[Any, ...], state: dict[str, Any]) -> InputError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, *args)
+    error.__dict__.update(state)
+    return error

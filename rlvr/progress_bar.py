@@ -34,7 +34,7 @@ class Progress:
         if not self._shown and now - self._said > SAY_EVERY_S:
             self._said = now
             left = (now - self._began) / (self._done - self._skipped) * (self._rows - self._done)
-            console.say(f"  {self._description}: {self._done:,} of {self._rows:,} rows, {console.duration(left)} left")
+            console.info(f"  {self._description}: {self._done:,} of {self._rows:,} rows, {console.duration(left)} left")
 
     def __enter__(self) -> Progress:
         return self

@@ -59,22 +59,20 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="what generates")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: evaluations/<recipe>")
     options, overrides = parser.parse_known_args(words)
-    console.quieten()
+    console.silence_libraries()
     try:
         return run(options, overrides)
     except InputError as error:
-        console.complain(str(error))
+        console.error(str(error))
         return 2
     except KeyboardInterrupt:
-        console.complain("\nInterrupted. The answers are kept: the same command goes on from there.")
+        console.error("\nInterrupted. The answers are kept: the same command goes on from there.")
         return INTERRUPTED
     except Exception as error:
         if type(error).__name__ == "RewardError":
-            console.complain(
-                f"{error}\n\nThe answers are kept: once the reward is mended, the same command scores them."
-            )
+            console.error(f"{error}\n\nThe answers are kept: once the reward is mended, the same command scores them.")
         elif type(error).__name__ == "OutOfMemoryError":
-            console.complain(
+            console.error(
                 "The GPU's memory is too small for so many prompts at a time. The answers so far are kept: go on with "
                 "the same command and a smaller --evaluation.batch_size."
             )
@@ -141,7 +139,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     evaluation.check_engine(options.engine, recipe)
     _spare_what_is_going_on(folder)
     assert recipe.evaluation is not None  # run sets it
-    console.quieten_loading_bars()
+    console.silence_loading_bars()
     adapter = None if options.adapter is None else adapters.find_adapter(options.adapter)
     if adapter is not None:
         directory.read_status(adapter.resolve().parent)
@@ -171,7 +169,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
                 f"The adapter {options.adapter} says that its base is {other}, but {measured_on} would be measured "
                 f"with it. Name the right one (--config, or --model {other}), or add --other_base to measure this one."
             )
-        console.say(f"  Note: the adapter says that its base is {other}; it is measured on {measured_on}.\n")
+        console.info(f"  Note: the adapter says that its base is {other}; it is measured on {measured_on}.\n")
     if adapter is not None:
         loading.check_adapter(recipe, adapter)
     results: dict[int, dict[str, Any]] = {point.shots: {} for point in points}
@@ -185,7 +183,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
         hedge_s=recipe.settings["reward_hedge_s"],
     ) as scorer:
         for name in _names(options):
-            subject = evaluation.Subject(
+            subject = evaluation.EvaluatedModel(
                 recipe,
                 tokenizer,
                 name,
@@ -212,14 +210,14 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
         about["engine"] = options.engine
         if options.shots:
             content = shot_sweep.write_sweep(folder, about, results)
-            console.say(f"{shot_sweep.sweep_heading(content)}\n\n{shot_sweep.sweep_table(content)}\n")
-            console.say(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
+            console.info(f"{shot_sweep.sweep_heading(content)}\n\n{shot_sweep.sweep_table(content)}\n")
+            console.info(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
         else:
             found = results[points[0].shots]
             _keep_earlier(folder, about)
             content = evaluation.write_evaluation(folder, about, found, sampled, options.samples or 0, drawn)
-            console.say(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-            console.say(f"  {folder / 'evaluation.json'}")
+            console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+            console.info(f"  {folder / 'evaluation.json'}")
         _tell(folder, adapter)
     state.destroy_process_group()
 
@@ -231,11 +229,11 @@ def _tell(folder: Path, adapter: Path | None) -> None:
     from rlvr.tracking import mlflow_results
 
     if (folder / directory.STATUS).is_file():
-        console.say(f"  {report.write_report(folder)}")
+        console.info(f"  {report.write_report(folder)}")
     run = mlflow_results.run_of(folder, adapter)
     said = mlflow_results.add_to_run(run, folder) if run is not None else None
     if said:
-        console.say(f"  {said}")
+        console.info(f"  {said}")
 
 
 def _spare_what_is_going_on(folder: Path) -> None:
@@ -289,7 +287,7 @@ def _keep_earlier(folder: Path, about: dict[str, Any]) -> None:
     if not same:
         stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(file.stat().st_mtime))
         file.replace(aside := folder / f"evaluation.{stamp}.json")
-        console.say(f"  the earlier evaluation, of something else, is now {aside}\n")
+        console.info(f"  the earlier evaluation, of something else, is now {aside}\n")
 
 
 def _names(options: argparse.Namespace) -> list[str]:

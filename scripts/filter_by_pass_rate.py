@@ -58,14 +58,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N training rows")
     parser.add_argument("--batch_size", type=int, default=64, metavar="N", help="completions at a time (default 64)")
     options, overrides = parser.parse_known_args(words)
-    console.quieten()
+    console.silence_libraries()
     try:
         return filter_rows(options, overrides)
     except InputError as error:
-        console.complain(str(error))
+        console.error(str(error))
         return 2
     except KeyboardInterrupt:
-        console.complain("\nInterrupted. What was measured is kept: the same command goes on from there.")
+        console.error("\nInterrupted. What was measured is kept: the same command goes on from there.")
         return INTERRUPTED
 
 
@@ -98,12 +98,12 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
     with RateFile(Path(f"{output}.rates"), settings_of(recipe, task, metric, options.samples)) as rates:
         missing = [number for number, key in enumerate(keys) if key not in rates.known]
         if len(missing) < len(rows):
-            console.say(f"{len(rows) - len(missing):,} of {len(rows):,} rows have been measured already.")
+            console.info(f"{len(rows) - len(missing):,} of {len(rows):,} rows have been measured already.")
         if missing:
             measure(recipe, task, rows, missing, keys, metric, rates, options.samples, options.batch_size)
         measured = [rates.known[key] for key in keys]
     write(output, task, rows, measured, bounds)
-    console.say(page(recipe, task, output, measured, bounds, metric, options.samples))
+    console.info(page(recipe, task, output, measured, bounds, metric, options.samples))
     return 0
 
 
@@ -161,7 +161,7 @@ def measure(
     from rlvr.progress_bar import Progress
     from rlvr.scoring.scorer import Scorer
 
-    console.quieten_loading_bars()
+    console.silence_loading_bars()
     tokenizer = models.load_tokenizer(recipe, chat=task.is_chat)
     model = models.load_model(recipe, tokenizer)
     ids = dict(zip(missing, prompt_tokens(tokenizer, [rows[number]["prompt"] for number in missing]), strict=True))

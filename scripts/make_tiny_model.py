@@ -251,11 +251,11 @@ def main() -> None:
     if options.steps < 1 or options.threads < 1:
         parser.error("--steps and --threads must be 1 or more")
 
-    console.quieten()
+    console.silence_libraries()
 
     import torch
 
-    console.quieten_loading_bars()
+    console.silence_loading_bars()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     lesson, output = LESSONS[options.model], options.output or MODELS / options.model

@@ -53,7 +53,7 @@ def main() -> int:
     from rlvr import console
     from rlvr.errors import InputError
 
-    console.quieten()
+    console.silence_libraries()
     try:
         if arguments.drop_overlaps and not arguments.against:
             raise InputError("--drop-overlaps needs an --against: the evaluation set to compare with.")
@@ -66,7 +66,7 @@ def main() -> int:
             drop_overlaps=arguments.drop_overlaps,
         )
     except InputError as error:
-        console.complain(str(error))
+        console.error(str(error))
         return 2
     return 0
 
@@ -255,33 +255,33 @@ def readme(summary: dict[str, Any], output: Path) -> str:
 def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[dict[str, Any]]) -> None:
     from rlvr import console
 
-    console.say(f"Task {summary['task']} of {summary['recipe']}")
+    console.info(f"Task {summary['task']} of {summary['recipe']}")
     for note in summary["notes"]:
-        console.say(f"  {note}")
-    console.say()
+        console.info(f"  {note}")
+    console.info()
     measures = ("shortest", "median", "95 %", "longest")
     table = [
         [split, f"{summary['rows'][split]:,}", *(f"{spread[measure]:,}" for measure in measures)]
         for split, spread in summary["prompt_characters"].items()
     ]
-    console.say(console.table(["split", "rows", *measures], table))
-    console.say("  Lengths are those of the prompts, in characters.")
+    console.info(console.table(["split", "rows", *measures], table))
+    console.info("  Lengths are those of the prompts, in characters.")
     if overlaps:
-        console.say()
-        console.say("The closest overlaps; overlaps.jsonl has all of them:")
+        console.info()
+        console.info("The closest overlaps; overlaps.jsonl has all of them:")
         for overlap in sorted(overlaps, key=lambda overlap: -float(overlap["share"]))[:5]:
             pair = f"{overlap['train_id']} with {overlap['held_id']} of {overlap['against']}"
-            console.say(f"  {pair}, {overlap['share']:.0%} of it: {overlap['words']}")
+            console.info(f"  {pair}, {overlap['share']:.0%} of it: {overlap['words']}")
     shown = next(split for split in SPLITS if len(task.split(split)) > 0)
     rows = task.split(shown)
     for place in sorted({0, len(rows) // 2, len(rows) - 1}):
-        console.say()
-        console.say(f"── {shown} row {place} " + "─" * 60)
-        console.say(prompt_text(rows[place]["prompt"]))
+        console.info()
+        console.info(f"── {shown} row {place} " + "─" * 60)
+        console.info(prompt_text(rows[place]["prompt"]))
         if "final_answer" in rows.column_names:
-            console.say(f"→ final_answer: {rows[place]['final_answer']}")
-    console.say()
-    console.say(f"Written to {output}: look at its README.md first.")
+            console.info(f"→ final_answer: {rows[place]['final_answer']}")
+    console.info()
+    console.info(f"Written to {output}: look at its README.md first.")
 
 
 if __name__ == "__main__":

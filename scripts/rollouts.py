@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="a .jsonl or .parquet file")
     options = parser.parse_args(words)
     out = options.out or options.run_dir / "rollouts.jsonl"
-    console.quieten()
+    console.silence_libraries()
     try:
         if out.suffix not in FORMATS:
             raise InputError(f"--out {out} should end in {' or '.join(FORMATS)}.")
@@ -55,11 +55,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except InputError as error:
         from rlvr.rescoring.completions import visible  # messages quote what a model wrote
 
-        console.complain(visible(str(error)))
+        console.error(visible(str(error)))
         return 2
     for note in notes:
-        console.complain(note)
-    console.say(f"{out}: {len(rows):,} completion{'s' * (len(rows) != 1)}")
+        console.error(note)
+    console.info(f"{out}: {len(rows):,} completion{'s' * (len(rows) != 1)}")
     return 0
 
 

@@ -39,7 +39,7 @@ from rlvr.errors import InputError
 if TYPE_CHECKING:
     from rlvr.sagemaker.cleanup import Leftover
     from rlvr.sagemaker.job import Job
-    from rlvr.sagemaker.plan import Plan
+    from rlvr.sagemaker.plan import JobPlan
 
 PROJECT = Path(__file__).resolve().parents[1]
 SHORT = ("role", "bucket", "region", "instance_type")
@@ -53,16 +53,16 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     options, overrides = parser.parse_known_args(words)
-    console.quieten()
+    console.silence_libraries()
     if options.command in ("follow", "stop", "fetch", "cleanup") and overrides:
         parser.error(f"{options.command} doesn't know {' '.join(overrides)}")
     try:
         return int(globals()[f"_{options.command}"](options, overrides))
     except InputError as error:
-        console.complain(str(error))
+        console.error(str(error))
         return 2
     except KeyboardInterrupt:
-        console.complain("\nEnded by Ctrl-C.")
+        console.error("\nEnded by Ctrl-C.")
         return 130
 
 
@@ -142,16 +142,16 @@ def _plan(options: argparse.Namespace, overrides: list[str]) -> int:
         if options.json:
             print(json.dumps(_as_json(plan), indent=2))
         else:
-            console.say("\n".join(plan.lines(all_files=options.files)))
+            console.info("\n".join(plan.lines(all_files=options.files)))
         if plan.faults:
-            console.complain("\n".join(["", *plan.faults]))
+            console.error("\n".join(["", *plan.faults]))
             return 2
     if not options.json:
-        console.say("  Nothing wrong was found, and nothing was uploaded. `submit` with the same words starts it.")
+        console.info("  Nothing wrong was found, and nothing was uploaded. `submit` with the same words starts it.")
     return 0
 
 
-def _as_json(plan: Plan) -> dict[str, object]:
+def _as_json(plan: JobPlan) -> dict[str, object]:
     return {
         "request": plan.request,
         "files": [{"name": f"{file.channel}/{file.name}", "bytes": file.size, "to": uri} for file, uri in plan.uploads],
@@ -167,19 +167,19 @@ def _submit(options: argparse.Namespace, overrides: list[str]) -> int:
         return _start(plan, words, another=options.another, follow=options.follow)
 
 
-def _start(plan: Plan, words: Sequence[str], *, another: bool, follow: bool) -> int:
+def _start(plan: JobPlan, words: Sequence[str], *, another: bool, follow: bool) -> int:
     from rlvr.sagemaker.job import RECORD, AlreadyRunning, submit
 
-    console.say("\n".join(plan.lines()))
+    console.info("\n".join(plan.lines()))
     plan.check()
     try:
         job = submit(plan, tuple(words), another=another)
     except AlreadyRunning as running:
-        console.say(f"\n{running}")
+        console.info(f"\n{running}")
         job = running.job
     else:
-        console.say(f"\n{job.name} is submitted. Its record is {plan.recipe.output_dir / RECORD}.")
-        console.say(f"  {job.link}\n  python scripts/sagemaker.py follow {job.name}")
+        console.info(f"\n{job.name} is submitted. Its record is {plan.recipe.output_dir / RECORD}.")
+        console.info(f"  {job.link}\n  python scripts/sagemaker.py follow {job.name}")
     return _watched(job) if follow else 0
 
 
@@ -207,28 +207,28 @@ def _watched(job: Job) -> int:
     """Prints what happens to a job; its exit code."""
     from rlvr.sagemaker import follow
 
-    console.say(f"{job.name}  {job.link}")
+    console.info(f"{job.name}  {job.link}")
     end = None
     try:
         for event in follow.watch(job):
             if isinstance(event, follow.Status):
-                console.say(console.bold(f"  {event.name}{f': {event.message}' if event.message else ''}"))
+                console.info(console.bold(f"  {event.name}{f': {event.message}' if event.message else ''}"))
             elif isinstance(event, follow.Line):
-                console.say(f"{console.dim(event.host)}  {event.text}")
+                console.info(f"{console.dim(event.host)}  {event.text}")
             elif isinstance(event, follow.End):
                 end = event
     except KeyboardInterrupt:
-        console.say(f"\nNo longer following; the job goes on. `follow {job.name}` shows it again, `stop` ends it.")
+        console.info(f"\nNo longer following; the job goes on. `follow {job.name}` shows it again, `stop` ends it.")
         return 130
     assert end is not None  # watch ends with it
-    console.say("\n".join(["", *follow.end_lines(job, end)]))
+    console.info("\n".join(["", *follow.end_lines(job, end)]))
     return {"Completed": 0, "Stopped": 75}.get(end.status, 1)
 
 
 def _stop(options: argparse.Namespace, _: list[str]) -> int:
     from rlvr.sagemaker.job import find, stop
 
-    console.say(stop(find(options.job, options.region)))
+    console.info(stop(find(options.job, options.region)))
     return 0
 
 
@@ -240,9 +240,9 @@ def _fetch(options: argparse.Namespace, _: list[str]) -> int:
     folder = options.to or _folder_of(job)
     names = fetch(job, folder, force=options.force, checkpoints=options.checkpoints)
     for name in names:
-        console.say(f"  {folder / name}")
+        console.info(f"  {folder / name}")
     if "adapter" in names or "model" in names:
-        console.say(f"  python scripts/sagemaker.py evaluate {job.name}")
+        console.info(f"  python scripts/sagemaker.py evaluate {job.name}")
     return 0
 
 
@@ -301,28 +301,28 @@ def _cleanup(options: argparse.Namespace, _: list[str]) -> int:
         except InputError as error:
             if options.account or not jobs:
                 raise
-            console.say(f"  The account's other jobs were not looked at. {error}")
+            console.info(f"  The account's other jobs were not looked at. {error}")
     if options.account:
         found += others
     for one in found:
-        console.say("\n".join(f"  {line}" for line in one.lines()))
+        console.info("\n".join(f"  {line}" for line in one.lines()))
     if others and not options.account:
-        console.say("Not submitted from here, and left alone without --account:")
+        console.info("Not submitted from here, and left alone without --account:")
         for one in others:
-            console.say("\n".join(f"  {line}" for line in one.lines()))
+            console.info("\n".join(f"  {line}" for line in one.lines()))
     if all(one.running for one in found):
-        console.say("There is nothing to clear up.")
+        console.info("There is nothing to clear up.")
         return 0
     if not options.yes:
         if not sys.stdin.isatty():
-            console.complain("Nothing was done: add --yes to do it.")
+            console.error("Nothing was done: add --yes to do it.")
             return 2
         if input("Do this? [y/N] ").strip().lower() not in ("y", "yes"):
-            console.say("Nothing was done.")
+            console.info("Nothing was done.")
             return 0
     for one in found:
         for line in clean(one):
-            console.say(f"  {line}")
+            console.info(f"  {line}")
     return 0
 
 

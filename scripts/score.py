@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
     # FILE is found by hand: argparse would take the value of an override that stands before it for the file.
     options, others = parser.parse_known_args(words)
 
-    console.quieten()
+    console.silence_libraries()
     try:
         file, overrides = _file_and_overrides(others)
         if options.limit is not None and options.limit < 1:
@@ -73,7 +73,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except InputError as error:
         from rlvr.rescoring.completions import visible  # messages quote what a model wrote
 
-        console.complain(visible(str(error)))
+        console.error(visible(str(error)))
         return 2
 
 
@@ -121,21 +121,21 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
     recorded = rescoring.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
     groups = rescoring.groups(source.rows, scores.totals)
     disagreements = rescoring.disagreements(scores)
-    console.say(f"{_heading(file, recipe, source)}")
+    console.info(f"{_heading(file, recipe, source)}")
     for note in [*source.notes, *([looked_up] if looked_up else [])]:
-        console.say(f"  {note}")
-    console.say(f"\n{_figures(scores)}")
+        console.info(f"  {note}")
+    console.info(f"\n{_figures(scores)}")
     if steps := rescoring.by_step(source.rows, scores):
-        console.say(f"\n{_steps(steps, rewards)}")
-    console.say()
+        console.info(f"\n{_steps(steps, rewards)}")
+    console.info()
     for line in [*_recorded(recorded), _groups(groups, len(source.rows))]:
-        console.say(f"  {line}")
+        console.info(f"  {line}")
     if len(rewards) > 1:
-        console.say(f"\n{_disagreements(disagreements, source.rows)}")
+        console.info(f"\n{_disagreements(disagreements, source.rows)}")
     if output is not None:
         content = rescoring.as_dict(scores, recorded, groups, disagreements)
         _write(output, {"file": file, "recipe": str(recipe.path), "rows": len(source.rows), **content})
-        console.say(f"\n  {output}")
+        console.info(f"\n  {output}")
     raised = zip(rewards, scores.raised, strict=True)
     return _complain([(reward, number, said) for reward, rows in raised for number, said in rows.items()])
 
@@ -262,7 +262,7 @@ def _complain(failures: Sequence[tuple[Reward, int, str]]) -> int:
         rows = {number: said for reward, number, said in failures if reward.name == name}
         first = min(rows)
         more = f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
-        console.complain(
+        console.error(
             f"The reward {name} failed on row {first}{more}: {one_line(rows[first], MOST_MESSAGE)}. "
             "A training run would stop there."
         )
@@ -304,14 +304,14 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
 
     row = rows[place]
     step = f" (step {row['step']})" if isinstance(row.get("step"), int) else ""
-    console.say(console.bold(f"row {number} of {'standard input' if file == '-' else file}{step}"))
+    console.info(console.bold(f"row {number} of {'standard input' if file == '-' else file}{step}"))
     for title, lines in (*explain.texts(row), ("columns", explain.columns(row, rewards, in_file))):
-        console.say(f"\n{console.bold(title)}")
+        console.info(f"\n{console.bold(title)}")
         for line in lines:
-            console.say(f"  {line}")
-    console.say(f"\n{console.bold('rewards')}")
+            console.info(f"  {line}")
+    console.info(f"\n{console.bold('rewards')}")
     for line in explain.verdicts(row, place, scores, differing):
-        console.say(f"  {line}")
+        console.info(f"  {line}")
     return _complain(
         [(reward, number, said[place]) for reward, said in zip(rewards, scores.raised, strict=True) if place in said]
     )

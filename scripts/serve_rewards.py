@@ -60,7 +60,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options, overrides = parser.parse_known_args(words)
     if overrides and options.config is None:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
-    console.quieten()
+    console.silence_libraries()
     try:
         specs = _rewards(options, overrides)
         for name in ("most_body_mb", "most_rows", "most_requests", "workers"):
@@ -72,11 +72,11 @@ def main(words: Sequence[str] | None = None) -> int:
             raise InputError(
                 f"The reward server needs the package {error.name}: pip install 'grpo-recipes[serve]'."
             ) from error
-        from rlvr.reward_server.limits import Allowance
+        from rlvr.reward_server.limits import ServerLimits
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
         return server.serve(
-            server.Plan(
+            server.ServerConfig(
                 specs,
                 host=options.host,
                 port=options.port,
@@ -85,7 +85,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 workers=options.workers,
                 label_column=options.label_column,
                 grace_s=options.grace_s,
-                allowance=Allowance(
+                allowance=ServerLimits(
                     body_bytes=options.most_body_mb << 20,
                     held_bytes=max(256, 2 * options.most_body_mb) << 20,
                     rows=options.most_rows,
@@ -98,7 +98,7 @@ def main(words: Sequence[str] | None = None) -> int:
             )
         )
     except InputError as error:
-        console.complain(str(error))
+        console.error(str(error))
         return 2
 
 
@@ -115,7 +115,7 @@ def _rewards(options: argparse.Namespace, overrides: Sequence[str]) -> list[Rewa
     served = [spec for spec in specs if spec.where != "trainer"]
     for spec in specs:
         if spec.where == "trainer":
-            console.say(f"Not served: {spec.name}, which the recipe has called in the training process.")
+            console.info(f"Not served: {spec.name}, which the recipe has called in the training process.")
     if not served:
         raise InputError(f"{options.config}: every reward says where: trainer, so there is nothing to serve.")
     return served

@@ -108,7 +108,7 @@ def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             path.unlink(missing_ok=True)
             with pipe.open() as until, (folder / "nest.log").open("w") as log:
                 process = subprocess.Popen(
-                    [sys.executable, str(REPOSITORY / "tests" / "launchers" / "nest.py"), str(path)],
+                    [sys.executable, str(REPOSITORY / "tests" / "support" / "nest.py"), str(path)],
                     env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
                     stdin=until,
                     stdout=log,

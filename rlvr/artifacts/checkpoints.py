@@ -89,7 +89,7 @@ class Identity:
         return found
 
 
-class Diary:
+class RunStatus:
     """Keeps run.json, from which a later start of the same command knows what to do.
 
     Args:
@@ -122,7 +122,7 @@ class Diary:
                 (self.folder / "failure.txt").write_text(trace, encoding="utf-8")
             latest = newest(self.folder)
             if latest is not None and self.facts["status"] == "failed" and learnt:
-                console.complain(f"  {latest} is complete: the same command continues from it.")
+                console.error(f"  {latest} is complete: the same command continues from it.")
 
     def interrupted(self, why: str) -> int:
         """Notes that the run was told to stop, and says what continues it; returns the exit code."""
@@ -135,13 +135,13 @@ class Diary:
         elif latest is not None:
             left = f"{latest} is complete: the same command continues from it."
         elif found(self.folder):
-            console.say(f"\n{why} No checkpoint could be saved: the same command begins anew.")
+            console.info(f"\n{why} No checkpoint could be saved: the same command begins anew.")
             return 1
         elif (self.folder / directory.ANSWERS).is_dir():
             left = "No step was made yet; the same command goes on with the evaluation before it."
         else:
             left = "No step was made yet: the same command begins anew."
-        console.say(f"\n{why} {left}")
+        console.info(f"\n{why} {left}")
         return EXIT_CODE
 
     def _end(self, status: str) -> None:

@@ -129,4 +129,4 @@ def _move_earlier_run(folder: Path, recipe: Recipe) -> None:
     if status is not None and status["status"] != "done" and (aside / ANSWERS).is_dir():
         folder.mkdir()
         (aside / ANSWERS).rename(folder / ANSWERS)
-    console.say(f"  the earlier run in {folder} is now {aside}")
+    console.info(f"  the earlier run in {folder} is now {aside}")

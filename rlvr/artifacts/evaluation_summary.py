@@ -17,7 +17,7 @@ MODELS = ("base", "trained")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EvaluationVerdict:
     """The sentence on top; `kind` is "better", "worse", "unclear" or "unknown", `label` says it in two words."""
 
     kind: str
@@ -34,11 +34,11 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def verdict(evaluation: Mapping[str, Any] | None) -> Verdict:
+def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
     """Whether the model got better, as far as an evaluation (None: there is none) can tell."""
     base, trained = score_of(evaluation, "base"), score_of(evaluation, "trained")
     if evaluation is None or (base is None and trained is None):
-        return Verdict(
+        return EvaluationVerdict(
             "unknown",
             "Not measured",
             "There is no held-out evaluation, so nobody knows whether the model got better: "
@@ -46,17 +46,17 @@ def verdict(evaluation: Mapping[str, Any] | None) -> Verdict:
         )
     details = (_how_measured(evaluation), *_published(evaluation, base), *_left_out(base, trained))
     if base is None or trained is None:
-        return Verdict("unknown", "Not compared", _of_one_model(base, trained), details)
+        return EvaluationVerdict("unknown", "Not compared", _of_one_model(base, trained), details)
     if min(base["rows"], trained["rows"]) == 0:
         sentence = "The verifier could judge none of the answers, so nobody knows whether the model got better."
-        return Verdict("unknown", "Not measured", sentence, details)
+        return EvaluationVerdict("unknown", "Not measured", sentence, details)
 
     before, after = percent(base["accuracy"]), percent(trained["accuracy"])
     on = f"On {count(max(base['rows'], trained['rows']), 'held-out problem')} the accuracy"
     gain = mapping(evaluation.get("difference"))
     if not is_number(gain.get("points")) or not _is_interval(gain.get("interval")):
         sentence = f"{on} was {before} before and {after} after training; the interval of the difference is not known."
-        return Verdict("unknown", "Not compared", sentence, details)
+        return EvaluationVerdict("unknown", "Not compared", sentence, details)
     low, high = gain["interval"]["low"], gain["interval"]["high"]
     figures = f"({points(gain['points'])} points, 95 % interval {points(low)} … {points(high)})"
     if is_number(gain.get("gained")) and is_number(gain.get("lost")):
@@ -65,12 +65,12 @@ def verdict(evaluation: Mapping[str, Any] | None) -> Verdict:
         by_chance = [f"{chance_words(chance)} by McNemar's exact test."] if is_number(chance) else []
         details = (" ".join([changed, *by_chance]), *details)
     if low > 0:
-        return Verdict("better", "Better", f"{on} rose from {before} to {after} {figures}.", details)
+        return EvaluationVerdict("better", "Better", f"{on} rose from {before} to {after} {figures}.", details)
     if high < 0:
-        return Verdict("worse", "Worse", f"{on} fell from {before} to {after} {figures}.", details)
+        return EvaluationVerdict("worse", "Worse", f"{on} fell from {before} to {after} {figures}.", details)
     moved = f"stayed at {after}" if before == after else f"went from {before} to {after}"
     sentence = f"{on} {moved} {figures}: the interval includes 0, so this may be chance alone."
-    return Verdict("unclear", "No clear change", sentence, details)
+    return EvaluationVerdict("unclear", "No clear change", sentence, details)
 
 
 def table(evaluation: Mapping[str, Any] | None) -> Table | None:

@@ -12,7 +12,7 @@ HIGHEST_RATE = 0.01  # ten times what a LoRA on the tiny models takes
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """What a run will do, in numbers.
 
     Attributes:
@@ -80,7 +80,7 @@ def arithmetic_faults(recipe: Recipe, rows: int, processes: int) -> list[str]:
     return []
 
 
-def plan_of(recipe: Recipe, rows: int, processes: int, longest: int | None, notes: tuple[str, ...] = ()) -> Plan:
+def plan_of(recipe: Recipe, rows: int, processes: int, longest: int | None, notes: tuple[str, ...] = ()) -> BatchPlan:
     batch, group, per_generation, iterations, accumulation = batch_of(recipe, processes)
     prompts = batch // group
     generations = rows // prompts
@@ -88,7 +88,7 @@ def plan_of(recipe: Recipe, rows: int, processes: int, longest: int | None, note
     steps_an_epoch = max(generations * per_generation * iterations // accumulation, 1)
     epochs = recipe.settings.get("num_train_epochs", 3.0)
     steps = max_steps if max_steps > 0 else math.ceil(epochs * steps_an_epoch)
-    return Plan(processes, prompts, group, steps, rows, rows - generations * prompts, longest, notes)
+    return BatchPlan(processes, prompts, group, steps, rows, rows - generations * prompts, longest, notes)
 
 
 def rate_notes(recipe: Recipe) -> list[str]:

@@ -3,8 +3,8 @@
     recipe = load_recipe(Path("recipes/demo-arithmetic.yaml"), ["--learning_rate", "1e-4", "--task.shots", "4"])
 
 Flat keys are the fields of TRL's `GRPOConfig` and `ModelConfig`, under their own names, and a few of ours beside them
-(see rlvr/config/schema.py). Four sections are ours: `task`, `rewards`, `evaluation` and `sagemaker`. Every fault in the file
-is found in one pass and reported with its line, in words that say how to mend it. Nothing here imports torch.
+(see rlvr/config/schema.py). Four sections are ours: `task`, `rewards`, `evaluation` and `sagemaker`. Every fault in the
+file is found in one pass and reported with its line, in words that say how to mend it. Nothing here imports torch.
 
 YAML is read by its 1.2 rules: `1e-6` is a number, and `no` (as in `save_strategy: no`) is a word, not `false`.
 """

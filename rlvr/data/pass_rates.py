@@ -65,7 +65,7 @@ class RateFile:
         self.path = path
         self.known: dict[str, Rate] = {}
         try:
-            made_with, lines = read_journal(path)
+            recorded, lines = read_journal(path)
             self.known = {line["key"]: Rate(line["right"], line["scored"]) for line in lines}
             there = path.exists() and path.stat().st_size > 0
         except (JournalError, KeyError, TypeError) as error:
@@ -74,9 +74,9 @@ class RateFile:
             ) from error
         except OSError as error:
             raise InputError(f"{path} can't be read: {error.strerror}. Name another --output.") from error
-        if there and made_with is None:
+        if there and recorded is None:
             raise InputError(f"{path} breaks off in its first line. Remove it, or name another --output.")
-        self._check(made_with or settings, settings)
+        self._check(recorded or settings, settings)
         try:
             self._journal = Journal(path, settings)
         except BlockingIOError as error:
@@ -84,10 +84,10 @@ class RateFile:
         except OSError as error:
             raise InputError(f"{path} can't be written: {error.strerror}. Name another --output.") from error
 
-    def _check(self, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        differing = [name for name in {**made_with, **settings} if made_with.get(name) != settings.get(name)]
+    def _check(self, recorded: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        differing = [name for name in {**recorded, **settings} if recorded.get(name) != settings.get(name)]
         if differing:
-            said = "; ".join(f"{name} {made_with.get(name)!r}, now {settings.get(name)!r}" for name in differing)
+            said = "; ".join(f"{name} {recorded.get(name)!r}, now {settings.get(name)!r}" for name in differing)
             raise InputError(
                 f"{self.path} was measured with other settings ({said}), and the two must not be mixed. Name another "
                 "--output, or remove the file to measure anew."

@@ -141,7 +141,8 @@ def base_weights(parameters: Parameters, setup: Setup) -> float:
 
 
 def adapter_bytes(setup: Setup) -> int:
-    """Bytes of a number of the adapter: float32, as PEFT and rlvr.training.train make it, but under DeepSpeed 16 bits."""
+    """Bytes of a number of the adapter: float32, as PEFT and rlvr.training.train make it, but under DeepSpeed 16
+    bits."""
     return 2 if setup.deepspeed and setup.sixteen else 4
 
 

@@ -21,8 +21,8 @@ class Setup:
 
     Attributes:
         settings: the recipe's flat keys.
-        launcher: python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2; as rlvr.training.launch.launcher says.
-        processes: how many train together, one GPU each.
+        launcher: python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2; as rlvr.training.launch.launcher
+        says. processes: how many train together, one GPU each.
         loaded: bytes of a number of the weights as they are loaded (`dtype`).
         sixteen: whether matrices are multiplied in 16 bits (`bf16`, which TRL sets unless told otherwise, or `fp16`).
         attention: eager, sdpa or flash_attention_2.

@@ -13,7 +13,7 @@ The figures are for the rows named and nothing else: an interval says how far ch
     sweep.py       the same over several numbers of shots
 """
 
-from rlvr.evaluation.answer_cache import KeptAnswers, identity
+from rlvr.evaluation.answer_cache import AnswerCache, identity
 from rlvr.evaluation.engines import Decoding, TransformersEngine, VllmEngine, check_engine, end_tokens, sampling_of
 from rlvr.evaluation.evaluate import (
     evaluate,
@@ -23,7 +23,7 @@ from rlvr.evaluation.evaluate import (
     metric_of,
     scored_by,
 )
-from rlvr.evaluation.evaluated_model import Subject
+from rlvr.evaluation.evaluated_model import EvaluatedModel
 from rlvr.evaluation.results import about, heading, in_short, read_results, results_table, write_evaluation
 from rlvr.evaluation.scores import Score, compare, compare_samples, pass_rates, summarise, suspicion
 from rlvr.evaluation.statistics import (
@@ -41,9 +41,9 @@ __all__ = [
     "Decoding",
     "Difference",
     "Interval",
-    "KeptAnswers",
+    "AnswerCache",
     "Score",
-    "Subject",
+    "EvaluatedModel",
     "TransformersEngine",
     "VllmEngine",
     "about",

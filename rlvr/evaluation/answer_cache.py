@@ -73,7 +73,7 @@ def identity(recipe: Recipe, decoding: Decoding, engine: str, adapter: Path | No
     return plain
 
 
-class KeptAnswers:
+class AnswerCache:
     """The answers of one model under one decoding, in `folder`.
 
     The file's name ends in a checksum of the settings, so that other settings have another file. Each process of a

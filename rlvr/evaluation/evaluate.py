@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec
 from rlvr.data.task import Task
-from rlvr.evaluation.answer_cache import KeptAnswers, Place, prompt_key
+from rlvr.evaluation.answer_cache import AnswerCache, Place, prompt_key
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
 from rlvr.evaluation.lenient_match import lenient_reading
 from rlvr.evaluation.scores import Score, summarise
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.progress_bar import Progress
 from rlvr.scoring.registry import load_reward
-from rlvr.scoring.reward import Reward, RewardError, settle
-from rlvr.scoring.scorer import Fault, Scorer, report
+from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
+from rlvr.scoring.scorer import RewardFailure, Scorer, report
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -91,7 +91,7 @@ def measure(
     batch_size: int,
     samples: int = 1,
     description: str = "evaluating",
-    kept: KeptAnswers | None = None,
+    kept: AnswerCache | None = None,
     second_reading: bool = False,
 ) -> Records:
     """Completes every row of `data` and scores it.
@@ -146,7 +146,7 @@ def _answer(
     batch_size: int,
     samples: int,
     description: str,
-    kept: KeptAnswers | None,
+    kept: AnswerCache | None,
     share: tuple[int, int],
 ) -> Records:
     """What the model says to this process's share of the rows, from what is kept and from the engine."""
@@ -208,7 +208,9 @@ def _seed(seed: int, keys: Sequence[Place]) -> int:
     return (zlib.crc32(repr(keys).encode()) + seed) % 2**32
 
 
-def _score(records: Records, data: Dataset, rewards: Sequence[Reward], metric: Reward, scorer: Scorer) -> list[Fault]:
+def _score(
+    records: Records, data: Dataset, rewards: Sequence[Reward], metric: Reward, scorer: Scorer
+) -> list[RewardFailure]:
     """Adds `correct`, `formatted`, the rewards and the identifying columns to records; returns what went wrong."""
     if not records:
         return []
@@ -226,7 +228,7 @@ def _score(records: Records, data: Dataset, rewards: Sequence[Reward], metric: R
             column = list(data[name])
             columns[name] = [column[record["row"]] for record in records]
     values: list[list[float | None]] = []
-    faults: list[Fault] = []
+    faults: list[RewardFailure] = []
     for start in range(0, len(records), SCORED_AT_A_TIME):  # a budget is for a batch, not for a split
         part = slice(start, start + SCORED_AT_A_TIME)
         some = {name: column[part] for name, column in columns.items()}
@@ -234,7 +236,7 @@ def _score(records: Records, data: Dataset, rewards: Sequence[Reward], metric: R
         values += scored.values
         faults += scored.faults
     places = [scorer.rewards.index(reward) for reward in rewards]
-    settled = settle([[row[place] for place in places] for row in values], rewards)
+    settled = apply_gates_and_mask([[row[place] for place in places] for row in values], rewards)
     decisive = scorer.rewards.index(metric)
     formats = [scorer.rewards.index(reward) for reward in rewards if reward.label.endswith("_format")]
     for number, record in enumerate(records):

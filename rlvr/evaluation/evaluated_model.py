@@ -10,7 +10,7 @@ from rlvr.artifacts.directory import ANSWERS
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.evaluation.answer_cache import KeptAnswers, identity
+from rlvr.evaluation.answer_cache import AnswerCache, identity
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
 from rlvr.evaluation.evaluate import Records, held_out_rows, measure
 from rlvr.evaluation.scores import Score, summarise
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-class Subject:
+class EvaluatedModel:
     """The base model of a recipe, or what was trained from it, in front of an evaluation.
 
     It is an `Engine`. What an earlier, killed evaluation was told already is not asked again; where nothing is left to
@@ -80,14 +80,14 @@ class Subject:
             when: shown while it runs ("before", "after").
 
         Raises:
-            InputError: the metric could judge none of the rows; or as `KeptAnswers`.
+            InputError: the metric could judge none of the rows; or as `AnswerCache`.
             RewardError: as `measure`.
         """
         from rlvr.modeling import loading
 
         revision = getattr(loading.load_config(self.recipe), "_commit_hash", None)
-        made_with = identity(self.recipe, decoding, self._engine_name, self.adapter, revision)
-        kept = KeptAnswers(self._folder / ANSWERS, self.name, made_with)
+        settings_used = identity(self.recipe, decoding, self._engine_name, self.adapter, revision)
+        kept = AnswerCache(self._folder / ANSWERS, self.name, settings_used)
         spec = recipe.evaluation or EvaluationSpec()
         data = held_out_rows(task, recipe)
         try:

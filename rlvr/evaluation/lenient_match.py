@@ -6,8 +6,8 @@ answers that it doesn't put into the form; what it then gains by training is the
 
 A completion is right in this reading where any of these is so:
 - the metric says so;
-- `rlvr.verifiers.math` reads the gold from it in any notation ("The answer is 18." as well as "#### 18"), whatever options
-  the recipe's own rewards have;
+- `rlvr.verifiers.math` reads the gold from it in any notation ("The answer is 18." as well as "#### 18"), whatever
+  options the recipe's own rewards have;
 - the gold is a number, and the last number of the model's own turn is that number, whatever stands around it.
 """
 

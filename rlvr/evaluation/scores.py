@@ -37,7 +37,8 @@ class Score:
         mean_tokens: mean length of a completion.
         rewards: mean of every reward of the recipe, by its label.
         by_source, by_difficulty: accuracy, rows and interval per value of these columns.
-        lenient: rows that are right whatever their form, among `rows`; see rlvr/evaluation/lenient_match.py. None where the
+        lenient: rows that are right whatever their form, among `rows`; see rlvr/evaluation/lenient_match.py. None where
+        the
             data has no answers in text.
         formatted: rows whose form is the one asked for: every reward of the recipe whose name ends in `_format` gave
             1. None where there is no such reward.

@@ -19,7 +19,7 @@ from typing import Any
 from rlvr.formatting import count, mapping, number
 from rlvr.health import failure_checks, policy_checks, reward_checks
 from rlvr.health.finding import LEVELS, Finding, anchor
-from rlvr.health.run_metrics import LEAST, Run
+from rlvr.health.run_metrics import LEAST, RunMetrics
 from rlvr.health.trends import track
 
 __all__ = ["CHECKS", "WINDOW", "Finding", "anchor", "findings", "health_line", "summary"]
@@ -64,7 +64,7 @@ def findings(
         settings: the recipe, as `Recipe.as_dict()` or recipe.yaml has it; without it a few findings say less.
         window: how many lines a trend is judged on.
     """
-    run = Run(_within_history(lines, 2 * window), mapping(settings), window)
+    run = RunMetrics(_within_history(lines, 2 * window), mapping(settings), window)
     found = [finding for check in CHECKS for finding in check(run)]
     return sorted(found, key=lambda finding: LEVELS.index(finding.level))
 
@@ -108,11 +108,11 @@ def summary(
         if metric not in {found.metric for found in now}:
             said.append(f"over by now, but at step {step:,}: {finding.text}; see {finding.page}")
     if rewards and len(said) == 1:
-        said.append(_nothing_amiss(Run(lines, mapping(settings), window), len(rewards)))
+        said.append(_nothing_amiss(RunMetrics(lines, mapping(settings), window), len(rewards)))
     return said
 
 
-def _nothing_amiss(run: Run, lines: int) -> str:
+def _nothing_amiss(run: RunMetrics, lines: int) -> str:
     """What it means that nothing was found in so many lines: less, the fewer they are."""
     if lines < LEAST:
         return f"too short to judge: {count(lines, 'log line')}"

@@ -7,11 +7,11 @@ from statistics import fmean, median
 
 from rlvr.formatting import is_number, number
 from rlvr.health.finding import Finding, percent
-from rlvr.health.run_metrics import LEAST, NEAR, Run
+from rlvr.health.run_metrics import LEAST, NEAR, RunMetrics
 from rlvr.health.trends import joined
 
 
-def not_finite(run: Run) -> Iterator[Finding]:
+def not_finite(run: RunMetrics) -> Iterator[Finding]:
     """A loss or gradient that is no number (null in metrics.jsonl). One such step may be chance, two are not."""
     for key in ("loss", "grad_norm"):
         logged = [(line.get("step", 0), is_number(line[key])) for line in run.lines if key in line][-run.window :]
@@ -29,7 +29,7 @@ def not_finite(run: Run) -> Iterator[Finding]:
             return
 
 
-def unscored(run: Run) -> Iterator[Finding]:
+def unscored(run: RunMetrics) -> Iterator[Finding]:
     key = "rewards/unscored_fraction"
     if held := run.held(key, [("alarm", 0.5, 0.4), ("warning", 0.05, 0.03)]):
         yield Finding(
@@ -41,7 +41,7 @@ def unscored(run: Run) -> Iterator[Finding]:
         )
 
 
-def cut_off(run: Run) -> Iterator[Finding]:
+def cut_off(run: RunMetrics) -> Iterator[Finding]:
     key = "completions/clipped_ratio"
     if held := run.held(key, [("alarm", 0.8, 0.7), ("warning", 0.3, 0.25)]):
         start = fmean(run[key].first(LEAST))
@@ -55,7 +55,7 @@ def cut_off(run: Run) -> Iterator[Finding]:
         )
 
 
-def learning_rate_zero(run: Run) -> Iterator[Finding]:
+def learning_rate_zero(run: RunMetrics) -> Iterator[Finding]:
     """Three log lines: the first step of a warm-up has a rate of 0, and so may the last of a schedule."""
     series = run["learning_rate"]
     since = next((at for at, rate in zip(series.steps[::-1], series.values[::-1], strict=True) if rate), 0)
@@ -69,7 +69,7 @@ def learning_rate_zero(run: Run) -> Iterator[Finding]:
         )
 
 
-def gradient_zero(run: Run) -> Iterator[Finding]:
+def gradient_zero(run: RunMetrics) -> Iterator[Finding]:
     """Exactly 0, although groups have spread and the learning rate is not 0: what they teach arrives nowhere."""
     steps = []
     for line in reversed(run.lines):
@@ -87,7 +87,7 @@ def gradient_zero(run: Run) -> Iterator[Finding]:
         )
 
 
-def rewards_take_long(run: Run) -> Iterator[Finding]:
+def rewards_take_long(run: RunMetrics) -> Iterator[Finding]:
     series = joined([run["time/rewards"], run["step_time"]], lambda part, whole: part / whole if whole else 0.0)
     held = run.held(series, [("note", 0.5, 0.4)])
     seconds = run.now("time/rewards") if held else 0.0
@@ -102,7 +102,7 @@ def rewards_take_long(run: Run) -> Iterator[Finding]:
         )
 
 
-def steps_slow_down(run: Run) -> Iterator[Finding]:
+def steps_slow_down(run: RunMetrics) -> Iterator[Finding]:
     """Beyond what longer completions explain. The first lines are left out: they load, compile and fill caches."""
     series, tokens = run["step_time"], run["completions/mean_length"]
     if len(series) < 2 * run.window + LEAST:

@@ -7,11 +7,11 @@ from statistics import fmean, median
 
 from rlvr.formatting import number
 from rlvr.health.finding import Finding, percent
-from rlvr.health.run_metrics import SURE, Run
+from rlvr.health.run_metrics import SURE, RunMetrics
 from rlvr.health.trends import Track, change
 
 
-def gradient_grows(run: Run) -> Iterator[Finding]:
+def gradient_grows(run: RunMetrics) -> Iterator[Finding]:
     """Medians: single spikes are normal, a group with one odd completion weighs much. Under 1 nothing is clipped."""
     series = run["grad_norm"]
     before, now = series.values[: -run.window], series.last(run.short)
@@ -30,7 +30,7 @@ def gradient_grows(run: Run) -> Iterator[Finding]:
         )
 
 
-def too_far_from_policy(run: Run) -> Iterator[Finding]:
+def too_far_from_policy(run: RunMetrics) -> Iterator[Finding]:
     """How far an update goes from the model that generated, and how far training has gone from its start."""
     smaller = f"lower {run.setting('learning_rate')}, {run.setting('num_iterations')} or steps_per_generation"
     for key, levels, text, advice in (
@@ -67,7 +67,7 @@ def too_far_from_policy(run: Run) -> Iterator[Finding]:
             yield Finding(held[0], key, text.format(shown), advice, held[1])
 
 
-def sampling_ratio(run: Run) -> Iterator[Finding]:
+def sampling_ratio(run: RunMetrics) -> Iterator[Finding]:
     """vLLM's importance ratios, as their distance from 1 on either side."""
     key = "sampling/importance_sampling_ratio/mean"
     series = run[key]
@@ -83,7 +83,7 @@ def sampling_ratio(run: Run) -> Iterator[Finding]:
         )
 
 
-def entropy(run: Run) -> Iterator[Finding]:
+def entropy(run: RunMetrics) -> Iterator[Finding]:
     """By its own beginning: what is low depends on the model and the task. With the reward at its top it may be 0."""
     series = run["entropy"]
     if run.is_at_top():
@@ -107,7 +107,7 @@ def entropy(run: Run) -> Iterator[Finding]:
     yield Finding("warning", "entropy", text, advice, series.steps[-run.short])
 
 
-def length(run: Run) -> Iterator[Finding]:
+def length(run: RunMetrics) -> Iterator[Finding]:
     """Longer or shorter with more reward is learning; without, it is rambling or giving up."""
     key = "completions/mean_length"
     series = run[key]
@@ -124,7 +124,7 @@ def length(run: Run) -> Iterator[Finding]:
         )
 
 
-def duplicates(run: Run) -> Iterator[Finding]:
+def duplicates(run: RunMetrics) -> Iterator[Finding]:
     """Measured by what is possible. A task that is nearly solved has many."""
     key = "completions/duplicate_fraction"
     held = run.held(key, [("warning", 0.9 * run.most_repeats(), 0.8 * run.most_repeats())])
@@ -138,7 +138,7 @@ def duplicates(run: Run) -> Iterator[Finding]:
         )
 
 
-def groups_unfilled(run: Run) -> Iterator[Finding]:
+def groups_unfilled(run: RunMetrics) -> Iterator[Finding]:
     key = "dynamic_sampling/unfilled_groups"
     if held := run.held(key, [("warning", 1.0, 0.5)]):
         kept = run["dynamic_sampling/kept_fraction"]

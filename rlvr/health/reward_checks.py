@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from rlvr.formatting import number
 from rlvr.health.finding import Finding, percent
-from rlvr.health.run_metrics import LEAST, NEAR, Run
+from rlvr.health.run_metrics import LEAST, NEAR, RunMetrics
 from rlvr.health.trends import change, fall, noise
 
 FLAT = 5  # windows in which a reward that does not move is called flat
 
 
-def no_spread(run: Run) -> Iterator[Finding]:
+def no_spread(run: RunMetrics) -> Iterator[Finding]:
     """Groups whose completions all get the same reward teach nothing; the reward's place in its range says why."""
     held = run.held("frac_reward_zero_std", [("alarm", 0.9, 0.8), ("warning", 0.7, 0.55)])
     if held is None:
@@ -48,7 +48,7 @@ def no_spread(run: Run) -> Iterator[Finding]:
     )
 
 
-def reward_falls(run: Run) -> Iterator[Finding]:
+def reward_falls(run: RunMetrics) -> Iterator[Finding]:
     fell = run.has_fallen()
     if fell is None:
         return
@@ -63,7 +63,7 @@ def reward_falls(run: Run) -> Iterator[Finding]:
     )
 
 
-def reward_flat(run: Run) -> Iterator[Finding]:
+def reward_flat(run: RunMetrics) -> Iterator[Finding]:
     reward, length = run["reward"], FLAT * run.window
     if len(reward) < length or run.is_at_top():
         return
@@ -83,7 +83,7 @@ def reward_flat(run: Run) -> Iterator[Finding]:
     )
 
 
-def unearned(run: Run) -> Iterator[Finding]:
+def unearned(run: RunMetrics) -> Iterator[Finding]:
     for name in run.unearned():
         if len(run.names()) > 1:
             main = name in run.heaviest()
@@ -97,7 +97,7 @@ def unearned(run: Run) -> Iterator[Finding]:
             )
 
 
-def trade_off(run: Run) -> Iterator[Finding]:
+def trade_off(run: RunMetrics) -> Iterator[Finding]:
     """One reward at its top while another falls: the cheaper one is served at the other's cost."""
     saturated = [name for name in run.names() if run.is_at_top(name) and run.span(name) > 0]
     for name in run.names():
@@ -113,7 +113,7 @@ def trade_off(run: Run) -> Iterator[Finding]:
             )
 
 
-def validation_falls(run: Run) -> Iterator[Finding]:
+def validation_falls(run: RunMetrics) -> Iterator[Finding]:
     """Three measurements clearly below three earlier ones, while the reward in training went up."""
     key = "eval_accuracy" if run["eval_accuracy"] else "eval_reward"
     series, reward = run[key], run["reward"]

@@ -16,7 +16,7 @@ SURE = 0.005  # nats a token: a model that samples the same again and again
 Average = Callable[[Sequence[float]], float]
 
 
-class Run:
+class RunMetrics:
     """The lines, with what several checks ask of them; a metric's track is made once."""
 
     def __init__(self, lines: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], window: int) -> None:

@@ -4,7 +4,8 @@ Plain `generate` computes every row of a batch until the longest has ended. Wher
 most of that is for nothing. vLLM doesn't do so either, but can't serve a 4-bit base; this can.
 
 TRL 1.16 has the option (`use_transformers_continuous_batching`) and calls `generate_batch` itself. This module is used
-in its place, because of what was found there (transformers 5.23; tests/rlvr/modeling/test_continuous_batching.py shows each):
+in its place, because of what was found there (transformers 5.23; tests/rlvr/modeling/test_continuous_batching.py shows
+each):
 
 - With `bf16: true` TRL casts all of the model to bfloat16 for it, for good: the float32 adapter of a QLoRA run, or the
   float32 weights of full fine-tuning, are bfloat16 from the first generation on, and small updates are rounded away.

@@ -259,7 +259,8 @@ def keep_4bit_trainable_on_cpu(model: torch.nn.Module) -> None:
 
     There, one forward in evaluation mode repacks every `Linear4bit` for good, and the next training forward fails with
     "a view of a leaf Variable that requires grad is being used in an in-place operation". Seen with bitsandbytes
-    0.50.2; tests/rlvr/modeling/test_loading.py shows that training goes on after a forward in evaluation mode. No effect on GPUs.
+    0.50.2; tests/rlvr/modeling/test_loading.py shows that training goes on after a forward in evaluation mode. No
+    effect on GPUs.
     """
     bnb = sys.modules.get("bitsandbytes")
     if bnb is None:

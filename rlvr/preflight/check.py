@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from rlvr import estimates, evaluation
 from rlvr.artifacts import checkpoints
-from rlvr.config.batch_plan import Plan, reward_budget
+from rlvr.config.batch_plan import BatchPlan, reward_budget
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.modeling import loading
 from rlvr.preflight.components import load_parts
-from rlvr.preflight.fault_collector import OnePass
-from rlvr.preflight.recipe_checks import check
+from rlvr.preflight.fault_collector import FaultCollector
+from rlvr.preflight.recipe_checks import check_recipe
 from rlvr.preflight.reward_trial import try_rewards
 from rlvr.scoring.registry import conditions
 from rlvr.scoring.reward import Reward
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Meant:
+class TargetMachine:
     """Where a recipe is meant to run, for a check that is made elsewhere; None for here."""
 
     world_size: int | None = None
@@ -44,7 +44,7 @@ class Meant:
 
     @property
     def here(self) -> bool:
-        return self == Meant()
+        return self == TargetMachine()
 
     def processes(self) -> int | None:
         """How many processes are meant: as told, or one a GPU of the machine; None where neither says it."""
@@ -54,7 +54,7 @@ class Meant:
 
 
 @dataclass(frozen=True)
-class Examined:
+class PreparedRun:
     """What a run is made of, all of it found right.
 
     Attributes:
@@ -71,7 +71,7 @@ class Examined:
     metric: Reward
     tokenizer: PreTrainedTokenizerBase
     state: PartialState
-    plan: Plan
+    plan: BatchPlan
     identity: checkpoints.Identity
     begin: checkpoints.Resumption
     scorer: Scorer
@@ -80,9 +80,9 @@ class Examined:
 
 
 @contextmanager
-def examined(
-    recipe: Recipe, meant: Meant | None = None, *, brief: bool = False, told: Collection[str] = ()
-) -> Iterator[Examined]:
+def prepare_run(
+    recipe: Recipe, meant: TargetMachine | None = None, *, brief: bool = False, told: Collection[str] = ()
+) -> Iterator[PreparedRun]:
     """Examines a recipe, and keeps its rewards' workers for as long as the context lasts.
 
     Args:
@@ -94,14 +94,14 @@ def examined(
         InputError: with all that is wrong, and the warnings; empty if there is nothing but what was told.
     """
     launch.check_environment(recipe)
-    meant = meant or Meant()
-    found = OnePass(told)
+    meant = meant or TargetMachine()
+    found = FaultCollector(told)
     world_size = meant.processes()
     parts = load_parts(recipe, found.attempt)
     state = launch.join(recipe)
     processes = world_size or state.num_processes
     with launch.as_launched(meant.launcher):
-        findings = check(recipe, parts, processes, here=meant.here)
+        findings = check_recipe(recipe, parts, processes, here=meant.here)
     found.add(findings.faults)
     found.warn(findings.notes)
 
@@ -113,7 +113,7 @@ def examined(
     stop_strings = parts.task.stop_strings if parts.task is not None else ()
     elsewhere = None if meant.here else processes
     if parts.rewards is None or parts.metric is None or not findings.scorable:
-        found.attempt_last(lambda: trl_config.check_config(recipe, stop_strings, elsewhere=elsewhere))
+        found.collect_if_new(lambda: trl_config.check_config(recipe, stop_strings, elsewhere=elsewhere))
         raise InputError(_settled(found, state))
 
     task, rewards, metric = parts.task, parts.rewards, parts.metric
@@ -128,7 +128,7 @@ def examined(
         hedge_s=recipe.settings["reward_hedge_s"],
     )
     with scorer:  # its workers begin with their imports meanwhile
-        found.attempt_last(lambda: trl_config.check_config(recipe, stop_strings, elsewhere=elsewhere))
+        found.collect_if_new(lambda: trl_config.check_config(recipe, stop_strings, elsewhere=elsewhere))
         surroundings = {**conditions(rewards), **scorer.conditions()}
         notes = [f"attention: {loading.attention(recipe)[1]}"] if meant.here and not found.faults else []
         notes += [f"{name}: {words}" for name, words in surroundings.items()]
@@ -142,7 +142,7 @@ def examined(
             raise InputError(_settled(found, state))
         assert parts.tokenizer is not None and findings.plan is not None  # or there would be faults
         notes = [*task.notes, *findings.plan.lines(), *notes, *begin.notes]
-        yield Examined(
+        yield PreparedRun(
             task,
             rewards,
             metric,
@@ -158,7 +158,7 @@ def examined(
 
 
 def _beginning(
-    recipe: Recipe, identity: checkpoints.Identity, processes: int, found: OnePass
+    recipe: Recipe, identity: checkpoints.Identity, processes: int, found: FaultCollector
 ) -> checkpoints.Resumption:
     """Where the run begins, as all processes see it; at step 0 where that is a fault."""
     begin = found.attempt(lambda: checkpoints.choose(recipe, identity))
@@ -167,7 +167,7 @@ def _beginning(
     return agreed or checkpoints.Resumption()
 
 
-def _settled(found: OnePass, state: PartialState) -> str:
+def _settled(found: FaultCollector, state: PartialState) -> str:
     """What is to be said, once no process has anything left to find.
 
     A launcher ends the others as soon as one process has ended, and the main one, which speaks, has more to do.
@@ -176,7 +176,7 @@ def _settled(found: OnePass, state: PartialState) -> str:
     return found.text()
 
 
-def _estimated(recipe: Recipe, config: PretrainedConfig, plan: Plan, meant: Meant) -> list[str]:
+def _estimated(recipe: Recipe, config: PretrainedConfig, plan: BatchPlan, meant: TargetMachine) -> list[str]:
     """Memory and hours on the GPU that is meant, or that is here; nothing where there is none."""
     if recipe.settings.get("use_cpu") and meant.machine is None:
         return []

@@ -20,7 +20,7 @@ Attempt = Callable[[Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
-class Parts:
+class RunComponents:
     """Task, rewards and metric (the reward that decides whether an answer is right), tokenizer and configuration.
 
     Each is None where it could not be loaded.
@@ -33,12 +33,12 @@ class Parts:
     config: PretrainedConfig | None
 
 
-def load_parts(recipe: Recipe, attempt: Attempt) -> Parts:
+def load_parts(recipe: Recipe, attempt: Attempt) -> RunComponents:
     """Loads them.
 
     Args:
         attempt: calls what it is given and returns what that returns, or notes the InputError and returns None
-            (`OnePass.attempt`).
+            (`FaultCollector.attempt`).
     """
     from rlvr.evaluation import metric_of
 
@@ -50,4 +50,4 @@ def load_parts(recipe: Recipe, attempt: Attempt) -> Parts:
     metric = attempt(lambda: metric_of(recipe.evaluation, rewards)) if rewards is not None else None
     tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat))
     config = attempt(lambda: loading.load_config(recipe))
-    return Parts(task, rewards, metric, tokenizer, config)
+    return RunComponents(task, rewards, metric, tokenizer, config)

@@ -12,7 +12,7 @@ from rlvr.errors import InputError
 Part = TypeVar("Part")
 
 
-class OnePass:
+class FaultCollector:
     """Gathers the faults of a recipe, so that they can be told together.
 
     Args:
@@ -46,7 +46,7 @@ class OnePass:
             self.add([str(error)])
             return None
 
-    def attempt_last(self, check: Callable[[], object]) -> None:
+    def collect_if_new(self, check: Callable[[], object]) -> None:
         """A check that stops at its first fault, and knows nothing of ours: it may find one that was found already."""
         try:
             check()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr.config.batch_plan import Plan, arithmetic_faults, plan_of, rate_notes, schedule_faults
+from rlvr.config.batch_plan import BatchPlan, arithmetic_faults, plan_of, rate_notes, schedule_faults
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.modeling import loading
 from rlvr.preflight.compatibility import combination_faults, precision_notes, sampling_faults, waiting_faults
-from rlvr.preflight.components import Parts
+from rlvr.preflight.components import RunComponents
 from rlvr.preflight.data_checks import data_faults, data_notes, turn_notes
 from rlvr.preflight.lora_targets import target_faults
 from rlvr.preflight.prompt_lengths import Lengths, gold_notes, prompt_lengths
@@ -31,10 +31,10 @@ class Findings:
     faults: tuple[str, ...]
     notes: tuple[str, ...]
     scorable: bool
-    plan: Plan | None
+    plan: BatchPlan | None
 
 
-def check(recipe: Recipe, parts: Parts, processes: int, *, here: bool = True) -> Findings:
+def check_recipe(recipe: Recipe, parts: RunComponents, processes: int, *, here: bool = True) -> Findings:
     """Checks a recipe; what a part is needed for that isn't there is left out.
 
     Args:
@@ -69,7 +69,7 @@ def check(recipe: Recipe, parts: Parts, processes: int, *, here: bool = True) ->
     return Findings((*faults, *schedule_faults(recipe, plan.steps)), tuple(notes), True, plan)
 
 
-def _texts(recipe: Recipe, task: Task, parts: Parts) -> tuple[Lengths | None, list[str]]:
+def _texts(recipe: Recipe, task: Task, parts: RunComponents) -> tuple[Lengths | None, list[str]]:
     """What only the model's own tokenizer tells of prompts and golds."""
     if parts.tokenizer is None or parts.config is None:
         return None, []

@@ -15,7 +15,7 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.preflight.data_checks import row_faults
 from rlvr.scoring.failures import report
-from rlvr.scoring.reward import Reward, settle
+from rlvr.scoring.reward import Reward, apply_gates_and_mask
 
 if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
@@ -98,7 +98,7 @@ def _paid_alike(rewards: Sequence[Reward], values: dict[str, list[list[float | N
     """Where the sum of the rewards, as training sees it, is no higher for golds than for what is no answer."""
     means: dict[str, float] = {}
     for kind, rows in values.items():
-        settled = settle([row[: len(rewards)] for row in rows], rewards)
+        settled = apply_gates_and_mask([row[: len(rewards)] for row in rows], rewards)
         totals = [
             sum(reward.weight * value for reward, value in zip(rewards, row, strict=True) if value is not None)
             for row in settled

@@ -21,7 +21,7 @@ from rlvr.report import svg_charts
 from rlvr.report.curves import METRICS, Panel, change, reward_names
 from rlvr.report.page import template, write_page
 from rlvr.report.run_facts import facts, series_of
-from rlvr.report.run_reader import Run, read_run, short_name
+from rlvr.report.run_reader import RunRecord, read_run, short_name
 
 MOST_RUNS = len(svg_charts.SERIES)
 # Where a run writes to and who may read it is no difference between runs.
@@ -68,7 +68,7 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
     return write_page(run_dirs[-1] / "comparison.html" if path is None else path, page)
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _names(runs: Sequence[RunRecord]) -> list[str]:
     """The runs' folders, by as much of their paths as tells them apart."""
     parts = [run.folder.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
@@ -81,7 +81,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 # ── Accuracy ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _held(first: str, before: Run, name: str, after: Run) -> Held:
+def _held(first: str, before: RunRecord, name: str, after: RunRecord) -> Held:
     pairs = _pairs(before, after)
     if isinstance(pairs, str):
         return Held("unknown", "Not comparable", f"{name} can't be held against {first} problem by problem: {pairs}.")
@@ -102,7 +102,7 @@ def _held(first: str, before: Run, name: str, after: Run) -> Held:
     return Held("unclear", "No clear difference", f"{said}: the interval includes 0, so this may be chance alone.")
 
 
-def _pairs(before: Run, after: Run) -> list[tuple[bool, bool]] | str:
+def _pairs(before: RunRecord, after: RunRecord) -> list[tuple[bool, bool]] | str:
     """Whether each of two trained models was right, by problem; or why that can't be said."""
     for key in ("task", "split", "metric", "decoding"):
         one, other = (mapping(run.evaluation).get(key) for run in (before, after))
@@ -119,7 +119,7 @@ def _pairs(before: Run, after: Run) -> list[tuple[bool, bool]] | str:
     return pairs or "they were evaluated on different problems"
 
 
-def _records(run: Run) -> dict[Any, tuple[str, Any]]:
+def _records(run: RunRecord) -> dict[Any, tuple[str, Any]]:
     from rlvr.data.io import read_rows
 
     try:
@@ -131,17 +131,17 @@ def _records(run: Run) -> dict[Any, tuple[str, Any]]:
     }
 
 
-def _rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     """The table on top: a name, and what each run says to it."""
 
-    def score(run: Run, name: str) -> str:
+    def score(run: RunRecord, name: str) -> str:
         found = score_of(run.evaluation, name)
         if found is None:
             return ABSENT
         interval = found["interval"]
         return f"{percent(found['accuracy'])} ({100 * interval['low']:.1f} … {100 * interval['high']:.1f})"
 
-    def gain(run: Run) -> str:
+    def gain(run: RunRecord) -> str:
         found = mapping(mapping(run.evaluation).get("difference"))
         interval = mapping(found.get("interval"))
         try:
@@ -149,7 +149,7 @@ def _rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         except (KeyError, TypeError):
             return ABSENT
 
-    def reward(run: Run) -> str:
+    def reward(run: RunRecord) -> str:
         values = series_of(run.metrics, "reward").values
         return change(values) if values else ABSENT
 
@@ -173,7 +173,7 @@ def _rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
 # ── Recipes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _settings(run: Run) -> dict[str, str]:
+def _settings(run: RunRecord) -> dict[str, str]:
     return {key: value for key, value in _flat("", run.recipe) if not NOT_COMPARED.fullmatch(key)}
 
 
@@ -194,7 +194,7 @@ def _shown(value: Any) -> str:
     return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), 300)
 
 
-def _versions(run: Run) -> dict[str, str]:
+def _versions(run: RunRecord) -> dict[str, str]:
     try:
         content = json.loads((run.folder / "versions.json").read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, RecursionError):
@@ -202,13 +202,13 @@ def _versions(run: Run) -> dict[str, str]:
     return {str(name): _shown(version) for name, version in mapping(content).items()}
 
 
-def _defaults(run: Run) -> dict[str, str]:
+def _defaults(run: RunRecord) -> dict[str, str]:
     """What the keys were that a recipe doesn't give; nothing where the run had other libraries than there are here."""
     from rlvr.artifacts import directory
     from rlvr.config import schema
 
-    made_with, here = _versions(run), directory.versions()
-    if not run.recipe or any(made_with.get(name) != here.get(name) for name in ("trl", "transformers")):
+    recorded, here = _versions(run), directory.versions()
+    if not run.recipe or any(recorded.get(name) != here.get(name) for name in ("trl", "transformers")):
         return {}
     return {key: _shown(value) for key, value in schema.defaults().items()}
 
@@ -228,7 +228,7 @@ def _differences(
 # ── Curves ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _panels(runs: Sequence[Run], names: Sequence[str]) -> list[Panel]:
+def _panels(runs: Sequence[RunRecord], names: Sequence[str]) -> list[Panel]:
     rewards = dict.fromkeys(name for run in runs for name in reward_names(run))
     found = [_panel(runs, names, f"rewards/{name}/mean", name, f"each-{place}") for place, name in enumerate(rewards)]
     for metric in METRICS:
@@ -239,7 +239,7 @@ def _panels(runs: Sequence[Run], names: Sequence[str]) -> list[Panel]:
 
 
 def _panel(
-    runs: Sequence[Run],
+    runs: Sequence[RunRecord],
     names: Sequence[str],
     key: str,
     title: str,

@@ -10,7 +10,7 @@ from typing import Any
 from rlvr.formatting import number, percent
 from rlvr.report import svg_charts
 from rlvr.report.run_facts import series_of
-from rlvr.report.run_reader import Run
+from rlvr.report.run_reader import RunRecord
 from rlvr.report.svg_charts import Series
 
 
@@ -139,7 +139,7 @@ class Panel:
     look_for: str
 
 
-def reward_figure(run: Run) -> RewardFigure | None:
+def reward_figure(run: RunRecord) -> RewardFigure | None:
     total = series_of(run.metrics, "reward", "total")
     if not total.values:
         return None
@@ -167,13 +167,13 @@ def reward_figure(run: Run) -> RewardFigure | None:
     )
 
 
-def reward_names(run: Run) -> list[str]:
+def reward_names(run: RunRecord) -> list[str]:
     """The rewards that were logged, in the order of their first line."""
     keys = dict.fromkeys(key for line in run.metrics for key in line)
     return [match[1] for key in keys if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
 
 
-def reward_panels(run: Run) -> list[Panel]:
+def reward_panels(run: RunRecord) -> list[Panel]:
     """Each reward by itself, with the area from its lowest to its highest completion."""
     panels = []
     for place, name in enumerate(reward_names(run)):
@@ -191,7 +191,7 @@ def reward_panels(run: Run) -> list[Panel]:
     return panels
 
 
-def panels(run: Run) -> list[Panel]:
+def panels(run: RunRecord) -> list[Panel]:
     limit = run.recipe.get("max_completion_length")
     found = []
     for metric in METRICS:
@@ -237,12 +237,12 @@ def change(values: Sequence[float], *, share: bool = False) -> str:
     return " → ".join(percent(end) if share else number(end) for end in ends)
 
 
-def _band(run: Run, low: str, high: str) -> tuple[Series, Series] | None:
+def _band(run: RunRecord, low: str, high: str) -> tuple[Series, Series] | None:
     lowest, highest = series_of(run.metrics, low, "lowest"), series_of(run.metrics, high, "highest")
     return (lowest, highest) if lowest.values and list(lowest.steps) == list(highest.steps) else None
 
 
-def _phases(run: Run) -> Iterator[Series]:
+def _phases(run: RunRecord) -> Iterator[Series]:
     """Seconds of a step by phase, and the rest, over the steps that logged all of them."""
     whole = series_of(run.metrics, "step_time")
     parts = {key: series_of(run.metrics, key, label) for key, label in PHASES}

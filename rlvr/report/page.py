@@ -16,7 +16,7 @@ from rlvr.health import summary
 from rlvr.report import curves, evaluation_extras, samples, svg_charts
 from rlvr.report.rollouts import pack, read_rollouts
 from rlvr.report.run_facts import facts
-from rlvr.report.run_reader import Run, read_run
+from rlvr.report.run_reader import RunRecord, read_run
 
 if TYPE_CHECKING:
     import jinja2
@@ -71,7 +71,7 @@ def template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def _page(run: Run) -> str:
+def _page(run: RunRecord) -> str:
     accuracies, sources = bars(run.evaluation)
     panels = curves.panels(run)
     changed = samples.changed_answers(run.folder / "completions")
@@ -104,7 +104,7 @@ def _page(run: Run) -> str:
     )
 
 
-def _by_difficulty(run: Run) -> str:
+def _by_difficulty(run: RunRecord) -> str:
     """The accuracies by the column `difficulty` as a figure; nothing where it has one value or none."""
     parts, several = bars(run.evaluation, "difficulty")
     return svg_charts.accuracy_chart("difficulty", parts[1:]) if several > 1 else ""

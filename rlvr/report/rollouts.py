@@ -19,7 +19,7 @@ from rlvr.errors import InputError
 from rlvr.formatting import is_number, shortened
 from rlvr.report import reward_explanations, samples
 from rlvr.report.curves import reward_names
-from rlvr.report.run_reader import Run
+from rlvr.report.run_reader import RunRecord
 
 # Characters of all completions, of one, of a prompt and of a column; bytes of all, compressed.
 MOST_CHARACTERS, MOST_COMPLETION, MOST_PROMPT, MOST_COLUMN = 24_000_000, 8000, 6000, 300
@@ -74,7 +74,7 @@ class Packed:
     notes: tuple[str, ...]
 
 
-def read_rollouts(run: Run) -> Rollouts:
+def read_rollouts(run: RunRecord) -> Rollouts:
     folder = run.folder / "completions"
     training, notes = _training_rows(folder)
     evaluated = {BASE: _evaluated_rows(folder, "base"), TRAINED: _evaluated_rows(folder, "trained")}
@@ -89,7 +89,7 @@ def read_rollouts(run: Run) -> Rollouts:
     return Rollouts(items, names, notes)
 
 
-def pack(run: Run, rollouts: Rollouts, most: int = MOST_CHARACTERS) -> Packed | None:
+def pack(run: RunRecord, rollouts: Rollouts, most: int = MOST_CHARACTERS) -> Packed | None:
     """The completions for the page; None where there are none."""
     if not rollouts.items:
         return None
@@ -148,7 +148,9 @@ def _evaluated_rows(folder: Path, name: str) -> list[Mapping[str, Any]]:
     return [row for row in rows if {"prompt", "completion", "correct"} <= row.keys()]
 
 
-def _names(run: Run, training: Sequence[Mapping[str, Any]], evaluated: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _names(
+    run: RunRecord, training: Sequence[Mapping[str, Any]], evaluated: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
     """The rewards: those of the recipe and of the metrics; where both are silent, whatever columns hold numbers."""
     columns = dict.fromkeys(name for row in training[:1] for name in row)
     measured = [name.removeprefix("rewards/") for row in evaluated[:1] for name in row if name.startswith("rewards/")]
@@ -158,7 +160,9 @@ def _names(run: Run, training: Sequence[Mapping[str, Any]], evaluated: Sequence[
     return tuple(name for name in dict.fromkeys([*columns, *measured]) if name in known)
 
 
-def _rollout(run: Run, names: Sequence[str], prefix: str, stage: int, number: int, row: Mapping[str, Any]) -> Rollout:
+def _rollout(
+    run: RunRecord, names: Sequence[str], prefix: str, stage: int, number: int, row: Mapping[str, Any]
+) -> Rollout:
     from rlvr.rescoring.completions import prompt_key
 
     found = (row.get(prefix + name) for name in names)
@@ -244,7 +248,7 @@ def _in_turn(groups: Mapping[Group, Sequence[Rollout]]) -> Iterator[list[Group]]
                 yield [(steps[place], of_step[steps[place]][turn])]
 
 
-def _explained(run: Run, chosen: Sequence[Rollout]) -> dict[tuple[int, int], dict[str, list[str]]]:
+def _explained(run: RunRecord, chosen: Sequence[Rollout]) -> dict[tuple[int, int], dict[str, list[str]]]:
     """The words of the rewards for some of the chosen: the first of each stage, then the second, and so on."""
     by_stage: dict[int, list[Rollout]] = {}
     for item in chosen:
@@ -267,7 +271,7 @@ def _explained(run: Run, chosen: Sequence[Rollout]) -> dict[tuple[int, int], dic
 
 
 def _compressed(
-    run: Run,
+    run: RunRecord,
     rollouts: Rollouts,
     chosen: Sequence[Rollout],
     explained: Mapping[tuple[int, int], Mapping[str, Sequence[str]]],

@@ -21,7 +21,7 @@ STATES = ("running", "interrupted", "failed", "trained", "done")
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """What a run directory says.
 
     Attributes:
@@ -67,7 +67,7 @@ class Run:
         return max(self.weights, key=lambda name: self.weights[name], default="")
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunRecord:
     """Reads all of a run directory but its completions.
 
     Raises:
@@ -84,7 +84,7 @@ def read_run(folder: Path) -> Run:
     recipe, recipe_text = _read_recipe(folder / "recipe.yaml")
     metrics = read_metrics(folder / "metrics.jsonl")
     evaluation, shots = (_read_mapping(folder / name) for name in ("evaluation.json", "sweep.json"))
-    return Run(
+    return RunRecord(
         folder=folder,
         recipe=recipe,
         recipe_text=recipe_text,

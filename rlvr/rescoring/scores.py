@@ -17,7 +17,7 @@ from rlvr.data.io import Row
 from rlvr.errors import InputError
 from rlvr.rescoring.completions import prompt_key
 from rlvr.scoring.registry import FROM_TRAINER, companion
-from rlvr.scoring.reward import Reward, settle, total
+from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 from rlvr.verifiers.math import completion_text, own_turn, without_thinking
 
 # Rewards are called with at most so many rows at a time; a batch never holds rows of two steps.
@@ -129,7 +129,7 @@ def score(
             for number, value in zip(batch, scored, strict=True):
                 values[number].append(value)
         progress(len(batch))
-    settled = settle(values, rewards)
+    settled = apply_gates_and_mask(values, rewards)
     return Scores(rewards, values, settled, [total(row, rewards) for row in settled], seconds, raised)
 
 

@@ -17,9 +17,9 @@ from starlette.responses import Response
 
 from rlvr.errors import InputError
 from rlvr.reward_server.judge_endpoint import Programs
-from rlvr.reward_server.limits import Allowance, Refused
+from rlvr.reward_server.limits import Refused, ServerLimits
 from rlvr.reward_server.metrics import Metrics
-from rlvr.reward_server.middleware import Gate
+from rlvr.reward_server.middleware import RequestGuard
 from rlvr.reward_server.openrlhf import Labels, completion_of, refusal
 from rlvr.reward_server.reward_endpoint import Asked, Rows, ServedRewards
 from rlvr.reward_server.schemas import (
@@ -34,8 +34,8 @@ from rlvr.reward_server.schemas import (
 )
 from rlvr.reward_server.stored_tests import References
 from rlvr.scoring.failures import reply_of
-from rlvr.scoring.reward import settle, total
-from rlvr.workers.pool import Outcome
+from rlvr.scoring.reward import apply_gates_and_mask, total
+from rlvr.workers.pool import TaskResult
 
 _Result = TypeVar("_Result")
 _Request = TypeVar("_Request", bound=BaseModel)
@@ -52,7 +52,7 @@ class Service:
         self.references = references
         self.labels = labels
         self.metrics = metrics
-        self.allowance: Allowance = rewards.allowance
+        self.allowance: ServerLimits = rewards.allowance
         self._threads = ThreadPoolExecutor(max_workers=self.allowance.requests, thread_name_prefix="request")
         metrics.watch("grpo_workers", lambda: rewards.workers)
         pools = [*rewards.pools, programs.pool]
@@ -91,7 +91,7 @@ class Service:
             results.append({"reward": one.name, "values": values, "outcomes": [vars(outcome) for outcome in found]})
         return {"results": results, "seconds": time.perf_counter() - begun}
 
-    def _called(self, asked: Sequence[Asked], rows: Rows, request: ScoreAsked) -> list[list[Outcome]]:
+    def _called(self, asked: Sequence[Asked], rows: Rows, request: ScoreAsked) -> list[list[TaskResult]]:
         most = self.allowance.deadline_s
         return self.rewards.score(
             asked,
@@ -101,7 +101,7 @@ class Service:
             budget_s=min(request.budget_s or most, most),
         )
 
-    def _count(self, name: str, outcomes: Sequence[Outcome], values: Sequence[float | None]) -> None:
+    def _count(self, name: str, outcomes: Sequence[TaskResult], values: Sequence[float | None]) -> None:
         add = self.metrics.add
         add("grpo_rows_total", name, by=len(values))
         add("grpo_rows_unscored_total", name, by=sum(value is None for value in values))
@@ -152,7 +152,7 @@ class Service:
             )
         )
         by_reward = [result["values"] for result in scored["results"]]
-        settled = settle(list(zip(*by_reward, strict=True)), rewards)
+        settled = apply_gates_and_mask(list(zip(*by_reward, strict=True)), rewards)
         sums = [total(row, rewards) for row in settled]
         failed = [row for row, value in enumerate(sums) if value is None]
         if failed:
@@ -167,7 +167,7 @@ class Service:
         return {"rewards": sums, "scores": sums, "extra_logs": extra}
 
 
-def make_app(service: Service, gate_of: Callable[[], Gate], title: str) -> FastAPI:
+def make_app(service: Service, gate_of: Callable[[], RequestGuard], title: str) -> FastAPI:
     """The application without its gate.
 
     Args:
@@ -269,7 +269,7 @@ def _asked(reward: RewardAsked | str) -> Asked:
     return Asked(reward.name, reward.options, reward.reads, tuple(reward.seed or ()))
 
 
-def _values(outcomes: Sequence[Outcome], rows: int) -> list[float | None]:
+def _values(outcomes: Sequence[TaskResult], rows: int) -> list[float | None]:
     """The values of all rows; None where there is none, whatever the reason."""
     if len(outcomes) == rows and rows != 1:
         return [value for outcome in outcomes for value in _values([outcome], 1)]

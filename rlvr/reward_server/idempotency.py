@@ -18,7 +18,7 @@ class Answer:
 
 
 @dataclass
-class Once:
+class PendingRequest:
     """A request under its key.
 
     Attributes:
@@ -32,7 +32,7 @@ class Once:
     until: float = 0.0
 
 
-class Repeats:
+class IdempotencyCache:
     """Answers that were given lately, and requests that are at work; all calls from the thread of the event loop.
 
     Args:
@@ -46,10 +46,10 @@ class Repeats:
         self.most = most
         self.keep_s = keep_s
         self.bytes = 0
-        self._known: dict[str, Once] = {}
+        self._known: dict[str, PendingRequest] = {}
         self._kept: deque[str] = deque()  # those of them that are answered, in the order in which they are forgotten
 
-    def begin(self, key: str, digest: bytes) -> tuple[Once, bool]:
+    def begin(self, key: str, digest: bytes) -> tuple[PendingRequest, bool]:
         """The request under a key, and whether it is a new one.
 
         Raises:
@@ -58,7 +58,7 @@ class Repeats:
         self._forget()
         once = self._known.get(key)
         if once is None:
-            once = self._known[key] = Once(digest)
+            once = self._known[key] = PendingRequest(digest)
             return once, True
         if once.digest != digest:
             raise ValueError(key)

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlvr.errors import InputError
-from rlvr.reward_server.limits import Allowance, Refused
+from rlvr.reward_server.limits import Refused, ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.stored_tests import References
 from rlvr.scoring.call import gathered
-from rlvr.verifiers.code import Limits, rungs
+from rlvr.verifiers.code import Limits, detect_capabilities
 from rlvr.workers.pool import OUT_OF_TIME, WorkerPool
 
 MOST_OUTPUT_KB, MOST_PROCESSES = 64 << 10, 256  # of a test: outputs are held in memory
@@ -69,20 +69,20 @@ class Submitted(BaseModel):
 class Programs:
     """Judges programs in workers, each on all processors; usable from any thread."""
 
-    def __init__(self, allowance: Allowance, metrics: Metrics, workers: int) -> None:
+    def __init__(self, allowance: ServerLimits, metrics: Metrics, workers: int) -> None:
         self.allowance = allowance
         self.metrics = metrics
         self.pool = WorkerPool(
             "rlvr.reward_server.judge_worker:judge_request",
             processes=workers,
             memory_mb=None,  # compilers and programs run below a worker
-            like_caller=True,
+            inherit_env=True,
             folder=os.getcwd(),
             start_s=START_S,
         )
 
     def sandbox(self) -> str:
-        return rungs().describe()
+        return detect_capabilities().describe()
 
     def judge(
         self, submitted: Sequence[Submitted], references: References, *, reasons: bool, deadline_s: float

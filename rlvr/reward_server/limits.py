@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Allowance:
+class ServerLimits:
     """Limits of the server.
 
     Attributes:

@@ -19,8 +19,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from rlvr.reward_server.idempotency import Answer, Repeats
-from rlvr.reward_server.limits import Allowance, Refused
+from rlvr.reward_server.idempotency import Answer, IdempotencyCache
+from rlvr.reward_server.limits import Refused, ServerLimits
 from rlvr.reward_server.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ PATHS = ("/score", "/check", "/judge", "/get_reward")  # that figures are kept o
 LONGEST_KEY = 200  # characters of an Idempotency-Key
 
 
-class Gate:
+class RequestGuard:
     """ASGI middleware; see the head of this file.
 
     Args:
@@ -46,11 +46,11 @@ class Gate:
         in_flight: how many requests are being read or answered.
     """
 
-    def __init__(self, app: _App, allowance: Allowance, metrics: Metrics, key: str | None) -> None:
+    def __init__(self, app: _App, allowance: ServerLimits, metrics: Metrics, key: str | None) -> None:
         self.app = app
         self.allowance = allowance
         self.metrics = metrics
-        self.repeats = Repeats()
+        self.repeats = IdempotencyCache()
         self.ready = False
         self.draining = False
         self.in_flight = 0
@@ -238,7 +238,7 @@ class _HungUp(Exception):
 class _Held:
     """Bytes of one request that count towards what all may hold."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: RequestGuard) -> None:
         self.gate = gate
         self.size = 0
 

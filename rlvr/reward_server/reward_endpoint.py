@@ -21,11 +21,11 @@ from typing import Any
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
-from rlvr.reward_server.limits import Allowance, Refused
+from rlvr.reward_server.limits import Refused, ServerLimits
 from rlvr.scoring.call import check_item, digest_of, served_item
 from rlvr.scoring.registry import FROM_TRAINER, companion, conditions, load_reward, load_rewards, shares
 from rlvr.scoring.reward import Reward
-from rlvr.workers.pool import OUT_OF_TIME, Outcome, WorkerPool
+from rlvr.workers.pool import OUT_OF_TIME, TaskResult, WorkerPool
 
 START_S = 300.0  # for a worker's imports, which may be torch on a busy file system
 MOST_WORKERS = 4  # a group, unless told otherwise; each judges on all processors
@@ -79,7 +79,7 @@ class ServedRewards:
         InputError: as `rlvr.scoring.registry.load_rewards`.
     """
 
-    def __init__(self, specs: Sequence[RewardSpec], allowance: Allowance, workers: int | None = None) -> None:
+    def __init__(self, specs: Sequence[RewardSpec], allowance: ServerLimits, workers: int | None = None) -> None:
         self.allowance = allowance
         self.specs = [replace(spec, where=None) for spec in specs]
         self.rewards = load_rewards(self.specs) if specs else []
@@ -98,8 +98,8 @@ class ServedRewards:
                 "rlvr.scoring.call:prepare_served",
                 processes=self.workers,
                 memory_mb=None,  # compilers and programs run below a worker
-                made_with=pickle.dumps(members),
-                like_caller=True,
+                init_payload=pickle.dumps(members),
+                inherit_env=True,
                 folder=os.getcwd(),
                 start_s=START_S,
             )
@@ -195,7 +195,8 @@ class ServedRewards:
                 self._right.popitem(last=False)
 
     def check_rows(self, asked: Asked, columns: Mapping[str, Any], deadline_s: float) -> list[str | None]:
-        """What the reward's own file has against rows of the data, before training; see `rlvr.scoring.registry.companion`.
+        """What the reward's own file has against rows of the data, before training; see
+        `rlvr.scoring.registry.companion`.
 
         Raises:
             Refused: what it has against all of them, such as a compiler that is missing here; or it came to no end.
@@ -218,22 +219,22 @@ class ServedRewards:
 
     def score(
         self, asked: Sequence[Asked], rows: Rows, *, one_by_one: bool, deadline_s: float, budget_s: float
-    ) -> list[list[Outcome]]:
+    ) -> list[list[TaskResult]]:
         """What became of the calls: for each reward one outcome for all rows, or with `one_by_one` one a row.
 
-        An outcome that is done holds the fields of `rlvr.scoring.call.Reply`.
+        An outcome that is done holds the fields of `rlvr.scoring.call.CallResult`.
         """
         end = time.monotonic() + budget_s
         by_group: dict[str, list[int]] = {}
         for place, one in enumerate(asked):
             by_group.setdefault(self._served[one.name].group, []).append(place)
-        found: list[list[Outcome]] = [[] for _ in asked]
+        found: list[list[TaskResult]] = [[] for _ in asked]
 
         def work(group: str, places: Sequence[int]) -> None:
             items = _Calls([asked[place] for place in places], rows, one_by_one)
             left_s = end - time.monotonic()
             if left_s <= 0:
-                outcomes = [Outcome("unserved", why=OUT_OF_TIME)] * len(items)
+                outcomes = [TaskResult("unserved", why=OUT_OF_TIME)] * len(items)
             else:
                 outcomes = self._pools[group].map(
                     items,

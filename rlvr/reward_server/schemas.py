@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
 from rlvr.reward_server.judge_endpoint import Submitted
-from rlvr.reward_server.limits import Allowance, Refused
+from rlvr.reward_server.limits import Refused, ServerLimits
 
 MOST_REWARDS = 64  # of one request
 MOST_KEYS = 1000  # of an object, where keys are names that somebody thought of
@@ -116,7 +116,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _TAKEN = (ScoreAsked, CheckAsked, JudgeAsked, RewardAskedByOpenRLHF)
 
 
-def read(model: type[_Model], headers: Mapping[str, str], body: bytes, allowance: Allowance) -> _Model:
+def read(model: type[_Model], headers: Mapping[str, str], body: bytes, allowance: ServerLimits) -> _Model:
     """The request that a body is.
 
     Raises:
@@ -154,7 +154,7 @@ def read(model: type[_Model], headers: Mapping[str, str], body: bytes, allowance
         raise Refused(422, "; ".join(said[:_MOST_FAULTS]) + more) from None
 
 
-def _count(content: Mapping[str, Any], allowance: Allowance) -> None:
+def _count(content: Mapping[str, Any], allowance: ServerLimits) -> None:
     """Refuses what has too many entries, before anything is made of them."""
     _count_keys("The body", content)
     for name, value in content.items():
@@ -172,7 +172,7 @@ def _count(content: Mapping[str, Any], allowance: Allowance) -> None:
     _check_options("The body", content)
 
 
-def _count_rows(name: str, entries: list[Any], allowance: Allowance) -> None:
+def _count_rows(name: str, entries: list[Any], allowance: ServerLimits) -> None:
     if len(entries) > allowance.rows:
         raise Refused(
             413, f"{name:.100} has {len(entries):,} entries, but a request may have {allowance.rows:,} rows. Send "

@@ -22,9 +22,9 @@ from rlvr.errors import InputError
 from rlvr.reward_server.app import Service, make_app
 from rlvr.reward_server.connections import Connection
 from rlvr.reward_server.judge_endpoint import Programs
-from rlvr.reward_server.limits import Allowance
+from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
-from rlvr.reward_server.middleware import Gate, is_loopback
+from rlvr.reward_server.middleware import RequestGuard, is_loopback
 from rlvr.reward_server.openrlhf import Labels
 from rlvr.reward_server.reward_endpoint import ServedRewards
 from rlvr.reward_server.stored_tests import References
@@ -36,7 +36,7 @@ SHORTEST_KEY = 16
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServerConfig:
     """What a server is started with.
 
     Attributes:
@@ -56,10 +56,10 @@ class Plan:
     workers: int | None = None
     label_column: str | None = None
     grace_s: float = GRACE_S
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: ServerLimits = field(default_factory=ServerLimits)
 
 
-def serve(plan: Plan) -> int:
+def serve(plan: ServerConfig) -> int:
     """Runs a server until it is told to end (SIGTERM, Ctrl-C; twice: at once); returns the exit code.
 
     Raises:
@@ -78,7 +78,7 @@ def serve(plan: Plan) -> int:
     programs = Programs(plan.allowance, metrics, rewards.workers)
     service = Service(rewards, programs, references, labels, metrics)
     app = make_app(service, lambda: gate, "grpo-recipes reward server")
-    gate = Gate(app, plan.allowance, metrics, plan.key)
+    gate = RequestGuard(app, plan.allowance, metrics, plan.key)
     listening = _listen(plan.host, plan.port)
     server = _Server(gate, plan.grace_s)
     failed: list[Exception] = []
@@ -97,14 +97,14 @@ def serve(plan: Plan) -> int:
         gc.collect()
         gc.freeze()
         gate.ready = True
-        console.say(f"  ready after {time.monotonic() - begun:.1f} s")
+        console.info(f"  ready after {time.monotonic() - begun:.1f} s")
 
     host, port = listening.getsockname()[:2]
-    console.say(f"Serving on http://{f'[{host}]' if ':' in host else host}:{port}")
+    console.info(f"Serving on http://{f'[{host}]' if ':' in host else host}:{port}")
     for one in rewards.described():
-        console.say(f"  /score    {one['name']}")
+        console.info(f"  /score    {one['name']}")
     held = f", {len(references):,} sets of tests by id" if plan.tests is not None else ""
-    console.say(f"  /judge    {programs.sandbox()}{held}")
+    console.info(f"  /judge    {programs.sandbox()}{held}")
     starting = threading.Thread(target=start, daemon=True)
     starting.start()
     try:
@@ -119,14 +119,14 @@ def serve(plan: Plan) -> int:
         if not isinstance(failed[0], WorkerError):
             raise failed[0]
         raise InputError(f"The rewards do not start:\n{failed[0]}")
-    console.say("Ended.")
+    console.info("Ended.")
     return 0
 
 
 class _Server(uvicorn.Server):
     """Uvicorn, which goes on answering while it ends, so that clients are told and do not find a closed door."""
 
-    def __init__(self, gate: Gate, grace_s: float) -> None:
+    def __init__(self, gate: RequestGuard, grace_s: float) -> None:
         super().__init__(
             uvicorn.Config(
                 gate,
@@ -153,7 +153,7 @@ class _Server(uvicorn.Server):
             return
         self.gate.draining = True
         self._until = time.monotonic() + self.grace_s
-        console.say(f"Ending: {self.gate.in_flight} requests are being answered.")
+        console.info(f"Ending: {self.gate.in_flight} requests are being answered.")
 
     async def on_tick(self, counter: int) -> bool:
         ended = self._until is not None and (self.gate.in_flight == 0 or time.monotonic() >= self._until)

@@ -21,7 +21,7 @@ from rlvr.artifacts.checkpoints import IMMATERIAL, Identity
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws, request
 from rlvr.sagemaker import quotas as quota
-from rlvr.sagemaker.plan import Plan
+from rlvr.sagemaker.plan import JobPlan
 from rlvr.sagemaker.role import trust_faults
 
 RECORD = "job.json"
@@ -72,7 +72,7 @@ class Job:
 # Submitting
 
 
-def submit(plan: Plan, overrides: tuple[str, ...] = (), *, another: bool = False) -> Job:
+def submit(plan: JobPlan, overrides: tuple[str, ...] = (), *, another: bool = False) -> Job:
     """Uploads what a plan says and starts its job.
 
     Args:
@@ -126,7 +126,7 @@ class AlreadyRunning(InputError):
         self.job = job
 
 
-def _job_of(plan: Plan, overrides: tuple[str, ...]) -> Job:
+def _job_of(plan: JobPlan, overrides: tuple[str, ...]) -> Job:
     assert plan.request is not None and plan.settings.region is not None
     return Job(
         name=plan.name,
@@ -143,7 +143,7 @@ def _job_of(plan: Plan, overrides: tuple[str, ...]) -> Job:
     )
 
 
-def running_twin(plan: Plan) -> Job | None:
+def running_twin(plan: JobPlan) -> Job | None:
     """A job of the same recipe that is in progress: the one that this machine submitted last, or any of the account."""
     known = read_record(plan.recipe.output_dir / RECORD)
     if known is not None and known.digest == plan.digest and known.region == plan.settings.region:
@@ -163,7 +163,7 @@ def running_twin(plan: Plan) -> Job | None:
     return None
 
 
-def account_faults(plan: Plan) -> list[str]:
+def account_faults(plan: JobPlan) -> list[str]:
     """What the account lacks for a plan. What one may not ask is left for the service to say."""
     settings = plan.settings
     faults = []
@@ -209,7 +209,7 @@ def account_faults(plan: Plan) -> list[str]:
     return faults + _quota_faults(plan)
 
 
-def _quota_faults(plan: Plan) -> list[str]:
+def _quota_faults(plan: JobPlan) -> list[str]:
     try:
         pages = aws.client("service-quotas", plan.settings.region, attempts=1).get_paginator("list_service_quotas")
         found = [one for page in pages.paginate(ServiceCode="sagemaker") for one in page["Quotas"]]
@@ -218,7 +218,7 @@ def _quota_faults(plan: Plan) -> list[str]:
     return quota.quota_faults(quota.quotas_of(plan.settings), found, plan.settings.region)
 
 
-def _make_bucket(s3: Any, plan: Plan) -> None:
+def _make_bucket(s3: Any, plan: JobPlan) -> None:
     """Makes the account's own bucket for SageMaker, as the SDK would, where it isn't there yet."""
     settings = plan.settings
     if settings.bucket is not None:
@@ -237,7 +237,7 @@ def _make_bucket(s3: Any, plan: Plan) -> None:
 # Going on with a job's checkpoints
 
 
-def _check_experiment(s3: Any, job: Job, plan: Plan) -> None:
+def _check_experiment(s3: Any, job: Job, plan: JobPlan) -> None:
     """Refuses checkpoints that another recipe has written.
 
     Raises:

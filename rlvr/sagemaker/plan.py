@@ -36,7 +36,7 @@ _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 @dataclass
-class Plan:
+class JobPlan:
     """All that is known of a job before it is submitted; as a context manager it clears up after itself.
 
     Attributes:
@@ -64,7 +64,7 @@ class Plan:
     costs: list[str] = field(default_factory=list)
     preflight: list[str] = field(default_factory=list)
 
-    def __enter__(self) -> Plan:
+    def __enter__(self) -> JobPlan:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -168,7 +168,7 @@ class Plan:
 
 def make_plan(
     path: Path, overrides: Sequence[str] = (), *, ask_hub: bool = True, checkpoints: str | None = None
-) -> Plan:
+) -> JobPlan:
     """Reads a recipe and finds out all that can be known about it as a job.
 
     Args:
@@ -207,12 +207,12 @@ def _read(path: Path, overrides: Sequence[str], checkpoints: str | None) -> tupl
 
 def _planned(
     building: sdk.Building, recipe: Recipe, settings: SageMakerSettings, folder: tempfile.TemporaryDirectory[str]
-) -> Plan:
+) -> JobPlan:
     faults = settings_faults(recipe, settings)
     name = request.job_name(request.base_name(recipe, settings))
     parcel = pack(recipe, request.environment(recipe, settings), Path(folder.name))
     digest = request.digest_of(parcel.recipe.as_dict())
-    plan = Plan(recipe, settings, name, parcel, digest, folder, notes=list(parcel.notes))
+    plan = JobPlan(recipe, settings, name, parcel, digest, folder, notes=list(parcel.notes))
     drivers = Path(folder.name, "drivers")
     drivers.mkdir()
     complete = not faults and (parcel.code / ENTRY).is_file()

@@ -97,8 +97,8 @@ def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
     config = attempt("the model", lambda: loading.load_config(recipe)) if tokenizer is not None else None
     count = processes or train.instance_count
     with launch.as_launched(request.launcher_of(settings)):
-        parts = preflight.Parts(task, rewards, metric, tokenizer, config)
-        findings = preflight.check(recipe, parts, count, here=False)
+        parts = preflight.RunComponents(task, rewards, metric, tokenizer, config)
+        findings = preflight.check_recipe(recipe, parts, count, here=False)
     faults += [fault for fault in findings.faults if fault not in faults]
     lines: list[str] = []
     estimate = None

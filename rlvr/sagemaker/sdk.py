@@ -3,8 +3,8 @@
     request = build(order)["request"]           # starts a process of its own
 
 Nothing is uploaded and no service is asked. The SDK would do both while it makes a request, so this module uses names
-of it that are not public; each says below when it can go. tests/rlvr/sagemaker/test_sdk.py holds them against the installed
-version, which pyproject.toml bounds to one minor release.
+of it that are not public; each says below when it can go. tests/rlvr/sagemaker/test_sdk.py holds them against the
+installed version, which pyproject.toml bounds to one minor release.
 
 It runs as a process (`python -m rlvr.sagemaker.sdk`, JSON in and out), because importing the SDK takes seconds, which
 the recipe's own checks use meanwhile, and because what it sets in its process is not to reach ours. Most of these
@@ -267,8 +267,8 @@ def hurry() -> None:
 
     The SDK imports data frames and readers of other formats for what it does besides, an own query language for one
     function that changes the case of a name, and prepares a thousand pydantic models of which a request takes twenty.
-    tests/rlvr/sagemaker/test_sdk.py holds the request made so against that of the whole SDK; and where something was missing
-    after all, it is made once more with the whole (`main`).
+    tests/rlvr/sagemaker/test_sdk.py holds the request made so against that of the whole SDK; and where something was
+    missing after all, it is made once more with the whole (`main`).
     """
     gc.disable()  # it would walk through all that is imported, again and again
     for name in ("numpy", "pandas", "scipy", "scipy.sparse", "omegaconf", "omegaconf.dictconfig"):

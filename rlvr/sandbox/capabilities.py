@@ -23,7 +23,16 @@ from dataclasses import dataclass, field, replace
 
 from rlvr.sandbox import directories, seccomp
 from rlvr.sandbox.limits import SandboxUnavailable
-from rlvr.sandbox.zygote import _SMALL_USERS, _USERS, INSIDE, Allowance, Confinement, Kind, Zygote, ZygoteError
+from rlvr.sandbox.zygote import (
+    _SMALL_USERS,
+    _USERS,
+    GUEST,
+    Confinement,
+    ResourceLimits,
+    Zygote,
+    ZygoteError,
+    ZygoteSpec,
+)
 
 _log = logging.getLogger(__name__)
 STRONG, SEALED, WEAK = "strong", "sealed", "weak"
@@ -31,7 +40,7 @@ MEANS = ("seccomp", "landlock", "chroot", "user")
 
 
 @dataclass(frozen=True)
-class Rungs:
+class SandboxCapabilities:
     """What is used here, and why the rest is not.
 
     Attributes:
@@ -67,11 +76,11 @@ class Rungs:
         return {"sandbox": self.describe().removeprefix("sandbox ")}
 
 
-_found: Rungs | None = None
+_found: SandboxCapabilities | None = None
 _switched_off: frozenset[str] = frozenset()
 
 
-def rungs() -> Rungs:
+def detect_capabilities() -> SandboxCapabilities:
     """What this machine offers; found out at the first call."""
     global _found
     if _found is None:
@@ -83,7 +92,7 @@ def rungs() -> Rungs:
 
 
 @contextlib.contextmanager
-def switched_off(*names: str) -> Iterator[Rungs]:
+def switched_off(*names: str) -> Iterator[SandboxCapabilities]:
     """Does without some means for a while: to see what the others hold.
 
     Raises:
@@ -99,19 +108,19 @@ def switched_off(*names: str) -> Iterator[Rungs]:
     scheduler.close()
     _found, _switched_off = None, before | set(names)
     try:
-        yield rungs()
+        yield detect_capabilities()
     finally:
         scheduler.close()
         _found, _switched_off = None, before
 
 
-def _probe() -> Rungs:
+def _probe() -> SandboxCapabilities:
     folder = None
     with contextlib.suppress(OSError):
         folder = directories.Scratch("probe")
     try:
         code = seccomp.starter_filter().hex() if seccomp.supported() else ""
-        command = [sys.executable, "-S", "-s", "-P", "-B", str(INSIDE / "probe.py"), str(folder.path if folder else "")]
+        command = [sys.executable, "-S", "-s", "-P", "-B", str(GUEST / "probe.py"), str(folder.path if folder else "")]
         command += [json.dumps([_USERS[-1], _SMALL_USERS[-1]]), code]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath}, check=False
@@ -130,10 +139,10 @@ def _probe() -> Rungs:
     for name in _switched_off:
         hindered[name] = "switched off"
     confinement = Confinement(**{name: name not in hindered for name in MEANS})
-    return Rungs(replace(confinement, small_users=users[0] is not None), version, hindered)
+    return SandboxCapabilities(replace(confinement, small_users=users[0] is not None), version, hindered)
 
 
-def _verify(found: Rungs) -> None:
+def _verify(found: SandboxCapabilities) -> None:
     """Runs a program that tries to get out; nothing is judged where one of its attempts works.
 
     Raises:
@@ -143,17 +152,17 @@ def _verify(found: Rungs) -> None:
         return
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        files = [str(INSIDE / "canary.py"), "/etc/passwd"]
+        files = [str(GUEST / "escape_canary.py"), "/etc/passwd"]
         with contextlib.suppress(OSError):
             files.append(stack.enter_context(tempfile.NamedTemporaryFile(dir=directories.temporary_folders()[0])).name)
         given = {"files": files, "port": listener.getsockname()[1], "judge": os.getpid()}
         try:
-            zygote = Zygote(Kind("python", preload=("ctypes", "functools", "json")), found.confinement)
+            zygote = Zygote(ZygoteSpec("python", preload=("ctypes", "functools", "json")), found.confinement)
         except ZygoteError as error:
             raise SandboxUnavailable(f"Programs can't be confined here ({found.describe()}): {error}") from error
         stack.callback(zygote.close)
-        zygote.load((INSIDE / "canary.py").read_bytes())
-        ran = zygote.run(Allowance(10, 30, 512, 1 << 16, 8), given=json.dumps(given).encode())
+        zygote.load((GUEST / "escape_canary.py").read_bytes())
+        ran = zygote.run(ResourceLimits(10, 30, 512, 1 << 16, 8), given=json.dumps(given).encode())
     try:
         worked = json.loads(ran.output)
     except ValueError as error:

@@ -25,10 +25,10 @@ from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.sandbox import compiler_root, directories
-from rlvr.sandbox.capabilities import Rungs
+from rlvr.sandbox.capabilities import SandboxCapabilities
 from rlvr.sandbox.languages import LANGUAGES, Language, compiler_path
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
-from rlvr.sandbox.zygote import INSIDE, Allowance, Kind, Ran, Zygote, ZygoteError, in_memory
+from rlvr.sandbox.zygote import GUEST, ExecutionResult, ResourceLimits, Zygote, ZygoteError, ZygoteSpec, in_memory
 
 _log = logging.getLogger(__name__)
 LARGEST_PROGRAM = 64 << 20
@@ -66,7 +66,7 @@ class Compiler:
         ZygoteError, OSError: it does not start, or there is no folder to work in.
     """
 
-    def __init__(self, found: Rungs, *, allow_weak_sandbox: bool) -> None:
+    def __init__(self, found: SandboxCapabilities, *, allow_weak_sandbox: bool) -> None:
         if not found.compiling and not allow_weak_sandbox:
             raise SandboxUnavailable(
                 "Compilers can't be confined here, so a program could read files into itself while it is compiled "
@@ -85,7 +85,9 @@ class Compiler:
             readable = [*_SYSTEM, str(directories.cache()), *_prefixes()]
             writable = (str(self.folder), "/dev/null")
             root = str(self.root) if rooted else None
-            self.zygote = Zygote(Kind("compile", readable=tuple(readable), writable=writable, root=root), confinement)
+            self.zygote = Zygote(
+                ZygoteSpec("compile", readable=tuple(readable), writable=writable, root=root), confinement
+            )
             if self.zygote.user:
                 os.chown(self.folder, self.zygote.user, self.zygote.user)
         except BaseException:
@@ -126,7 +128,7 @@ class Compiler:
         key = (row.name, signature)
         if key not in self._drivers:
             name = function_name(signature)
-            text = (INSIDE / "driver.hpp").read_text()
+            text = (GUEST / "driver.hpp").read_text()
             text += f"{signature.strip().rstrip(';')};\nint main() {{ return judge_driver::drive(::{name}); }}\n"
             compiled = self._run(row, path, headers, text.encode(), limits, ["-c"])
             if compiled.program is None:
@@ -152,7 +154,7 @@ class Compiler:
                             "TMPDIR": str(self.folder), "HOME": str(self.folder)},
         }  # fmt: skip
         time_s = limits.compile_time_s
-        allowance = Allowance(time_s, _COMPILER_IDLE_S, _MEMORY_MB, LARGEST_PROGRAM, processes=64)
+        allowance = ResourceLimits(time_s, _COMPILER_IDLE_S, _MEMORY_MB, LARGEST_PROGRAM, processes=64)
         for _ in range(2):  # the kernel, when memory runs out, ends compilers first
             ran = self.zygote.run(allowance, exchange=json.dumps(order).encode())
             if not _was_killed(ran) or ran.cpu_s > time_s:
@@ -200,7 +202,7 @@ class Compiler:
         self._scratch.discard()
 
 
-def _was_killed(ran: Ran) -> bool:
+def _was_killed(ran: ExecutionResult) -> bool:
     """Whether the compiler, or a part of it, was killed from outside."""
     return ran.killed or (ran.status != 0 and not ran.stopped and any(words in ran.stderr for words in _PART_KILLED))
 
@@ -283,7 +285,7 @@ def launcher() -> Path:
         InputError: it can't be compiled.
     """
     row = LANGUAGES["cpp"]
-    source = INSIDE / "launcher.cpp"
+    source = GUEST / "launcher.cpp"
 
     def make(folder: Path) -> None:
         _compiler(row, ["-O2", "-static", "-o", str(folder / "launcher"), str(source)])

@@ -31,7 +31,7 @@ _RICH_NAMES = """
 """
 RICH = tuple(_RICH_NAMES.split())
 PACKAGES = ("numpy", "sortedcontainers")
-SERVING, EXAMINING = ("serving",), ("examining",)
+RPC_SERVER, ASSERT_RUNNER = ("rpc_server",), ("assert_runner",)
 
 _IMPORTED = re.compile(r"\b(?:import|from)\b([^\n;#]{0,400})|\b(importlib|__import__)\b")
 _WORD = re.compile(r"[A-Za-z_]\w*")

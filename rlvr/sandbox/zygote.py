@@ -32,7 +32,7 @@ from rlvr.sandbox.guest.protocol import (
     STDOUT,
 )
 
-INSIDE = Path(__file__).resolve().parent / "guest"
+GUEST = Path(__file__).resolve().parent / "guest"
 START_S = 60.0
 STDERR_TAIL = 4096
 # A program that is not stopped for being idle, because the kernel says that it waits for a processor, is stopped after
@@ -68,7 +68,7 @@ class Confinement:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ZygoteSpec:
     """What a zygote is prepared for.
 
     Attributes:
@@ -89,7 +89,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Allowance:
+class ResourceLimits:
     """What one run may use; see verdicts.Limits."""
 
     time_s: float
@@ -100,7 +100,7 @@ class Allowance:
 
 
 @dataclass(frozen=True)
-class Ran:
+class ExecutionResult:
     """What came of one run: raw facts, no verdict."""
 
     status: int
@@ -126,7 +126,7 @@ class Zygote:
         ZygoteError: it does not start; with what it printed.
     """
 
-    def __init__(self, kind: Kind, confinement: Confinement) -> None:
+    def __init__(self, kind: ZygoteSpec, confinement: Confinement) -> None:
         self.kind = kind
         self.confinement = confinement
         self.process = 0
@@ -195,7 +195,7 @@ class Zygote:
         try:
             self.process = os.posix_spawn(
                 sys.executable,
-                [sys.executable, *_FLAGS, str(INSIDE / "zygote.py"), json.dumps(configuration)],
+                [sys.executable, *_FLAGS, str(GUEST / "zygote.py"), json.dumps(configuration)],
                 _ENVIRONMENT,
                 file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(high)],
                 setsid=True,
@@ -234,13 +234,13 @@ class Zygote:
 
     def run(
         self,
-        allowance: Allowance,
+        allowance: ResourceLimits,
         *,
         mode: int = SCRIPT,
         given: bytes = b"",
         exchange: bytes = b"",
         attached: int | None = None,
-    ) -> Ran:
+    ) -> ExecutionResult:
         """Has the loaded program run once.
 
         Args:
@@ -255,7 +255,13 @@ class Zygote:
         return self.finish(allowance)
 
     def begin(
-        self, allowance: Allowance, *, mode: int, given: bytes = b"", exchange: bytes = b"", attached: int | None = None
+        self,
+        allowance: ResourceLimits,
+        *,
+        mode: int,
+        given: bytes = b"",
+        exchange: bytes = b"",
+        attached: int | None = None,
     ) -> None:
         """The first half of `run`."""
         _fill(self._files[STDIN], given)
@@ -282,7 +288,7 @@ class Zygote:
         except OSError as error:
             raise ZygoteError(f"the process that starts programs is gone ({error})") from error
 
-    def finish(self, allowance: Allowance) -> Ran:
+    def finish(self, allowance: ResourceLimits) -> ExecutionResult:
         """The second half of `run`."""
         stopped = self._await(allowance)
         try:
@@ -307,9 +313,11 @@ class Zygote:
         for descriptor in (*self._files[STDOUT : EXCHANGE + 1], *self._readers):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)
         too_much = max(size, stderr_size) > most
-        return Ran(status, stopped, cpu_ns / 1e9, wall_s, resident / 1024, output, too_much, stderr, exchange)
+        return ExecutionResult(
+            status, stopped, cpu_ns / 1e9, wall_s, resident / 1024, output, too_much, stderr, exchange
+        )
 
-    def _await(self, allowance: Allowance) -> str:
+    def _await(self, allowance: ResourceLimits) -> str:
         """Until there is a reply; ends a program that has used up its time, and says which time that was."""
         poller = self._poller
         stopped = ""

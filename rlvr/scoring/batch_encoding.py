@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class CannotCarry(ValueError):
+class EncodingError(ValueError):
     """A column can't travel as JSON; the message names it, the row, and what is in the way."""
 
 
-class Carried:
+class EncodedBatch:
     """The columns of a batch, written as JSON when they are first asked for.
 
     Args:
@@ -56,7 +56,7 @@ class Carried:
     def _written(self, name: str) -> list[str]:
         values = self.given[name]
         if not isinstance(values, list) or len(values) != self.rows:
-            raise CannotCarry(f"{name} is no list with an entry for each of {self.rows} completions")
+            raise EncodingError(f"{name} is no list with an entry for each of {self.rows} completions")
         texts: list[str] = []
         last: Any = object()
         for row, value in enumerate(values):
@@ -67,9 +67,9 @@ class Carried:
                 text = json.dumps(value)
                 same = type(value) is str or json.loads(text) == value
             except (TypeError, ValueError, RecursionError) as error:
-                raise CannotCarry(_why(name, row, _obstacle(value) or str(error))) from error
+                raise EncodingError(_why(name, row, _obstacle(value) or str(error))) from error
             if not same and (obstacle := _obstacle(value)) is not None:
-                raise CannotCarry(_why(name, row, obstacle))
+                raise EncodingError(_why(name, row, obstacle))
             texts.append(text)
             last = value
         return texts
@@ -100,7 +100,7 @@ def _obstacle(value: Any, depth: int = 0) -> str | None:
 
 
 @dataclass(frozen=True)
-class Errand:
+class RewardCall:
     """A call of one reward, for all rows of a batch or for one of them.
 
     Attributes:
@@ -112,7 +112,7 @@ class Errand:
     """
 
     place: int
-    carried: Carried
+    carried: EncodedBatch
     names: Sequence[str]
     state: Mapping[str, Any]
     seed: tuple[Any, ...]

@@ -31,7 +31,7 @@ _INTO_EVERYTHING = frozenset({"locals", "vars", "eval", "exec", "sys", "inspect"
 
 
 @dataclass(frozen=True)
-class Reply:
+class CallResult:
     """What a call came to.
 
     Attributes:
@@ -50,7 +50,7 @@ class Reply:
     notes: Sequence[Note] = field(default_factory=list)
 
 
-def call(reward: Reward, given: Mapping[str, Any], trainer_state: object) -> Reply:
+def call(reward: Reward, given: Mapping[str, Any], trainer_state: object) -> CallResult:
     """Calls a reward as GRPOTrainer would, with stand-ins for what belongs to the trainer.
 
     Args:
@@ -84,13 +84,13 @@ def call(reward: Reward, given: Mapping[str, Any], trainer_state: object) -> Rep
             trace = ""  # it says all there is to know; or it never came to the user's code
         if len(trace) > LONGEST_TRACE:
             trace = f"{trace[: LONGEST_TRACE // 2]}\n…\n{trace[-LONGEST_TRACE // 2 :]}"
-        return Reply(kind="raised", said=f"raised {type(error).__name__}: {error}"[:1000], trace=trace)
+        return CallResult(kind="raised", said=f"raised {type(error).__name__}: {error}"[:1000], trace=trace)
     if listed is None:
-        return Reply(kind="wrong length", said=f"returned {type(returned).__name__}, but should return a list")
+        return CallResult(kind="wrong length", said=f"returned {type(returned).__name__}, but should return a list")
     if len(listed) != len(completions):
         said = f"returned {len(listed)} values for {len(completions)} completions"
-        return Reply(kind="wrong length", said=said)
-    return Reply([_value(entry) for entry in listed], notes=notes)
+        return CallResult(kind="wrong length", said=said)
+    return CallResult([_value(entry) for entry in listed], notes=notes)
 
 
 def _value(entry: Any) -> float | str | None:
@@ -141,7 +141,7 @@ def prepare(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
             said = (
                 f"can't be given its columns in a worker, as they can't be unpickled ({type(error).__name__}: {error})"
             )
-            return asdict(Reply(kind="raised", said=f"{said}. Give it `where: trainer` in the recipe"))
+            return asdict(CallResult(kind="raised", said=f"{said}. Give it `where: trainer` in the recipe"))
         return _called(reward, given, message["state"], message["seed"])
 
     return serve

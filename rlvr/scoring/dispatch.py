@@ -13,32 +13,34 @@ from types import SimpleNamespace
 from typing import Any
 
 from rlvr.config.reward_location import addresses, is_elsewhere, is_on_ray
-from rlvr.scoring.backends.http.pool import ElsewherePool
-from rlvr.scoring.backends.ray_cluster.pool import RayPool
-from rlvr.scoring.batch_encoding import Carried
+from rlvr.scoring.backends.http.pool import HttpRewardBackend
+from rlvr.scoring.backends.ray_cluster.pool import RayRewardBackend
+from rlvr.scoring.batch_encoding import EncodedBatch
 from rlvr.scoring.call import plain_state
 from rlvr.scoring.registry import shares
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import WorkerPool
 
 MOST_WORKERS = 4  # a group, where rows are scored one at a time
-Pool = WorkerPool | ElsewherePool | RayPool
+Pool = WorkerPool | HttpRewardBackend | RayRewardBackend
 
 
 @dataclass
-class Group:
+class WorkerGroup:
     """Rewards that one pool of workers serves, or the same servers, or a Ray cluster; by their places in the recipe."""
 
     places: list[int]
     pool: Pool
 
 
-def grouped(rewards: Sequence[Reward], start_s: float, hedge_s: float | None = None) -> tuple[list[int], list[Group]]:
+def group_rewards(
+    rewards: Sequence[Reward], start_s: float, hedge_s: float | None = None
+) -> tuple[list[int], list[WorkerGroup]]:
     """The rewards that must be called in the caller's own process, and the groups of the others.
 
     Args:
         start_s: seconds to wait for a worker's imports, or for a server to be there.
-        hedge_s: see `rlvr.scoring.backends.http.pool.ElsewherePool`.
+        hedge_s: see `rlvr.scoring.backends.http.pool.HttpRewardBackend`.
     """
     here: list[int] = []
     by_what: dict[str, list[int]] = {}
@@ -51,7 +53,7 @@ def grouped(rewards: Sequence[Reward], start_s: float, hedge_s: float | None = N
             where = f"{reward.where} " if is_elsewhere(reward.where) else ""
             by_what.setdefault(f"{where}{shares(reward.function) or f'only {place}'}", []).append(place)
     pools = (_pool([rewards[place] for place in places], start_s, hedge_s) for places in by_what.values())
-    return here, [Group(places, pool) for places, pool in zip(by_what.values(), pools, strict=True)]
+    return here, [WorkerGroup(places, pool) for places, pool in zip(by_what.values(), pools, strict=True)]
 
 
 def _must_stay(reward: Reward) -> bool:
@@ -62,16 +64,16 @@ def _must_stay(reward: Reward) -> bool:
 def _pool(rewards: Sequence[Reward], start_s: float, hedge_s: float | None) -> Pool:
     where = rewards[0].where
     if where is not None and is_on_ray(where):
-        return RayPool(where, rewards, start_s=start_s)
+        return RayRewardBackend(where, rewards, start_s=start_s)
     if where is not None and is_elsewhere(where):
-        return ElsewherePool(addresses(where), rewards, start_s=start_s, hedge_s=hedge_s)
+        return HttpRewardBackend(addresses(where), rewards, start_s=start_s, hedge_s=hedge_s)
     cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
     return WorkerPool(
         "rlvr.scoring.call:prepare",
         processes=max(2, min(MOST_WORKERS, cores)),
         memory_mb=None,  # compilers and programs run below a worker
-        made_with=pickle.dumps([reward.spec for reward in rewards]),
-        like_caller=True,
+        init_payload=pickle.dumps([reward.spec for reward in rewards]),
+        inherit_env=True,
         folder=os.getcwd(),
         start_s=start_s,
     )
@@ -91,7 +93,7 @@ class Batch:
 
     given: Mapping[str, Any]
     pickled: Mapping[str, bytes | Exception]
-    carried: Carried
+    carried: EncodedBatch
     trainer_state: object
     state: Mapping[str, Any]
     rows: int
@@ -111,7 +113,7 @@ class Batch:
         if trainer_state is None or isinstance(trainer_state, Mapping):
             trainer_state = SimpleNamespace(**{**state, **(trainer_state or {})})
         rows = len(given["completions"])
-        return cls(given, pickled, Carried(given, rows), trainer_state, state, rows, step)
+        return cls(given, pickled, EncodedBatch(given, rows), trainer_state, state, rows, step)
 
     def row(self, number: int) -> dict[str, Any]:
         return {

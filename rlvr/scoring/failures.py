@@ -1,4 +1,5 @@
-"""What is wrong with a reward function, in words: values and faults from what its calls came to (rlvr/scoring/scorer.py)."""
+"""What is wrong with a reward function, in words: values and faults from what its calls came to
+(rlvr/scoring/scorer.py)."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from rlvr.scoring.call import Note, Reply
+from rlvr.scoring.call import CallResult, Note
 from rlvr.scoring.reward import A_REWARD_IS, Reward, excerpt
-from rlvr.workers.pool import OUT_OF_TIME, Outcome
+from rlvr.workers.pool import OUT_OF_TIME, TaskResult
 
 _log = logging.getLogger(__name__)
 IN_FULL = 3  # faults that a report quotes
@@ -20,7 +21,7 @@ Kind = Literal["raised", "late", "crashed", "wrong length", "no number", "unserv
 
 
 @dataclass(frozen=True)
-class Fault:
+class RewardFailure:
     """What was wrong with a reward function.
 
     Attributes:
@@ -37,7 +38,7 @@ class Fault:
     message: str
 
 
-def report(faults: Sequence[Fault]) -> str:
+def report(faults: Sequence[RewardFailure]) -> str:
     """The first fault of each reward and kind in full (of the first few), then how many there are of each."""
     counts = Counter((fault.reward, fault.kind) for fault in faults)
     firsts = {(fault.reward, fault.kind): fault for fault in reversed(faults)}
@@ -49,28 +50,28 @@ def report(faults: Sequence[Fault]) -> str:
 
 
 @dataclass
-class Finding:
+class RewardResult:
     """What is known of one reward and one batch: a value a row (None where it is at fault, too), faults, and logs."""
 
     values: list[float | None]
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[RewardFailure] = field(default_factory=list)
     notes: Sequence[Note] = ()
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class Case:
+class FailureReporter:
     """One reward and one batch, on which findings are made."""
 
     reward: Reward
     rank: int
     completions: Sequence[Any]
 
-    def of_batch(self, reply: Reply) -> Finding:
+    def of_batch(self, reply: CallResult) -> RewardResult:
         """From the call for the whole batch, that went well."""
         return self._with_faults_of_values(reply.values, reply.notes)
 
-    def of_rows(self, whole: Outcome, outcomes: Sequence[Outcome]) -> Finding:
+    def of_rows(self, whole: TaskResult, outcomes: Sequence[TaskResult]) -> RewardResult:
         """From calls for one row at a time, after a call for all of them that was no good."""
         rows = len(self.completions)
         said = [self._said(outcome, row) for row, outcome in enumerate(outcomes)]
@@ -92,26 +93,26 @@ class Case:
         finding = self._with_faults_of_values(values, _merged(replies))
         for row, one in enumerate(said):
             if one is not None:
-                finding.faults.append(Fault(self.reward.label, row, *one))
+                finding.faults.append(RewardFailure(self.reward.label, row, *one))
         finding.faults.sort(key=lambda fault: fault.row or 0)
         return finding
 
-    def of_all(self, kind: Kind, message: str) -> Finding:
+    def of_all(self, kind: Kind, message: str) -> RewardResult:
         """One fault for the whole batch."""
-        return Finding([None] * len(self.completions), [Fault(self.reward.label, None, kind, message)])
+        return RewardResult([None] * len(self.completions), [RewardFailure(self.reward.label, None, kind, message)])
 
-    def not_called(self, why: str) -> Finding:
+    def not_called(self, why: str) -> RewardResult:
         return self.of_all("unserved", f"The reward {self.reward.name} was not called on rank {self.rank}: {why}")
 
-    def _with_faults_of_values(self, values: Sequence[float | str | None], notes: Sequence[Note]) -> Finding:
-        finding = Finding([None if isinstance(value, str) else value for value in values], notes=notes)
+    def _with_faults_of_values(self, values: Sequence[float | str | None], notes: Sequence[Note]) -> RewardResult:
+        finding = RewardResult([None if isinstance(value, str) else value for value in values], notes=notes)
         for row, value in enumerate(values):
             if isinstance(value, str):
                 message = f"The reward {self.reward.name} returned {value} {self._where(row)}; {A_REWARD_IS}."
-                finding.faults.append(Fault(self.reward.label, row, "no number", message))
+                finding.faults.append(RewardFailure(self.reward.label, row, "no number", message))
         return finding
 
-    def _said(self, outcome: Outcome, row: int | None) -> tuple[Kind, str] | None:
+    def _said(self, outcome: TaskResult, row: int | None) -> tuple[Kind, str] | None:
         """What is wrong with an outcome, and the report on it; None if nothing is."""
         reply = reply_of(outcome)
         name, where = f"The reward {self.reward.name}", self._where(row)
@@ -135,14 +136,14 @@ class Case:
         return f"at row {row} of the batch on rank {self.rank} (completion: {excerpt(self.completions[row])})"
 
 
-def reply_of(outcome: Outcome) -> Reply | None:
+def reply_of(outcome: TaskResult) -> CallResult | None:
     """What a function said; None if it did not come to that."""
     if outcome.status != "done":
         return None
-    return outcome.value if isinstance(outcome.value, Reply) else Reply(**outcome.value)
+    return outcome.value if isinstance(outcome.value, CallResult) else CallResult(**outcome.value)
 
 
-def _merged(replies: Sequence[Reply | None]) -> list[Note]:
+def _merged(replies: Sequence[CallResult | None]) -> list[Note]:
     """What was logged for single rows, as if it had been logged for the batch; metrics are averaged."""
     extras: dict[str, list[Any]] = {}
     metrics: dict[str, list[float]] = {}
@@ -158,7 +159,7 @@ def _merged(replies: Sequence[Reply | None]) -> list[Note]:
     ]
 
 
-def merged(found: Sequence[tuple[Outcome, int]]) -> Outcome:
+def merged(found: Sequence[tuple[TaskResult, int]]) -> TaskResult:
     """What became of a call whose rows were shared out: the first part that went wrong, or the parts put together."""
     if len(found) == 1:
         return found[0][0]
@@ -183,4 +184,4 @@ def merged(found: Sequence[tuple[Outcome, int]]) -> Outcome:
         notes.append(
             ("metric", name, math.fsum(value * rows for value, rows in pairs) / sum(rows for _, rows in pairs))
         )
-    return Outcome("done", asdict(Reply(values, notes=notes)))
+    return TaskResult("done", asdict(CallResult(values, notes=notes)))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr.scoring.failures import Finding
+from rlvr.scoring.failures import RewardResult
 from rlvr.scoring.reward import LogExtra, Reward
 
 _log = logging.getLogger(__name__)
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 def replay(
     reward: Reward,
-    finding: Finding,
+    finding: RewardResult,
     completions: list[Any],
     columns: Mapping[str, Any],
     log_extra: LogExtra | None,

@@ -51,7 +51,7 @@ class Waiting:
                 return
             _waited[self.name] = now
         left = f" (up to {console.duration(self.end - now)} more)" if self.end - now < 86400 else ""
-        console.say(f"Waiting for {why}{left}")
+        console.info(f"Waiting for {why}{left}")
 
     def over(self) -> None:
         """Somebody is there."""
@@ -60,7 +60,7 @@ class Waiting:
             with _lock:
                 said = _waited.pop(self.name, None) is not None
             if said:
-                console.say(f"{self.name} is there.")
+                console.info(f"{self.name} is there.")
 
     def given_up(self) -> None:
         """Whoever waited says so; another wait is told of anew."""
@@ -83,7 +83,7 @@ def fails(address: str, why: str, *, for_good: bool = False) -> None:
             return
         _failed[address] = for_good
         _said[address] = now
-    console.complain(f"warning: a reward server fails, and the others do its work: {why}.")
+    console.error(f"warning: a reward server fails, and the others do its work: {why}.")
 
 
 def answers(address: str) -> None:
@@ -93,7 +93,7 @@ def answers(address: str) -> None:
             _failing.pop(address, None)
             said = _failed.pop(address, None) is not None
         if said:
-            console.complain(f"The reward server {address} is back.")
+            console.error(f"The reward server {address} is back.")
 
 
 def _after_fork() -> None:

@@ -44,7 +44,8 @@ class Reward:
         options: keyword arguments added to every call.
         columns: the columns of the data that the function asks for.
         weight, gate, where: see `rlvr.config.recipe.RewardSpec`.
-        spec: what `rlvr.scoring.registry.load_reward` makes the same reward of in another process; None for a function that
+        spec: what `rlvr.scoring.registry.load_reward` makes the same reward of in another process; None for a function
+        that
             only this process has (a lambda, a closure).
     """
 
@@ -244,7 +245,9 @@ def excerpt(completion: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def settle(values: Sequence[Sequence[float | None]], rewards: Sequence[Reward]) -> list[list[float | None]]:
+def apply_gates_and_mask(
+    values: Sequence[Sequence[float | None]], rewards: Sequence[Reward]
+) -> list[list[float | None]]:
     """Applies masking and gates to raw rewards.
 
     Args:

@@ -31,17 +31,17 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from rlvr.scoring.backends.http.pool import ElsewherePool
-from rlvr.scoring.backends.ray_cluster.pool import RayPool
-from rlvr.scoring.batch_encoding import CannotCarry, Errand
+from rlvr.scoring.backends.http.pool import HttpRewardBackend
+from rlvr.scoring.backends.ray_cluster.pool import RayRewardBackend
+from rlvr.scoring.batch_encoding import EncodingError, RewardCall
 from rlvr.scoring.call import call, item, names_seen
-from rlvr.scoring.dispatch import Batch, Group, Pool, grouped
-from rlvr.scoring.failures import Case, Fault, Finding, reply_of, report
+from rlvr.scoring.dispatch import Batch, Pool, WorkerGroup, group_rewards
+from rlvr.scoring.failures import FailureReporter, RewardFailure, RewardResult, reply_of, report
 from rlvr.scoring.log_replay import replay
 from rlvr.scoring.reward import LogExtra, Reward
-from rlvr.workers.pool import OUT_OF_TIME, Outcome, StartError, WorkerError, WorkerPool
+from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError, WorkerPool
 
-__all__ = ["Fault", "Scored", "Scorer", "report"]
+__all__ = ["RewardFailure", "Scored", "Scorer", "report"]
 
 _log = logging.getLogger(__name__)
 START_S = 300.0  # for a worker's imports, which may be torch on a busy file system; for a server to be there
@@ -53,7 +53,8 @@ class Scored:
     """What the rewards say of a batch.
 
     Attributes:
-        values: by row and reward, before gates and masks (`rlvr.scoring.reward.settle`); None where a reward could not say,
+        values: by row and reward, before gates and masks (`rlvr.scoring.reward.settle`); None where a reward could not
+        say,
             or was at fault.
         faults: in the order of the rewards and rows.
         seconds: by label, from the call until its values were there.
@@ -62,7 +63,7 @@ class Scored:
     """
 
     values: list[list[float | None]]
-    faults: list[Fault]
+    faults: list[RewardFailure]
     seconds: dict[str, float]
     silent_s: float = 0.0
     silent: str = ""
@@ -98,7 +99,7 @@ class Scorer:
         self.rank = rank
         self._seen = [names_seen(reward.function) for reward in self.rewards]
         self._closed = False
-        self._here, self._groups = grouped(self.rewards, START_S if start_s is None else start_s, hedge_s)
+        self._here, self._groups = group_rewards(self.rewards, START_S if start_s is None else start_s, hedge_s)
 
     def start(self) -> None:
         """Has the workers' processes begin with their imports, and does not wait for them."""
@@ -116,11 +117,12 @@ class Scorer:
             group.pool.close()
 
     @property
-    def _elsewhere(self) -> list[ElsewherePool | RayPool]:
+    def _elsewhere(self) -> list[HttpRewardBackend | RayRewardBackend]:
         return [group.pool for group in self._groups if not isinstance(group.pool, WorkerPool)]
 
     def conditions(self) -> dict[str, str]:
-        """What scores depend on elsewhere (as `rlvr.scoring.registry.conditions`); waits until somebody is there to say it."""
+        """What scores depend on elsewhere (as `rlvr.scoring.registry.conditions`); waits until somebody is there to say
+        it."""
         found: dict[str, str] = {}
         for pool in self._elsewhere:
             try:
@@ -178,10 +180,10 @@ class Scorer:
             return Scored([], [], dict.fromkeys(labels, 0.0))
         self._closed = False
         batch = self._batch(prompts, completions, columns, completion_ids, trainer_state, step)
-        findings: dict[int, Finding] = {}
+        findings: dict[int, RewardResult] = {}
         broken: list[BaseException] = []
 
-        def work(group: Group) -> None:
+        def work(group: WorkerGroup) -> None:
             try:
                 self._in_workers(group, batch, findings)
             except BaseException as error:  # a fault of ours, and no reward's: raised where it is seen
@@ -203,7 +205,7 @@ class Scorer:
             raise broken[0]
         in_order = [findings[place] for place in range(len(self.rewards))]
         silences = [
-            (pool.silent_s(), "Ray cluster" if isinstance(pool, RayPool) else "reward server")
+            (pool.silent_s(), "Ray cluster" if isinstance(pool, RayRewardBackend) else "reward server")
             for pool in self._elsewhere
         ]
         silent_s, silent = max((one for one in silences if one[0]), default=(0.0, ""))
@@ -244,7 +246,7 @@ class Scorer:
     # ------------------------------------------------------------------------------------------------------------------
     # In workers
 
-    def _in_workers(self, group: Group, batch: Batch, findings: dict[int, Finding]) -> None:
+    def _in_workers(self, group: WorkerGroup, batch: Batch, findings: dict[int, RewardResult]) -> None:
         """Asks for the rewards of a group, one after the other."""
         try:
             self._wait_for(group.pool)
@@ -273,7 +275,7 @@ class Scorer:
                 raise
             pool.start(1)
 
-    def _in_worker(self, pool: WorkerPool, number: int, place: int, batch: Batch, end: float) -> Finding:
+    def _in_worker(self, pool: WorkerPool, number: int, place: int, batch: Batch, end: float) -> RewardResult:
         case = self._case(place, batch)
         parts: dict[str, bytes] = {}
         for name in self._names(place, batch.given):
@@ -300,20 +302,24 @@ class Scorer:
         return self._found(pool, case, whole, rows, limit, end)
 
     def _on_servers(
-        self, pool: ElsewherePool | RayPool, places: Sequence[int], batch: Batch, findings: dict[int, Finding]
+        self,
+        pool: HttpRewardBackend | RayRewardBackend,
+        places: Sequence[int],
+        batch: Batch,
+        findings: dict[int, RewardResult],
     ) -> None:
         """Asks for all rewards of a group together, and then for the rows of those that are at fault."""
         start = time.monotonic()
         end = start + self.budget_s
-        errands: dict[int, Errand] = {}
+        errands: dict[int, RewardCall] = {}
         for number, place in enumerate(places):
             case, names = self._case(place, batch), self._names(place, batch.given)
             try:
                 pool.check_columns(batch.carried, [*names, "prompts"])
-            except CannotCarry as error:
+            except EncodingError as error:
                 findings[place] = case.not_called(str(error))
             else:
-                errands[place] = Errand(number, batch.carried, names, batch.state, self._seed(batch, case))
+                errands[place] = RewardCall(number, batch.carried, names, batch.state, self._seed(batch, case))
         limit = min(self.deadline_s * batch.rows, 0.5 * self.budget_s)
         wholes = self._ask(pool, list(errands.values()), limit, start + limit)
         for place, whole in zip(errands, wholes, strict=True):
@@ -325,12 +331,12 @@ class Scorer:
     def _found(
         self,
         pool: Pool,
-        case: Case,
-        whole: Outcome,
+        case: FailureReporter,
+        whole: TaskResult,
         rows: Callable[[], Sequence[Any]],
         limit: float,
         end: float,
-    ) -> Finding:
+    ) -> RewardResult:
         """What a call for the whole batch came to, or else what calls for one row at a time do.
 
         Args:
@@ -338,7 +344,7 @@ class Scorer:
             limit: seconds that the call for the whole batch had.
         """
         if whole.status == "unserved" and whole.why == OUT_OF_TIME:
-            whole = Outcome("late", why=f"not done after {limit:.3g} s")
+            whole = TaskResult("late", why=f"not done after {limit:.3g} s")
         reply = reply_of(whole)
         if reply is not None and not reply.kind:
             return case.of_batch(reply)
@@ -348,7 +354,7 @@ class Scorer:
             return case.of_rows(whole, [whole])
         return case.of_rows(whole, self._ask(pool, rows(), self.deadline_s, end))
 
-    def _seed(self, batch: Batch, case: Case) -> tuple[Any, ...]:
+    def _seed(self, batch: Batch, case: FailureReporter) -> tuple[Any, ...]:
         return (self.seed, batch.step, self.rank, case.reward.label)
 
     def _ask(
@@ -358,9 +364,9 @@ class Scorer:
         deadline_s: float,
         end: float,
         at_most: int | None = None,
-    ) -> list[Outcome]:
+    ) -> list[TaskResult]:
         """What workers say, asked again for what was lost with all of them: somebody has killed their nursery."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, TaskResult] = {}
         lost = list(range(len(items)))
         for _ in range(2):
             budget_s = max(end - time.monotonic(), 0.0)
@@ -378,27 +384,29 @@ class Scorer:
     # ------------------------------------------------------------------------------------------------------------------
     # In the caller's process
 
-    def _here_and_now(self, place: int, batch: Batch, end: float) -> Finding:
+    def _here_and_now(self, place: int, batch: Batch, end: float) -> RewardResult:
         case = self._case(place, batch)
         start = time.monotonic()
         reply = call(case.reward, batch.given, batch.trainer_state)
         if not reply.kind:
             finding = case.of_batch(reply)
         else:
-            whole = Outcome("done", reply)
+            whole = TaskResult("done", reply)
             outcomes = [whole] if batch.rows == 1 else []
             while len(outcomes) < batch.rows:
                 if time.monotonic() >= end:
-                    outcomes.append(Outcome("unserved", why=OUT_OF_TIME))
+                    outcomes.append(TaskResult("unserved", why=OUT_OF_TIME))
                 else:
-                    outcomes.append(Outcome("done", call(case.reward, batch.row(len(outcomes)), batch.trainer_state)))
+                    outcomes.append(
+                        TaskResult("done", call(case.reward, batch.row(len(outcomes)), batch.trainer_state))
+                    )
             finding = case.of_rows(whole, outcomes)
         finding.seconds = time.monotonic() - start
         return finding
 
-    def _case(self, place: int, batch: Batch) -> Case:
-        return Case(self.rewards[place], self.rank, batch.given["completions"])
+    def _case(self, place: int, batch: Batch) -> FailureReporter:
+        return FailureReporter(self.rewards[place], self.rank, batch.given["completions"])
 
 
-def _row_by_row(errand: Errand, rows: int) -> list[Errand]:
+def _row_by_row(errand: RewardCall, rows: int) -> list[RewardCall]:
     return [replace(errand, row=row) for row in range(rows)]

@@ -19,7 +19,7 @@ from rlvr.errors import InputError
 _SECRET_KEY = r"[\w.-]*(?:hub_token|password|secret|api_key)"
 
 
-class Ledger:
+class SentMetrics:
     """mlflow.json of a run directory: the MLflow run that belongs to it, and the last step whose metrics it has.
 
     A step has several log lines (training, evaluation, the summary), so the names that were sent of the last step are
@@ -113,7 +113,7 @@ class Tail:
 
 def unsent_lines(folder: Path) -> int:
     """How many lines of metrics.jsonl hold metrics that MLflow was never seen to take."""
-    ledger = Ledger(folder)
+    ledger = SentMetrics(folder)
     return sum(bool(ledger.unsent(line)) for _, line in Tail(folder / "metrics.jsonl").lines(most=-1))
 
 

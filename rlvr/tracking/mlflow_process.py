@@ -1,4 +1,5 @@
-"""The process that talks to MLflow, so that the one that trains never waits for it. rlvr/tracking/mlflow_tracker.py starts it.
+"""The process that talks to MLflow, so that the one that trains never waits for it. rlvr/tracking/mlflow_tracker.py
+starts it.
 
 It reads metrics.jsonl and sends what is new. So nothing is queued in memory, nothing is lost while a server is down,
 and what MLflow shows is what the file says.
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rlvr.errors import InputError
-from rlvr.tracking.mlflow_ledger import Ledger, Tail, reason, shown_uri, without_secret_keys, without_secrets
+from rlvr.tracking.mlflow_ledger import SentMetrics, Tail, reason, shown_uri, without_secret_keys, without_secrets
 from rlvr.tracking.mlflow_results import describe, files_of_results, log_points, metrics_of_results, verdict_of
 from rlvr.tracking.mlflow_store import make_store, store_file
 
@@ -45,7 +46,7 @@ class MLflowRun:
         self.settings = settings
         self.uri: str = settings["tracking_uri"]
         self.folder = Path(settings["folder"])
-        self.ledger = Ledger(self.folder)
+        self.ledger = SentMetrics(self.folder)
         self.tail = Tail(self.folder / "metrics.jsonl")
         self.say = say
         self.client: Any = None
@@ -220,7 +221,7 @@ def _find_run(client: Any, run_id: str) -> Any:
 # The process
 
 
-class Orders:
+class CommandReader:
     """What the trainer has ordered so far."""
 
     def __init__(self, descriptor: int) -> None:
@@ -305,7 +306,7 @@ def main() -> None:
         with contextlib.suppress(OSError):  # the trainer may be gone
             os.write(sentences, f"{text}\n".encode())
 
-    orders = Orders(0)
+    orders = CommandReader(0)
     settings = orders.first()
     lock = alone_in(Path(settings["folder"]))  # noqa: F841  It is held until this process ends.
     run = MLflowRun(settings, say)

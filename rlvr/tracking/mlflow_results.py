@@ -20,7 +20,7 @@ from typing import Any
 from rlvr.artifacts.evaluation_summary import verdict
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping
-from rlvr.tracking.mlflow_ledger import Ledger, metric_name, reason, shown_uri
+from rlvr.tracking.mlflow_ledger import SentMetrics, metric_name, reason, shown_uri
 from rlvr.tracking.mlflow_store import default_tracking_uri, process_environment, store_file
 
 # Beside metrics.jsonl and the completions of training, which are the run's own.
@@ -71,7 +71,7 @@ def files_of_results(folder: Path) -> list[tuple[str, str]]:
 def run_of(output: Path, adapter: Path | None = None) -> Path | None:
     """The run directory that an evaluation belongs to: where it is written, or where its adapter comes from."""
     folders = [output, *([adapter.resolve().parent] if adapter is not None else [])]
-    return next((folder for folder in folders if Ledger(folder).run_id is not None), None)
+    return next((folder for folder in folders if SentMetrics(folder).run_id is not None), None)
 
 
 def add_to_run(run_dir: Path, results: Path) -> str | None:
@@ -85,7 +85,7 @@ def add_to_run(run_dir: Path, results: Path) -> str | None:
     """
     own = results.resolve() == run_dir.resolve()
     name = results.resolve().name
-    points = metrics_of_results(results, max(Ledger(run_dir).step, 0), "eval" if own else f"eval/{name}")
+    points = metrics_of_results(results, max(SentMetrics(run_dir).step, 0), "eval" if own else f"eval/{name}")
     below = "" if own else f"evaluations/{name}"
     files = [(path, "/".join(filter(None, (below, at)))) for path, at in files_of_results(results)]
     return _add(run_dir, points, files, verdict_of(results) if own else "")
@@ -111,7 +111,7 @@ def _store_is_there(uri: str) -> bool:
 
 
 def _add(run_dir: Path, points: Sequence[Point], files: Sequence[tuple[str, str]], sentence: str = "") -> str | None:
-    run_id = Ledger(run_dir).run_id
+    run_id = SentMetrics(run_dir).run_id
     if run_id is None:
         return None
     uri = default_tracking_uri(run_dir)

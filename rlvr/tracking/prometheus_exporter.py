@@ -116,7 +116,7 @@ def metric_of(figure: str) -> tuple[str, Labels]:
     return "grpo_training_figure", (("figure", figure),)
 
 
-class Run:
+class ExportedRun:
     """The latest figures of a run directory."""
 
     def __init__(self, folder: Path, inode: int) -> None:
@@ -162,7 +162,7 @@ class Exporter:
     def __init__(self, folder: Path, forget_after_s: float = FORGET_AFTER_S) -> None:
         self.folder = folder
         self.forget_after_s = forget_after_s
-        self._runs: dict[Path, Run] = {}
+        self._runs: dict[Path, ExportedRun] = {}
         self._lock = threading.Lock()
 
     def page(self) -> str:
@@ -195,7 +195,9 @@ class Exporter:
             if now - file.st_mtime > self.forget_after_s:
                 continue
             run = self._runs.get(path.parent)
-            found[path.parent] = run if run is not None and run.is_still(file) else Run(path.parent, file.st_ino)
+            found[path.parent] = (
+                run if run is not None and run.is_still(file) else ExportedRun(path.parent, file.st_ino)
+            )
         self._runs = found
 
 
@@ -253,7 +255,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         return _serve(options.folder, options.host, options.port, options.forget_after_s)
     except InputError as error:
-        console.complain(str(error))
+        console.error(str(error))
         return 2
 
 
@@ -268,9 +270,9 @@ def _serve(folder: Path, host: str, port: int, forget_after_s: float) -> int:
         # Not from the handler's own thread, which is the one that serves: it would wait for itself.
         signal.signal(name, lambda *_: threading.Thread(target=server.shutdown).start())
     with server:
-        console.say(f"Serving the figures of {folder} on http://{host}:{server.server_address[1]}/metrics")
+        console.info(f"Serving the figures of {folder} on http://{host}:{server.server_address[1]}/metrics")
         if not folder.exists():
-            console.say(f"  {folder} isn't there yet: there will be figures as soon as a run writes into it.")
+            console.info(f"  {folder} isn't there yet: there will be figures as soon as a run writes into it.")
         server.serve_forever(poll_interval=0.2)
     return 0
 

@@ -27,7 +27,8 @@ def named(report_to: str | Sequence[str] | None) -> list[str]:
 
 
 def others(report_to: str | Sequence[str] | None) -> list[str]:
-    """The same without MLflow, which is ours to tell (rlvr/tracking/mlflow_tracker.py): `report_to` of TRL's configuration."""
+    """The same without MLflow, which is ours to tell (rlvr/tracking/mlflow_tracker.py): `report_to` of TRL's
+    configuration."""
     return [name for name in named(report_to) if name != "mlflow"]
 
 

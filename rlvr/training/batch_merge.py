@@ -1,8 +1,8 @@
 """Several rounds of completions made into one batch: tensors of other widths, and TRL's table of completions.
 
 A round is what one call of GRPOTrainer's `_generate_and_score_completions` gives: tensors with this rank's rows, padded
-to the longest of the round, and in the trainer's `_logs` the rows of all ranks. rlvr/training/dynamic_sampling.py chooses which
-group of which round fills which place of the batch; here the choice is carried out.
+to the longest of the round, and in the trainer's `_logs` the rows of all ranks. rlvr/training/dynamic_sampling.py
+chooses which group of which round fills which place of the batch; here the choice is carried out.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class MetricsFile(TrainerCallback):
             with contextlib.suppress(OSError):
                 os.truncate(self.path, size)  # half a line would end the file for its readers
             if first:
-                console.complain(f"\n  {self.path} can't be written ({error}); its lines are kept until it can.")
+                console.error(f"\n  {self.path} can't be written ({error}); its lines are kept until it can.")
 
 
 class Progress(TrainerCallback):
@@ -141,7 +141,7 @@ class Progress(TrainerCallback):
         if self.bar is not None:
             self.bar.write(text)
         else:
-            console.say(text)
+            console.info(text)
 
     def _say_progress(self, logs: dict[str, Any], state: TrainerState) -> None:
         reward = logs.get("reward")
@@ -152,7 +152,7 @@ class Progress(TrainerCallback):
             return
         done = max(state.global_step - self.first_step, 1)
         left = (time.monotonic() - self.started) / done * (state.max_steps - state.global_step)
-        console.say(
+        console.info(
             f"  step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}   reward {reward:6.3f}   "
             f"length {logs.get('completions/mean_length', 0):6.1f}   "
             f"cut off {100 * logs.get('completions/clipped_ratio', 0):3.0f} %   {console.duration(left)} left"
@@ -165,4 +165,4 @@ class Progress(TrainerCallback):
             self.bar.close()
         if state.is_world_process_zero and state.global_step >= state.max_steps:
             for line in summary(self.lines, settings=self.settings):
-                console.say(f"  {line}")
+                console.info(f"  {line}")

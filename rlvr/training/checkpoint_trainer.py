@@ -149,7 +149,7 @@ class SavingTrainer(GRPOTrainer):
         self.failed_saves += 1
         latest = checkpoints.newest(Path(self.args.output_dir))
         kept = f"the last complete one is {latest.name}" if latest is not None else "there is no other one yet"
-        console.complain(
+        console.error(
             f"\n  NO CHECKPOINT of step {self.state.global_step}: {why}; {kept}. Training goes on; make room, and the "
             "next one is saved."
         )

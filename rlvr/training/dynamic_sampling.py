@@ -299,7 +299,7 @@ def sample_rounds(
 # The whole, as the trainer calls it
 
 
-class Refill:
+class DynamicSampler:
     """Dynamic sampling for a trainer.
 
     What the trainer logs of rewards, lengths and masked rows stays that of round 0, the sampler's own prompts: fresh

@@ -1,7 +1,8 @@
 """The trainer of a recipe: TRL's `GRPOTrainer` with our policies on rewards, advantages, sampling and figures.
 
-Everything here that touches an underscore method of TRL is in `RecipeTrainer`, and for checkpoints in rlvr/training/checkpoint_trainer.py;
-trl is bounded to one minor version in pyproject.toml and tests/rlvr/training/test_trl_contract.py holds the signatures.
+Everything here that touches an underscore method of TRL is in `RecipeTrainer`, and for checkpoints in
+rlvr/training/checkpoint_trainer.py; trl is bounded to one minor version in pyproject.toml and
+tests/rlvr/training/test_trl_contract.py holds the signatures.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from trl.models import unwrap_model_for_generation
 from rlvr import console
 from rlvr.modeling import continuous_batching
 from rlvr.modeling.generation import ended, generate, own_settings_aside
-from rlvr.scoring.reward import Reward, RewardError, settle
-from rlvr.scoring.scorer import Fault, Scored, Scorer, report
+from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
+from rlvr.scoring.scorer import RewardFailure, Scored, Scorer, report
 from rlvr.training import advantages as advantage
 from rlvr.training.checkpoint_trainer import SavingTrainer
 from rlvr.training.validation import Validation
 
 if TYPE_CHECKING:
-    from rlvr.training.dynamic_sampling import Refill
+    from rlvr.training.dynamic_sampling import DynamicSampler
 
 # Generations in a row of which no row could be scored, after which going on is a waste of the GPUs.
 MOST_MASKED = 10
@@ -34,7 +35,8 @@ MOST_MASKED = 10
 class RecipeTrainer(SavingTrainer):
     """`GRPOTrainer` with these departures.
 
-    1. Rewards run in workers, all at once (rlvr/scoring/scorer.py). A row that one of them can't score is left out of the
+    1. Rewards run in workers, all at once (rlvr/scoring/scorer.py). A row that one of them can't score is left out of
+    the
        update altogether: advantage 0 and no token in the loss (TRL counts it as 0 next to another reward's number).
        Gates are applied after rewards were gathered, so that every rank sees the same.
     2. `scale_rewards: adaptive`, dynamic sampling, and advantages of 0 where a group's rewards are equal but for
@@ -60,7 +62,7 @@ class RecipeTrainer(SavingTrainer):
         settings: Mapping[str, Any],
         stop_strings: tuple[str, ...] = (),
         validation: Validation | None = None,
-        refill: Refill | None = None,
+        refill: DynamicSampler | None = None,
         **kwargs: Any,
     ) -> None:
         self._rewards = rewards
@@ -71,7 +73,7 @@ class RecipeTrainer(SavingTrainer):
         self._stop_strings = stop_strings
         self._validation = validation
         self._refill = refill
-        self._faults: list[Fault] = []
+        self._faults: list[RewardFailure] = []
         self._masked_in_a_row = 0
         self.scored_generations = 0
         self.first_weights: torch.Tensor | None = None  # `training.fingerprint` of the run's very beginning
@@ -113,7 +115,7 @@ class RecipeTrainer(SavingTrainer):
         raw = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if torch.isnan(raw).any():  # the same on all ranks, so that all take part in what follows
             self._answer_faults()
-        settled = settle(raw.tolist(), self._rewards)
+        settled = apply_gates_and_mask(raw.tolist(), self._rewards)
         numbers = [[torch.nan if value is None else value for value in row] for row in settled]
         self._settled = torch.tensor(numbers, dtype=raw.dtype, device=raw.device)
         self._watch_masked(self._settled[:, 0].isnan())
@@ -132,7 +134,7 @@ class RecipeTrainer(SavingTrainer):
             raise RewardError(
                 "\n\n".join(reports) + "\n\nreward_faults: mask would leave such rows out of the update and go on."
             )
-        console.complain("\n" + "\n\n".join(reports))
+        console.error("\n" + "\n\n".join(reports))
 
     def _watch_masked(self, masked: torch.Tensor) -> None:
         fraction = masked.float().mean().item()
@@ -321,7 +323,7 @@ class RecipeTrainer(SavingTrainer):
             self._unwritten = False
         except OSError as error:  # the table of completions, which is written last
             if not self._unwritten:
-                console.complain(f"\n  The completions of step {self.state.global_step} can't be written: {error}.")
+                console.error(f"\n  The completions of step {self.state.global_step} can't be written: {error}.")
             self._unwritten = True
 
     def evaluate(
@@ -357,7 +359,7 @@ class RecipeTrainer(SavingTrainer):
             self._refill.load(state["refill"])
 
 
-class _StandIn:
+class _RewardProxy:
     """A reward function as TRL sees it: the first of a batch has all rewards run at once, and each gives its own."""
 
     def __init__(self, index: int, reward: Reward, shared: dict[str, Any], score: Callable[..., Scored]) -> None:
@@ -373,6 +375,6 @@ class _StandIn:
         return [row[self.index] for row in self.shared["values"]]
 
 
-def _stand_ins(rewards: Sequence[Reward], score: Callable[..., Scored]) -> list[_StandIn]:
+def _stand_ins(rewards: Sequence[Reward], score: Callable[..., Scored]) -> list[_RewardProxy]:
     shared: dict[str, Any] = {}
-    return [_StandIn(index, reward, shared, score) for index, reward in enumerate(rewards)]
+    return [_RewardProxy(index, reward, shared, score) for index, reward in enumerate(rewards)]

@@ -109,7 +109,7 @@ def time_limit(wanted: float | None) -> float | None:
     return given if wanted is None else min(given, wanted)
 
 
-class StopTogether(TrainerCallback):
+class SyncedStopCallback(TrainerCallback):
     """Ends training after a step, on all processes at the same one, with a checkpoint of it.
 
     The time limit is judged by the longest of the last steps and the last save: another step is begun only if it and
@@ -156,4 +156,4 @@ class StopTogether(TrainerCallback):
             else f"Stopped by {self.stop.reason or 'a signal to another process'}."
         )
         control.should_save = control.should_training_stop = True
-        console.say(f"\n  {self.stopped} Saving a checkpoint of step {state.global_step} …")
+        console.info(f"\n  {self.stopped} Saving a checkpoint of step {state.global_step} …")

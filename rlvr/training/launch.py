@@ -3,7 +3,8 @@
 Most of this is about launches that go wrong without a word. accelerate's `distributed_type: MULTI_CPU` starts a single
 process whatever `num_processes` says. Several processes on a machine without GPUs do not join unless the recipe says
 `use_cpu: true`: each trains alone, into the same folder, and exits with 0. FSDP without GPUs is DDP, and with
-accelerate's own choice of checkpoints it saves no adapter. rlvr/training/deepspeed_build.py is about what DeepSpeed compiles.
+accelerate's own choice of checkpoints it saves no adapter. rlvr/training/deepspeed_build.py is about what DeepSpeed
+compiles.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from rlvr.scoring.scorer import Scorer
 from rlvr.training.callbacks import MetricsFile, Progress
 from rlvr.training.checkpoint_trainer import RestoreBetweenSteps
 from rlvr.training.curriculum import easy_first
-from rlvr.training.dynamic_sampling import Refill
+from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
-from rlvr.training.interruption import Stop, StopTogether
+from rlvr.training.interruption import Stop, SyncedStopCallback
 from rlvr.training.trl_config import training_config
 from rlvr.training.validation import Validation
 
@@ -73,7 +73,7 @@ def build_trainer(
         outcome = (
             rewards.index(metric) if metric in rewards else rewards.index(max(rewards, key=lambda one: one.weight))
         )
-        refill = Refill(rows, outcome, own["dynamic_sampling"], config.seed)
+        refill = DynamicSampler(rows, outcome, own["dynamic_sampling"], config.seed)
     trainer = RecipeTrainer(
         model=model_config.model_name_or_path,
         rewards=rewards,
@@ -114,7 +114,7 @@ def train(
     Raises:
         TrainingError: the steps were made, and nothing was learnt: no row could be scored, or no weight changed.
     """
-    together = StopTogether(stop, trainer, recipe.settings["reward_outage_s"])
+    together = SyncedStopCallback(stop, trainer, recipe.settings["reward_outage_s"])
     for callback in (
         _FirstWeights(trainer),
         RestoreBetweenSteps(trainer, checkpoint),

@@ -34,8 +34,8 @@ def training_config(
     settings = recipe.settings_for("training")
     if settings.get("scale_rewards") == "adaptive":
         settings["scale_rewards"] = "group"  # what TRL computes first; RecipeTrainer then puts its own in the place
-    # Checkpoints are rotated once the new one is complete (rlvr/training/checkpoint_trainer.py), MLflow is ours (rlvr/tracking/mlflow_tracker.py), as is
-    # validation, which makes one completion a row.
+    # Checkpoints are rotated once the new one is complete (rlvr/training/checkpoint_trainer.py), MLflow is ours
+    # (rlvr/tracking/mlflow_tracker.py), as is validation, which makes one completion a row.
     settings["save_total_limit"] = None
     settings["report_to"] = trackers.others(settings.get("report_to")) or "none"
     settings["run_name"] = settings.get("run_name") or recipe.output_dir.name

@@ -1,4 +1,5 @@
-"""Workers of one nursery (rlvr/workers/fork_server.py) share a number of places at which something is done, such as processors.
+"""Workers of one nursery (rlvr/workers/fork_server.py) share a number of places at which something is done, such as
+processors.
 
 Each says in a page of memory that they share how many it could use, and sees what that leaves it: nobody waits for
 anybody, and whoever is killed is struck off by the nursery that replaces him.
@@ -13,7 +14,7 @@ MOST = 256  # workers; those beyond them count for nobody
 _LARGEST = (1 << 16) - 1
 
 
-class Together:
+class CpuShare:
     """Made before the workers are forked; each of them joins, and says what it wants whenever that changes."""
 
     def __init__(self) -> None:
@@ -56,5 +57,5 @@ class Together:
         return of  # there are enough for all
 
 
-judging = Together()  # programs at once
+judging = CpuShare()  # programs at once
 os.register_at_fork(after_in_child=judging.forget)

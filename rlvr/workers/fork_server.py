@@ -42,7 +42,7 @@ class StartError(WorkerError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorkerSpec:
     """What a nursery is for.
 
     Attributes:
@@ -56,9 +56,9 @@ class Plan:
     """
 
     function: str
-    made_with: bytes | None = None
+    init_payload: bytes | None = None
     memory_mb: int | None = None
-    like_caller: bool = False
+    inherit_env: bool = False
     folder: str = "/"
 
 
@@ -115,25 +115,25 @@ def _exactly(line: socket.socket, size: int) -> bytes | None:
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); descriptor = int(sys.argv.pop()); "
-    "from rlvr.workers.fork_server import nurse; nurse(descriptor)"
+    "from rlvr.workers.fork_server import serve_forks; serve_forks(descriptor)"
 )
 
 
-class Nursery:
+class ForkServer:
     """The process that forks the workers, and the line to it. It imports while its maker goes on: see `wait`.
 
     Raises:
         WorkerError: no process can be started.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WorkerSpec) -> None:
         self.plan = plan
         self.lock = threading.Lock()
         self.line, theirs = socket.socketpair()
         self.workers: dict[int, socket.socket] = {}
         self._ready = False
         self._closed = False
-        loud = _standard_error() if plan.like_caller else None
+        loud = _standard_error() if plan.inherit_env else None
         try:
             with theirs:
                 # With -P nothing is imported from the folder it starts in before the caller's own path is set.
@@ -141,12 +141,12 @@ class Nursery:
                     [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), json.dumps(_import_path())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL if loud is None else loud,
-                    stderr=loud if plan.like_caller and loud is not None else subprocess.PIPE,
-                    env=_environment(plan), pass_fds=(theirs.fileno(),), cwd=plan.folder if plan.like_caller else "/",
+                    stderr=loud if plan.inherit_env and loud is not None else subprocess.PIPE,
+                    env=_environment(plan), pass_fds=(theirs.fileno(),), cwd=plan.folder if plan.inherit_env else "/",
                     start_new_session=True,
                 )  # fmt: skip
-            send(self.line, {"function": plan.function, "memory_mb": plan.memory_mb, "loud": plan.like_caller})
-            send(self.line, plan.made_with if plan.made_with is not None else None)
+            send(self.line, {"function": plan.function, "memory_mb": plan.memory_mb, "loud": plan.inherit_env})
+            send(self.line, plan.init_payload if plan.init_payload is not None else None)
         except OSError as error:
             self.line.close()
             raise WorkerError(f"The workers for {plan.function} do not start: {error}") from error
@@ -251,8 +251,8 @@ def _import_path() -> list[str]:
     return found if project in found else [*found, project]
 
 
-def _environment(plan: Plan) -> dict[str, str]:
-    if not plan.like_caller:
+def _environment(plan: WorkerSpec) -> dict[str, str]:
+    if not plan.inherit_env:
         kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         return {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     # The order of a set of words is then the same in every worker, so that rewards that depend on it are, too.
@@ -270,13 +270,13 @@ def _standard_error() -> int | None:
 # The other side
 
 
-def nurse(descriptor: int) -> None:
+def serve_forks(descriptor: int) -> None:
     """The nursery's program: imports the function, then forks a worker for every socket that it is handed."""
     line = socket.socket(fileno=descriptor)
     ignore_signals()
     # What workers start is not to inherit that: a function may well end its own processes by SIGTERM.
     os.register_at_fork(after_in_child=_mind_signals)
-    plan, made_with = receive(line, None), receive(line, None)
+    plan, init_payload = receive(line, None), receive(line, None)
     if plan is None:
         return
     if plan["loud"]:
@@ -284,7 +284,7 @@ def nurse(descriptor: int) -> None:
             if stream is not None:
                 stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        function = _found(plan["function"], made_with)
+        function = _found(plan["function"], init_payload)
     except Exception as error:
         if not plan["loud"]:
             raise
@@ -327,10 +327,10 @@ def nurse(descriptor: int) -> None:
     os._exit(0)
 
 
-def _found(name: str, made_with: bytes | None) -> Callable[[Any], Any]:
+def _found(name: str, init_payload: bytes | None) -> Callable[[Any], Any]:
     module, _, function_name = name.partition(":")
     function: Callable[[Any], Any] = getattr(importlib.import_module(module), function_name)
-    return function if made_with is None else function(made_with)
+    return function if init_payload is None else function(init_payload)
 
 
 def _said(error: Exception) -> str:

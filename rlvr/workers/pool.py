@@ -5,11 +5,11 @@ For work that cannot be trusted to end, such as algebra on a text that a model w
     pool = WorkerPool("rlvr.verifiers.math.symbolic:equivalent", processes=2)
     outcomes = pool.map([["2^{10}", "1024"]], deadline_s=2.0)
 
-A nursery process (rlvr/workers/fork_server.py) imports the function's module once and forks a worker for each place, so that a
-worker that was killed is replaced within milliseconds. The nursery is a program of its own (not a fork of the caller),
-so it starts from any thread, from a daemonic process of a process pool and under a launcher, and holds none of the
-caller's memory. Unless workers are to be like their caller, it gets none of its environment but what Python needs to
-run. Nursery and workers end with the caller, however that ends, and SIGINT and SIGTERM leave them cold until then.
+A nursery process (rlvr/workers/fork_server.py) imports the function's module once and forks a worker for each place, so
+that a worker that was killed is replaced within milliseconds. The nursery is a program of its own (not a fork of the
+caller), so it starts from any thread, from a daemonic process of a process pool and under a launcher, and holds none of
+the caller's memory. Unless workers are to be like their caller, it gets none of its environment but what Python needs
+to run. Nursery and workers end with the caller, however that ends, and SIGINT and SIGTERM leave them cold until then.
 
 Items travel as JSON, or as bytes that the function takes apart. Results are JSON: nothing that a worker says is
 executed here.
@@ -28,16 +28,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr.workers.fork_server import START_S, Nursery, Plan, StartError, WorkerError, ending, receive, send
+from rlvr.workers.fork_server import START_S, ForkServer, StartError, WorkerError, WorkerSpec, ending, receive, send
 
-__all__ = ["OUT_OF_TIME", "Outcome", "StartError", "WorkerError", "WorkerPool"]
+__all__ = ["OUT_OF_TIME", "TaskResult", "StartError", "WorkerError", "WorkerPool"]
 
 OUT_OF_TIME = "the time for this batch ran out"
 _GONE = "the workers' nursery is gone"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskResult:
     """What became of one item.
 
     Attributes:
@@ -63,7 +63,7 @@ class WorkerPool:
         function: "module:function"; it takes an item and returns something JSON can carry.
         processes: how many workers at once.
         memory_mb: address space of a worker, beyond which Python raises MemoryError in it; None for no limit.
-        made_with, like_caller, folder: see `rlvr.workers.fork_server.Plan`.
+        made_with, like_caller, folder: see `rlvr.workers.fork_server.WorkerSpec`.
         start_s: how long a call waits for the nursery's imports.
     """
 
@@ -73,12 +73,12 @@ class WorkerPool:
         *,
         processes: int = 1,
         memory_mb: int | None = 4096,
-        made_with: bytes | None = None,
-        like_caller: bool = False,
+        init_payload: bytes | None = None,
+        inherit_env: bool = False,
         folder: str = "/",
         start_s: float = START_S,
     ) -> None:
-        self.plan = Plan(function, made_with, memory_mb, like_caller, folder)
+        self.plan = WorkerSpec(function, init_payload, memory_mb, inherit_env, folder)
         self.processes = processes
         self.start_s = start_s
         self._lock = threading.Lock()
@@ -86,9 +86,9 @@ class WorkerPool:
         _pools.append(self)
 
     def _forget(self) -> None:
-        self._nursery: Nursery | None = None
+        self._nursery: ForkServer | None = None
         self._free: deque[_Worker] = deque()
-        self._line: deque[_Turn] = deque()
+        self._line: deque[_WorkerRequest] = deque()
 
     def map(
         self,
@@ -98,7 +98,7 @@ class WorkerPool:
         budget_s: float | None = None,
         at_most: int | None = None,
         waiting_counts: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[TaskResult]:
         """The function of each item, in the items' order.
 
         Args:
@@ -109,14 +109,14 @@ class WorkerPool:
             at_most: how many workers to use. A single one is the same as before, if that one lives.
             waiting_counts: whether the budget begins at once, and not when other threads have left a worker free.
         """
-        outcomes: list[Outcome | None] = [None] * len(items)
+        outcomes: list[TaskResult | None] = [None] * len(items)
         waiting = deque(range(len(items)))
         begun = time.monotonic()
         patience = budget_s if waiting_counts else None
         try:
             workers = self._take(min(self.processes if at_most is None else at_most, len(items)), patience)
         except WorkerError as error:
-            return [Outcome("unserved", why=str(error))] * len(items)
+            return [TaskResult("unserved", why=str(error))] * len(items)
         end = (begun if waiting_counts else time.monotonic()) + budget_s if budget_s is not None else None
         again: set[int] = set()
         busy: dict[int, tuple[_Worker, int, float]] = {}
@@ -149,12 +149,12 @@ class WorkerPool:
                             if reply is None:
                                 outcomes[index] = _died(index, again, waiting, worker.renew())
                             else:
-                                outcomes[index] = Outcome(*reply)
+                                outcomes[index] = TaskResult(*reply)
                             del busy[place]
                             idle.append(worker)
                         elif now >= until:
                             selector.unregister(worker.socket)
-                            outcomes[index] = Outcome("late", why=f"not done after {deadline_s:g} s")
+                            outcomes[index] = TaskResult("late", why=f"not done after {deadline_s:g} s")
                             worker.renew()
                             del busy[place]
                             idle.append(worker)
@@ -168,7 +168,7 @@ class WorkerPool:
                 for worker, _, _ in busy.values():
                     worker.leave()
                 self._give_back(workers)
-        return [outcome or Outcome("unserved", why=why) for outcome in outcomes]
+        return [outcome or TaskResult("unserved", why=why) for outcome in outcomes]
 
     def launch(self) -> None:
         """Begins to start the workers, and does not wait for them. If that fails, the first call says so."""
@@ -200,17 +200,17 @@ class WorkerPool:
         if nursery is not None:
             nursery.close()
 
-    def _hire(self) -> Nursery:
+    def _hire(self) -> ForkServer:
         """The nursery, a new one if there is none that lives. The lock is held."""
         if self._nursery is not None and not self._nursery.alive():
             self._nursery.close()
             self._dismiss()
         if self._nursery is None:
-            self._nursery = Nursery(self.plan)
+            self._nursery = ForkServer(self.plan)
             self._free = deque(_Worker(self._nursery, place) for place in range(self.processes))
         return self._nursery
 
-    def _dismiss(self) -> Nursery | None:
+    def _dismiss(self) -> ForkServer | None:
         nursery, self._nursery = self._nursery, None
         self._free.clear()
         while self._line:
@@ -224,7 +224,7 @@ class WorkerPool:
         """
         with self._lock:
             nursery = self._hire()
-        turn = _Turn(max(wanted, 1))
+        turn = _WorkerRequest(max(wanted, 1))
         try:
             nursery.wait(self.start_s)
             with self._lock:
@@ -264,7 +264,7 @@ class WorkerPool:
             self._free.extendleft(worker for worker in reversed(workers) if worker.nursery is self._nursery)
             self._hand_out()
 
-    def _fail(self, nursery: Nursery) -> None:
+    def _fail(self, nursery: ForkServer) -> None:
         """This nursery is no more: the next call starts another."""
         with self._lock:
             if self._nursery is nursery:
@@ -272,7 +272,7 @@ class WorkerPool:
         nursery.close()
 
 
-class _Turn:
+class _WorkerRequest:
     """A thread in line for workers: `come` is set when it has them, or when there will be none."""
 
     def __init__(self, wanted: int) -> None:
@@ -284,7 +284,7 @@ class _Turn:
 class _Worker:
     """A place among the workers, and the line to whoever has it at present; nobody has until `renew`."""
 
-    def __init__(self, nursery: Nursery, place: int) -> None:
+    def __init__(self, nursery: ForkServer, place: int) -> None:
         self.nursery = nursery
         self.place = place
         self.broken = True
@@ -313,10 +313,10 @@ class _Worker:
         return receive(self.socket)
 
 
-def _died(index: int, again: set[int], waiting: deque[int], ended: int | None) -> Outcome | None:
+def _died(index: int, again: set[int], waiting: deque[int], ended: int | None) -> TaskResult | None:
     """A worker died over an item: once may be anybody's fault, twice running is the item's."""
     if index in again:
-        return Outcome("crashed", why=f"two workers died over it ({ending(ended)})")
+        return TaskResult("crashed", why=f"two workers died over it ({ending(ended)})")
     again.add(index)
     waiting.appendleft(index)
     return None

@@ -109,8 +109,9 @@ def prometheus(server: RewardServer, tmp_path_factory: pytest.TempPathFactory) -
     run.mkdir(parents=True)
     (run / "run.json").write_text('{"format": 1, "status": "running"}')
     (run / "metrics.jsonl").write_text(json.dumps({"step": 7, "time": time.time(), **FIGURES}) + "\n")
+    command = documented("python -m rlvr.tracking.prometheus_exporter", runs=folder / "runs")
     exporter = subprocess.Popen(
-        [sys.executable, *documented("python -m rlvr.tracking.prometheus_exporter", runs=folder / "runs")[1:], "--port", "0"],
+        [sys.executable, *command[1:], "--port", "0"],
         cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     watcher = None

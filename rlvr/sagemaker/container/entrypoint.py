@@ -1,8 +1,9 @@
 """What a host of a job does around its program: a secret before it, and the model and the reason of a failure after it.
 
     python -m rlvr.sagemaker.container.entrypoint train COMMAND …     until training ends
-    python -m rlvr.sagemaker.container.entrypoint serve COMMAND …     a judge, until the host that leads the training is gone
-    python -m rlvr.sagemaker.container.entrypoint lend                a judge's CPUs to the job's Ray cluster, until then
+    python -m rlvr.sagemaker.container.entrypoint serve COMMAND …     a judge, until the host that leads the training is
+    gone python -m rlvr.sagemaker.container.entrypoint lend                a judge's CPUs to the job's Ray cluster,
+    until then
 
 Exit codes: 0 done · 75 stopped early with a checkpoint, which another job on the same checkpoints continues · 2 the
 recipe or the data is wrong · 1 anything else. But for 0, /opt/ml/output/failure then holds one line for people. It is
@@ -27,7 +28,7 @@ from secrets import token_urlsafe
 from types import FrameType
 
 from rlvr.sagemaker.container import ray_cluster
-from rlvr.sagemaker.container.leader_watch import Presence, Watch
+from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, Watch
 from rlvr.sagemaker.container.pid1 import RANKS, SERVES
 
 RUN = Path("/opt/ml/checkpoints/run")  # the run directory: all below it is kept in the bucket as it is written
@@ -88,7 +89,7 @@ def train(command: Sequence[str]) -> int:
     served = bool(on_ray or judges or _hosts("GRPO_ROLLOUT_HOSTS"))
     key = token_urlsafe() if served and leads else None
     # Left in this order: the nodes of those that lend end while the head is there, without which they take ten seconds.
-    with ExitStack() as cluster, Presence(key) as presence:
+    with ExitStack() as cluster, LeaderHeartbeat(key) as presence:
         if served:
             leader = None if leads else _met(os.environ["GRPO_MAIN_HOST"])
             word = leader.word if leader is not None else str(key)
@@ -155,7 +156,7 @@ def lend() -> int:
     return 0
 
 
-def _join(cluster: ExitStack, word: str, leader: Watch | None, presence: Presence) -> dict[str, str]:
+def _join(cluster: ExitStack, word: str, leader: Watch | None, presence: LeaderHeartbeat) -> dict[str, str]:
     """Joins the Ray cluster, waits until all hosts of the job have, and says what training needs in its environment.
 
     Args:
@@ -168,7 +169,7 @@ def _join(cluster: ExitStack, word: str, leader: Watch | None, presence: Presenc
     node = cluster.enter_context(ray_cluster.RayNode(member, word))
     everyone = [*_hosts("GRPO_TRAIN_HOSTS"), *_hosts("GRPO_JUDGE_HOSTS")]
     until = time.monotonic() + START_S
-    with ray_cluster.Roll(node) as roll:
+    with ray_cluster.ClusterMembership(node) as roll:
         while missing := roll.missing(everyone):
             names = ", ".join(missing)
             if leader is not None and leader.gone.is_set():
@@ -235,7 +236,7 @@ def _met(host: str) -> Watch:
     return watch
 
 
-def _wait_for(judge: str, presence: Presence) -> None:
+def _wait_for(judge: str, presence: LeaderHeartbeat) -> None:
     until = time.monotonic() + START_S
     while True:
         try:

@@ -17,7 +17,7 @@ from types import TracebackType
 PORT = 29499
 
 
-class Presence:
+class LeaderHeartbeat:
     """While it is entered, other hosts can see that this one is there.
 
     Args:
@@ -42,7 +42,7 @@ class Presence:
         with self._change:
             return self._change.wait_for(lambda: not those & set(self._here), seconds)
 
-    def __enter__(self) -> Presence:
+    def __enter__(self) -> LeaderHeartbeat:
         if self.word is not None:
             listener = socket.create_server(("", PORT), backlog=64)
             self.port = listener.getsockname()[1]

@@ -5,8 +5,8 @@
 The SDK would make bash process 1, which has no handler for SIGTERM, and the kernel drops a signal that process 1 has no
 handler for. A stop or a spot interruption would then be two minutes of silence and a SIGKILL. This program takes its
 place: it starts the command, and hands SIGTERM to the training processes themselves, who save a checkpoint and end
-(rlvr/training/interruption.py). They are those that have put a file with their number into RANKS; the launcher between is left
-out, since it would give them thirty seconds. Where nothing trains yet, the command is told to end.
+(rlvr/training/interruption.py). They are those that have put a file with their number into RANKS; the launcher between
+is left out, since it would give them thirty seconds. Where nothing trains yet, the command is told to end.
 
 Exit code: the command's; 128 and the signal's number if a signal ended it; 143 if it was stopped before it was done.
 A stop is no failure: what the SDK's driver wrote down as one is taken back.

@@ -34,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         if isinstance(end.code, str):
-            console.complain(end.code)
+            console.error(end.code)
     except BaseException as error:
         traceback.print_exc()
         said.append(f"{type(error).__name__}: {error}")
@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
 def _listen() -> list[str]:
     """Collects from now on what our own code says to people, of every rank, though only rank 0 prints it."""
     said: list[str] = []
-    say, complain = console.say, console.complain
+    say, complain = console.info, console.error
 
     def say_and_keep(text: str = "") -> None:
         said.append(text)
@@ -56,7 +56,7 @@ def _listen() -> list[str]:
         said.append(text)
         complain(text)
 
-    console.say, console.complain = say_and_keep, complain_and_keep
+    console.info, console.error = say_and_keep, complain_and_keep
     return said
 
 

@@ -214,7 +214,7 @@ class RayNode:
             )
 
 
-class Roll:
+class ClusterMembership:
     """Who is in the cluster, looked up every second by a process of its own, since Ray takes a whole process.
 
     Args:
@@ -227,7 +227,7 @@ class Roll:
         self._here: set[str] = set()
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Roll:
+    def __enter__(self) -> ClusterMembership:
         return self
 
     def __exit__(

@@ -18,7 +18,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from line import (  # type: ignore[import-not-found]
+from protocol import EXCHANGE, PROGRAM  # type: ignore[import-not-found]
+from rpc import (  # type: ignore[import-not-found]
     Ended,
     Party,
     RemoteError,
@@ -27,7 +28,6 @@ from line import (  # type: ignore[import-not-found]
     known_type,
     words_of,
 )
-from protocol import EXCHANGE, PROGRAM  # type: ignore[import-not-found]
 
 # What the tester notes in the exchange: all held; one did not; the program raised; the test itself is at fault.
 PASSED, FAILED, RAISED, BROKEN = b"P", b"F", b"R", b"B"

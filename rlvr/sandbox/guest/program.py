@@ -44,7 +44,7 @@ def run(mode: int, form: int) -> NoReturn:
     status = 1
     try:
         if mode == EXAMINE:
-            sys.modules["examining"].examine(order["entry_point"])
+            sys.modules["assert_runner"].examine(order["entry_point"])
             status = 0
         else:
             text = os.pread(PROGRAM, os.fstat(PROGRAM).st_size, 0)
@@ -65,7 +65,7 @@ def run(mode: int, form: int) -> NoReturn:
                 sys.stdout.flush()
                 os._exit(0)
             if mode == SERVE:  # only interpreters that are to serve, or to examine, have imported what it takes
-                sys.modules["serving"].serve(module.__dict__)
+                sys.modules["rpc_server"].serve(module.__dict__)
             status = 0
     except SystemExit as stop:
         status = _exit_status(stop.code)

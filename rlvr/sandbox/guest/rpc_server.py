@@ -8,8 +8,8 @@ import types
 from typing import Any
 
 import values  # type: ignore[import-not-found]
-from line import Ended, Party, counterpart, is_known_type, known_type  # type: ignore[import-not-found]
 from program import find  # type: ignore[import-not-found]
+from rpc import Ended, Party, counterpart, is_known_type, known_type  # type: ignore[import-not-found]
 
 
 def serve(namespace: dict[str, Any]) -> None:

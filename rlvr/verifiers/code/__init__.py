@@ -10,13 +10,13 @@ program can't do and by which means. Importing this pulls in neither torch nor t
 
 from __future__ import annotations
 
-from rlvr.sandbox.capabilities import Rungs, rungs
+from rlvr.sandbox.capabilities import SandboxCapabilities, detect_capabilities
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.verifiers.code.judge import judge, judge_many
 from rlvr.verifiers.code.scheduler import close, slots
 from rlvr.verifiers.code.types import VERDICTS, Judgement, Submission
 
 __all__ = [
-    "VERDICTS", "Judgement", "Limits", "Rungs", "SandboxUnavailable", "Submission", "close", "judge", "judge_many",
-    "rungs", "slots",
+    "VERDICTS", "Judgement", "Limits", "SandboxCapabilities", "SandboxUnavailable", "Submission", "close", "judge",
+    "judge_many", "detect_capabilities", "slots",
 ]  # fmt: skip

@@ -15,7 +15,8 @@ What is read, in this order:
 3. A block in another language is none. Blocks that name the language come before those that name none, so that a sample
    of the output behind the program is not taken for it.
 4. The turn ends at an end-of-turn token, and, once there is a block, at the next "Question:" that the model invents
-   (rlvr/verifiers/completion_text.py). Before the first block such a line is an introduction, and a line of a program is never one.
+   (rlvr/verifiers/completion_text.py). Before the first block such a line is an introduction, and a line of a program
+   is never one.
 
 No value raises, and every step is linear: a completion of 10 MB takes no longer than ten of 1 MB.
 """

@@ -30,7 +30,7 @@ from io import BytesIO
 from itertools import zip_longest
 
 from rlvr.verifiers.code.compare_values import same_value
-from rlvr.verifiers.code.tolerance import OUTPUT_COMPARISONS, TOLERANCE, VALUE_COMPARISONS, Near, check_comparison
+from rlvr.verifiers.code.tolerance import OUTPUT_COMPARISONS, TOLERANCE, VALUE_COMPARISONS, Tolerance, check_comparison
 
 __all__ = ["OUTPUT_COMPARISONS", "TOLERANCE", "VALUE_COMPARISONS", "check_comparison", "same_output", "same_value"]
 
@@ -70,7 +70,7 @@ def same_output(
     if comparison == "yes_no":
         return _token_difference(wanted, got, lambda left, right: left.lower() == right.lower())
     if comparison == "float":
-        near = Near(tolerance)
+        near = Tolerance(tolerance)
         return _token_difference(wanted, got, lambda left, right: left == right or near.token(left, right))
     return _token_difference(wanted, got, bytes.__eq__)
 

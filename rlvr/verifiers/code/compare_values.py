@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.verifiers.code.tolerance import TOLERANCE, VALUE_COMPARISONS, Near, check_comparison
+from rlvr.verifiers.code.tolerance import TOLERANCE, VALUE_COMPARISONS, Tolerance, check_comparison
 
 _SHOWN = 60
 _NUMBERS = (int, float, complex)
@@ -49,7 +49,7 @@ def same_value(
         InputError: there is no such comparison, or the tolerance is no number from 0 to below 1.
     """
     check_comparison(comparison, tolerance, VALUE_COMPARISONS)
-    rules = _Rules(Near(tolerance) if comparison == "float" else None, lists_for_tuples)
+    rules = _Rules(Tolerance(tolerance) if comparison == "float" else None, lists_for_tuples)
     try:
         if comparison == "unordered" and type(expected) in _LISTS:
             return _kind_fault(expected, got, rules) or _unordered_fault(expected, got, rules, 0)
@@ -63,7 +63,7 @@ def same_value(
 
 @dataclass(frozen=True)
 class _Rules:
-    near: Near | None
+    near: Tolerance | None
     lists_for_tuples: bool
 
 

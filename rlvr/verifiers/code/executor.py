@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rlvr.sandbox import python_modules
-from rlvr.sandbox.capabilities import Rungs
+from rlvr.sandbox.capabilities import SandboxCapabilities
 from rlvr.sandbox.compiler import Compiled, Compiler, launcher
 from rlvr.sandbox.guest import values
 from rlvr.sandbox.guest.protocol import CALL as CALL_MODE
 from rlvr.sandbox.guest.protocol import CODE, EXAMINE, SCRIPT, SERVE, SOURCE, TRANSLATE
 from rlvr.sandbox.languages import Language
 from rlvr.sandbox.limits import Limits
-from rlvr.sandbox.zygote import Allowance, Kind, Ran, Zygote, ZygoteError
+from rlvr.sandbox.zygote import ExecutionResult, ResourceLimits, Zygote, ZygoteError, ZygoteSpec
 from rlvr.verifiers.code.cases import ASSERT, CALL, Test
 from rlvr.verifiers.code.compare_output import same_output, same_value
 from rlvr.verifiers.code.compare_values import named
@@ -61,10 +61,10 @@ class Outcome:
     stderr: str = ""
 
 
-class Slot:
+class Executor:
     """Used by one thread at a time."""
 
-    def __init__(self, found: Rungs) -> None:
+    def __init__(self, found: SandboxCapabilities) -> None:
         self.found = found
         self.running: list[Zygote] = []
         self._zygotes: OrderedDict[tuple[str, ...], Zygote] = OrderedDict()
@@ -169,7 +169,7 @@ class Slot:
         self.running = []
         self.close()
 
-    def _zygote(self, key: tuple[str, ...], make: Callable[[], Kind]) -> Zygote:
+    def _zygote(self, key: tuple[str, ...], make: Callable[[], ZygoteSpec]) -> Zygote:
         zygote = self._zygotes.get(key)
         if zygote is not None and not zygote.alive():
             zygote.close()
@@ -189,7 +189,7 @@ class Slot:
         preload = (
             python_modules.BASE
             + wanted
-            + (python_modules.EXAMINING if tester else python_modules.SERVING if remote else ())
+            + (python_modules.ASSERT_RUNNER if tester else python_modules.RPC_SERVER if remote else ())
         )
         site = next(
             (
@@ -200,14 +200,14 @@ class Slot:
             None,
         )
         key = ("tester" if tester else "python", "remote" if remote else "", *wanted)
-        return self._zygote(key, lambda: Kind("python", preload=preload, site=site))
+        return self._zygote(key, lambda: ZygoteSpec("python", preload=preload, site=site))
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def _test(self, program: Program, test: Test) -> Outcome:
         submission, row, limits = program.submission, program.row, program.submission.limits
         if row.compiled:
-            zygote = self._zygote(("launch",), lambda: Kind("launch", launcher=str(launcher())))
+            zygote = self._zygote(("launch",), lambda: ZygoteSpec("launch", launcher=str(launcher())))
         else:
             zygote = self._python(program.source.decode(errors="replace"), remote=test.form == ASSERT)
             zygote.load(program.code or program.source, CODE if program.code else SOURCE)
@@ -229,7 +229,7 @@ class Slot:
         reason = self._difference(submission, test, ran, program.checker)
         return _outcome(AC if reason is None else WA, reason or "", ran)
 
-    def _run(self, zygote: Zygote, limits: Limits, **how: Any) -> Ran:
+    def _run(self, zygote: Zygote, limits: Limits, **how: Any) -> ExecutionResult:
         """One run; or two, where the first one was killed by nobody here and within its limits.
 
         The kernel kills whom it likes when the machine has no memory left. Whoever is killed again has done it himself.
@@ -242,7 +242,9 @@ class Slot:
                 break
         return ran
 
-    def _difference(self, submission: Submission, test: Test, ran: Ran, checker: bytes | None) -> str | None:
+    def _difference(
+        self, submission: Submission, test: Test, ran: ExecutionResult, checker: bytes | None
+    ) -> str | None:
         """Why the result is not the expected one, or None."""
         tolerance = test.tolerance if test.tolerance is not None else submission.tolerance
         comparison = test.comparison or submission.comparison
@@ -301,7 +303,9 @@ class Slot:
             return _outcome(TLE, "the test itself did not end", ran)
         return _outcome(WA if note == b"F" else RE, words or "the test did not run through", ran)
 
-    def _run_both(self, zygote: Zygote, tester: Zygote, limits: Limits, test: Test) -> tuple[Ran, Ran]:
+    def _run_both(
+        self, zygote: Zygote, tester: Zygote, limits: Limits, test: Test
+    ) -> tuple[ExecutionResult, ExecutionResult]:
         """What came of the program and of its tester."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -322,16 +326,16 @@ class _Fatal(ZygoteError):
     """Two fresh processes went over one program."""
 
 
-def _allowance(limits: Limits) -> Allowance:
-    return Allowance(limits.time_s, limits.idle_s, limits.memory_mb, limits.output_kb << 10, limits.processes)
+def _allowance(limits: Limits) -> ResourceLimits:
+    return ResourceLimits(limits.time_s, limits.idle_s, limits.memory_mb, limits.output_kb << 10, limits.processes)
 
 
-def _killed_within(ran: Ran, limits: Limits) -> bool:
+def _killed_within(ran: ExecutionResult, limits: Limits) -> bool:
     """Whether it was killed, and by no limit of its own."""
     return ran.killed and not ran.too_much and ran.cpu_s <= limits.time_s and ran.memory_mb <= limits.memory_mb
 
 
-def _failure(ran: Ran, limits: Limits, row: Language | None) -> Outcome | None:
+def _failure(ran: ExecutionResult, limits: Limits, row: Language | None) -> Outcome | None:
     """The verdict on a run that did not end as it should, or None."""
     words = _last_line(ran.stderr)
     if ran.too_much:
@@ -371,7 +375,7 @@ def _equal(expected: object, got: object) -> bool:
         return False
 
 
-def _outcome(verdict: str, reason: str, ran: Ran) -> Outcome:
+def _outcome(verdict: str, reason: str, ran: ExecutionResult) -> Outcome:
     # Some of the words are the program's: they must not steer a terminal.
     reason = "".join(character if character.isprintable() else " " for character in reason)
     return Outcome(verdict, reason, ran.cpu_s, ran.memory_mb, ran.stderr.decode(errors="replace"))

@@ -1,7 +1,7 @@
 """The judge: submissions in, judgements out, spread over this machine's processors.
 
-Threads and processes (rlvr/verifiers/code/scheduler.py) start at the first call and end with the process; a process that is forked
-from it starts its own.
+Threads and processes (rlvr/verifiers/code/scheduler.py) start at the first call and end with the process; a process
+that is forked from it starts its own.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.sandbox.capabilities import WEAK, rungs
+from rlvr.sandbox.capabilities import WEAK, detect_capabilities
 from rlvr.sandbox.compiler import Compiled, function_name
 from rlvr.sandbox.languages import Language, compiler_path, language
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.sandbox.zygote import ZygoteError
 from rlvr.verifiers.code.cases import ASSERT, CALL, Test, digest, read_tests
 from rlvr.verifiers.code.compare_output import check_comparison
-from rlvr.verifiers.code.executor import Outcome, Program, Slot
-from rlvr.verifiers.code.scheduler import Call, pool
+from rlvr.verifiers.code.executor import Executor, Outcome, Program
+from rlvr.verifiers.code.scheduler import JudgeJob, pool
 from rlvr.verifiers.code.types import AC, CE, LARGEST_SOURCE, SE, SKIP, Judgement, Submission
 
 _TRANSLATED_FROM = 4  # tests, from which on it pays to compile a Python program once for all of them
@@ -84,7 +84,7 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
     asked = read_submissions(submissions)
     if not asked:
         return []
-    found = rungs()
+    found = detect_capabilities()
     if found.tier == WEAK and not all(submission.allow_weak_sandbox for submission in asked):
         raise SandboxUnavailable(
             f"Programs can't be confined here ({found.describe()}), so none is run. Use Linux with seccomp on x86-64 "
@@ -196,7 +196,7 @@ def _run(jobs: Sequence[_Job]) -> None:
     tests = sum(len(job.chosen) for job in jobs)
     chunk = max(1, min(16, tests // (4 * turns.size)))
 
-    def begin(call: Call) -> None:
+    def begin(call: JudgeJob) -> None:
         for job in jobs:
             job.start(call, chunk)
 
@@ -223,7 +223,7 @@ class _Job:
         self.compile_s = 0.0
         self.failed_at = len(tests)  # the first test known to have failed
 
-    def start(self, call: Call, chunk: int) -> None:
+    def start(self, call: JudgeJob, chunk: int) -> None:
         """Puts its first pieces of work into the call's queue."""
         if not self.chosen:
             return
@@ -234,12 +234,12 @@ class _Job:
         else:
             self._add_tests(call, chunk)
 
-    def _add_tests(self, call: Call, chunk: int) -> None:
+    def _add_tests(self, call: JudgeJob, chunk: int) -> None:
         for start in range(0, len(self.chosen), chunk):
             part = self.chosen[start : start + chunk]
             call.add(functools.partial(self._run, call, part))
 
-    def _compile(self, slot: Slot, call: Call, chunk: int) -> None:
+    def _compile(self, slot: Executor, call: JudgeJob, chunk: int) -> None:
         try:
             compiled = slot.compile(self.program)
         except ZygoteError as error:
@@ -256,7 +256,7 @@ class _Job:
             lines = compiled.output.splitlines()
             self._all(CE, next((line for line in lines if "error" in line), lines[0] if lines else "")[:300])
 
-    def _run(self, call: Call, part: list[int], slot: Slot) -> None:
+    def _run(self, call: JudgeJob, part: list[int], slot: Executor) -> None:
         if len(self.chosen) >= _TRANSLATED_FROM and self.program.code is None and not self.program.row.compiled:
             self.program.code = slot.translate(self.program)
         for index in part:

@@ -1,8 +1,8 @@
 """The judge's threads, and whose work they do: callers take turns, so that a small batch does not wait for a large one.
 
 Each slot is a thread with warm processes of its own, and does one thing at a time. Where several workers of a server
-judge at once, each uses its share of the slots (rlvr/workers/cpu_share.py): more programs than processors would only drive one
-another out of the caches.
+judge at once, each uses its share of the slots (rlvr/workers/cpu_share.py): more programs than processors would only
+drive one another out of the caches.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from collections import deque
 from collections.abc import Callable
 
 from rlvr.errors import InputError
-from rlvr.sandbox.capabilities import rungs
-from rlvr.verifiers.code.executor import Slot
+from rlvr.sandbox.capabilities import detect_capabilities
+from rlvr.verifiers.code.executor import Executor
 from rlvr.workers.cpu_share import judging
 
-Unit = Callable[[Slot], None]
+JudgeTask = Callable[[Executor], None]
 _LOOK_S = 0.1  # after which a slot beyond the share looks whether others are done
 
 
-class Call:
+class JudgeJob:
     """One caller's batch: its waiting pieces of work, and how many are unfinished."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: JudgeScheduler) -> None:
         self.pool = pool
-        self.waiting: deque[Unit] = deque()
+        self.waiting: deque[JudgeTask] = deque()
         self.unfinished = 1  # for the filling itself, so that it is not done before it has begun
         self.filled = False
         self.cancelled = False
         self.error: BaseException | None = None
         self.done = threading.Event()
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: JudgeTask) -> None:
         with self.pool.changed:
             self.waiting.append(unit)
             self.unfinished += 1
@@ -42,7 +42,7 @@ class Call:
             self.pool.changed.notify()
 
 
-class Pool:
+class JudgeScheduler:
     """The slots, each with its thread, and the callers whose work they do in turns.
 
     Args:
@@ -56,13 +56,13 @@ class Pool:
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
         self.room = threading.Condition(lock)  # where slots beyond the share wait
-        self.calls: deque[Call] = deque()
-        self.slots: list[Slot] = []
+        self.calls: deque[JudgeJob] = deque()
+        self.slots: list[Executor] = []
         self.threads: list[threading.Thread] = []
         self.closed = False
         self._share = size
 
-    def run(self, begin: Callable[[Call], None], pieces: int) -> None:
+    def run(self, begin: Callable[[JudgeJob], None], pieces: int) -> None:
         """Has a caller's work done; returns when it is.
 
         Args:
@@ -72,7 +72,7 @@ class Pool:
         Raises:
             BaseException: whatever a piece of work raised that is no verdict (SandboxUnavailable, a defect here).
         """
-        call = Call(self)
+        call = JudgeJob(self)
         with self.changed:
             self.calls.append(call)
         try:
@@ -103,13 +103,13 @@ class Pool:
             if self.closed:
                 raise RuntimeError("the judge was closed while it was about to start")
             for place in range(len(self.threads), min(self.size, max(pieces, 1))):
-                slot = Slot(rungs())
+                slot = Executor(detect_capabilities())
                 thread = threading.Thread(target=self._work, args=(slot, place), name="judge", daemon=True)
                 thread.start()  # it waits for the lock; where none can be started, the place is free for the next
                 self.slots.append(slot)
                 self.threads.append(thread)
 
-    def _work(self, slot: Slot, place: int) -> None:
+    def _work(self, slot: Executor, place: int) -> None:
         while True:
             with self.changed:
                 if not self._await(place):
@@ -142,20 +142,20 @@ class Pool:
             self.room.wait(_LOOK_S if place == self._share else None)  # the first of them looks for all
         return False
 
-    def _fill(self, call: Call) -> None:
+    def _fill(self, call: JudgeJob) -> None:
         """No more work comes from outside the call. The lock is held."""
         if not call.filled:
             call.filled = True
             self._finish(call)
 
-    def _finish(self, call: Call, pieces: int = 1) -> None:
+    def _finish(self, call: JudgeJob, pieces: int = 1) -> None:
         with self.changed:
             call.unfinished -= pieces
             self.say()
             if call.unfinished == 0:
                 call.done.set()
 
-    def _cancel(self, call: Call) -> None:
+    def _cancel(self, call: JudgeJob) -> None:
         """Ends what runs for a caller that no longer waits (Ctrl-C), and waits for that."""
         with self.changed:
             call.cancelled = True
@@ -189,16 +189,16 @@ class Pool:
             slot.close()
 
 
-_the_pool: Pool | None = None
+_the_pool: JudgeScheduler | None = None
 _pool_lock = threading.Lock()
 
 
-def pool() -> Pool:
+def pool() -> JudgeScheduler:
     """This process's, made at the first call."""
     global _the_pool
     with _pool_lock:
         if _the_pool is None:
-            _the_pool = Pool(slots(), shared=not os.environ.get("GRPO_JUDGE_SLOTS"))
+            _the_pool = JudgeScheduler(slots(), shared=not os.environ.get("GRPO_JUDGE_SLOTS"))
         return _the_pool
 
 

@@ -40,7 +40,7 @@ def check_comparison(
         raise InputError(f"The tolerance is {tolerance!r:.60}, but should be a number from 0 to below 1, like 1e-6.")
 
 
-class Near:
+class Tolerance:
     """Whether numbers are within a tolerance of an expected one: absolutely, or relatively to it."""
 
     def __init__(self, tolerance: float) -> None:

@@ -1,7 +1,7 @@
 """What is too dangerous to compute, seen from its spelling: towers of powers, huge factorials, deep nesting.
 
-The workers that compute are killed at their deadline all the same (rlvr/workers/pool.py); this spares them what is known to
-be hopeless, in microseconds.
+The workers that compute are killed at their deadline all the same (rlvr/workers/pool.py); this spares them what is
+known to be hopeless, in microseconds.
 """
 
 from __future__ import annotations

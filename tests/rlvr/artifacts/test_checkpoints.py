@@ -13,7 +13,7 @@ import pytest
 from datasets import Dataset
 
 from rlvr.artifacts import checkpoints, directory
-from rlvr.artifacts.checkpoints import Diary, Identity, Resumption, choose
+from rlvr.artifacts.checkpoints import Identity, Resumption, RunStatus, choose
 from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
 from rlvr.errors import InputError
 
@@ -41,7 +41,7 @@ def checkpoint(recipe: Recipe, step: int, complete: bool = True) -> Path:
 
 def left_by(recipe: Recipe, status: str, **facts: Any) -> None:
     recipe.output_dir.mkdir(parents=True, exist_ok=True)
-    Diary(recipe.output_dir, identity(recipe), writes=True).tell(status, **facts)
+    RunStatus(recipe.output_dir, identity(recipe), writes=True).tell(status, **facts)
 
 
 def test_the_newest_complete_checkpoint_is_continued_and_a_half_written_one_is_skipped_aloud(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_the_status_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_failure_after_training_leaves_it_trained(tmp_path: Path) -> None:
     run = recipe(tmp_path)
-    diary = Diary(tmp_path, identity(run), writes=True)
+    diary = RunStatus(tmp_path, identity(run), writes=True)
     diary.tell("trained", saved="adapter")
     diary.failed("Traceback …")
     assert json.loads((tmp_path / "run.json").read_text())["status"] == "trained"
@@ -195,7 +195,7 @@ def test_a_failure_after_training_leaves_it_trained(tmp_path: Path) -> None:
 
 
 def test_only_one_process_writes_the_diary(tmp_path: Path) -> None:
-    Diary(tmp_path, identity(recipe(tmp_path)), writes=False).tell("running")
+    RunStatus(tmp_path, identity(recipe(tmp_path)), writes=False).tell("running")
     assert not (tmp_path / "run.json").exists()
 
 
@@ -259,5 +259,5 @@ def test_a_process_that_sees_only_its_part_of_a_checkpoint_still_ends_as_one_tha
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "checkpoint-5").mkdir()
-    assert Diary(tmp_path, identity(recipe(tmp_path)), writes=False).interrupted("Stopped by SIGTERM.") == 75
+    assert RunStatus(tmp_path, identity(recipe(tmp_path)), writes=False).interrupted("Stopped by SIGTERM.") == 75
     assert capsys.readouterr().out == ""

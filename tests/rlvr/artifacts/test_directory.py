@@ -87,4 +87,4 @@ def test_answers_of_a_run_that_was_cut_short_go_over_to_the_next(tmp_path: Path,
     (folder / "answers" / "base-1.jsonl").write_text("precious\n")
     directory.prepare(recipe(folder), ALONE)
     [file] = tmp_path.glob("*/answers/base-1.jsonl")
-    assert file.read_text() == "precious\n" and (file.parents[2] == folder) is kept
+    assert file.read_text() == "precious\n" and (file.parents[1] == folder) is kept

@@ -11,7 +11,7 @@ import pytest
 from datasets import Dataset
 
 from rlvr.artifacts import checkpoints, directory
-from rlvr.artifacts.checkpoints import Diary, Identity, choose
+from rlvr.artifacts.checkpoints import Identity, RunStatus, choose
 from rlvr.artifacts.directory import FORMAT, read_status, write_status
 from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
 from rlvr.errors import InputError
@@ -89,7 +89,7 @@ def stopped(folder: Path) -> tuple[Recipe, Identity, Path]:
     checkpoint = folder / "checkpoint-5"
     checkpoint.mkdir(parents=True)
     checkpoints.complete(checkpoint, 5, identity)
-    Diary(folder, identity, writes=True).tell("running", saved="adapter")
+    RunStatus(folder, identity, writes=True).tell("running", saved="adapter")
     return run, identity, checkpoint
 
 

@@ -445,7 +445,7 @@ def test_a_run_without_a_sign_of_trouble_is_left_in_peace(why: str, lines: list[
 
 
 def test_every_check_is_provoked_and_no_case_is_there_for_nothing() -> None:
-    from rlvr.health.run_metrics import Run
+    from rlvr.health.run_metrics import RunMetrics
 
     provoked = {
         check.__name__
@@ -453,7 +453,7 @@ def test_every_check_is_provoked_and_no_case_is_there_for_nothing() -> None:
         for check in CHECKS
         if any(
             (sign.metric, sign.level) == (case.metric, case.level)
-            for sign in check(Run(case.lines, case.settings, WINDOW))
+            for sign in check(RunMetrics(case.lines, case.settings, WINDOW))
         )
     }
     assert provoked == {check.__name__ for check in CHECKS}

@@ -100,7 +100,7 @@ def interrupted(folder: Path, patch: pytest.MonkeyPatch) -> None:
     identity = checkpoints.Identity.of(recipe, load_task(recipe.task).train, 1, "python")
     checkpoint = folder / "run" / "checkpoint-3"
     checkpoint.mkdir(parents=True)
-    checkpoints.Diary(folder / "run", identity, writes=True).tell("interrupted")
+    checkpoints.RunStatus(folder / "run", identity, writes=True).tell("interrupted")
     checkpoints.complete(checkpoint, 3, identity)
 
 

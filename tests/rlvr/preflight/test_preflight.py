@@ -14,9 +14,9 @@ from rlvr import preflight
 from rlvr.config.recipe import EvaluationSpec, Recipe, RecipeError, RewardSpec, TaskSpec, load_recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.preflight.check import Meant, examined
+from rlvr.preflight.check import TargetMachine, prepare_run
 from rlvr.preflight.data_checks import row_faults
-from rlvr.preflight.fault_collector import OnePass
+from rlvr.preflight.fault_collector import FaultCollector
 from rlvr.scoring.reward import Reward
 
 DEMO = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
@@ -53,7 +53,9 @@ def run_check(
     task = Task(train=train, validation=train.select([]), test=test, stop_strings=stop_strings, gold=gold)
     reward = Reward("r", lambda **kwargs: [], columns=columns)
     config, tokenizer = AutoConfig.from_pretrained(model), AutoTokenizer.from_pretrained(model)
-    found = preflight.check(recipe, preflight.Parts(task, [reward], reward, tokenizer, config), processes)
+    found = preflight.check_recipe(
+        recipe, preflight.RunComponents(task, [reward], reward, tokenizer, config), processes
+    )
     if found.faults:
         raise InputError("\n".join(found.faults))
     assert found.plan is not None
@@ -224,7 +226,7 @@ def test_independent_faults_are_found_in_one_pass() -> None:
 def refused(words: list[str], **meant: Any) -> str:
     """What is said of the demonstration's recipe with these overrides."""
     recipe = load_recipe(DEMO, words)
-    with pytest.raises(InputError) as caught, examined(recipe, Meant(**meant), brief=True):
+    with pytest.raises(InputError) as caught, prepare_run(recipe, TargetMachine(**meant), brief=True):
         raise AssertionError("nothing wrong was found")
     return str(caught.value)
 
@@ -272,7 +274,7 @@ def test_one_mistake_is_told_once() -> None:
 
 
 def test_nothing_is_said_of_keys_whose_values_are_not_known() -> None:
-    found = OnePass(["--lerning_rate is not a recipe key; did you mean learning_rate?"])
+    found = FaultCollector(["--lerning_rate is not a recipe key; did you mean learning_rate?"])
     found.add(["learning_rate is 0, so nothing would be learnt.", "num_generations is 1."])
     found.add(["num_generations is 1."])
     found.warn(["warning: with this learning_rate …", "warning: beware", "a note"])
@@ -290,12 +292,12 @@ def test_a_recipe_with_faults_in_its_text_is_checked_as_far_as_it_goes() -> None
     rest = caught.value.rest
     assert rest is not None and rest.settings["output_dir"] == "elsewhere"
     assert rest.evaluation is None and [spec.name for spec in rest.rewards] == ["math_correctness", "answer_format"]
-    with pytest.raises(InputError, match="^$"), examined(rest, brief=True, told=caught.value.faults):
+    with pytest.raises(InputError, match="^$"), prepare_run(rest, brief=True, told=caught.value.faults):
         raise AssertionError("it is not right")
 
 
 def test_what_is_right_is_loaded_whole() -> None:
-    with examined(load_recipe(DEMO), brief=True) as found:
+    with prepare_run(load_recipe(DEMO), brief=True) as found:
         assert found.metric is found.rewards[0] and found.metric.name == "math_correctness"
         assert len(found.task.train) == 1500 and found.plan.steps == 60
 

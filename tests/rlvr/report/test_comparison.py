@@ -70,8 +70,8 @@ def test_a_key_that_a_run_does_not_give_has_its_default(
 ) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
     for run in runs:
-        made_with = directory.versions() | ({"trl": trl} if trl else {})
-        (run / "versions.json").write_text(json.dumps(made_with), encoding="utf-8")
+        recorded = directory.versions() | ({"trl": trl} if trl else {})
+        (run / "versions.json").write_text(json.dumps(recorded), encoding="utf-8")
     with (runs[1] / "recipe.yaml").open("a", encoding="utf-8") as recipe:
         recipe.write(f"{written}\n")
     text = text_of(write_comparison(runs))

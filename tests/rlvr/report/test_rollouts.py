@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rlvr.report import write_report
 from rlvr.report.rollouts import BASE, TRAINED, Packed, Rollout, Rollouts, pack, read_rollouts
-from rlvr.report.run_reader import Run, read_run
+from rlvr.report.run_reader import RunRecord, read_run
 from tests.support.report_runs import HOSTILE, carried, read, write_run
 
 # What ends a script, an HTML comment or a line of JavaScript, turns the writing around, or is no character at all.
@@ -43,7 +43,7 @@ def unpacked(packed: Packed | None) -> dict[str, Any]:
     return json.loads(gzip.decompress(base64.b64decode(packed.data)))
 
 
-def run_of(tmp_path: Path) -> Run:
+def run_of(tmp_path: Path) -> RunRecord:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 1.0}\n', encoding="utf-8")
     return read_run(tmp_path)
 
@@ -94,7 +94,7 @@ def test_no_text_ends_the_data_or_is_lost_in_it(tmp_path: Path, text: str) -> No
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_packed_is_what_was_there(rows: list[tuple[int, str, str]]) -> None:
     items = [rollout(stage, number, prompt, text) for number, (stage, prompt, text) in enumerate(rows)]
-    data = unpacked(pack(Run(Path(), {}, "", [], None, None, "", ()), Rollouts(items, ("r",))))
+    data = unpacked(pack(RunRecord(Path(), {}, "", [], None, None, "", ()), Rollouts(items, ("r",))))
     found = {
         (stage, data["prompts"][prompt][0][1], text)
         for stage, prompt, text in zip(data["stage"], data["prompt"], data["text"], strict=True)

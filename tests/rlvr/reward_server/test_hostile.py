@@ -14,11 +14,11 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from rlvr.reward_server.connections import Connection
-from rlvr.reward_server.idempotency import Answer, Repeats
+from rlvr.reward_server.idempotency import Answer, IdempotencyCache
 from rlvr.scoring.backends.http.connection import Unavailable
 from rlvr.scoring.backends.http.responses import outcomes_of
-from rlvr.scoring.backends.http.sharding import Part
-from rlvr.scoring.batch_encoding import Carried, Errand
+from rlvr.scoring.backends.http.sharding import RequestShard
+from rlvr.scoring.batch_encoding import EncodedBatch, RewardCall
 from tests.support.reward_servers import RewardServer
 
 KEY = "a-key-of-the-tests-0123"
@@ -204,7 +204,7 @@ def test_of_too_many_connections_those_go_on_which_nobody_waits() -> None:
 
 def test_as_many_repeated_requests_as_one_likes_take_neither_memory_nor_time() -> None:
     async def run() -> float:
-        repeats = Repeats(most=1000)
+        repeats = IdempotencyCache(most=1000)
         begun = time.process_time()
         for number in range(20_000):
             repeats.begin(str(number), b"")
@@ -281,9 +281,9 @@ def _reply(values: Any, **more: Any) -> Any:
     ],
 )
 def test_an_answer_that_does_not_fit_is_none(value: Any, told: str, why: str) -> None:
-    errand = Errand(0, Carried({"prompts": ["p", "q"], "completions": ["c", "d"]}, 2), [], {}, ())
+    errand = RewardCall(0, EncodedBatch({"prompts": ["p", "q"], "completions": ["c", "d"]}, 2), [], {}, ())
     said = json.loads(json.dumps({"results": [{"outcomes": [{"status": "done", "value": value, "why": ""}]}]}))
     with pytest.raises(Unavailable, match=told):
-        outcomes_of(said, Part([0, 1], [0]), [errand])
+        outcomes_of(said, RequestShard([0, 1], [0]), [errand])
     said["results"][0]["outcomes"][0]["value"] = _reply([1.0, None])
-    assert outcomes_of(said, Part([0, 1], [0]), [errand])[0][0].value["values"] == [1.0, None], why
+    assert outcomes_of(said, RequestShard([0, 1], [0]), [errand])[0][0].value["values"] == [1.0, None], why

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from rlvr.reward_server.idempotency import Answer, Repeats
-from rlvr.reward_server.limits import Allowance
+from rlvr.reward_server.idempotency import Answer, IdempotencyCache
+from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
-from rlvr.reward_server.middleware import Gate
+from rlvr.reward_server.middleware import RequestGuard
 from rlvr.reward_server.server import read_key
 from scripts import serve_rewards
 from tests.support.reward_servers import RewardServer, recipe_of
@@ -283,7 +283,7 @@ def _below(pid: int) -> list[int]:
 
 def test_answers_are_kept_within_bounds_and_failures_not_at_all() -> None:
     async def run() -> None:
-        repeats = Repeats(most_bytes=100, keep_s=0.2)
+        repeats = IdempotencyCache(most_bytes=100, keep_s=0.2)
         for number in range(20):
             repeats.begin(str(number), b"")
             repeats.end(str(number), Answer(200, (), b"x" * 30))
@@ -305,7 +305,7 @@ def test_a_request_that_arrives_too_slowly_is_given_up() -> None:
         async def app(*arguments: Any) -> None:
             raise AssertionError("it is not to be reached")
 
-        gate = Gate(app, Allowance(reading_s=0.05), Metrics(), None)
+        gate = RequestGuard(app, ServerLimits(reading_s=0.05), Metrics(), None)
         gate.ready = True
         said: list[Any] = []
 

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
-PROMPT = REPOSITORY / "tests" / "sagemaker" / "emulator" / "prompt.py"
+PROMPT = REPOSITORY / "tests" / "support" / "sagemaker_emulator" / "prompt.py"
 MEASURED = ("--num_generations", "4", "--per_device_train_batch_size", "8", "--evaluation.rows", "8")
 
 Sagemaker = Callable[..., subprocess.CompletedProcess[str]]

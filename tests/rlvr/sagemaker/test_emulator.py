@@ -299,10 +299,11 @@ time.sleep(60)
 def test_a_trainer_that_is_forked_outside_is_in_its_container_like_any_other_process(
     nest: Path, tmp_path: Path
 ) -> None:
-    package = tmp_path / "ml" / "code" / "rlvr" / "sagemaker"
+    package = tmp_path / "ml" / "code" / "rlvr" / "sagemaker" / "container"
     package.mkdir(parents=True)
-    for file, content in ((package.parent / "__init__.py", ""), (package / "rank.py", TRAINER)):
-        file.write_text(content)
+    for folder in (package.parent.parent, package.parent, package):
+        (folder / "__init__.py").write_text("")
+    (package / "rank.py").write_text(TRAINER)
     shell = """mkdir /tmp/seen; cd /opt/ml/code; export WORDS="it's"; rank="python3 -m rlvr.sagemaker.container.rank"
         $rank ends; echo ended with $?
         for signal in TERM KILL; do

@@ -37,7 +37,7 @@ def account(empty_account: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[plan.Plan]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[plan.JobPlan]:
     """One plan for all tests, because the SDK takes seconds for each."""
     words = [
         "--sagemaker.instance_type", "ml.m5.xlarge", "--sagemaker.role", ROLE, "--sagemaker.bucket", BUCKET,
@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[plan.Plan]:
 
 
 @pytest.fixture
-def wanted(made: plan.Plan, account: str, tmp_path: Path) -> plan.Plan:
+def wanted(made: plan.JobPlan, account: str, tmp_path: Path) -> plan.JobPlan:
     return as_of(made, tmp_path / "runs" / "demo")
 
 
@@ -57,7 +57,7 @@ def wanted(made: plan.Plan, account: str, tmp_path: Path) -> plan.Plan:
 FEW = ("code/run_grpo.py", "code/recipe.yaml", "sm_drivers/sm_train.sh")
 
 
-def as_of(made: plan.Plan, output_dir: Path, name: str = "", **settings: Any) -> plan.Plan:
+def as_of(made: plan.JobPlan, output_dir: Path, name: str = "", **settings: Any) -> plan.JobPlan:
     """The plan as if it were of another folder, under another name, with other settings."""
     name = name or made.name
     assert made.request is not None
@@ -98,7 +98,7 @@ def names_in(uri: str) -> list[str]:
 # Submitting
 
 
-def test_what_was_planned_is_what_is_sent_and_what_it_names_is_there(wanted: plan.Plan, made: plan.Plan) -> None:
+def test_what_was_planned_is_what_is_sent_and_what_it_names_is_there(wanted: plan.JobPlan, made: plan.JobPlan) -> None:
     wanted.uploads = made.uploads
     found = job.submit(wanted)
     assert wanted.request is not None
@@ -118,7 +118,7 @@ def test_what_was_planned_is_what_is_sent_and_what_it_names_is_there(wanted: pla
 
 
 def test_a_job_is_written_down_and_found_by_name_by_folder_and_from_anywhere(
-    wanted: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wanted: plan.JobPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = job.submit(wanted, ("--seed", "3"))
     assert job.find("runs/demo") == job.find("runs/demo/job.json") == job.find(found.name) == found
@@ -136,7 +136,9 @@ def test_a_job_that_is_not_there_is_said(account: str) -> None:
         job.find("runs/gone")
 
 
-def test_the_same_recipe_is_not_started_twice_while_it_runs(wanted: plan.Plan, tmp_path: Path, made: plan.Plan) -> None:
+def test_the_same_recipe_is_not_started_twice_while_it_runs(
+    wanted: plan.JobPlan, tmp_path: Path, made: plan.JobPlan
+) -> None:
     first = job.submit(wanted)
     set_status(first.name, "InProgress")
     with pytest.raises(job.AlreadyRunning, match="no second job was started") as caught:
@@ -149,7 +151,7 @@ def test_the_same_recipe_is_not_started_twice_while_it_runs(wanted: plan.Plan, t
 
 
 def test_the_same_recipe_is_started_again_when_the_first_job_is_over(
-    wanted: plan.Plan, tmp_path: Path, made: plan.Plan
+    wanted: plan.JobPlan, tmp_path: Path, made: plan.JobPlan
 ) -> None:
     first = job.submit(wanted)
     second = job.submit(as_of(made, tmp_path / "runs" / "demo", "second"))
@@ -157,7 +159,7 @@ def test_the_same_recipe_is_started_again_when_the_first_job_is_over(
     assert job.find(first.name) == first, "the earlier job's record is kept"
 
 
-def test_a_plan_with_faults_is_not_submitted(wanted: plan.Plan) -> None:
+def test_a_plan_with_faults_is_not_submitted(wanted: plan.JobPlan) -> None:
     wanted.faults.append("Something is wrong.")
     with pytest.raises(InputError, match="Something is wrong."):
         job.submit(wanted)
@@ -165,7 +167,7 @@ def test_a_plan_with_faults_is_not_submitted(wanted: plan.Plan) -> None:
 
 
 def test_what_the_account_lacks_is_said_at_once_and_nothing_is_uploaded(
-    made: plan.Plan, account: str, tmp_path: Path
+    made: plan.JobPlan, account: str, tmp_path: Path
 ) -> None:
     missing = as_of(made, tmp_path / "runs" / "demo", role=f"arn:aws:iam::{ACCOUNT}:role/Gone", bucket="gone-bucket")
     with pytest.raises(InputError) as caught:
@@ -174,7 +176,9 @@ def test_what_the_account_lacks_is_said_at_once_and_nothing_is_uploaded(
     assert names_in(f"s3://{BUCKET}/grpo-recipes") == []
 
 
-def test_a_quota_of_0_is_said_before_anything_is_uploaded(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_of_0_is_said_before_anything_is_uploaded(
+    wanted: plan.JobPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from moto.servicequotas.responses import ServiceQuotasResponse
 
     quotas = [{"QuotaName": "ml.m5.xlarge for training job usage", "QuotaCode": "L-1", "Value": 0.0}]
@@ -189,14 +193,14 @@ def test_a_quota_of_0_is_said_before_anything_is_uploaded(wanted: plan.Plan, mon
     assert names_in(f"s3://{BUCKET}/grpo-recipes") == []
 
 
-def test_a_bucket_of_another_region_is_refused(made: plan.Plan, account: str, tmp_path: Path) -> None:
+def test_a_bucket_of_another_region_is_refused(made: plan.JobPlan, account: str, tmp_path: Path) -> None:
     place = {"LocationConstraint": "eu-west-1"}
     aws.client("s3", "eu-west-1").create_bucket(Bucket="far-away", CreateBucketConfiguration=place)
     with pytest.raises(InputError, match="The bucket far-away is in eu-west-1, but the job would run in us-east-1"):
         job.submit(as_of(made, tmp_path / "runs" / "demo", bucket="far-away"))
 
 
-def test_without_a_bucket_the_accounts_own_is_made(made: plan.Plan, account: str, tmp_path: Path) -> None:
+def test_without_a_bucket_the_accounts_own_is_made(made: plan.JobPlan, account: str, tmp_path: Path) -> None:
     assert made.request is not None
     bucket = f"sagemaker-{REGION}-{ACCOUNT}"
     theirs = as_of(made, tmp_path / "runs" / "demo", bucket=None)
@@ -206,7 +210,7 @@ def test_without_a_bucket_the_accounts_own_is_made(made: plan.Plan, account: str
     assert found.root.startswith(f"s3://{bucket}/grpo-recipes/") and names_in(found.root)
 
 
-def test_without_credentials_it_ends_with_what_to_do(wanted: plan.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_it_ends_with_what_to_do(wanted: plan.JobPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "none")
@@ -216,7 +220,9 @@ def test_without_credentials_it_ends_with_what_to_do(wanted: plan.Plan, monkeypa
         job.submit(wanted)
 
 
-def test_a_refused_request_leaves_nothing_in_the_bucket(wanted: plan.Plan, tmp_path: Path, made: plan.Plan) -> None:
+def test_a_refused_request_leaves_nothing_in_the_bucket(
+    wanted: plan.JobPlan, tmp_path: Path, made: plan.JobPlan
+) -> None:
     job.submit(wanted)
     before = names_in(f"s3://{BUCKET}/grpo-recipes")
     refused = as_of(made, tmp_path / "other", "second")
@@ -232,7 +238,7 @@ def test_a_refused_request_leaves_nothing_in_the_bucket(wanted: plan.Plan, tmp_p
 
 
 def test_a_job_goes_on_from_the_checkpoints_of_its_own_recipe(
-    wanted: plan.Plan, made: plan.Plan, tmp_path: Path
+    wanted: plan.JobPlan, made: plan.JobPlan, tmp_path: Path
 ) -> None:
     first = job.submit(wanted)
     set_status(first.name, "Stopped")
@@ -244,7 +250,7 @@ def test_a_job_goes_on_from_the_checkpoints_of_its_own_recipe(
 
 
 def test_checkpoints_of_another_recipe_are_refused_with_what_differs(
-    wanted: plan.Plan, made: plan.Plan, tmp_path: Path
+    wanted: plan.JobPlan, made: plan.JobPlan, tmp_path: Path
 ) -> None:
     first = job.submit(wanted)
     other = as_of(made, tmp_path / "other", "second", checkpoints=first.checkpoints)
@@ -257,14 +263,14 @@ def test_checkpoints_of_another_recipe_are_refused_with_what_differs(
     assert "it was trained by 1 processes, now there are 4" in str(caught.value)
 
 
-def test_checkpoints_of_nobody_knows_what_are_refused(made: plan.Plan, account: str, tmp_path: Path) -> None:
+def test_checkpoints_of_nobody_knows_what_are_refused(made: plan.JobPlan, account: str, tmp_path: Path) -> None:
     put_object(f"s3://{BUCKET}/theirs/ckpt/x", b"x")
     with pytest.raises(InputError, match="no experiment.json beside it"):
         job.submit(as_of(made, tmp_path / "runs" / "demo", checkpoints=f"s3://{BUCKET}/theirs/ckpt"))
 
 
 @pytest.mark.parametrize(("status", "said"), [("InProgress", "still in progress"), ("Completed", "is completed")])
-def test_a_job_that_runs_or_is_done_is_not_gone_on_with(wanted: plan.Plan, status: str, said: str) -> None:
+def test_a_job_that_runs_or_is_done_is_not_gone_on_with(wanted: plan.JobPlan, status: str, said: str) -> None:
     found = job.submit(wanted)
     set_status(found.name, status)
     with pytest.raises(InputError, match=said):
@@ -289,7 +295,7 @@ def log(name: str, stream: str, *lines: str) -> None:
     )
 
 
-def test_every_line_of_every_host_is_shown_once_and_the_last_ones_after_the_end(wanted: plan.Plan) -> None:
+def test_every_line_of_every_host_is_shown_once_and_the_last_ones_after_the_end(wanted: plan.JobPlan) -> None:
     found = job.submit(wanted)
     set_status(found.name, "InProgress")
     step = "  step  1/2   reward  0.500   length   30.5   cut off  12 %   57 s left"
@@ -340,13 +346,13 @@ def test_a_job_is_gone_on_with_unless_its_recipe_was_wrong(reason: str, resumed:
     assert ("resume" in last, "`submit`" in last) == (resumed, not resumed), why
 
 
-def test_a_job_without_a_line_yet_can_be_followed(wanted: plan.Plan) -> None:
+def test_a_job_without_a_line_yet_can_be_followed(wanted: plan.JobPlan) -> None:
     found = job.submit(wanted)
     events = list(follow.watch(found, poll_s=0.05, settle_s=0.2))
     assert isinstance(events[-1], follow.End) and events[-1].status == "Completed"
 
 
-def test_the_log_of_a_job_that_was_over_long_ago_is_shown_without_waiting_for_more(wanted: plan.Plan) -> None:
+def test_the_log_of_a_job_that_was_over_long_ago_is_shown_without_waiting_for_more(wanted: plan.JobPlan) -> None:
     found = job.submit(wanted)
     log(found.name, "algo-1-1700000000", "the last line")
     set_status(found.name, "Completed", last_modified_time="2026-01-01 00:00:00")
@@ -371,7 +377,7 @@ def packed(**files: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def test_results_are_fetched_and_replace_nothing_unasked(wanted: plan.Plan, tmp_path: Path) -> None:
+def test_results_are_fetched_and_replace_nothing_unasked(wanted: plan.JobPlan, tmp_path: Path) -> None:
     found = job.submit(wanted)
     uri = found.describe()["ModelArtifacts"]["S3ModelArtifacts"]
     put_object(uri, packed(adapter__weights=b"new", recipe=b"r"))
@@ -386,7 +392,7 @@ def test_results_are_fetched_and_replace_nothing_unasked(wanted: plan.Plan, tmp_
     assert not list(folder.glob(".fetched-*")), "nothing is left of the download"
 
 
-def test_a_job_without_results_says_what_there_may_be(wanted: plan.Plan, tmp_path: Path) -> None:
+def test_a_job_without_results_says_what_there_may_be(wanted: plan.JobPlan, tmp_path: Path) -> None:
     found = job.submit(wanted)
     for status, said in (("Failed", "--checkpoints"), ("InProgress", "still in progress")):
         set_status(found.name, status)
@@ -394,7 +400,7 @@ def test_a_job_without_results_says_what_there_may_be(wanted: plan.Plan, tmp_pat
             fetch.fetch(found, tmp_path / "out")
 
 
-def test_checkpoints_are_fetched_into_the_folder_and_nowhere_else(wanted: plan.Plan, tmp_path: Path) -> None:
+def test_checkpoints_are_fetched_into_the_folder_and_nowhere_else(wanted: plan.JobPlan, tmp_path: Path) -> None:
     found = job.submit(wanted)
     put_object(f"{found.checkpoints}/run/checkpoint-5/complete.json", b"{}")
     put_object(f"{found.checkpoints}/run/../../../escaped", b"x")
@@ -403,7 +409,7 @@ def test_checkpoints_are_fetched_into_the_folder_and_nowhere_else(wanted: plan.P
     assert not list(tmp_path.rglob("escaped")) and not (tmp_path / "out" / "runaway").exists()
 
 
-def test_clearing_up_deletes_what_is_the_jobs_and_nothing_beside_it(wanted: plan.Plan) -> None:
+def test_clearing_up_deletes_what_is_the_jobs_and_nothing_beside_it(wanted: plan.JobPlan) -> None:
     found = job.submit(wanted)
     for uri in (f"{found.root}-of-another/x", f"s3://{BUCKET}/grpo-recipes/y", f"s3://{BUCKET}/data/z"):
         put_object(uri, b"kept")
@@ -418,13 +424,13 @@ def test_clearing_up_deletes_what_is_the_jobs_and_nothing_beside_it(wanted: plan
     assert cleanup.leftovers([found]) == []
 
 
-def test_a_folder_without_the_projects_mark_is_not_deleted(wanted: plan.Plan) -> None:
+def test_a_folder_without_the_projects_mark_is_not_deleted(wanted: plan.JobPlan) -> None:
     found = job.submit(wanted)
     put_object(f"s3://{BUCKET}/theirs/x", b"kept")
     assert cleanup.leftovers([dataclasses.replace(found, root=f"s3://{BUCKET}/theirs")]) == []
 
 
-def test_a_job_in_progress_is_left_alone(wanted: plan.Plan, made: plan.Plan, tmp_path: Path) -> None:
+def test_a_job_in_progress_is_left_alone(wanted: plan.JobPlan, made: plan.JobPlan, tmp_path: Path) -> None:
     first = job.submit(wanted)
     second = job.submit(as_of(made, tmp_path / "o", "second", checkpoints=first.checkpoints))
     set_status(second.name, "InProgress")
@@ -434,7 +440,7 @@ def test_a_job_in_progress_is_left_alone(wanted: plan.Plan, made: plan.Plan, tmp
     assert names_in(first.root) and names_in(second.root)
 
 
-def test_a_job_says_nothing_secret_and_its_tags_say_whose_it_is(wanted: plan.Plan) -> None:
+def test_a_job_says_nothing_secret_and_its_tags_say_whose_it_is(wanted: plan.JobPlan) -> None:
     found = job.submit(wanted)
     tags = aws.client("sagemaker", REGION).list_tags(ResourceArn=found.describe()["TrainingJobArn"])["Tags"]
     assert {"Key": request.TAG, "Value": "grpo-recipes"} in tags

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-CONTAINER = Path(__file__).with_name("container.py")
+CONTAINER = Path(__file__).parents[2] / "support" / "default_container.py"
 # A handful of the attacks, and honest programs beside them; the whole suite runs in test_attacks.py.
 SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from rlvr.verifiers.code import Limits, judge_many, rungs
+from rlvr.verifiers.code import Limits, judge_many, detect_capabilities
 from rlvr.sandbox.capabilities import switched_off
 limits = {"memory_mb": 128, "output_kb": 256}
 short = {"spins": {"time_s": 0.2, "wall_s": 2}, "sleeps": {"time_s": 1, "wall_s": 0.5}}

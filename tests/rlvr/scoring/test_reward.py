@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.scoring.reward import Reward, RewardError, settle, total
+from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask, total
 
 
 def reward(function: Any, **kwargs: Any) -> Reward:
@@ -49,7 +49,7 @@ def test_an_exception_is_placed_in_the_file_of_a_callable_object_too() -> None:
         def __call__(self, completions: list[str], **kwargs: Any) -> list[float]:
             raise ValueError("no good")
 
-    with pytest.raises(RewardError, match=r"test_rewarding.py line \d+"):
+    with pytest.raises(RewardError, match=r"test_reward.py line \d+"):
         reward(Fussy())(["p"], ["a"])
 
 
@@ -82,14 +82,14 @@ GATED = reward(None, name="b", weight=0.5, gate="a")
     ],
 )
 def test_gates_and_masks(row: list[Any], settled: list[Any], sum_of_it: float | None, why: str) -> None:
-    assert settle([row], [A, GATED]) == [settled], why
+    assert apply_gates_and_mask([row], [A, GATED]) == [settled], why
     assert total(settled, [A, GATED]) == sum_of_it, why
 
 
 @given(st.lists(st.lists(st.none() | st.floats(-5, 5), min_size=2, max_size=2), max_size=20))
 def test_settling_twice_changes_nothing(rows: list[list[float | None]]) -> None:
-    once = settle(rows, [A, GATED])
-    assert settle(once, [A, GATED]) == once
+    once = apply_gates_and_mask(rows, [A, GATED])
+    assert apply_gates_and_mask(once, [A, GATED]) == once
 
 
 @pytest.mark.parametrize("completion", ["text", None, [], [3], [{"role": "assistant"}], 7], ids=repr)

@@ -20,7 +20,7 @@ from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.call import names_seen
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.scorer import Fault, Scorer, report
+from rlvr.scoring.scorer import RewardFailure, Scorer, report
 from tests.support.puppet_rewards import PUPPETS
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -530,10 +530,10 @@ def test_what_a_function_cannot_see_does_not_travel(function: Any, seen: set[str
 
 def test_a_report_quotes_the_first_of_each_kind_and_counts_the_others() -> None:
     faults = [
-        Fault("a", 3, "raised", "a raised at 3"),
-        Fault("a", 4, "raised", "a raised at 4"),
-        Fault("a", 5, "late", "a late at 5"),
-        Fault("b", None, "crashed", "b crashed"),
+        RewardFailure("a", 3, "raised", "a raised at 3"),
+        RewardFailure("a", 4, "raised", "a raised at 4"),
+        RewardFailure("a", 5, "late", "a late at 5"),
+        RewardFailure("b", None, "crashed", "b crashed"),
     ]
     assert report(faults) == (
         "a raised at 3\n\na late at 5\n\nb crashed\n\nIn all, at fault were: a: 2 raised; a: 1 late; b: 1 crashed."

@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_results
-from rlvr.tracking.mlflow_ledger import Ledger
+from rlvr.tracking.mlflow_ledger import SentMetrics
 from rlvr.tracking.mlflow_results import add_page, add_to_run, metrics_of_results, run_of
 from rlvr.tracking.mlflow_store import default_tracking_uri, store_file
 
@@ -59,7 +59,7 @@ def test_an_evaluation_belongs_to_the_run_that_it_lies_in_or_whose_adapter_it_me
     for folder in (run / "adapter", other):
         folder.mkdir(parents=True)
     assert run_of(other, run / "adapter") is None, "neither is in MLflow"
-    Ledger(run).begin("abc")
+    SentMetrics(run).begin("abc")
     assert run_of(run) == run
     assert run_of(other, run / "adapter") == run
     assert run_of(other) is None
@@ -86,7 +86,7 @@ def run_dir(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) 
     shutil.copyfile(empty_store, tmp_path / "runs" / "mlflow.db")
     client = MlflowClient(tracking_uri=default_tracking_uri(folder))
     experiment = client.create_experiment("e", artifact_location=(tmp_path / "artifacts").as_uri())
-    ledger = Ledger(folder)
+    ledger = SentMetrics(folder)
     ledger.step = 60
     ledger.run_id = client.create_run(experiment).info.run_id
     ledger.save()
@@ -139,7 +139,7 @@ def test_a_description_that_somebody_wrote_is_kept(run_dir: Path) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=default_tracking_uri(run_dir))
-    run_id = Ledger(run_dir).run_id
+    run_id = SentMetrics(run_dir).run_id
     assert run_id is not None
     for sentence in ("It rose.", "It rose more."):
         mlflow_results.describe(client, run_id, sentence)
@@ -156,7 +156,7 @@ def test_where_there_is_no_store_none_is_made_and_a_page_says_nothing(
     run = tmp_path / "runs" / "one"
     write(run / "evaluation.json", EVALUATION)
     assert add_to_run(run, run) is None, "the run was never in MLflow"
-    Ledger(run).begin("abc")
+    SentMetrics(run).begin("abc")
     said = add_to_run(run, run)
     assert said is not None and "there is no store sqlite:///" in said and "Set MLFLOW_TRACKING_URI" in said
     assert add_page(run, run / "report.html") is None

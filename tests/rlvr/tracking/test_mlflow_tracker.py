@@ -20,7 +20,7 @@ from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_tracker
 from rlvr.tracking.mlflow_ledger import (
-    Ledger,
+    SentMetrics,
     Tail,
     metric_name,
     metrics_of,
@@ -440,7 +440,7 @@ def test_a_password_is_not_repeated_whoever_repeats_it(monkeypatch: pytest.Monke
 
 def test_a_ledger_that_is_no_json_is_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "mlflow.json").write_text('{"run_id": "x", "st')
-    ledger = Ledger(tmp_path)
+    ledger = SentMetrics(tmp_path)
     assert (ledger.run_id, ledger.step) == (None, -1)
 
 

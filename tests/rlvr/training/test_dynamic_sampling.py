@@ -355,7 +355,7 @@ def test_a_trainer_trains_on_groups_with_signal_only_and_logs_what_it_trained_on
     class Trainer(GRPOTrainer):
         """What Refill.run needs of RecipeTrainer."""
 
-        refill = ds.Refill(data, outcome=0, extra=8, seed=0)
+        refill = ds.DynamicSampler(data, outcome=0, extra=8, seed=0)
         batches: ClassVar[list[dict[str, torch.Tensor]]] = []
 
         def _calculate_rewards(self, *arguments: Any) -> torch.Tensor:

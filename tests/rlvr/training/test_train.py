@@ -1,4 +1,5 @@
-"""The trainer does what TRL's does, but for the departures that rlvr/training/grpo_trainer.py states, each shown on real steps."""
+"""The trainer does what TRL's does, but for the departures that rlvr/training/grpo_trainer.py states, each shown on
+real steps."""
 
 from __future__ import annotations
 
@@ -184,7 +185,9 @@ def test_the_plan_of_the_preflight_is_what_happens(tmp_path: Path, settings: dic
     trainer, recipe, task = build(tmp_path, settings={**settings, "max_completion_length": 2}, rows=10)
     config = models.load_config(recipe)
     reward = trainer._rewards[0]
-    plan = preflight.check(recipe, preflight.Parts(task, [reward], reward, trainer.processing_class, config), 1).plan
+    plan = preflight.check_recipe(
+        recipe, preflight.RunComponents(task, [reward], reward, trainer.processing_class, config), 1
+    ).plan
     with contextlib.suppress(training.TrainingError):  # two tokens earn everybody the same
         train(trainer, recipe)
     assert plan is not None and trainer.state.global_step == plan.steps

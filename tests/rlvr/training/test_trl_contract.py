@@ -1,4 +1,5 @@
-"""What `rlvr.training.grpo_trainer` and `rlvr.training.checkpoint_trainer` rely on beyond the public interface of TRL and transformers is as it was.
+"""What `rlvr.training.grpo_trainer` and `rlvr.training.checkpoint_trainer` rely on beyond the public interface of TRL
+and transformers is as it was.
 
 If one of these fails after an upgrade, read the change in TRL before touching the test.
 """

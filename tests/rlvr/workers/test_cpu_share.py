@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.workers.cpu_share import Together, judging
+from rlvr.workers.cpu_share import CpuShare, judging
 from rlvr.workers.pool import WorkerPool
 
 SLOTS = 4
@@ -22,7 +22,7 @@ SLOTS = 4
 
 def shares(wanted: list[int], of: int) -> list[int]:
     """What each of several workers is told."""
-    together = Together()
+    together = CpuShare()
     for worker, number in enumerate(wanted):
         together.join(worker)
         together.say(number)
@@ -59,7 +59,7 @@ def test_no_place_is_idle_that_somebody_wants_and_few_are_taken_twice(wanted: li
 
 
 def test_beyond_the_page_and_without_a_worker_nothing_is_shared() -> None:
-    together = Together()
+    together = CpuShare()
     together.say(500)
     assert together.share(4) == 4
     together.join(100_000)
@@ -91,11 +91,11 @@ def test_what_a_worker_forks_is_no_worker() -> None:
 
 JUDGES = f"""
 import time
-from rlvr.verifiers.code import Submission, judge_many, turns
+from rlvr.verifiers.code import Submission, judge_many, scheduler
 
 def judged(item):
     '''When each of so many programs ran that sleep so long.'''
-    turns._the_pool = turns._the_pool or turns.Pool({SLOTS}, shared=True)
+    scheduler._the_pool = scheduler._the_pool or scheduler.JudgeScheduler({SLOTS}, shared=True)
     name, number, seconds = item
     program = "import sys, time; a = time.monotonic(); time.sleep(%g); print(a, time.monotonic(), file=sys.stderr)"
     judgements = judge_many(

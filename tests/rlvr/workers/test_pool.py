@@ -252,7 +252,7 @@ def test_bytes_are_handed_over_as_they_are_and_the_function_may_be_made_in_the_n
         "def make(word):\n    return lambda item: [len(item), item[:2].hex(), word.decode()]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    pool = WorkerPool("maker_for_workers:make", made_with=b"made", memory_mb=None)
+    pool = WorkerPool("maker_for_workers:make", init_payload=b"made", memory_mb=None)
     outcomes = pool.map([b"\x00\xff" * 500_000, b""], deadline_s=20.0)
     pool.close()
     assert [outcome.value for outcome in outcomes] == [[1_000_000, "00ff", "made"], [0, "", "made"]]
@@ -262,7 +262,7 @@ def test_workers_like_their_caller_have_its_environment_its_folder_and_its_stand
     puppet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    pool = WorkerPool(puppet, like_caller=True, folder=str(tmp_path))
+    pool = WorkerPool(puppet, inherit_env=True, folder=str(tmp_path))
     environment, quiet = pool.map([["environment"], ["noise"]], deadline_s=20.0)
     pool.close()
     assert environment.value["HF_TOKEN"] == "hf_secret" and environment.value["CUDA_VISIBLE_DEVICES"] == ""

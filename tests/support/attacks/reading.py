@@ -124,7 +124,8 @@ READING = [
         "repository_as_module",
         "the code that judges, imported",
         attempt("""
-            sys.path.insert(0, '@REPOSITORY@'); import rlvr.verifiers.code; must('fake' not in rlvr.verifiers.code.__name__)
+            sys.path.insert(0, '@REPOSITORY@'); import rlvr.verifiers.code
+            must('fake' not in rlvr.verifiers.code.__name__)
         """),
     ),
     Case(

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from rlvr.scoring import outage_notices
 from rlvr.scoring.backends.http.connection import Rejected, Server, Unavailable
 from rlvr.scoring.backends.http.responses import outcomes_of
-from rlvr.scoring.backends.http.sharding import Part, body_of
-from rlvr.scoring.batch_encoding import Errand
+from rlvr.scoring.backends.http.sharding import RequestShard, body_of
+from rlvr.scoring.batch_encoding import RewardCall
 from rlvr.scoring.failures import merged
-from rlvr.workers.pool import OUT_OF_TIME, Outcome
+from rlvr.workers.pool import OUT_OF_TIME, TaskResult
 
 if TYPE_CHECKING:
-    from rlvr.scoring.backends.http.pool import ElsewherePool
+    from rlvr.scoring.backends.http.pool import HttpRewardBackend
 
 NO_SERVER = "no reward server answers"
 
 
-class Work:
+class BatchRequest:
     """The requests of one batch, and the threads that have them answered, each by one server.
 
     Args:
@@ -32,9 +32,9 @@ class Work:
 
     def __init__(
         self,
-        pool: ElsewherePool,
-        items: Sequence[Errand],
-        parts: list[Part],
+        pool: HttpRewardBackend,
+        items: Sequence[RewardCall],
+        parts: list[RequestShard],
         deadline_s: float,
         end: float,
         hedge_s: float | None = None,
@@ -53,7 +53,7 @@ class Work:
         self.broken: Exception | None = None  # a defect of ours
         self.waited = pool.waiting(end)
 
-    def why(self, part: Part) -> str:
+    def why(self, part: RequestShard) -> str:
         """Why a part has no outcomes."""
         if part.key in self.rejected:
             return self.rejected[part.key]
@@ -85,7 +85,7 @@ class Work:
                 self.hands -= 1
                 self.changed.notify_all()
 
-    def _ask(self, server: Server, part: Part) -> None:
+    def _ask(self, server: Server, part: RequestShard) -> None:
         try:
             if server.told is None:
                 self.pool.meet(server, self.end)
@@ -119,7 +119,7 @@ class Work:
         else:
             self.waited.in_vain(self.pool.faults())
 
-    def _next(self, server: Server) -> Part | None:
+    def _next(self, server: Server) -> RequestShard | None:
         """What this server is to be asked next; None: nothing any more."""
         with self.changed:
             while True:
@@ -139,7 +139,7 @@ class Work:
                 pause = max(rests_s, due - now, 0.01) if part is not None else min(1.0, self.hedge_s or 1.0)
                 self.changed.wait(min(left, pause))
 
-    def _due(self, server: Server) -> tuple[Part | None, float]:
+    def _due(self, server: Server) -> tuple[RequestShard | None, float]:
         """The next part for a server, and when: one that nobody is at, or one that another server is slow with."""
         if self.waiting:
             return self.waiting[0], 0.0
@@ -149,24 +149,24 @@ class Work:
         slowest = min(others, key=lambda part: part.asked_at, default=None)
         return slowest, slowest.asked_at + self.hedge_s if slowest is not None else 0.0
 
-    def _settle(self, part: Part) -> None:
+    def _settle(self, part: RequestShard) -> None:
         """Nobody is to be asked for this part any more. The lock is held."""
         part.settled = True
         self.open -= 1
         self.changed.notify_all()
 
-    def _left(self, server: Server, part: Part) -> bool:
+    def _left(self, server: Server, part: RequestShard) -> bool:
         """Takes a server off a part that it has no answer to; whether that leaves nobody. The lock is held."""
         part.asked.remove(server.address)
         return not part.asked and not part.settled
 
-    def _unanswered(self, server: Server, part: Part) -> None:
+    def _unanswered(self, server: Server, part: RequestShard) -> None:
         with self.changed:
             if self._left(server, part):
                 self.waiting.appendleft(part)
                 self.changed.notify_all()
 
-    def _reject(self, server: Server, part: Part, error: Rejected) -> None:
+    def _reject(self, server: Server, part: RequestShard, error: Rejected) -> None:
         """What this server won't do is asked in smaller portions, or of others, or is known to have no answer."""
         with self.changed:
             if server.told is None and len(self.pool.servers) > 1:
@@ -180,7 +180,7 @@ class Work:
                 half = len(part.rows) // 2
                 single = self.items[part.errands[0]].row is not None
                 halves = [
-                    Part(part.rows[rows], part.errands[rows] if single else part.errands)
+                    RequestShard(part.rows[rows], part.errands[rows] if single else part.errands)
                     for rows in (slice(half), slice(half, None))
                 ]
                 self.parts[:] = [one for one in self.parts if one is not part] + halves
@@ -194,13 +194,13 @@ class Work:
                 self._settle(part)
             self.changed.notify_all()
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[TaskResult]:
         """What became of the calls, in their order."""
-        outcomes: list[list[tuple[Outcome, int]]] = [[] for _ in self.items]
+        outcomes: list[list[tuple[TaskResult, int]]] = [[] for _ in self.items]
         for part in sorted(self.parts, key=lambda part: part.rows):
             for place, number in enumerate(part.errands):
                 if part.outcomes is None:
-                    outcomes[number].append((Outcome("unserved", why=self.why(part)), len(part.rows)))
+                    outcomes[number].append((TaskResult("unserved", why=self.why(part)), len(part.rows)))
                 elif self.items[number].row is None:
                     outcomes[number].append((part.outcomes[place][0], len(part.rows)))
                 else:

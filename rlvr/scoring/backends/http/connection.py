@@ -50,7 +50,7 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True)
-class Told:
+class ServerInfo:
     """What a server says of itself (`/rewards`).
 
     Attributes:
@@ -76,7 +76,7 @@ class Server:
 
     def __init__(self, address: str, key: str | None) -> None:
         self.address = address
-        self.told: Told | None = None
+        self.told: ServerInfo | None = None
         self.fault = ""
         self._url = urlsplit(address)
         self._headers = {"Content-Type": "application/json"}

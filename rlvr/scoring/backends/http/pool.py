@@ -23,19 +23,19 @@ from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.scoring import outage_notices
-from rlvr.scoring.backends.http.batch_request import NO_SERVER, Work
-from rlvr.scoring.backends.http.connection import Rejected, Server, Told, Unavailable
-from rlvr.scoring.backends.http.sharding import PARTS, Part, parts_of, shared_out
-from rlvr.scoring.batch_encoding import CannotCarry, Carried, Errand
+from rlvr.scoring.backends.http.batch_request import NO_SERVER, BatchRequest
+from rlvr.scoring.backends.http.connection import Rejected, Server, ServerInfo, Unavailable
+from rlvr.scoring.backends.http.sharding import PARTS, RequestShard, parts_of, shared_out
+from rlvr.scoring.batch_encoding import EncodedBatch, EncodingError, RewardCall
 from rlvr.scoring.call import digest_of
 from rlvr.scoring.reward import Reward
-from rlvr.workers.pool import OUT_OF_TIME, Outcome, StartError, WorkerError
+from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
 _log = logging.getLogger(__name__)
 START_S = 300.0  # for a server to be there at all: it may be a machine that boots at the same time
 
 
-class ElsewherePool:
+class HttpRewardBackend:
     """Has rewards called on servers; usable from any thread.
 
     Args:
@@ -63,7 +63,7 @@ class ElsewherePool:
         self._warned: set[tuple[str, str]] = set()
         self._silent_since: float | None = None
 
-    def check_columns(self, carried: Carried, names: Sequence[str]) -> None:
+    def check_columns(self, carried: EncodedBatch, names: Sequence[str]) -> None:
         """Whether columns of a batch can travel.
 
         Raises:
@@ -71,8 +71,8 @@ class ElsewherePool:
         """
         try:
             carried.check(names)
-        except CannotCarry as error:
-            raise CannotCarry(f"{error}. Give the reward `where: local` in the recipe.") from error
+        except EncodingError as error:
+            raise EncodingError(f"{error}. Give the reward `where: local` in the recipe.") from error
 
     def launch(self) -> None:
         """There is nothing to begin with: servers are started by others."""
@@ -125,12 +125,12 @@ class ElsewherePool:
             InputError: what it has against all of them; or no server answers, or can't be asked this.
         """
         rows = max((len(values) for values in columns.values()), default=0)
-        carried = Carried({name: list(values) for name, values in columns.items()}, rows)
+        carried = EncodedBatch({name: list(values) for name, values in columns.items()}, rows)
         names = sorted(columns)
         try:
             self.start()
             carried.check(names)
-        except (WorkerError, CannotCarry) as error:
+        except (WorkerError, EncodingError) as error:
             raise InputError(f"The reward {reward.name} runs elsewhere: {str(error).rstrip('.')}.") from error
         assert reward.spec is not None
         asked = {"name": reward.spec.name, "options": dict(reward.spec.options)}
@@ -173,8 +173,13 @@ class ElsewherePool:
             server.close()
 
     def map(
-        self, items: Sequence[Errand], *, deadline_s: float, budget_s: float | None = None, at_most: int | None = None
-    ) -> list[Outcome]:
+        self,
+        items: Sequence[RewardCall],
+        *,
+        deadline_s: float,
+        budget_s: float | None = None,
+        at_most: int | None = None,
+    ) -> list[TaskResult]:
         """What became of calls, in their order; as `rlvr.workers.pool.WorkerPool.map`.
 
         Args:
@@ -187,7 +192,7 @@ class ElsewherePool:
             if budget_s is not None:  # else one that rests since an earlier batch might not be asked in this one at all
                 server.rest_at_most(budget_s / 10)
         parts = parts_of(items, self.servers)
-        work = Work(self, items, parts, deadline_s, end, self.hedge_s)
+        work = BatchRequest(self, items, parts, deadline_s, end, self.hedge_s)
         work.run(self._hands(parts))
         if work.broken is not None:
             raise work.broken
@@ -195,7 +200,7 @@ class ElsewherePool:
             self._missed(begun)
         return work.outcomes()
 
-    def _hands(self, parts: Sequence[Part]) -> list[Server]:
+    def _hands(self, parts: Sequence[RequestShard]) -> list[Server]:
         """Each server as often as it is given a request at a time; none more than there are requests for it."""
         return [server for server in self.servers for _ in range(min(PARTS, len(parts)) if parts else 0)]
 
@@ -225,7 +230,7 @@ class ElsewherePool:
             digests = {str(one["name"]): str(one["digest"]) for one in said["rewards"]}
             limits = said["limits"]
             conditions = {str(name): str(value) for name, value in said["conditions"].items()}
-            told = Told(digests, int(limits["rows"]), int(limits["body_bytes"]), conditions)
+            told = ServerInfo(digests, int(limits["rows"]), int(limits["body_bytes"]), conditions)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unavailable(f"{server.address} is no reward server, or one of another version") from error
         for reward in self.rewards:

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from rlvr.scoring.backends.http.connection import Unavailable
-from rlvr.scoring.backends.http.sharding import Part
-from rlvr.scoring.batch_encoding import Errand
-from rlvr.scoring.call import Reply
-from rlvr.workers.pool import Outcome
+from rlvr.scoring.backends.http.sharding import RequestShard
+from rlvr.scoring.batch_encoding import RewardCall
+from rlvr.scoring.call import CallResult
+from rlvr.workers.pool import TaskResult
 
 
-def outcomes_of(said: Any, part: Part, items: Sequence[Errand]) -> list[list[Outcome]]:
+def outcomes_of(said: Any, part: RequestShard, items: Sequence[RewardCall]) -> list[list[TaskResult]]:
     """The outcomes of an answer; checked, since nothing says that it comes from a server of ours.
 
     Raises:
@@ -34,12 +34,12 @@ def outcomes_of(said: Any, part: Part, items: Sequence[Errand]) -> list[list[Out
 _STATUSES = ("done", "late", "crashed", "failed", "unserved")
 
 
-def _outcome(said: Mapping[str, Any], rows: int) -> Outcome:
+def _outcome(said: Mapping[str, Any], rows: int) -> TaskResult:
     status = said["status"]
     if status not in _STATUSES:
         raise ValueError(status)
     if status != "done":
-        return Outcome(status, why=str(said["why"]))
+        return TaskResult(status, why=str(said["why"]))
     value = said["value"]
     kind = value["kind"]
     if kind not in ("", "raised", "wrong length"):
@@ -50,4 +50,4 @@ def _outcome(said: Mapping[str, Any], rows: int) -> Outcome:
     if not all(math.isfinite(one) for one in values if isinstance(one, float)):
         raise ValueError("a value that is no finite number")
     notes = [(str(what), str(name), content) for what, name, content in value["notes"]]
-    return Outcome("done", asdict(Reply(values, kind, str(value["said"]), str(value["trace"]), notes)))
+    return TaskResult("done", asdict(CallResult(values, kind, str(value["said"]), str(value["trace"]), notes)))

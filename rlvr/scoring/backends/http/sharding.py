@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlvr.scoring.backends.http.connection import Server
-from rlvr.scoring.batch_encoding import Carried, Errand
+from rlvr.scoring.batch_encoding import EncodedBatch, RewardCall
 from rlvr.scoring.reward import Reward
-from rlvr.workers.pool import Outcome
+from rlvr.workers.pool import TaskResult
 
 PARTS = 2  # a server, where several share a batch: the slower one then takes less
 SPARE_BYTES = 1 << 16  # of a request, for what is not rows
 
 
 @dataclass
-class Part:
+class RequestShard:
     """Rows of a batch that are asked for in one request, and what came of it.
 
     Attributes:
@@ -36,10 +36,10 @@ class Part:
     asked: list[str] = field(default_factory=list)
     asked_at: float = 0.0
     settled: bool = False
-    outcomes: list[list[Outcome]] | None = None
+    outcomes: list[list[TaskResult]] | None = None
 
 
-def parts_of(items: Sequence[Errand], servers: Sequence[Server]) -> list[Part]:
+def parts_of(items: Sequence[RewardCall], servers: Sequence[Server]) -> list[RequestShard]:
     """The requests in which calls travel.
 
     Args:
@@ -52,14 +52,14 @@ def parts_of(items: Sequence[Errand], servers: Sequence[Server]) -> list[Part]:
     carried.check(names)
     if items[0].row is None:
         everything = list(range(len(items)))
-        return [Part(rows, everything) for rows in shared_out(carried, names, range(carried.rows), servers)]
+        return [RequestShard(rows, everything) for rows in shared_out(carried, names, range(carried.rows), servers)]
     of_row = {errand.row: number for number, errand in enumerate(items) if errand.row is not None}
     shares = shared_out(carried, names, sorted(of_row), servers)
-    return [Part(rows, [of_row[row] for row in rows]) for rows in shares]
+    return [RequestShard(rows, [of_row[row] for row in rows]) for rows in shares]
 
 
 def shared_out(
-    carried: Carried, names: Sequence[str], rows: Sequence[int], servers: Sequence[Server], *, whole: bool = False
+    carried: EncodedBatch, names: Sequence[str], rows: Sequence[int], servers: Sequence[Server], *, whole: bool = False
 ) -> list[list[int]]:
     """Rows in portions: a few for each server, or as large ones as can be; whole groups where they fit."""
     told = [server.told for server in servers if server.told is not None]
@@ -90,7 +90,7 @@ def shared_out(
 
 
 def body_of(
-    rewards: Sequence[Reward], items: Sequence[Errand], part: Part, deadline_s: float, budget_s: float
+    rewards: Sequence[Reward], items: Sequence[RewardCall], part: RequestShard, deadline_s: float, budget_s: float
 ) -> bytes:
     """A request for scores."""
     first = items[part.errands[0]]

@@ -1,4 +1,5 @@
-"""The process that talks to Ray (rlvr/scoring/backends/ray_cluster/driver_client.py): it hands tasks to the cluster and collects what they come to.
+"""The process that talks to Ray (rlvr/scoring/backends/ray_cluster/driver_client.py): it hands tasks to the cluster and
+collects what they come to.
 
 Ray places tasks, gives those that were lost with their node to another one, and keeps as many processors for each as it
 is told. Here is decided how many that are, and what is given up when a batch has no time left.
@@ -24,9 +25,9 @@ GONE_S = 3.0  # after a node is gone: what is unfinished is then asked for once 
 MEET_S = 15.0  # for the others, once the first node has answered
 
 
-def prepare(made_with: bytes) -> Callable[[bytes], dict[str, Any]]:
+def prepare(init_payload: bytes) -> Callable[[bytes], dict[str, Any]]:
     """The function of this process's items, which come from `rlvr.scoring.backends.ray_cluster.driver_client`."""
-    told = pickle.loads(made_with)
+    told = pickle.loads(init_payload)
     os.environ.update({**told["environment"], "RAY_USAGE_STATS_ENABLED": "0"})
     cluster = Cluster(told["where"], told["run"])
 
@@ -164,9 +165,9 @@ def _run(
     """
     import ray
 
-    from rlvr.scoring.backends.ray_cluster.node import Unfit
+    from rlvr.scoring.backends.ray_cluster.node import NodeUnsuitable
 
-    task = ray.remote(max_retries=RETRIES, retry_exceptions=[Unfit])(function)
+    task = ray.remote(max_retries=RETRIES, retry_exceptions=[NodeUnsuitable])(function)
 
     def ask(numbers: Iterable[int], strategy: str) -> dict[Any, int]:
         return {
@@ -222,9 +223,9 @@ _NOT_INSTALLED = "No module named 'rlvr'"
 
 def _is_unfit(error: Exception) -> bool:
     """Whether a task has failed for what a node is like, and not since it was lost."""
-    from rlvr.scoring.backends.ray_cluster.node import Unfit
+    from rlvr.scoring.backends.ray_cluster.node import NodeUnsuitable
 
-    return isinstance(getattr(error, "cause", error), Unfit) or _NOT_INSTALLED in str(error)
+    return isinstance(getattr(error, "cause", error), NodeUnsuitable) or _NOT_INSTALLED in str(error)
 
 
 def _words(error: Exception) -> str:

@@ -1,9 +1,9 @@
 """The process that talks to Ray for this one, and what is said to it.
 
 Ray ends a process whose cluster is gone, takes its signals and fills it with threads: none of that is for a process
-that trains. So one of our own workers (rlvr/workers/pool.py) is connected to the cluster. It has nothing of this process's
-environment but what Python and Ray need; what it starts inherits no more than that. When it dies, which is how Ray
-tells that a cluster is gone, the next one connects anew.
+that trains. So one of our own workers (rlvr/workers/pool.py) is connected to the cluster. It has nothing of this
+process's environment but what Python and Ray need; what it starts inherits no more than that. When it dies, which is
+how Ray tells that a cluster is gone, the next one connects anew.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAVE_S = 10.0  # to end a cluster that was started here
 LONGEST_S = 86400.0
 NO_CLUSTER = "no Ray cluster answers"
 _FOR_RAY = ("HOME", "USER", "LOGNAME", "GRPO_RECIPES_CACHE")
-_lines: dict[tuple[str, ...], Line] = {}
+_lines: dict[tuple[str, ...], RayDriverClient] = {}
 _lock = threading.Lock()
 
 
@@ -47,7 +47,7 @@ def require_ray(who: str, where: str) -> None:
         )
 
 
-class Line:
+class RayDriverClient:
     """The line to one cluster, whoever uses it in this process; see `open_line`."""
 
     def __init__(self, where: str, environment: Mapping[str, str]) -> None:
@@ -59,7 +59,7 @@ class Line:
             "rlvr.scoring.backends.ray_cluster.driver:prepare",
             processes=1,
             memory_mb=None,
-            made_with=pickle.dumps(told),
+            init_payload=pickle.dumps(told),
         )
 
     def launch(self) -> None:
@@ -115,13 +115,13 @@ class Line:
         self._pool.close()
 
 
-def open_line(where: str) -> Line:
+def open_line(where: str) -> RayDriverClient:
     """The line to a cluster; the same one for all that use it in this process at the same time. Close it once each."""
     environment = {name: value for name, value in os.environ.items() if name in _FOR_RAY or name.startswith("RAY_")}
     key = (where, *(f"{name}={value}" for name, value in sorted(environment.items())))
     with _lock:
         if key not in _lines:
-            _lines[key] = Line(where, environment)
+            _lines[key] = RayDriverClient(where, environment)
         line = _lines[key]
         line.users += 1
         return line

@@ -27,7 +27,8 @@ PROGRAMS = 4  # a task: so few that the slow ones find many processors, so many 
 def judge_many(
     submissions: Sequence[Submission | Mapping[str, Any]], *, where: str = RAY, budget_s: float = BUDGET_S
 ) -> list[Judgement]:
-    """Judges a batch on a cluster; the arguments of `rlvr.verifiers.code.judge` in each, the judgements in the same order.
+    """Judges a batch on a cluster; the arguments of `rlvr.verifiers.code.judge` in each, the judgements in the same
+    order.
 
     The same program with the same tests is judged once. What was lost with a node is judged on another one. A program
     that came to no judgement because of the cluster or of the time has the verdict SE for each of its tests.

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.scoring.call import ABOUT
-from rlvr.workers.pool import Outcome, WorkerError, WorkerPool
+from rlvr.workers.pool import TaskResult, WorkerError, WorkerPool
 
 START_S = 300.0  # for a worker's imports, which may be torch on a busy file system
 MEET_S = 60.0
@@ -22,7 +22,7 @@ MOST_POOLS = 8  # sets of rewards of one run; each keeps two processes
 _pools: dict[tuple[bytes, str], tuple[int, WorkerPool]] = {}
 
 
-class Unfit(Exception):
+class NodeUnsuitable(Exception):
     """This node can't do it, and another one may."""
 
 
@@ -34,16 +34,16 @@ def meet(sets: Sequence[bytes], folder: str) -> dict[str, Any]:
     """
     conditions: dict[str, str] = {}
     digests = []
-    for made_with in sets:
-        (outcome,) = _pool(made_with, folder, 1).map([ABOUT], deadline_s=MEET_S)
+    for init_payload in sets:
+        (outcome,) = _pool(init_payload, folder, 1).map([ABOUT], deadline_s=MEET_S)
         if outcome.status != "done":
-            raise Unfit(outcome.why)
+            raise NodeUnsuitable(outcome.why)
         conditions |= outcome.value["conditions"]
         digests.append(outcome.value["digests"])
     return {"conditions": conditions, "digests": digests}
 
 
-def score(made_with: bytes, folder: str, calls: Sequence[bytes], deadline_s: float, cpus: int) -> list[Any]:
+def score(init_payload: bytes, folder: str, calls: Sequence[bytes], deadline_s: float, cpus: int) -> list[Any]:
     """The outcomes of calls, one after the other, as plain data.
 
     Args:
@@ -53,7 +53,7 @@ def score(made_with: bytes, folder: str, calls: Sequence[bytes], deadline_s: flo
     Raises:
         Unfit: rewards can't be loaded here, or all workers are gone.
     """
-    pool = _pool(made_with, folder, cpus)
+    pool = _pool(init_payload, folder, cpus)
     found = [_outcome(pool, call, deadline_s) for call in calls]
     return [(outcome.status, outcome.value, outcome.why) for outcome in found]
 
@@ -72,22 +72,22 @@ def judge(submissions: Sequence[Mapping[str, Any]], cpus: int) -> list[dict[str,
     try:
         return [vars(judgement) for judgement in judge_many(submissions)]
     except SandboxUnavailable as error:
-        raise Unfit(str(error)) from error
+        raise NodeUnsuitable(str(error)) from error
     except InputError as error:
         return str(error)
 
 
-def _outcome(pool: WorkerPool, call: bytes, deadline_s: float) -> Outcome:
+def _outcome(pool: WorkerPool, call: bytes, deadline_s: float) -> TaskResult:
     for _ in range(2):  # somebody may have killed the workers' nursery
         (outcome,) = pool.map([call], deadline_s=deadline_s)
         if outcome.status != "unserved":
             return outcome
-    raise Unfit(outcome.why)
+    raise NodeUnsuitable(outcome.why)
 
 
-def _pool(made_with: bytes, folder: str, cpus: int) -> WorkerPool:
+def _pool(init_payload: bytes, folder: str, cpus: int) -> WorkerPool:
     """The workers of this process for some rewards; others where they are to judge more or fewer programs at once."""
-    key = (made_with, folder)
+    key = (init_payload, folder)
     known = _pools.get(key)
     if known is not None and known[0] == cpus:
         return known[1]
@@ -98,8 +98,8 @@ def _pool(made_with: bytes, folder: str, cpus: int) -> WorkerPool:
         "rlvr.scoring.call:prepare",
         processes=1,
         memory_mb=None,  # compilers and programs run below a worker
-        made_with=made_with,
-        like_caller=True,
+        init_payload=init_payload,
+        inherit_env=True,
         folder=folder if Path(folder).is_dir() else os.getcwd(),
         start_s=START_S,
     )
@@ -109,5 +109,5 @@ def _pool(made_with: bytes, folder: str, cpus: int) -> WorkerPool:
     try:
         pool.start(1)
     except WorkerError as error:
-        raise Unfit(str(error)) from error
+        raise NodeUnsuitable(str(error)) from error
     return pool

@@ -3,10 +3,10 @@
     pool = RayPool("ray", rewards)
     outcomes = pool.map([Errand(0, carried, names, state, seed)], deadline_s=30, budget_s=300)
 
-A batch travels in tasks of whole groups (rlvr/scoring/backends/ray_cluster/sharding.py), of which Ray gives each to a node with a free
-processor. Rewards that share judgements travel in one task, one after the other, so that a program that two of them
-judge is judged once; others travel apart. Single rows are a task each. A task that is lost with its node is given to
-another one, and draws the same random numbers there.
+A batch travels in tasks of whole groups (rlvr/scoring/backends/ray_cluster/sharding.py), of which Ray gives each to a
+node with a free processor. Rewards that share judgements travel in one task, one after the other, so that a program
+that two of them judge is judged once; others travel apart. Single rows are a task each. A task that is lost with its
+node is given to another one, and draws the same random numbers there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
-from rlvr.scoring.backends.ray_cluster.driver_client import Line, open_line, require_ray
+from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_line, require_ray
 from rlvr.scoring.backends.ray_cluster.sharding import chunks_of, together
-from rlvr.scoring.batch_encoding import CannotCarry, Carried, Errand
+from rlvr.scoring.batch_encoding import EncodedBatch, EncodingError, RewardCall
 from rlvr.scoring.call import check_these, digest_of, item
 from rlvr.scoring.registry import shares
 from rlvr.scoring.reward import Reward
-from rlvr.workers.pool import OUT_OF_TIME, Outcome, StartError, WorkerError
+from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
 _log = logging.getLogger(__name__)
 START_S = 300.0  # for a cluster to be there at all: its machines may boot at the same time
@@ -51,7 +51,7 @@ class Task:
     widest: int = 1
 
 
-class RayPool:
+class RayRewardBackend:
     """Has rewards called on a Ray cluster; usable from any thread.
 
     Args:
@@ -69,7 +69,7 @@ class RayPool:
         self.rewards = list(rewards)
         self.start_s = start_s
         self._lock = threading.Lock()
-        self._line: Line | None = None
+        self._line: RayDriverClient | None = None
         self._met: dict[str, str] | None = None  # conditions, once the cluster was there
         self._silent_since: float | None = None
         by_set: dict[str, list[int]] = {}
@@ -129,7 +129,7 @@ class RayPool:
         if line is not None:
             line.close()
 
-    def _open(self) -> Line:
+    def _open(self) -> RayDriverClient:
         with self._lock:
             if self._line is None:
                 self._line = open_line(self.where)
@@ -152,7 +152,7 @@ class RayPool:
     # ------------------------------------------------------------------------------------------------------------------
     # Calls
 
-    def check_columns(self, carried: Carried, names: Sequence[str]) -> None:
+    def check_columns(self, carried: EncodedBatch, names: Sequence[str]) -> None:
         """Whether columns of a batch can travel.
 
         Raises:
@@ -162,7 +162,7 @@ class RayPool:
             try:
                 pickle.dumps(carried.given[name], protocol=5)
             except Exception as error:  # pickle raises what it likes
-                raise CannotCarry(
+                raise EncodingError(
                     f"{name} can't be sent to Ray ({type(error).__name__}: {error}). Give the reward `where: trainer` "
                     "in the recipe."
                 ) from error
@@ -194,8 +194,13 @@ class RayPool:
         return faults
 
     def map(
-        self, items: Sequence[Errand], *, deadline_s: float, budget_s: float | None = None, at_most: int | None = None
-    ) -> list[Outcome]:
+        self,
+        items: Sequence[RewardCall],
+        *,
+        deadline_s: float,
+        budget_s: float | None = None,
+        at_most: int | None = None,
+    ) -> list[TaskResult]:
         """What became of calls, in their order; as `rlvr.workers.pool.WorkerPool.map`.
 
         Args:
@@ -226,22 +231,22 @@ class RayPool:
         except WorkerError as error:
             if not isinstance(error, StartError):
                 self._missed(begun)
-            return [Outcome("unserved", why=str(error))] * len(items)
+            return [TaskResult("unserved", why=str(error))] * len(items)
         if any(outcome.status != "unserved" for outcomes in found for outcome in outcomes):
             self._silent_since = None
-        of_item: list[list[tuple[Outcome, list[int]]]] = [[] for _ in items]
+        of_item: list[list[tuple[TaskResult, list[int]]]] = [[] for _ in items]
         for (members, rows), outcomes in zip(parts, found, strict=True):
             for number, outcome in zip(members, outcomes, strict=True):
                 of_item[number].append((outcome, rows))
         return [together(one) for one in of_item]
 
-    def _chunks(self, errands: Sequence[Errand]) -> list[list[int]]:
+    def _chunks(self, errands: Sequence[RewardCall]) -> list[list[int]]:
         carried = errands[0].carried
         judges = self._judges[self._set_of[errands[0].place][0]]
         alike = {name for errand in errands for name in self.rewards[errand.place].columns} if judges else set()
         return chunks_of(carried.given, carried.rows, sorted(alike))
 
-    def _task(self, errands: Sequence[Errand], rows: list[int], *, own_seed: bool = False) -> Task:
+    def _task(self, errands: Sequence[RewardCall], rows: list[int], *, own_seed: bool = False) -> Task:
         """Calls of rewards of one set, with some rows of the batch."""
         number = self._set_of[errands[0].place][0]
         given = errands[0].carried.given
@@ -257,7 +262,7 @@ class RayPool:
             calls.append(item(self._set_of[errand.place][1], parts, errand.state, seed))
         return Task(number, calls, len(rows) if self._judges[number] else 1)
 
-    def _asked(self, tasks: Sequence[Task], *, deadline_s: float, end: float) -> list[list[Outcome]]:
+    def _asked(self, tasks: Sequence[Task], *, deadline_s: float, end: float) -> list[list[TaskResult]]:
         """The outcomes of each task's calls.
 
         Raises:
@@ -271,10 +276,10 @@ class RayPool:
         return _outcomes(said["found"], [len(task.calls) for task in tasks])
 
 
-def _outcomes(found: Sequence[Mapping[str, Any]], calls: Sequence[int]) -> list[list[Outcome]]:
+def _outcomes(found: Sequence[Mapping[str, Any]], calls: Sequence[int]) -> list[list[TaskResult]]:
     return [
-        [Outcome(*one) for one in task["done"]] if "done" in task
-        else [Outcome("unserved", why=task["lost"] or OUT_OF_TIME)] * count
+        [TaskResult(*one) for one in task["done"]] if "done" in task
+        else [TaskResult("unserved", why=task["lost"] or OUT_OF_TIME)] * count
         for task, count in zip(found, calls, strict=True)
     ]  # fmt: skip
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr.scoring.failures import merged, reply_of
-from rlvr.workers.pool import Outcome
+from rlvr.workers.pool import TaskResult
 
 ROWS = 8  # of a task, at least: fewer would cost more than they are worth
 
@@ -66,7 +66,7 @@ def chunks_of(given: Mapping[str, Any], rows: int, alike: Sequence[str] = ()) ->
     return [sorted(chunk) for chunk in chunks]
 
 
-def together(found: Sequence[tuple[Outcome, Sequence[int]]]) -> Outcome:
+def together(found: Sequence[tuple[TaskResult, Sequence[int]]]) -> TaskResult:
     """What became of a call whose rows were shared out, from its parts and their rows."""
     in_order = sorted(found, key=lambda part: list(part[1]))
     whole = merged([(outcome, len(rows)) for outcome, rows in in_order])
@@ -80,7 +80,7 @@ def together(found: Sequence[tuple[Outcome, Sequence[int]]]) -> Outcome:
         for what, name, value in reply.notes
     ]
     reply = replace(reply, values=[reply.values[place] for place in places], notes=notes)
-    return Outcome("done", vars(reply))
+    return TaskResult("done", vars(reply))
 
 
 def _key(values: Sequence[Any], known: Mapping[int, bytes]) -> tuple[bytes, ...]:

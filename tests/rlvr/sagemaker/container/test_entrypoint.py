@@ -1,4 +1,5 @@
-"""rlvr/sagemaker/container/entrypoint.py, rank.py and presence.py: what a host does around its program, and the words for people."""
+"""rlvr/sagemaker/container/entrypoint.py, rank.py and presence.py: what a host does around its program, and the words
+for people."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ import pytest
 
 from rlvr.sagemaker.container import entrypoint, leader_watch, pid1
 from rlvr.sagemaker.container.entrypoint import Ended, JobError
-from rlvr.sagemaker.container.leader_watch import Presence, Watch
+from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, Watch
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 KILLED = "was killed, most often because the machine's memory ran out"
@@ -81,7 +82,7 @@ def test_what_a_run_made_is_handed_over_without_its_checkpoints(tmp_path: Path) 
 PROGRAM = """
 import sys
 from rlvr import console
-console.say("step 1")
+console.info("step 1")
 {end}
 """
 
@@ -91,8 +92,8 @@ console.say("step 1")
     [
         ("sys.exit(0)", 0, "step 1", "done"),
         ("pass", 0, "step 1", "a program that just ends"),
-        ("console.complain('lora_r is 0.'); sys.exit(2)", 2, "lora_r is 0.", "what was complained of"),
-        ("console.say('Stopped. Saved.'); sys.exit(75)", 75, "Stopped. Saved.", "what was said of a stop"),
+        ("console.error('lora_r is 0.'); sys.exit(2)", 2, "lora_r is 0.", "what was complained of"),
+        ("console.info('Stopped. Saved.'); sys.exit(75)", 75, "Stopped. Saved.", "what was said of a stop"),
         ("raise ValueError('x')", 1, "ValueError: x", "a fault of ours"),
         ("sys.exit('no such file')", 1, "no such file", "an exit with words"),
     ],
@@ -128,7 +129,7 @@ def test_a_process_that_was_killed_left_no_word(tmp_path: Path) -> None:
 
 def test_a_host_that_serves_sees_when_the_leader_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_watch, "PORT", 0)  # any that is free
-    with Presence("a word") as leader:
+    with LeaderHeartbeat("a word") as leader:
         monkeypatch.setattr(leader_watch, "PORT", leader.port)
         watch = Watch("127.0.0.1")
         assert watch.met.wait(10) and not watch.gone.wait(0.3)
@@ -137,17 +138,17 @@ def test_a_host_that_serves_sees_when_the_leader_is_gone(monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Presence]:
+def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaderHeartbeat]:
     """A host that leads, as the others of its job see it."""
     monkeypatch.setattr(leader_watch, "PORT", 0)
-    with Presence("the key") as leader:
+    with LeaderHeartbeat("the key") as leader:
         monkeypatch.setattr(leader_watch, "PORT", leader.port)
         monkeypatch.setenv("GRPO_MAIN_HOST", "127.0.0.1")
         monkeypatch.setenv("GRPO_ROLE", "judge")
         yield leader
 
 
-def test_a_judge_is_given_the_key_and_ends_when_the_training_does(leader: Presence, tmp_path: Path) -> None:
+def test_a_judge_is_given_the_key_and_ends_when_the_training_does(leader: LeaderHeartbeat, tmp_path: Path) -> None:
     def end_when_it_serves() -> None:
         while not (tmp_path / "key").is_file():
             time.sleep(0.02)
@@ -161,7 +162,7 @@ def test_a_judge_is_given_the_key_and_ends_when_the_training_does(leader: Presen
 
 
 def test_a_stop_of_the_job_leaves_a_judge_serving_until_the_training_has_ended(
-    leader: Presence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    leader: LeaderHeartbeat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """All hosts are told at once, and the step at hand, after which a checkpoint is saved, still wants its rewards."""
     for module in (entrypoint, pid1):
@@ -183,7 +184,7 @@ def test_a_stop_of_the_job_leaves_a_judge_serving_until_the_training_has_ended(
     assert not [file for file in tmp_path.iterdir() if file.name.isdigit()], "and leaves no number behind"
 
 
-def test_the_leader_sees_which_hosts_are_gone(leader: Presence) -> None:
+def test_the_leader_sees_which_hosts_are_gone(leader: LeaderHeartbeat) -> None:
     with socket.create_connection(("127.0.0.1", leader.port)) as connection:
         assert connection.makefile().readline() == "the key\n"
         assert leader.wait_until_gone(["10.0.0.9"], 0), "never there"
@@ -191,12 +192,14 @@ def test_the_leader_sees_which_hosts_are_gone(leader: Presence) -> None:
     assert leader.wait_until_gone(["127.0.0.1"], 10)
 
 
-def test_a_judge_whose_program_ends_before_the_training_is_a_failure(leader: Presence) -> None:
+def test_a_judge_whose_program_ends_before_the_training_is_a_failure(leader: LeaderHeartbeat) -> None:
     with pytest.raises(JobError, match="The program of the role judge ended before the training did, with exit code 3"):
         entrypoint.serve(["bash", "-c", "exit 3"])
 
 
-def test_the_leader_does_not_wait_for_a_judge_that_is_gone(leader: Presence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
+    leader: LeaderHeartbeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         monkeypatch.setattr(
             entrypoint, "JUDGE_PORT", closed.getsockname()[1]

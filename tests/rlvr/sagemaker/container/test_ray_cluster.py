@@ -1,4 +1,5 @@
-"""rlvr/sagemaker/container/ray_cluster.py on hosts that have a network each: who joins, who is waited for, what is told."""
+"""rlvr/sagemaker/container/ray_cluster.py on hosts that have a network each: who joins, who is waited for, what is
+told."""
 
 from __future__ import annotations
 
@@ -30,11 +31,11 @@ exec python3 within.py {start_s} {words}
 
 WITHIN = """
     import os, sys
-    from rlvr.sagemaker import inside, ray_cluster
+    from rlvr.sagemaker.container import entrypoint, ray_cluster
 
     ray_cluster._TRIES = int(os.environ.get("TRIES", ray_cluster._TRIES))
-    inside.START_S = float(sys.argv[1])
-    sys.exit(inside.main(sys.argv[2:]))
+    entrypoint.START_S = float(sys.argv[1])
+    sys.exit(entrypoint.main(sys.argv[2:]))
 """
 
 
@@ -146,8 +147,8 @@ def test_all_hosts_are_one_cluster_whose_tasks_run_where_it_judges_and_a_lost_no
 
 LEADER_THAT_DIES = """
     import time
-    from rlvr.sagemaker.container.leader_watch import Presence
-    with Presence("word") as presence:
+    from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat
+    with LeaderHeartbeat("word") as presence:
         while not presence._here:
             time.sleep(0.1)
         time.sleep(0.5)

@@ -20,7 +20,7 @@ import pytest
 from rlvr.errors import InputError
 from rlvr.sandbox import zygote
 from rlvr.sandbox.capabilities import switched_off
-from rlvr.verifiers.code import Limits, Submission, close, judge, judge_many, rungs, slots
+from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, judge, judge_many, slots
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
 ADD_CPP = "#include <bits/stdc++.h>\nint main() { long long a, b; std::cin >> a >> b; std::cout << a + b << '\\n'; }\n"
@@ -334,7 +334,8 @@ def test_nothing_is_no_batch() -> None:
 
 
 def test_importing_it_pulls_in_neither_torch_nor_trl() -> None:
-    code = "import sys, rlvr.verifiers.code; print([m for m in ('torch', 'trl', 'transformers', 'numpy') if m in sys.modules])"
+    names = "('torch', 'trl', 'transformers', 'numpy')"
+    code = f"import sys, rlvr.verifiers.code; print([m for m in {names} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -577,7 +578,7 @@ def test_python_is_judged_where_no_file_can_be_written(monkeypatch: pytest.Monke
 
 
 def test_the_rungs_are_named() -> None:
-    found = rungs()
+    found = detect_capabilities()
     assert found.describe().startswith(f"sandbox {found.tier}: ")
     assert found.metadata()["sandbox"].startswith(f"{found.tier}: ")
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlvr.verifiers.code.executor import Slot
-from rlvr.verifiers.code.scheduler import Call, Pool
+from rlvr.verifiers.code.executor import Executor
+from rlvr.verifiers.code.scheduler import JudgeJob, JudgeScheduler
 from rlvr.workers.cpu_share import judging
 
 
 @pytest.fixture
-def pool() -> Iterator[Pool]:
-    made = Pool(4, shared=True)
+def pool() -> Iterator[JudgeScheduler]:
+    made = JudgeScheduler(4, shared=True)
     yield made
     made.close()
 
@@ -33,11 +33,11 @@ def crowded() -> Iterator[None]:
     judging.forget()
 
 
-def ran(pool: Pool, pieces: int, seconds: float = 0.0) -> int:
+def ran(pool: JudgeScheduler, pieces: int, seconds: float = 0.0) -> int:
     """How many pieces of a call were done."""
     done = []
 
-    def unit(slot: Slot) -> None:
+    def unit(slot: Executor) -> None:
         time.sleep(seconds)
         done.append(slot)
 
@@ -46,7 +46,7 @@ def ran(pool: Pool, pieces: int, seconds: float = 0.0) -> int:
 
 
 def test_a_thread_that_cannot_be_started_leaves_its_place_to_the_next(
-    pool: Pool, crowded: None, monkeypatch: pytest.MonkeyPatch
+    pool: JudgeScheduler, crowded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
 
@@ -62,10 +62,10 @@ def test_a_thread_that_cannot_be_started_leaves_its_place_to_the_next(
     assert ran(pool, 8) == 8, "its share is the first place, and there is somebody in it"
 
 
-def test_a_call_that_fails_while_it_is_filled_ends_at_once(pool: Pool) -> None:
+def test_a_call_that_fails_while_it_is_filled_ends_at_once(pool: JudgeScheduler) -> None:
     ran(pool, 4)
 
-    def fails(call: Call) -> None:
+    def fails(call: JudgeJob) -> None:
         call.add(lambda slot: time.sleep(0.2))
         raise KeyboardInterrupt
 
@@ -77,7 +77,7 @@ def test_a_call_that_fails_while_it_is_filled_ends_at_once(pool: Pool) -> None:
 
 
 def test_whose_judge_is_closed_by_another_thread_is_told() -> None:
-    pool = Pool(2)
+    pool = JudgeScheduler(2)
     told: list[BaseException] = []
 
     def judges() -> None:
@@ -94,7 +94,7 @@ def test_whose_judge_is_closed_by_another_thread_is_told() -> None:
     assert not thread.is_alive() and "closed" in str(told[0])
 
 
-def test_nothing_is_left_behind_of_calls_that_come_and_go(pool: Pool, crowded: None) -> None:
+def test_nothing_is_left_behind_of_calls_that_come_and_go(pool: JudgeScheduler, crowded: None) -> None:
     stop = threading.Event()
 
     def others() -> None:

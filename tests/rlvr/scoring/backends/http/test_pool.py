@@ -19,8 +19,8 @@ from rlvr.config.reward_location import read_where
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.preflight import try_rewards
-from rlvr.scoring.backends.http.pool import ElsewherePool
-from rlvr.scoring.batch_encoding import CannotCarry, Carried
+from rlvr.scoring.backends.http.pool import HttpRewardBackend
+from rlvr.scoring.batch_encoding import EncodedBatch, EncodingError
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from tests.conftest import Command
@@ -133,12 +133,12 @@ def test_what_json_cannot_carry_is_named_with_its_column(
 
 def test_equal_columns_are_written_once_and_a_number_that_is_none_is_no_obstacle() -> None:
     tests = [{"input": "1", "output": float("nan")}]
-    carried = Carried({"prompts": ["a", "a", "b"], "tests": [tests, tests, None]}, 3)
+    carried = EncodedBatch({"prompts": ["a", "a", "b"], "tests": [tests, tests, None]}, 3)
     carried.check(["prompts", "tests"])
     assert carried.column("tests", [1, 2]) == '[[{"input": "1", "output": NaN}],null]'
     assert carried.same(0, 1) and not carried.same(1, 2)
-    with pytest.raises(CannotCarry, match="an entry for each of 3"):
-        Carried({"prompts": ["a"]}, 3).check(["prompts"])
+    with pytest.raises(EncodingError, match="an entry for each of 3"):
+        EncodedBatch({"prompts": ["a"]}, 3).check(["prompts"])
 
 
 def test_programs_are_judged_there_as_here_and_once_for_all_rewards(server: RewardServer) -> None:
@@ -168,7 +168,7 @@ def test_groups_stay_together_however_many_servers_share_a_batch(puppets: Path, 
 
 def test_rows_are_looked_through_where_they_will_be_scored(server: RewardServer) -> None:
     (reward,) = load_rewards([RewardSpec("code_execution", where=server.url)])
-    pool = ElsewherePool([server.url], [reward])
+    pool = HttpRewardBackend([server.url], [reward])
     good, bad = [{"input": "1", "output": "2"}], [{"nonsense": 1}]
     faults = pool.check_rows(reward, {"tests": [good, bad, good, []], "question": ["q"] * 4})
     assert [fault is None for fault in faults] == [True, False, True, False] and "nonsense" in str(faults[1])

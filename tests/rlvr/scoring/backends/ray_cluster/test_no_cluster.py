@@ -14,7 +14,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
-from rlvr.training.interruption import Stop, StopTogether
+from rlvr.training.interruption import Stop, SyncedStopCallback
 
 
 def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,9 @@ def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: p
 def test_a_ray_that_is_not_installed_is_named(where: str, missing: list[str], told: str) -> None:
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
-        "from rlvr.scoring.registry import load_rewards\nfrom rlvr.config.recipe import RewardSpec\nfrom rlvr.scoring.scorer import Scorer\n"
+        "from rlvr.scoring.registry import load_rewards\n"
+        "from rlvr.config.recipe import RewardSpec\n"
+        "from rlvr.scoring.scorer import Scorer\n"
         f"Scorer(load_rewards([RewardSpec('answer_format', where='{where}')]))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
@@ -48,7 +50,7 @@ def test_what_has_not_answered_is_named_when_it_ends_the_run(
 ) -> None:
     arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     trainer = SimpleNamespace(silent_s=90.0, silent=silent, accelerator=Accelerator(cpu=True), last_save_s=None)
-    together = StopTogether(Stop(), cast(Any, trainer), outage_s=60.0)
+    together = SyncedStopCallback(Stop(), cast(Any, trainer), outage_s=60.0)
     control = TrainerControl()
     together.on_step_end(arguments, TrainerState(global_step=1, max_steps=9), control)
     assert control.should_save and control.should_training_stop

@@ -22,7 +22,7 @@ import pytest
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
-from rlvr.scoring.backends.ray_cluster.driver_client import Line, open_line
+from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_line
 from rlvr.scoring.backends.ray_cluster.judge import judge_many
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scored, Scorer
@@ -106,7 +106,7 @@ def cluster() -> Iterator[RayCluster]:
 
 
 @pytest.fixture(scope="module")
-def line(cluster: RayCluster) -> Iterator[Line]:
+def line(cluster: RayCluster) -> Iterator[RayDriverClient]:
     """Held over the tests of this file, so that not each of them connects anew."""
     held = open_line("ray")
     yield held
@@ -134,7 +134,7 @@ def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] 
     ],
 )
 def test_what_is_said_of_a_batch_is_the_same_there_as_here(
-    puppets: Path, line: Line, name: str, completions: list[str], why: str
+    puppets: Path, line: RayDriverClient, name: str, completions: list[str], why: str
 ) -> None:
     said = []
     deadline_s = 0.7 if "hang" in completions else 20.0
@@ -153,14 +153,14 @@ def test_what_is_said_of_a_batch_is_the_same_there_as_here(
     assert said[0] == said[1], why
 
 
-def test_columns_arrive_as_they_are(puppets: Path, line: Line) -> None:
+def test_columns_arrive_as_they_are(puppets: Path, line: RayDriverClient) -> None:
     with scorer(puppets, "as_sent", "ray") as scoring:
         assert scoring.score(["p"], ["c"], {"table": [{1: (2, b"x")}]}, step=7).values == [[7.0]]
         (fault,) = scoring.score(["p"], ["c"], {"table": [threading.Lock()]}, step=7).faults
     assert fault.kind == "unserved" and "table can't be sent to Ray" in fault.message
 
 
-def test_groups_stay_together_and_values_are_in_the_order_of_the_rows(puppets: Path, line: Line) -> None:
+def test_groups_stay_together_and_values_are_in_the_order_of_the_rows(puppets: Path, line: RayDriverClient) -> None:
     prompts = [prompt for _ in range(2) for prompt in "abcdefg" for _ in range(3)]
     logged: list[Any] = []
     with scorer(puppets, "group_sizes", "ray") as scoring:
@@ -171,7 +171,7 @@ def test_groups_stay_together_and_values_are_in_the_order_of_the_rows(puppets: P
     assert logged == [("question", prompts), ("seen", [word.upper() for word in words])]
 
 
-def test_a_program_is_judged_once_in_a_batch_whoever_asks(puppets: Path, line: Line, tmp_path: Path) -> None:
+def test_a_program_is_judged_once_in_a_batch_whoever_asks(puppets: Path, line: RayDriverClient, tmp_path: Path) -> None:
     notebook = tmp_path / "counted"
     programs = [f"```python\nprint(int(input()) + {number})\n```" for number in (1, 2, 3, 1)]
     completions = programs * 6  # of six groups with the same tests: four rows each, three programs in all
@@ -186,7 +186,7 @@ def test_a_program_is_judged_once_in_a_batch_whoever_asks(puppets: Path, line: L
     assert notebook.read_text() == "x" * 3
 
 
-def test_rows_are_looked_through_where_they_will_be_scored(line: Line) -> None:
+def test_rows_are_looked_through_where_they_will_be_scored(line: RayDriverClient) -> None:
     (reward,) = load_rewards([RewardSpec("code_execution", where="ray")])
     columns = {"tests": [[{"input": "1", "output": "2"}], [{"nonsense": 1}]] * 200}
     with Scorer([reward]) as scoring:
@@ -195,7 +195,9 @@ def test_rows_are_looked_through_where_they_will_be_scored(line: Line) -> None:
     assert [fault is None for fault in faults] == [True, False] * 200 and "nonsense" in str(faults[1])
 
 
-def test_what_takes_longer_than_a_batch_may_is_given_up_and_the_cluster_free_again(puppets: Path, line: Line) -> None:
+def test_what_takes_longer_than_a_batch_may_is_given_up_and_the_cluster_free_again(
+    puppets: Path, line: RayDriverClient
+) -> None:
     begun = time.monotonic()
     with scorer(puppets, "puppet", "ray", deadline_s=500, budget_s=2) as scoring:
         scored = scoring.score(["p", "q"] * 8, ["hang", "fine"] * 8, {})
@@ -291,7 +293,7 @@ def submission(program: str, **more: Any) -> dict[str, Any]:
     return {"program": program, "language": "python", "tests": TESTS, **more}
 
 
-def test_judgements_are_the_same_there_as_here(line: Line) -> None:
+def test_judgements_are_the_same_there_as_here(line: RayDriverClient) -> None:
     programs = ["print(int(input()) + 1)", "print(2)", "print(", "raise SystemExit(3)", "import time; time.sleep(60)"]
     asked = [submission(program, limits=Limits(wall_s=1)) for program in programs * 2]
     asked += [submission("def f(x): return x", tests=[{"call": [3], "expected": 3}], entry_point="f"),
@@ -304,7 +306,7 @@ def test_judgements_are_the_same_there_as_here(line: Line) -> None:
     assert all(one.cpu_s == other.cpu_s for one, other in zip(there[:5], there[5:10], strict=True))
 
 
-def test_what_is_wrong_with_a_submission_is_told_with_its_number_in_the_batch(line: Line) -> None:
+def test_what_is_wrong_with_a_submission_is_told_with_its_number_in_the_batch(line: RayDriverClient) -> None:
     asked = [submission(f"print({number})") for number in range(12)]
     for wrong, told in (({"tests": [{"nonsense": 1}]}, "nonsense"), ({"sample": 0}, "sample is 0")):
         with pytest.raises(InputError, match=rf"^Submission 11 of 13.*{told}"):
@@ -312,7 +314,7 @@ def test_what_is_wrong_with_a_submission_is_told_with_its_number_in_the_batch(li
     assert judge_many([]) == []
 
 
-def test_what_no_time_was_left_for_is_a_failure_of_the_sandbox_and_not_of_the_program(line: Line) -> None:
+def test_what_no_time_was_left_for_is_a_failure_of_the_sandbox_and_not_of_the_program(line: RayDriverClient) -> None:
     (judgement,) = judge_many([submission("while True: pass", limits=None, tests=TESTS * 8)], budget_s=1.5)
     assert judgement.sandbox_failed and len(judgement.verdicts) == 16
 
@@ -345,7 +347,7 @@ def slowly(puppets: Path, notebook: Path, when_begun: Callable[[list[dict[str, A
 
 
 @pytest.fixture(scope="module")
-def quiet(puppets: Path, line: Line, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+def quiet(puppets: Path, line: RayDriverClient, tmp_path_factory: pytest.TempPathFactory) -> Scored:
     notebook = tmp_path_factory.mktemp("quiet") / "notes"
     scored = slowly(puppets, notebook)
     noted = [json.loads(entry) for entry in notebook.read_text().splitlines()]
@@ -356,7 +358,7 @@ def quiet(puppets: Path, line: Line, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.mark.parametrize("whose", ["worker", "task"])
 def test_a_process_that_the_kernel_kills_costs_nothing_but_time(
-    puppets: Path, line: Line, quiet: Scored, tmp_path: Path, whose: str
+    puppets: Path, line: RayDriverClient, quiet: Scored, tmp_path: Path, whose: str
 ) -> None:
     def kill(noted: list[dict[str, Any]]) -> bool:
         if noted:
@@ -375,7 +377,14 @@ def test_a_process_that_the_kernel_kills_costs_nothing_but_time(
     ],
 )
 def test_a_node_that_disappears_in_mid_batch_costs_nothing_but_time(
-    puppets: Path, line: Line, cluster: RayCluster, quiet: Scored, tmp_path: Path, node: str, number: int, why: str
+    puppets: Path,
+    line: RayDriverClient,
+    cluster: RayCluster,
+    quiet: Scored,
+    tmp_path: Path,
+    node: str,
+    number: int,
+    why: str,
 ) -> None:
     def kill(noted: list[dict[str, Any]]) -> bool:
         there = any(entry["raylet"] in cluster.pids[node] for entry in noted)
@@ -390,7 +399,7 @@ def test_a_node_that_disappears_in_mid_batch_costs_nothing_but_time(
 
 
 def test_rows_are_masked_while_the_cluster_is_gone_and_scored_by_the_next_at_its_address(
-    puppets: Path, line: Line, cluster: RayCluster, quiet: Scored, tmp_path: Path
+    puppets: Path, line: RayDriverClient, cluster: RayCluster, quiet: Scored, tmp_path: Path
 ) -> None:
     with scorer(puppets, "puppet", "ray", budget_s=6) as scoring:
         assert scoring.score(["p"], ["fine"], {}).silent_s == 0

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.scoring.backends.ray_cluster.sharding import ROWS, chunks_of, together
-from rlvr.scoring.call import Reply
-from rlvr.workers.pool import Outcome
+from rlvr.scoring.call import CallResult
+from rlvr.workers.pool import TaskResult
 
 rows_of_a_batch = st.lists(st.tuples(st.sampled_from("pqrstuvwxyz"), st.sampled_from("abc"), st.integers(0, 3)))
 
@@ -55,9 +55,9 @@ def test_equal_values_are_known_whatever_object_holds_them(batch: list[tuple[str
     assert chunks_of(given_once, len(batch), ["tests"]) == chunks_of(copy.deepcopy(given_once), len(batch), ["tests"])
 
 
-def reply(rows: list[int]) -> Outcome:
+def reply(rows: list[int]) -> TaskResult:
     notes = [("extra", "seen", [f"row {row}" for row in rows]), ("metric", "mean", float(rows[0]))]
-    return Outcome("done", asdict(Reply([float(row) for row in rows], notes=notes)))
+    return TaskResult("done", asdict(CallResult([float(row) for row in rows], notes=notes)))
 
 
 def test_values_and_logged_columns_are_put_in_the_order_of_the_rows() -> None:
@@ -70,5 +70,5 @@ def test_values_and_logged_columns_are_put_in_the_order_of_the_rows() -> None:
 
 
 def test_a_part_that_went_wrong_is_what_became_of_the_whole() -> None:
-    lost = Outcome("unserved", why="gone")
+    lost = TaskResult("unserved", why="gone")
     assert together([(reply([1, 2]), [1, 2]), (lost, [0, 3])]) == lost
