@@ -1,11 +1,12 @@
-"""Which means of confinement this machine offers: tried once a process, named in logs and in a run's metadata.
+"""Detect which confinement mechanisms this machine offers, once per process.
 
-    strong   programs can ask the kernel for nothing but memory, threads and time (seccomp), and paths are closed a
-             second time, by Landlock or by an empty root. What compilers read is confined too.
-    sealed   the same for programs, by seccomp alone. What a compiler reads can't be confined, so nothing is compiled.
-    weak     resource limits only. Refused, unless weak sandboxes are allowed explicitly.
+    strong   seccomp, plus Landlock or an empty root. Programs can ask the kernel for nothing but memory, threads and
+             time, and paths are blocked a second time. What compilers read is confined too.
+    sealed   seccomp alone. Programs are confined as above. Compiled languages are refused, because what a compiler
+             reads cannot be confined.
+    weak     resource limits only. Refused unless weak sandboxes are allowed explicitly.
 
-docs/sandbox.md says what each of them stops.
+docs/sandbox.md describes what each mechanism stops. The level is logged and kept in a run's metadata.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from rlvr.sandbox import directories, seccomp
 from rlvr.sandbox.limits import SandboxUnavailable
@@ -36,15 +37,15 @@ from rlvr.sandbox.zygote import (
 
 _log = logging.getLogger(__name__)
 STRONG, SEALED, WEAK = "strong", "sealed", "weak"
-MEANS = ("seccomp", "landlock", "chroot", "user")
+MECHANISMS = {"seccomp": "seccomp", "landlock": "Landlock", "chroot": "empty root", "user": "separate users"}
 
 
 @dataclass(frozen=True)
 class SandboxCapabilities:
-    """What is used here, and why the rest is not.
+    """The mechanisms in use, and the reason for each that is not.
 
     Attributes:
-        missing: by the name of a means, what hinders it.
+        missing: mechanism -> why it is unavailable.
     """
 
     confinement: Confinement
@@ -52,69 +53,56 @@ class SandboxCapabilities:
     missing: dict[str, str] = field(default_factory=dict)
 
     @property
-    def tier(self) -> str:
+    def level(self) -> str:
         if not self.confinement.seccomp:
             return WEAK
-        return STRONG if self.confinement.landlock or self.confinement.chroot else SEALED
+        return STRONG if self.can_compile else SEALED
 
     @property
-    def compiling(self) -> bool:
-        """Whether a compiler can be kept from reading what it is not meant to."""
+    def can_compile(self) -> bool:
+        """Whether the files that a compiler reads can be confined."""
         return self.confinement.seccomp and (self.confinement.landlock or self.confinement.chroot)
 
     def describe(self) -> str:
-        """One line for a log."""
-        names = {"seccomp": "seccomp", "landlock": "Landlock", "chroot": "empty root", "user": "users of their own"}
-        used = [words for name, words in names.items() if getattr(self.confinement, name)]
-        line = f"sandbox {self.tier}: {', '.join(used) or 'resource limits only'}"
+        """Return one line for a log."""
+        used = [label for name, label in MECHANISMS.items() if getattr(self.confinement, name)]
+        line = f"sandbox {self.level}: {', '.join(used) or 'resource limits only'}"
         if self.missing:
-            line += "; without " + ", ".join(f"{names[name]} ({why})" for name, why in self.missing.items())
+            line += "; without " + ", ".join(f"{MECHANISMS[name]} ({why})" for name, why in self.missing.items())
         return line
 
     def metadata(self) -> dict[str, str]:
-        """For the log and the metadata of a run."""
+        """Return the entry for a run's metadata."""
         return {"sandbox": self.describe().removeprefix("sandbox ")}
 
 
-_found: SandboxCapabilities | None = None
-_switched_off: frozenset[str] = frozenset()
+_detected: SandboxCapabilities | None = None
 
 
 def detect_capabilities() -> SandboxCapabilities:
-    """What this machine offers; found out at the first call."""
-    global _found
-    if _found is None:
-        found = _probe()
-        _verify(found)
-        _found = found
-        _log.info("%s", found.describe())
-    return _found
+    """Return this machine's capabilities. The first call probes and verifies them."""
+    global _detected
+    if _detected is None:
+        _detected = probe_capabilities()
+        _log.info("%s", _detected.describe())
+    return _detected
 
 
-@contextlib.contextmanager
-def switched_off(*names: str) -> Iterator[SandboxCapabilities]:
-    """Does without some means for a while: to see what the others hold.
+def probe_capabilities(disabled: Collection[str] = ()) -> SandboxCapabilities:
+    """Try each mechanism, then run an escape test with those that work.
+
+    Args:
+        disabled: mechanisms to leave unused.
 
     Raises:
-        ValueError: there is no such means.
+        SandboxUnavailable: an escape succeeded, or no program can be run.
     """
-    global _found, _switched_off
-    from rlvr.verifiers.code import scheduler
-
-    unknown = set(names) - set(MEANS)
-    if unknown:
-        raise ValueError(f"no such means: {', '.join(sorted(unknown))}; there are {', '.join(MEANS)}")
-    before = _switched_off
-    scheduler.close()
-    _found, _switched_off = None, before | set(names)
-    try:
-        yield detect_capabilities()
-    finally:
-        scheduler.close()
-        _found, _switched_off = None, before
+    capabilities = _try_mechanisms(disabled)
+    _verify(capabilities)
+    return capabilities
 
 
-def _probe() -> SandboxCapabilities:
+def _try_mechanisms(disabled: Collection[str]) -> SandboxCapabilities:
     folder = None
     with contextlib.suppress(OSError):
         folder = directories.Scratch("probe")
@@ -122,55 +110,56 @@ def _probe() -> SandboxCapabilities:
         code = seccomp.starter_filter().hex() if seccomp.supported() else ""
         command = [sys.executable, "-S", "-s", "-P", "-B", str(GUEST / "probe.py"), str(folder.path if folder else "")]
         command += [json.dumps([_USERS[-1], _SMALL_USERS[-1]]), code]
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath}, check=False
         )
-        if done.returncode != 0:
-            raise SandboxUnavailable(f"The sandbox can't be probed:\n{done.stderr.strip()[-1500:]}")
-        outcome = json.loads(done.stdout)
+        if process.returncode != 0:
+            raise SandboxUnavailable(f"The sandbox can't be probed:\n{process.stderr.strip()[-1500:]}")
+        failures = json.loads(process.stdout)
     finally:
         if folder is not None:
             folder.discard()
-    users = outcome.pop("users")
-    version = outcome.pop("landlock_version")
-    hindered = {name: why for name, why in outcome.items() if why is not None}
-    if None not in users:
-        hindered["user"] = users[0] or "it fails"
-    for name in _switched_off:
-        hindered[name] = "switched off"
-    confinement = Confinement(**{name: name not in hindered for name in MEANS})
-    return SandboxCapabilities(replace(confinement, small_users=users[0] is not None), version, hindered)
+    user_failures = failures.pop("users")
+    landlock_version = failures.pop("landlock_version")
+    missing = {name: why for name, why in failures.items() if why is not None}
+    if None not in user_failures:
+        missing["user"] = user_failures[0] or "it fails"
+    missing |= dict.fromkeys(disabled, "disabled")
+    confinement = Confinement(
+        **{name: name not in missing for name in MECHANISMS}, small_users=user_failures[0] is not None
+    )
+    return SandboxCapabilities(confinement, landlock_version, missing)
 
 
-def _verify(found: SandboxCapabilities) -> None:
-    """Runs a program that tries to get out; nothing is judged where one of its attempts works.
+def _verify(capabilities: SandboxCapabilities) -> None:
+    """Run a program that tries to escape; refuse to judge if one of its attempts works.
 
     Raises:
-        SandboxUnavailable: an attempt worked that this tier must stop, or nothing can be run.
+        SandboxUnavailable: an attempt worked that this level must stop, or no program can be run.
     """
-    if found.tier == WEAK:
+    if capabilities.level == WEAK:
         return
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         files = [str(GUEST / "escape_canary.py"), "/etc/passwd"]
         with contextlib.suppress(OSError):
             files.append(stack.enter_context(tempfile.NamedTemporaryFile(dir=directories.temporary_folders()[0])).name)
-        given = {"files": files, "port": listener.getsockname()[1], "judge": os.getpid()}
+        targets = {"files": files, "port": listener.getsockname()[1], "judge": os.getpid()}
         try:
-            zygote = Zygote(ZygoteSpec("python", preload=("ctypes", "functools", "json")), found.confinement)
+            zygote = Zygote(ZygoteSpec("python", preload=("ctypes", "functools", "json")), capabilities.confinement)
         except ZygoteError as error:
-            raise SandboxUnavailable(f"Programs can't be confined here ({found.describe()}): {error}") from error
+            raise SandboxUnavailable(f"Programs can't be confined here ({capabilities.describe()}): {error}") from error
         stack.callback(zygote.close)
         zygote.load((GUEST / "escape_canary.py").read_bytes())
-        ran = zygote.run(ResourceLimits(10, 30, 512, 1 << 16, 8), given=json.dumps(given).encode())
+        result = zygote.run(ResourceLimits(10, 30, 512, 1 << 16, 8), given=json.dumps(targets).encode())
     try:
-        worked = json.loads(ran.output)
+        escapes = json.loads(result.output)
     except ValueError as error:
-        words = ran.stderr.decode(errors="replace").strip()[-1000:]
+        stderr = result.stderr.decode(errors="replace").strip()[-1000:]
         raise SandboxUnavailable(
-            f"The sandbox's own test did not run through ({found.describe()}): status {ran.status}\n{words}"
+            f"The sandbox's escape test did not finish ({capabilities.describe()}): status {result.status}\n{stderr}"
         ) from error
-    if worked:
+    if escapes:
         raise SandboxUnavailable(
-            f"A confined program could {', '.join(worked)} ({found.describe()}). Nothing is judged in such a sandbox."
+            f"A confined program could {', '.join(escapes)} ({capabilities.describe()}). This sandbox judges nothing."
         )

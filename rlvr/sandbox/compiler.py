@@ -67,7 +67,7 @@ class Compiler:
     """
 
     def __init__(self, found: SandboxCapabilities, *, allow_weak_sandbox: bool) -> None:
-        if not found.compiling and not allow_weak_sandbox:
+        if not found.can_compile and not allow_weak_sandbox:
             raise SandboxUnavailable(
                 "Compilers can't be confined here, so a program could read files into itself while it is compiled "
                 f"({found.describe()}). Use a kernel with Landlock (5.13 or newer), or accept that with "

@@ -85,7 +85,7 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
     if not asked:
         return []
     found = detect_capabilities()
-    if found.tier == WEAK and not all(submission.allow_weak_sandbox for submission in asked):
+    if found.level == WEAK and not all(submission.allow_weak_sandbox for submission in asked):
         raise SandboxUnavailable(
             f"Programs can't be confined here ({found.describe()}), so none is run. Use Linux with seccomp on x86-64 "
             "or aarch64, or accept that programs can do whatever you can with allow_weak_sandbox: true; see "

@@ -1,4 +1,4 @@
-"""The judge under callers of other rights: root in a default container, an ordinary user, each means switched off."""
+"""The judge under callers of other rights: root in a default container, an ordinary user, each mechanism disabled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from rlvr.verifiers.code import Limits, judge_many, detect_capabilities
-from rlvr.sandbox.capabilities import switched_off
+from tests.support.sandbox_capabilities import capabilities_without
 limits = {"memory_mb": 128, "output_kb": 256}
 short = {"spins": {"time_s": 0.2, "wall_s": 2}, "sleeps": {"time_s": 1, "wall_s": 0.5}}
 tests = [{"input": "4 5", "output": "9"}]
@@ -42,15 +42,15 @@ programs = {
     "opens": ("WA", "cpp", "#include <cstdio>\\nint main() { std::puts(std::fopen(\\"/etc/passwd\\", \\"r\\") ? \\"9\\" : \\"0\\"); }"),
     "forks C++": ("WA", "cpp", "#include <unistd.h>\\n#include <cstdio>\\nint main() { if (fork() > 0) std::puts(\\"9\\"); }"),
 }
-with switched_off(*sys.argv[2].split()) as found:
-    used = {k: v for k, v in programs.items() if found.compiling or v[1] != "cpp"}
+with capabilities_without(*sys.argv[2].split()) as found:
+    used = {k: v for k, v in programs.items() if found.can_compile or v[1] != "cpp"}
     judged = judge_many([
         {"program": program, "language": language, "tests": tests,
          "limits": Limits(**limits, **short.get(name, {"time_s": 1, "wall_s": 2}))}
         for name, (_, language, program) in used.items()
     ])
     wrong = {name: j.verdicts[0] for name, j in zip(used, judged) if j.verdicts[0] != used[name][0]}
-    print(json.dumps({"tier": found.tier, "sandbox": found.describe(), "wrong": wrong, "judged": len(judged)}))
+    print(json.dumps({"level": found.level, "sandbox": found.describe(), "wrong": wrong, "judged": len(judged)}))
 """  # noqa: E501
 
 
@@ -70,11 +70,11 @@ on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the containe
 
 @needs_root
 @on_x86
-@pytest.mark.parametrize("off, tier", [("", "strong"), ("landlock", "strong"), ("landlock chroot user", "sealed")])
-def test_root_in_a_default_container(off: str, tier: str) -> None:
+@pytest.mark.parametrize("off, level", [("", "strong"), ("landlock", "strong"), ("landlock chroot user", "sealed")])
+def test_root_in_a_default_container(off: str, level: str) -> None:
     found = judged_by(sys.executable, str(CONTAINER), off=off)
     assert found["wrong"] == {}, found["sandbox"]
-    assert found["tier"] == tier
+    assert found["level"] == level
 
 
 @needs_root
@@ -100,10 +100,10 @@ def test_an_ordinary_user(off: str) -> None:
         if not was_there:
             shutil.rmtree(cache, ignore_errors=True)
     assert found["wrong"] == {}, found["sandbox"]
-    assert found["tier"] == ("sealed" if off else "strong") or "Landlock" not in found["sandbox"]
+    assert found["level"] == ("sealed" if off else "strong") or "Landlock" not in found["sandbox"]
 
 
 @pytest.mark.parametrize("off", ["user", "chroot", "landlock", "user chroot", "user landlock", "user chroot landlock"])
-def test_with_means_switched_off(off: str) -> None:
+def test_programs_stay_confined_without_some_mechanisms(off: str) -> None:
     found = judged_by(off=off)
     assert found["wrong"] == {}, found["sandbox"]

@@ -19,8 +19,8 @@ import pytest
 
 from rlvr.errors import InputError
 from rlvr.sandbox import zygote
-from rlvr.sandbox.capabilities import switched_off
 from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, judge, judge_many, slots
+from tests.support.sandbox_capabilities import capabilities_without
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
 ADD_CPP = "#include <bits/stdc++.h>\nint main() { long long a, b; std::cin >> a >> b; std::cout << a + b << '\\n'; }\n"
@@ -566,7 +566,7 @@ def test_python_is_judged_where_no_file_can_be_written(monkeypatch: pytest.Monke
 
     with monkeypatch.context() as context:
         context.setattr(directories, "temporary_folders", lambda: [Path("/proc/nowhere")])
-        with switched_off():
+        with capabilities_without():
             assert verdicts(ADD, tests=SUMS) == ["AC", "AC"]
             judged = judge(ADD_CPP, language="cpp", tests=SUMS)
             assert judged.verdicts == ["SE", "SE"]
@@ -579,15 +579,15 @@ def test_python_is_judged_where_no_file_can_be_written(monkeypatch: pytest.Monke
 
 def test_the_rungs_are_named() -> None:
     found = detect_capabilities()
-    assert found.describe().startswith(f"sandbox {found.tier}: ")
-    assert found.metadata()["sandbox"].startswith(f"{found.tier}: ")
+    assert found.describe().startswith(f"sandbox {found.level}: ")
+    assert found.metadata()["sandbox"].startswith(f"{found.level}: ")
 
 
 def test_a_weak_sandbox_is_refused_unless_it_is_allowed() -> None:
     from rlvr.verifiers.code import SandboxUnavailable
 
-    with switched_off("seccomp", "landlock", "chroot", "user") as found:
-        assert found.tier == "weak"
+    with capabilities_without("seccomp", "landlock", "chroot", "user") as found:
+        assert found.level == "weak"
         with pytest.raises(SandboxUnavailable, match="allow_weak_sandbox"):
             verdicts(ADD, tests=SUMS)
         assert verdicts(ADD, tests=SUMS, allow_weak_sandbox=True) == ["AC", "AC"]
@@ -596,8 +596,8 @@ def test_a_weak_sandbox_is_refused_unless_it_is_allowed() -> None:
 def test_nothing_is_compiled_where_a_compiler_could_read_everything() -> None:
     from rlvr.verifiers.code import SandboxUnavailable
 
-    with switched_off("landlock", "chroot", "user") as found:
-        assert found.tier == "sealed"
+    with capabilities_without("landlock", "chroot", "user") as found:
+        assert found.level == "sealed"
         assert verdicts(ADD, tests=SUMS) == ["AC", "AC"]
         with pytest.raises(SandboxUnavailable, match="Compilers can't be confined here"):
             verdicts(ADD_CPP, language="cpp", tests=SUMS)
@@ -610,8 +610,8 @@ def test_without_landlock_a_compiler_gets_a_root_of_its_own(tmp_path: Path) -> N
     secret = tmp_path / "secret.txt"
     secret.write_text("0")
     tmp_path.chmod(0o755)
-    with switched_off("landlock") as found:
-        assert found.tier == "strong"
+    with capabilities_without("landlock") as found:
+        assert found.level == "strong"
         assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
         reading = f'#include <cstdio>\nint x = 1 +\n#include "{secret}"\n;\nint main() {{ std::printf("%d", x); }}'
         judgement = judge(reading, language="cpp", tests=ONE)
