@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
 import tomllib
+import venv
+import zipfile
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -49,3 +57,55 @@ def test_trl_is_bound_to_one_minor_version() -> None:
     """rlvr/training/train.py overrides underscore methods of it."""
     trl = next(requirement for requirement in BASE if requirement.name == "trl")
     assert not trl.specifier.contains(Version("1.17.0"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment in which the wheel is installed, and no checkout is."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in ("rlvr", "rewards", "tasks"):
+        shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source / name)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    subprocess.run([*build, folder / "dist", source], check=True, capture_output=True, text=True)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    venv.create(folder / "venv", symlinks=True, with_pip=False)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    # The dependencies come from this environment. A .pth file of it, such as the editable install's, is not followed.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "venv" / "bin" / "python"
+
+
+def run_installed(python: Path, program: str, folder: Path) -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_installs_no_other_top_level_package(installed: Path, tmp_path: Path) -> None:
+    program = (
+        "import importlib.util as u, rlvr; "
+        "print([bool(u.find_spec(name)) for name in ('rewards', 'tasks')], rlvr.__file__)"
+    )
+    out = run_installed(installed, program, tmp_path)
+    assert out.startswith("[False, False]") and str(installed.parents[1]) in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["tasks"])
+def test_plug_ins_of_the_wheel_load_by_name_without_a_checkout(installed: Path, tmp_path: Path, folder: str) -> None:
+    names = sorted(path.stem for path in (REPOSITORY / folder).glob("[!_]*.py"))
+    program = (
+        "from rlvr.scoring.registry import _find\n"
+        f"for name in {names}:\n    assert callable(_find('plug-in', {folder!r}, name)[0])\n"
+        "print('loaded')"
+    )
+    assert run_installed(installed, program, tmp_path) == "loaded\n"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config import schema
+from rlvr.config import project, schema
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 from rlvr.modeling import adapters
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-PROJECT = Path(__file__).resolve().parents[2]
 _ADAPTER = "adapter_config.json"
 
 
@@ -28,7 +27,7 @@ def find_model(name: str) -> str:
     Raises:
         InputError: the name can only be a folder, and there is none; or the folder holds an adapter.
     """
-    for root in (Path.cwd(), PROJECT):
+    for root in project.roots():
         folder = root / name
         if (folder / _ADAPTER).is_file():
             raise InputError(_adapter_instead(name, folder / _ADAPTER))
@@ -37,11 +36,12 @@ def find_model(name: str) -> str:
         if folder.is_dir() and (root == Path.cwd() or name.startswith("models/")):
             raise InputError(f"model_name_or_path: the folder {name} holds no config.json, so it is no saved model.")
     if name.startswith((".", "/", "~", "models/")) or name.count("/") > 1:
-        beside = [(root / name).parent for root in (Path.cwd(), PROJECT)]
+        beside = [(root / name).parent for root in project.roots()]
         there = [file.parent.name for folder in beside for file in folder.glob("*/config.json")]
         close = schema.nearest(Path(name).name, there)
+        looked_in = " and ".join(map(str, project.roots()))
         hint = f" Did you mean {Path(name).with_name(close[0])}?" if close else ""
-        raise InputError(f"model_name_or_path: there is no folder {name} (looked in {Path.cwd()} and {PROJECT}).{hint}")
+        raise InputError(f"model_name_or_path: there is no folder {name} (looked in {looked_in}).{hint}")
     return name
 
 

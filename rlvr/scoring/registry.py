@@ -23,14 +23,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.config import schema
+from rlvr.config import project, schema
 from rlvr.config.recipe import RewardSpec, TaskSpec
 from rlvr.config.reward_location import is_elsewhere
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.reward import Reward, own_traceback
-
-PROJECT = Path(__file__).resolve().parents[2]
 
 # What GRPOTrainer hands to every reward function by itself (trl/trainer/grpo_trainer.py, _calculate_rewards).
 FROM_TRAINER = frozenset(
@@ -162,11 +160,11 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
         )
     if "." in name:
         return _from_import(kind, name)
-    for root in (Path.cwd(), PROJECT):
+    for root in project.roots():
         path = root / folder / f"{name}.py"
         if path.is_file():
             return _from_file(kind, path, name, module=f"{folder}.{name}")
-    there = sorted({file.stem for root in (Path.cwd(), PROJECT) for file in (root / folder).glob("[!_]*.py")})
+    there = sorted({file.stem for root in project.roots() for file in (root / folder).glob("[!_]*.py")})
     close = schema.nearest(name, there)
     hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(there) or 'none'}."
     raise InputError(f"There is no {kind} {name!r}: {folder}/{name}.py does not exist. {hint}")
