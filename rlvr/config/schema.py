@@ -116,6 +116,8 @@ RENAMED: dict[str, str] = {
     "resume_from_checkpoint": "use resume, which is auto, never, or a checkpoint's folder",
     "num_generations_eval": "remove it: validation is greedy, one completion a row",
     "enable_jit_checkpoint": "remove it: a run that is told to stop saves a checkpoint by itself (docs/resume.md)",
+    "use_transformers_continuous_batching": "remove it: no gain over plain generation was ever measured",
+    "transformers_continuous_batching_config": "remove it: transformers' continuous batching is not supported",
 }
 
 # TRL declares these as plain `str` and looks at the value only when it is first used, which for most of them is after

@@ -199,8 +199,6 @@ def _notes(setup: Setup, shape: counting.Shape) -> tuple[str, ...]:
         found.append(
             "a mixture of experts: its activations and hours are estimated as if it were dense, which is rough"
         )
-    if setup.settings.get("use_transformers_continuous_batching"):
-        found.append("continuous batching takes up to half of the free memory for its cache, more than stands here")
     if setup.optimizer.startswith("paged"):
         found.append("a paged optimizer may move to the machine's memory when the GPU is full; it is counted here")
     if setup.settings.get("lora_target_parameters"):

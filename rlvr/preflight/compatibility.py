@@ -10,9 +10,7 @@ from rlvr.config.batch_plan import _patience, batch_of, reward_budget
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.modeling import continuous_batching
 from rlvr.tracking import trackers
-from rlvr.training import launch
 from rlvr.training.curriculum import columns_fault, easy_first
 
 if TYPE_CHECKING:
@@ -56,10 +54,10 @@ def combination_faults(recipe: Recipe, config: PretrainedConfig | None, *, here:
 
 
 def sampling_faults(recipe: Recipe, task: Task, processes: int) -> list[str]:
-    """What of dynamic sampling, a curriculum and continuous batching can't go with the rest of the recipe."""
+    """What of dynamic sampling and a curriculum can't go with the rest of the recipe."""
     settings = recipe.settings
     batch, group, *_ = batch_of(recipe, processes)
-    found = continuous_batching.settings_faults(settings, launch.launcher())
+    found: list[str] = []
     if settings.get("dynamic_sampling"):
         from rlvr.training.dynamic_sampling import alignment_fault, settings_fault
 

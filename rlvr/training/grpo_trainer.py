@@ -17,7 +17,6 @@ from transformers import Trainer, TrainerControl
 from trl.models import unwrap_model_for_generation
 
 from rlvr import console
-from rlvr.modeling import continuous_batching
 from rlvr.modeling.generation import ended, generate, own_settings_aside
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scored, Scorer, report
@@ -226,17 +225,6 @@ class RecipeTrainer(SavingTrainer):
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **kwargs: Any
     ) -> Any:
-        if self.use_transformers_continuous_batching:
-            with self._model_for_generation() as model:
-                ids = continuous_batching.generate(
-                    model,
-                    self._tokenizer,
-                    prompt_ids,
-                    self.generation_config,
-                    stop_strings=self._stop_strings,
-                    options=self.args.transformers_continuous_batching_config,
-                )
-            return ids, None
         if not self._stop_strings or self.use_vllm:
             return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, **kwargs)
         with self._model_for_generation() as model:

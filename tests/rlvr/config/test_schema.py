@@ -46,6 +46,8 @@ def test_a_refused_key_is_gone_from_trl_unless_we_refuse_it_for_a_reason_of_ours
         "resume_from_checkpoint",
         "enable_jit_checkpoint",
         "num_generations_eval",
+        "use_transformers_continuous_batching",
+        "transformers_continuous_batching_config",
     }
     assert set(schema.RENAMED) & set(schema.fields()) == still_there
 

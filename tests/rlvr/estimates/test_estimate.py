@@ -105,7 +105,6 @@ def test_a_mere_lack_of_checkpointing_is_mended_by_checkpointing_alone() -> None
         (of("ml.g6e.xlarge", HALF, steps=1, max_completion_length=16, **LORA), ["less than a minute for 1 u"], "small"),
         (of("A10G", HALF, steps=None, **LORA), ["fits"], "steps are not known"),
         (of(None, HALF, **LORA), ["together"], "no machine"),
-        (of("A10G", HALF, use_transformers_continuous_batching=True, **LORA), ["note: continuous"], "a weak point"),
         (of("ml.g6e.xlarge", launcher="zero2_offload"), ["offloading takes 113 of 32 GiB"], "the machine's own memory"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Dynamic sampling, a curriculum and continuous batching in whole runs of the demonstration, worked out by hand."""
+"""Dynamic sampling and a curriculum in whole runs of the demonstration, worked out by hand."""
 
 from __future__ import annotations
 
@@ -50,14 +50,13 @@ def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Ran:
 
 
 @pytest.fixture(scope="module")
-def batched_continuously(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    words = (*DYNAMIC, *QLORA, "--max_steps", "2")
-    ran = run(tmp_path_factory.mktemp("continuous"), *words, "--use_transformers_continuous_batching", "true")
+def with_qlora(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    ran = run(tmp_path_factory.mktemp("qlora"), *DYNAMIC, *QLORA, "--max_steps", "2")
     assert ran.code == 0
     return ran
 
 
-@pytest.fixture(params=["whole", "on_two_ranks", "batched_continuously"])
+@pytest.fixture(params=["whole", "on_two_ranks", "with_qlora"])
 def ran(request: pytest.FixtureRequest) -> Ran:
     found: Ran = request.getfixturevalue(request.param)
     return found
@@ -268,13 +267,8 @@ def test_rows_without_a_difficulty_are_refused_before_anything_is_done(
     assert not (tmp_path / "run").exists()
 
 
-# ── Continuous batching ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_run_with_continuous_batching_learns_from_completions_that_end_by_themselves(
-    batched_continuously: Ran,
-) -> None:
-    lines = batched_continuously.lines
+def test_qlora_with_dynamic_sampling_learns_from_the_tokens_that_it_sampled(with_qlora: Ran) -> None:
+    lines = with_qlora.lines
     assert len(lines) == 2 and lines[0]["completions/clipped_ratio"] < 0.2
     assert all(line["grad_norm"] > 0 for line in lines)
     # Old and new probabilities agree before the first update: the tokens are those that the model gives them.
