@@ -41,7 +41,6 @@ if str(PROJECT) not in sys.path:
 
 from rlvr import console  # noqa: E402
 from rlvr.config.recipe import RewardSpec  # noqa: E402
-from rlvr.progress_bar import Progress  # noqa: E402
 from rlvr.scoring.backends.http.connection import Server, Unavailable  # noqa: E402
 from rlvr.scoring.registry import load_rewards  # noqa: E402
 from rlvr.scoring.scorer import Scorer  # noqa: E402
@@ -139,7 +138,7 @@ def throughput(number: int, repeats: int) -> dict[str, Way]:
 
         with here, there:
             ways: list[Callable[[], None]] = [lambda: by(here), lambda: by(there), by_many]
-            with Progress("judging", len(ways) * (repeats + 1) * number) as progress:
+            with console.ProgressBar("judging", len(ways) * (repeats + 1) * number) as progress:
                 for repeat in range(repeats + 1):
                     for turn in range(len(ways)):
                         place = (repeat + turn) % len(ways)

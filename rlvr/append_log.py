@@ -1,7 +1,7 @@
-"""A file of JSON lines that is only ever appended to, so that whoever is killed goes on where it was.
+"""Append-only file of JSON lines that survives a kill at any byte.
 
-Its first line holds the settings that everything in it was made with; every other line is one thing that was measured.
-A line that a killed process left half-written says nothing, and is cut off before the next one is written.
+The first line holds the settings that all entries depend on; every other line is one entry. A half-written last line is
+ignored, and cut off before the next entry is written.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-Line = dict[str, Any]
+Entry = dict[str, Any]
 
 
-class JournalError(ValueError):
-    """The file is no journal, or can't be written: a few words for the end of a sentence."""
+class AppendLogError(ValueError):
+    """The file is not an append log. The message is a phrase for the end of a sentence."""
 
 
-def read_journal(path: Path) -> tuple[Line | None, list[Line]]:
-    """The settings and the lines of a journal; None and no lines where it is missing or breaks off in its first line.
+def read_append_log(path: Path) -> tuple[Entry | None, list[Entry]]:
+    """Read the settings and the entries; None and no entries if the file is missing or ends within its first line.
 
     Raises:
-        JournalError: it is something else.
+        AppendLogError: the file holds something else.
     """
     if not path.is_file():
         return None, []
@@ -34,27 +34,27 @@ def read_journal(path: Path) -> tuple[Line | None, list[Line]]:
         lines = [json.loads(line) for line in whole.decode("utf-8").split("\n")[:-1]]
         settings = lines[0]["settings"] if lines else None
     except (ValueError, KeyError, TypeError) as error:
-        raise JournalError(str(error)) from error
+        raise AppendLogError(str(error)) from error
     if not all(isinstance(line, dict) for line in lines):
-        raise JournalError("a line of it is no object")
+        raise AppendLogError("a line is not a JSON object")
     return settings, lines[1:]
 
 
-class Journal:
-    """A journal that is open for adding to; made with `settings` if it isn't there.
+class AppendLog:
+    """An append log that is open for writing; created with `settings` if it is missing.
 
-    Whether what is there was made with the same settings is for the caller to see (`read_journal`), before this.
+    The caller compares the settings of an existing file with its own (`read_append_log`) before it opens the log.
 
     Raises:
-        BlockingIOError: another process has it open.
-        OSError: it can't be written.
+        BlockingIOError: another process has the log open.
+        OSError: the file can't be written.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
         self._file = path.open("ab")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go when the process ends, however it ends
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it when the process ends
         except BlockingIOError:
             self._file.close()
             raise
@@ -63,15 +63,14 @@ class Journal:
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
-            # The process was killed in the middle of a line, which says nothing then.
             self._file.truncate(whole)
         if not whole:
-            self.add([{"settings": settings}])
+            self.append([{"settings": settings}])
 
-    def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Writes lines down for good: after this, a power cut doesn't lose them."""
-        # In one piece, so that a kill leaves all of them or none, and hardly ever half a line.
-        self._file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    def append(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Write entries and sync them to disk."""
+        # One write, so that a kill leaves all of them or none, and hardly ever half a line.
+        self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
         self._file.flush()
         os.fsync(self._file.fileno())
 

@@ -1,36 +1,38 @@
-"""What a person sees in the terminal: our own lines, aligned and few; other libraries only when they have bad news."""
+"""Terminal output: messages, tables, colours and progress bars. Libraries print only their errors."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 
+LOG_INTERVAL_S = 60.0
+
 
 def silence_libraries() -> None:
-    """Silences what libraries say that a reader would have to ignore. Call before they are imported.
+    """Turn off library messages that need no action. Call before the libraries are imported.
 
-    A variable that the user has set wins, so `TRANSFORMERS_VERBOSITY=info` brings everything of transformers back.
+    Environment variables that the user has set win: `TRANSFORMERS_VERBOSITY=info` shows all of transformers again.
     """
     defaults = {
         "TRANSFORMERS_VERBOSITY": "error",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # TRL imports MLflow, which would tell its makers so.
+        # TRL imports MLflow, which sends telemetry by default.
         "MLFLOW_DISABLE_TELEMETRY": "true",
         # Database migrations of a fresh MLflow store, forty lines at level INFO.
         "MLFLOW_LOGGING_LEVEL": "ERROR",
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
-    # Emitted at every import on a CPU: bitsandbytes looks for an optional faster kernel on the hub and goes on without.
+    # On a CPU, every import of bitsandbytes looks for an optional kernel on the hub and logs that it is missing.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    # DeepSpeed is imported by accelerate wherever it is installed, and without a GPU warns that there is none.
+    # accelerate imports DeepSpeed wherever it is installed; without a GPU, DeepSpeed logs a warning.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
-    # TRL would print a masked row with all its columns at each generation; rlvr/training/grpo_trainer.py says what is
-    # masked and why.
+    # TRL prints a masked row with all its columns at each generation. rlvr/training/grpo_trainer.py reports the masks.
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(
         lambda record: "All reward functions returned None" not in record.getMessage()
     )
@@ -40,7 +42,7 @@ def silence_libraries() -> None:
 
 
 def silence_loading_bars() -> None:
-    """Turns off transformers' bar for reading weights from disk; downloads keep theirs."""
+    """Turn off transformers' bar for reading weights from disk. Downloads keep theirs."""
     from huggingface_hub.utils import enable_progress_bars
     from transformers.utils.logging import disable_progress_bar
 
@@ -49,12 +51,12 @@ def silence_loading_bars() -> None:
 
 
 def is_main() -> bool:
-    """Whether this process speaks for the run (global rank 0, or the only one)."""
+    """Whether this process prints for the run: global rank 0, or the only process."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def is_terminal() -> bool:
-    """Whether a bar can be shown: not in the pseudo-terminals of some launchers, which are 0 columns wide."""
+    """Whether a progress bar can be shown. Pseudo-terminals of some launchers are 0 columns wide."""
     try:
         return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
     except (OSError, ValueError):
@@ -62,19 +64,19 @@ def is_terminal() -> bool:
 
 
 def info(text: str = "") -> None:
-    """Prints a line, from the main process only."""
+    """Print a line, from the main process only."""
     if is_main():
         print(text, flush=True)
 
 
 def error(text: str) -> None:
-    """Prints an error to standard error; from the main process only, since all ranks find the same fault."""
+    """Print to standard error, from the main process only: all ranks meet the same error."""
     if is_main():
         print(text, file=sys.stderr, flush=True)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """An aligned text table; the first column is set left, the others right."""
+    """Format an aligned text table: first column left-aligned, the others right-aligned."""
     widths = [max(len(str(row[column])) for row in (header, *rows)) for column in range(len(header))]
     lines = []
     for row in (header, *rows):
@@ -88,7 +90,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: 45 s, 12 min, 3 h 20 min."""
+    """Format seconds: 45 s, 12 min, 3 h 20 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -96,17 +98,51 @@ def duration(seconds: float) -> str:
 
 
 def bold(text: str) -> str:
-    return _painted(text, "1")
+    return _coloured(text, "1")
 
 
 def dim(text: str) -> str:
-    return _painted(text, "2")
+    return _coloured(text, "2")
 
 
 def red(text: str) -> str:
-    return _painted(text, "31")
+    return _coloured(text, "31")
 
 
-def _painted(text: str, code: str) -> str:
-    """The text in a colour, on a terminal whose user wants some (https://no-color.org)."""
+def _coloured(text: str, code: str) -> str:
+    """Add a colour on a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return f"\x1b[{code}m{text}\x1b[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+class ProgressBar:
+    """Count processed rows: a tqdm bar on a terminal, a line a minute in a log. Silent outside the main process."""
+
+    def __init__(self, description: str, rows: int) -> None:
+        from tqdm import tqdm
+
+        self._on_terminal = is_main() and is_terminal()
+        self._bar = tqdm(total=rows, desc=description, unit="row", leave=False, disable=not self._on_terminal)
+        self._description, self._rows = description, rows
+        self._done = self._skipped = 0
+        self._started = self._last_line = time.monotonic()
+
+    def skip(self, rows: int) -> None:
+        """Count rows that an earlier process did. They don't enter the estimate of the time left."""
+        self._skipped = rows
+        self._done += rows
+        self._bar.update(rows)
+
+    def update(self, rows: int) -> None:
+        self._bar.update(rows)
+        self._done += rows
+        now = time.monotonic()
+        if not self._on_terminal and now - self._last_line > LOG_INTERVAL_S:
+            self._last_line = now
+            left = (now - self._started) / (self._done - self._skipped) * (self._rows - self._done)
+            info(f"  {self._description}: {self._done:,} of {self._rows:,} rows, {duration(left)} left")
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()

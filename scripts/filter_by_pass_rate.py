@@ -155,10 +155,10 @@ def measure(
     """Samples and scores `samples` completions of each missing row, and adds its rate to `rates`."""
     from transformers import set_seed
 
+    from rlvr.console import ProgressBar
     from rlvr.evaluation import scored_by
     from rlvr.modeling import loading as models
     from rlvr.modeling.generation import prompt_tokens
-    from rlvr.progress_bar import Progress
     from rlvr.scoring.scorer import Scorer
 
     console.silence_loading_bars()
@@ -172,7 +172,7 @@ def measure(
     set_seed(int(recipe.settings.get("seed", 42)) + len(rates.known))  # not the noise of the rows measured before
     with (
         Scorer(scored_by([], metric), deadline_s=recipe.settings.get("reward_deadline_s", 30.0)) as scorer,
-        Progress("sampling", len(order)) as progress,
+        ProgressBar("sampling", len(order)) as progress,
     ):
         for batch in batches:
             asked = [number for number in batch for _ in range(samples)]

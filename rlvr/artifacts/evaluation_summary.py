@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from rlvr.formatting import chance_words, count, is_number, mapping, percent, points
+from rlvr.formatting import count, is_number, mapping, p_value_text, percent, points
 
 MOST_SOURCES = 12
 MODELS = ("base", "trained")
@@ -62,7 +62,7 @@ def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
     if is_number(gain.get("gained")) and is_number(gain.get("lost")):
         changed = f"{count(gain['gained'], 'problem')} went from wrong to right, {gain['lost']:,} from right to wrong."
         chance = gain.get("p_value")
-        by_chance = [f"{chance_words(chance)} by McNemar's exact test."] if is_number(chance) else []
+        by_chance = [f"{p_value_text(chance)} by McNemar's exact test."] if is_number(chance) else []
         details = (" ".join([changed, *by_chance]), *details)
     if low > 0:
         return EvaluationVerdict("better", "Better", f"{on} rose from {before} to {after} {figures}.", details)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
-from rlvr.append_log import Journal, JournalError, read_journal
+from rlvr.append_log import AppendLog, AppendLogError, read_append_log
 from rlvr.errors import InputError
 
 BINS = ("never", *(f"{low} … {low + 10} %" for low in range(0, 100, 10)), "always")
@@ -65,10 +65,10 @@ class RateFile:
         self.path = path
         self.known: dict[str, Rate] = {}
         try:
-            recorded, lines = read_journal(path)
+            recorded, lines = read_append_log(path)
             self.known = {line["key"]: Rate(line["right"], line["scored"]) for line in lines}
             there = path.exists() and path.stat().st_size > 0
-        except (JournalError, KeyError, TypeError) as error:
+        except (AppendLogError, KeyError, TypeError) as error:
             raise InputError(
                 f"{path} is no file of measured rates ({error}). Remove it, or name another --output."
             ) from error
@@ -78,7 +78,7 @@ class RateFile:
             raise InputError(f"{path} breaks off in its first line. Remove it, or name another --output.")
         self._check(recorded or settings, settings)
         try:
-            self._journal = Journal(path, settings)
+            self._log = AppendLog(path, settings)
         except BlockingIOError as error:
             raise InputError(f"{path} is being written to by another process. Name another --output.") from error
         except OSError as error:
@@ -96,7 +96,7 @@ class RateFile:
     def add(self, keys: Sequence[str], rates: Sequence[Rate]) -> None:
         """Writes rows down for good."""
         self.known.update(zip(keys, rates, strict=True))
-        self._journal.add(
+        self._log.append(
             [{"key": key, "right": rate.right, "scored": rate.scored} for key, rate in zip(keys, rates, strict=True)]
         )
 
@@ -104,7 +104,7 @@ class RateFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._journal.close()
+        self._log.close()
 
 
 def histogram(rates: Sequence[Rate], bounds: Bounds) -> str:

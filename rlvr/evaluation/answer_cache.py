@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.append_log import Journal, JournalError, read_journal
+from rlvr.append_log import AppendLog, AppendLogError, read_append_log
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import Completion, Decoding
@@ -93,18 +93,18 @@ class AnswerCache:
         self.path = folder / f"{name}-{checksum}{part}.jsonl"
         self.known: dict[Place, Completion] = {}
         self._settings = settings
-        self._journal: Journal | None = None
+        self._log: AppendLog | None = None
         for file in sorted(folder.glob(f"*-{checksum}*.jsonl")):
             self._read(file)
         state.wait_for_everyone()  # nobody writes before all have read: they must agree on what is missing
 
     def _read(self, file: Path) -> None:
         try:
-            _, lines = read_journal(file)
+            _, lines = read_append_log(file)
             for line in lines:
                 done = Completion(str(line["text"]), int(line["tokens"]), bool(line["ended"]))
                 self.known[str(line["key"]), int(line["sample"])] = done
-        except (JournalError, KeyError, TypeError, OSError) as error:
+        except (AppendLogError, KeyError, TypeError, OSError) as error:
             raise InputError(
                 f"{file} is no file of kept answers ({type(error).__name__}: {error}). Remove it: its rows are asked "
                 "again."
@@ -117,10 +117,10 @@ class AnswerCache:
             self.known[key, sample] = done
             lines.append({"key": key, "sample": sample, "text": done.text, "tokens": done.tokens, "ended": done.ended})
         try:
-            if self._journal is None:
+            if self._log is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._journal = Journal(self.path, self._settings)
-            self._journal.add(lines)
+                self._log = AppendLog(self.path, self._settings)
+            self._log.append(lines)
         except BlockingIOError as error:
             raise InputError(
                 f"{self.path} is being written to by another evaluation. Wait for it, or name another --output."
@@ -129,6 +129,6 @@ class AnswerCache:
             raise InputError(f"{self.path} can't be written: {error.strerror}. Name another --output.") from error
 
     def close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None

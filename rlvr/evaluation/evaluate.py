@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec
+from rlvr.console import ProgressBar
 from rlvr.data.task import Task
 from rlvr.evaluation.answer_cache import AnswerCache, Place, prompt_key
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
 from rlvr.evaluation.lenient_match import lenient_reading
 from rlvr.evaluation.scores import Score, summarise
 from rlvr.modeling.generation import prompt_tokens
-from rlvr.progress_bar import Progress
 from rlvr.scoring.registry import load_reward
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
@@ -164,7 +164,7 @@ def _answer(
             before = kept.known.get((places[row], sample))
             if before is not None:
                 done[row, sample] = before
-    with Progress(description, len(asked)) as progress:
+    with ProgressBar(description, len(asked)) as progress:
         progress.skip(len(done))
         for start in range(0, len(asked), batch_size):
             batch = asked[start : start + batch_size]

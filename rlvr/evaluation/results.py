@@ -22,7 +22,7 @@ from rlvr.evaluation.scores import (
     suspicion,
     truncation,
 )
-from rlvr.formatting import chance_words, count, points
+from rlvr.formatting import count, p_value_text, points
 from rlvr.scoring.reward import Reward
 
 MOST_PARTS = 12  # lines of a table by source or by difficulty
@@ -179,7 +179,7 @@ def _accuracies(scores: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _difference(gain: Mapping[str, Any]) -> str:
-    chance = f"; McNemar's exact test: {chance_words(gain['p_value'])}" if "p_value" in gain else ""
+    chance = f"; McNemar's exact test: {p_value_text(gain['p_value'])}" if "p_value" in gain else ""
     return (
         f"  trained − base: {points(gain['points'])} points (95 % interval "
         f"{interval_words(gain['interval'], signed=True)}; {count(gain['gained'], 'row')} gained, {gain['lost']:,} lost"

@@ -20,7 +20,7 @@ from rlvr.errors import InputError
 from rlvr.evaluation.evaluate import Records, held_out_rows
 from rlvr.evaluation.results import interval_words
 from rlvr.evaluation.scores import Score, compare, suspicion, truncation
-from rlvr.formatting import chance_words, count, points
+from rlvr.formatting import count, p_value_text, points
 from rlvr.scoring.registry import load_task
 
 Results = Mapping[str, tuple[Score, Records]]
@@ -128,7 +128,7 @@ def sweep_table(content: Mapping[str, Any]) -> str:
         if both:
             gain = point["difference"]
             cells += [points(gain["points"]), interval_words(gain["interval"], signed=True)]
-            cells.append(chance_words(gain["p_value"]))
+            cells.append(p_value_text(gain["p_value"]))
         else:
             score = point[names[0]]
             lenient = score["lenient"]

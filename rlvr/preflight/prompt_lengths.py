@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import Recipe
+from rlvr.console import ProgressBar
 from rlvr.data.task import Task
-from rlvr.progress_bar import Progress
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -134,7 +134,7 @@ def _sizes(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt]) -> lis
     if not prompts:
         return []
     sizes: list[int] = []
-    with Progress("long prompts", len(prompts)) as progress:
+    with ProgressBar("long prompts", len(prompts)) as progress:
         for start in range(0, len(prompts), AT_A_TIME):
             batch = prompts[start : start + AT_A_TIME]
             sizes += [len(ids) for ids in prompt_tokens(tokenizer, batch)]

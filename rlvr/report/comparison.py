@@ -15,7 +15,7 @@ from typing import Any
 
 from rlvr.artifacts.evaluation_summary import score_of, verdict
 from rlvr.errors import InputError
-from rlvr.formatting import count, mapping, percent, points, shortened
+from rlvr.formatting import count, mapping, percent, points, shorten
 from rlvr.health import summary
 from rlvr.report import svg_charts
 from rlvr.report.curves import METRICS, Panel, change, reward_names
@@ -191,7 +191,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _shown(value: Any) -> str:
-    return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), 300)
+    return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), 300)
 
 
 def _versions(run: RunRecord) -> dict[str, str]:

@@ -126,4 +126,4 @@ def _failure(folder: Path) -> tuple[str, str] | None:
     if not text:
         return None
     what = "The run failed once and went on later" if resumed else "The run failed"
-    return f"{what}: {samples.shortened(text.splitlines()[-1], 500)}", text
+    return f"{what}: {samples.shorten(text.splitlines()[-1], 500)}", text

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.formatting import is_number, shortened
+from rlvr.formatting import is_number, shorten
 from rlvr.report import reward_explanations, samples
 from rlvr.report.curves import reward_names
 from rlvr.report.run_reader import RunRecord
 
 # Characters of all completions, of one, of a prompt and of a column; bytes of all, compressed.
-MOST_CHARACTERS, MOST_COMPLETION, MOST_PROMPT, MOST_COLUMN = 24_000_000, 8000, 6000, 300
+MOST_CHARACTERS, COMPLETION_LIMIT, PROMPT_LIMIT, MOST_COLUMN = 24_000_000, 8000, 6000, 300
 MOST_BYTES = 10_000_000
 MOST_EXPLAINED = 400
 BASE, TRAINED = -2, -1  # in place of a step
@@ -185,11 +185,11 @@ def _key(item: Rollout) -> tuple[int, int]:
 
 
 def _size(item: Rollout) -> int:
-    return min(len(item.text), MOST_COMPLETION) + 100
+    return min(len(item.text), COMPLETION_LIMIT) + 100
 
 
 def _characters(items: Sequence[Rollout]) -> int:
-    prompts = {item.group: min(len(item.group), MOST_PROMPT) for item in items}
+    prompts = {item.group: min(len(item.group), PROMPT_LIMIT) for item in items}
     return sum(map(_size, items)) + sum(prompts.values())
 
 
@@ -209,7 +209,7 @@ def _chosen(items: Sequence[Rollout], most: int) -> list[Rollout]:
         until = left - int(share * left)
         for names in candidates:
             new = [name for name in names if name not in taken]
-            cost = sum(min(len(name[1]), MOST_PROMPT) + sum(map(_size, groups[name])) for name in new)
+            cost = sum(min(len(name[1]), PROMPT_LIMIT) + sum(map(_size, groups[name])) for name in new)
             if left - cost < until:
                 break
             left -= cost
@@ -252,7 +252,7 @@ def _explained(run: RunRecord, chosen: Sequence[Rollout]) -> dict[tuple[int, int
     """The words of the rewards for some of the chosen: the first of each stage, then the second, and so on."""
     by_stage: dict[int, list[Rollout]] = {}
     for item in chosen:
-        if len(item.text) <= MOST_COMPLETION:
+        if len(item.text) <= COMPLETION_LIMIT:
             by_stage.setdefault(item.stage, []).append(item)
     training = sorted(stage for stage in by_stage if stage >= 0)
     spread = sorted({training[place * (len(training) - 1) // 24] for place in range(25)}) if training else []
@@ -286,7 +286,7 @@ def _compressed(
         "stage": [item.stage for item in chosen],
         "number": [item.number for item in chosen],
         "prompt": [order[item.group] for item in chosen],
-        "text": [shortened(item.text, MOST_COMPLETION) for item in chosen],
+        "text": [shorten(item.text, COMPLETION_LIMIT) for item in chosen],
         "values": [[_rounded(value) for value in item.rewards] for item in chosen],
         "total": [_rounded(item.total) for item in chosen],
         "right": [None if item.right is None else int(item.right) for item in chosen],
@@ -301,7 +301,7 @@ def _compressed(
 
 
 def _prompt(prompt: Any) -> list[tuple[str, str]]:
-    return [(role, shortened(text, MOST_PROMPT)) for role, text in samples.messages(prompt)]
+    return [(role, shorten(text, PROMPT_LIMIT)) for role, text in samples.messages(prompt)]
 
 
 def _columns(row: Mapping[str, Any], rewards: Sequence[str]) -> list[tuple[str, str]]:
@@ -309,7 +309,7 @@ def _columns(row: Mapping[str, Any], rewards: Sequence[str]) -> list[tuple[str, 
     return [
         (
             name,
-            shortened(
+            shorten(
                 value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), MOST_COLUMN
             ),
         )

@@ -13,7 +13,7 @@ from typing import Any
 from rlvr.artifacts.directory import read_status
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.errors import InputError
-from rlvr.formatting import is_number, mapping, shortened
+from rlvr.formatting import is_number, mapping, shorten
 from rlvr.report.run_facts import entries, steps_of
 
 # What run.json may say (rlvr/artifacts/directory.py).
@@ -155,7 +155,7 @@ def _notes(folder: Path, recipe: Mapping[str, Any], recipe_text: str, lines: int
             )
     if status is not None and status not in STATES:
         notes.append(
-            f"run.json says that the run is {shortened(str(status), 60)!r}, which this version of the project doesn't "
+            f"run.json says that the run is {shorten(str(status), 60)!r}, which this version of the project doesn't "
             "know: another version wrote it, and some of it may be missing here."
         )
     elif status is None and recipe and (folder / "run.json").is_file():

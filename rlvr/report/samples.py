@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.formatting import MOST_COMPLETION, MOST_PROMPT, shortened
+from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
 
 MOST_EXAMPLES = 3
 
@@ -125,7 +125,7 @@ def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ch
     for base, trained in pairs[:MOST_EXAMPLES]:
         gold = base.get("final_answer")
         answers = (_answer("base", base), _answer("trained", trained))
-        examples.append(Example(_prompt(base["prompt"]), answers, "" if gold is None else shortened(str(gold), 300)))
+        examples.append(Example(_prompt(base["prompt"]), answers, "" if gold is None else shorten(str(gold), 300)))
     return Changed(len(pairs), tuple(examples))
 
 
@@ -138,11 +138,11 @@ def _answer(who: str, row: Mapping[str, Any]) -> Answer:
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in other
     )
     text = "\n".join(text for _, text in messages(row["completion"]))
-    return Answer(who, shortened(text, MOST_COMPLETION), rewards, row.get("correct"), row.get("ended") is False)
+    return Answer(who, shorten(text, COMPLETION_LIMIT), rewards, row.get("correct"), row.get("ended") is False)
 
 
 def _prompt(prompt: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((role, shortened(text, MOST_PROMPT)) for role, text in messages(prompt))
+    return tuple((role, shorten(text, PROMPT_LIMIT)) for role, text in messages(prompt))
 
 
 def messages(content: Any) -> list[tuple[str, str]]:

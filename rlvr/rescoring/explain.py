@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rlvr import console
 from rlvr.data.io import Row
-from rlvr.formatting import MOST_COMPLETION, MOST_PROMPT, shortened
+from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
 from rlvr.rescoring import scores as rescoring
 from rlvr.rescoring.completions import as_text, one_line, visible
 from rlvr.rescoring.scores import Scores, turn_of
@@ -28,9 +28,9 @@ def texts(row: Row) -> list[tuple[str, list[str]]]:
     turn = turn_of(row["completion"])
     found = []
     if prompt:
-        found.append(("prompt", _quote(as_text(prompt), MOST_PROMPT)))
+        found.append(("prompt", _quote(as_text(prompt), PROMPT_LIMIT)))
     completion = row["completion"] if isinstance(row["completion"], str) else as_text(row["completion"])
-    found.append((f"completion, {len(turn.text or completion):,} characters", _quote(completion, MOST_COMPLETION)))
+    found.append((f"completion, {len(turn.text or completion):,} characters", _quote(completion, COMPLETION_LIMIT)))
     lines = []
     if turn.thinking:
         lines.append(f"{turn.thinking:,} characters of thinking are left out")
@@ -42,7 +42,7 @@ def texts(row: Row) -> list[tuple[str, list[str]]]:
     elif not lines:
         lines.append("all of it")
     elif len(turn.own) < len(turn.text):
-        lines += _quote(turn.own.strip("\n"), MOST_COMPLETION)
+        lines += _quote(turn.own.strip("\n"), COMPLETION_LIMIT)
     found.append(("the model's own turn", lines))
     return found
 
@@ -50,7 +50,7 @@ def texts(row: Row) -> list[tuple[str, list[str]]]:
 def _quote(text: str, most: int) -> list[str]:
     """The text as it stands, marked line by line, so that none of it can be taken for a line of ours."""
 
-    return [f"{console.dim('│')} {line}" for line in visible(shortened(text, most)).split("\n")]
+    return [f"{console.dim('│')} {line}" for line in visible(shorten(text, most)).split("\n")]
 
 
 def columns(row: Row, rewards: Sequence[Reward], in_file: set[str]) -> list[str]:

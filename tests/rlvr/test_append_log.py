@@ -1,4 +1,4 @@
-"""What is kept in a journal survives a kill at any byte, and nothing else is taken for one."""
+"""An append log survives a kill at any byte and refuses files of any other form."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.append_log import Journal, JournalError, read_journal
+from rlvr.append_log import AppendLog, AppendLogError, read_append_log
 
 SETTINGS = {"model": "m", "sampling": None}
-LINES = [{"key": "a", "text": "one\nline"}, {"key": "b", "text": "zwei ☃"}, {"key": "c", "text": "\u2028"}]
+ENTRIES = [{"key": "a", "text": "one\nline"}, {"key": "b", "text": "zwei ☃"}, {"key": "c", "text": "\u2028"}]
 
 
-def written(path: Path) -> bytes:
-    journal = Journal(path, SETTINGS)
-    journal.add(LINES[:1])
-    journal.add(LINES[1:])
-    journal.close()
+def write_log(path: Path) -> bytes:
+    log = AppendLog(path, SETTINGS)
+    log.append(ENTRIES[:1])
+    log.append(ENTRIES[1:])
+    log.close()
     return path.read_bytes()
 
 
-def test_what_was_added_is_read_again(tmp_path: Path) -> None:
-    written(tmp_path / "j.jsonl")
-    assert read_journal(tmp_path / "j.jsonl") == (SETTINGS, LINES)
-    assert read_journal(tmp_path / "none.jsonl") == (None, [])
+def test_entries_are_read_as_they_were_written(tmp_path: Path) -> None:
+    write_log(tmp_path / "log.jsonl")
+    assert read_append_log(tmp_path / "log.jsonl") == (SETTINGS, ENTRIES)
+    assert read_append_log(tmp_path / "none.jsonl") == (None, [])
 
 
-def test_a_kill_at_any_byte_costs_the_line_that_was_being_written_and_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "j.jsonl"
-    whole = written(path)
+def test_a_kill_at_any_byte_loses_only_the_line_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    whole = write_log(path)
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
         complete = whole[:size].count(b"\n")
-        settings, lines = read_journal(path)
-        assert (settings, lines) == (SETTINGS if complete else None, LINES[: max(complete - 1, 0)])
-        journal = Journal(path, SETTINGS)
-        journal.add([{"key": "next"}])
-        journal.close()
-        assert read_journal(path) == (SETTINGS, [*lines, {"key": "next"}])
+        settings, entries = read_append_log(path)
+        assert (settings, entries) == (SETTINGS if complete else None, ENTRIES[: max(complete - 1, 0)])
+        log = AppendLog(path, SETTINGS)
+        log.append([{"key": "next"}])
+        log.close()
+        assert read_append_log(path) == (SETTINGS, [*entries, {"key": "next"}])
 
 
 @pytest.mark.parametrize(
@@ -51,20 +51,19 @@ def test_a_kill_at_any_byte_costs_the_line_that_was_being_written_and_no_other(t
         (b"\xff\xfe\n", "no text"),
     ],
 )
-def test_a_file_that_is_no_journal_is_not_taken_for_one(tmp_path: Path, content: bytes, why: str) -> None:
-    path = tmp_path / "j.jsonl"
+def test_a_file_of_another_form_is_refused_and_left_unchanged(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "log.jsonl"
     path.write_bytes(content)
-    with pytest.raises(JournalError):
-        read_journal(path)
+    with pytest.raises(AppendLogError):
+        read_append_log(path)
     assert path.read_bytes() == content, why
 
 
-def test_two_writers_at_a_time_are_refused(tmp_path: Path) -> None:
-    first = Journal(tmp_path / "j.jsonl", SETTINGS)
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    first = AppendLog(tmp_path / "log.jsonl", SETTINGS)
     with pytest.raises(BlockingIOError):
-        Journal(tmp_path / "j.jsonl", SETTINGS)
+        AppendLog(tmp_path / "log.jsonl", SETTINGS)
     first.close()
-    Journal(tmp_path / "j.jsonl", SETTINGS).close()
-    assert len((tmp_path / "j.jsonl").read_text().splitlines()) == 1 and json.loads(
-        (tmp_path / "j.jsonl").read_text()
-    ) == {"settings": SETTINGS}
+    AppendLog(tmp_path / "log.jsonl", SETTINGS).close()
+    (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"settings": SETTINGS}

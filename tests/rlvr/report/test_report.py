@@ -24,7 +24,7 @@ from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.errors import InputError
 from rlvr.evaluation import paired_difference, summarise
-from rlvr.formatting import shortened
+from rlvr.formatting import shorten
 from rlvr.report import curves, write_report
 from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_reader import read_run
@@ -483,7 +483,7 @@ def test_changed_answers_are_counted_and_paired_by_row(run_dir: Path) -> None:
 
 @given(st.text(min_size=1, max_size=200), st.integers(3, 100))
 def test_a_shortened_text_keeps_its_beginning_and_its_end(text: str, most: int) -> None:
-    short = shortened(text, most)
+    short = shorten(text, most)
     assert short == text if len(text) <= most else short.startswith(text[: most // 3]) and short.endswith(text[-1])
 
 
