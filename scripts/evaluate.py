@@ -180,7 +180,6 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
         deadline_s=recipe.settings["reward_deadline_s"],
         budget_s=preflight.reward_budget(recipe),
         rank=state.process_index,
-        hedge_s=recipe.settings["reward_hedge_s"],
     ) as scorer:
         for name in _names(options):
             subject = evaluation.EvaluatedModel(

@@ -216,7 +216,8 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         if key in SECTIONS:
             continue
         if key in schema.RENAMED:
-            faults.append(f"{where(key)} is not a key any more: {schema.RENAMED[key]}.")
+            if value is not None:  # resolved recipes of an earlier release hold `reward_hedge_s: null`
+                faults.append(f"{where(key)} is not a key any more: {schema.RENAMED[key]}.")
         elif key not in schema.fields():
             known = [name for name in (*schema.fields(), *SECTIONS) if name not in schema.RENAMED]
             faults.append(f"{where(key)} is not a recipe key{_did_you_mean(key, known)}.")

@@ -39,7 +39,6 @@ OWN: dict[str, tuple[str, Any]] = {
     "reward_deadline_s": ("float", 30.0),
     "reward_budget_s": ("float | None", None),
     "reward_outage_s": ("float", 1800.0),
-    "reward_hedge_s": ("float | None", None),
     "adaptive_threshold": ("float", 0.1),
     "dynamic_sampling": ("int", 0),
     "curriculum": ("str", "none"),
@@ -60,6 +59,7 @@ RENAMED: dict[str, str] = {
     "gradient_checkpointing": "use activation_checkpointing",
     "gradient_checkpointing_kwargs": "use activation_checkpointing_kwargs",
     "use_liger_loss": "remove it: the loss never materialises the logits any more",
+    "reward_hedge_s": "remove it: a request goes to one reward server at a time",
     "max_prompt_length": "remove it: prompts are never cut; over-long rows are filtered by the task",
     "max_seq_length": "remove it: GRPO has max_completion_length, and prompts are never cut",
     "max_length": "remove it: GRPO has max_completion_length, and prompts are never cut",
@@ -180,7 +180,6 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "reward_deadline_s": (0, None),
     "reward_budget_s": (0, None),
     "reward_outage_s": (0, None),
-    "reward_hedge_s": (0, None),
     "adaptive_threshold": (0, None),
     "dynamic_sampling": (0, None),
 }
@@ -194,7 +193,6 @@ _OPEN = {
     "max_runtime_s",
     "reward_deadline_s",
     "reward_budget_s",
-    "reward_hedge_s",
 }
 
 _WORDS = {

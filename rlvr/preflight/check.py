@@ -125,7 +125,6 @@ def prepare_run(
         seed=recipe.settings.get("seed", 42),
         rank=state.process_index,
         start_s=15.0 if brief else None,
-        hedge_s=recipe.settings["reward_hedge_s"],
     )
     with scorer:  # its workers begin with their imports meanwhile
         found.collect_if_new(lambda: trl_config.check_config(recipe, stop_strings, elsewhere=elsewhere))

@@ -90,12 +90,6 @@ def waiting_faults(recipe: Recipe, processes: int) -> list[str]:
             f"reward_deadline_s is {deadline:g} for a row, but reward_budget_s is {budget:g} for a batch: raise "
             "the one or lower the other."
         )
-    hedge = recipe.settings.get("reward_hedge_s")
-    if hedge is not None and not any("," in (spec.where or "") for spec in recipe.rewards):
-        faults.append(
-            f"reward_hedge_s is {hedge:g}, but no reward has a second server to ask: give it several (where: "
-            "http://a:8000,http://b:8000), or remove the key."
-        )
     return faults
 
 

@@ -33,14 +33,11 @@ class WorkerGroup:
     pool: Pool
 
 
-def group_rewards(
-    rewards: Sequence[Reward], start_s: float, hedge_s: float | None = None
-) -> tuple[list[int], list[WorkerGroup]]:
+def group_rewards(rewards: Sequence[Reward], start_s: float) -> tuple[list[int], list[WorkerGroup]]:
     """The rewards that must be called in the caller's own process, and the groups of the others.
 
     Args:
         start_s: seconds to wait for a worker's imports, or for a server to be there.
-        hedge_s: see `rlvr.scoring.backends.http.pool.HttpRewardBackend`.
     """
     here: list[int] = []
     by_what: dict[str, list[int]] = {}
@@ -52,7 +49,7 @@ def group_rewards(
         else:
             where = f"{reward.where} " if is_elsewhere(reward.where) else ""
             by_what.setdefault(f"{where}{shares(reward.function) or f'only {place}'}", []).append(place)
-    pools = (_pool([rewards[place] for place in places], start_s, hedge_s) for places in by_what.values())
+    pools = (_pool([rewards[place] for place in places], start_s) for places in by_what.values())
     return here, [WorkerGroup(places, pool) for places, pool in zip(by_what.values(), pools, strict=True)]
 
 
@@ -61,12 +58,12 @@ def _must_stay(reward: Reward) -> bool:
     return reward.spec is None or reward.where == "trainer" or getattr(reward.function, "in_trainer", False) is True
 
 
-def _pool(rewards: Sequence[Reward], start_s: float, hedge_s: float | None) -> Pool:
+def _pool(rewards: Sequence[Reward], start_s: float) -> Pool:
     where = rewards[0].where
     if where is not None and is_on_ray(where):
         return RayRewardBackend(where, rewards, start_s=start_s)
     if where is not None and is_elsewhere(where):
-        return HttpRewardBackend(addresses(where), rewards, start_s=start_s, hedge_s=hedge_s)
+        return HttpRewardBackend(addresses(where), rewards, start_s=start_s)
     cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
     return WorkerPool(
         "rlvr.scoring.call:prepare",

@@ -78,7 +78,6 @@ class Scorer:
         budget_s: seconds that a batch may take; half of them for the call with the whole batch.
         seed, rank: what random numbers in workers depend on, beside the step.
         start_s: seconds to wait for a worker's imports, or for a reward server to be there; None for START_S.
-        hedge_s: seconds after which rows that a reward server has no answer to go to another one, too; None: never.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class Scorer:
         seed: int = 0,
         rank: int = 0,
         start_s: float | None = None,
-        hedge_s: float | None = None,
     ) -> None:
         self.rewards = list(rewards)
         self.deadline_s = deadline_s
@@ -99,7 +97,7 @@ class Scorer:
         self.rank = rank
         self._seen = [names_seen(reward.function) for reward in self.rewards]
         self._closed = False
-        self._here, self._groups = group_rewards(self.rewards, START_S if start_s is None else start_s, hedge_s)
+        self._here, self._groups = group_rewards(self.rewards, START_S if start_s is None else start_s)
 
     def start(self) -> None:
         """Has the workers' processes begin with their imports, and does not wait for them."""

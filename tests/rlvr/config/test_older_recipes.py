@@ -57,3 +57,12 @@ def test_all_gone_keys_of_a_recipe_are_told_at_once_with_their_lines(write_yaml:
     assert len(lines) == 3
     for line, key, number in zip(lines, ("max_prompt_length", "warmup_ratio", "adafactor"), (4, 5, 6), strict=True):
         assert key in line and schema.RENAMED[key] in line and f"line {number}" in line
+
+
+def test_an_empty_removed_key_is_accepted_since_resolved_recipes_of_earlier_runs_hold_some(
+    write_yaml: Callable[..., Path],
+) -> None:
+    text = "model_name_or_path: m\ntask: {name: arithmetic}\nrewards: [{name: math_correctness}]\n"
+    assert "reward_hedge_s" not in load_recipe(write_yaml(f"{text}reward_hedge_s: null\n")).settings
+    with pytest.raises(InputError):
+        load_recipe(write_yaml(f"{text}reward_hedge_s: 60\n"))

@@ -101,7 +101,6 @@ def test_the_plan_says_what_will_run(
         ({"learning_rate": 0}, "nothing would be learnt", "a run for nothing"),
         ({"max_steps": 1, "warmup_steps": 5}, "the first step's learning rate is 0", "a run for nothing"),
         ({"reward_deadline_s": 100, "reward_budget_s": 60}, "100 for a row, but reward_budget_s is 60", "never fits"),
-        ({"reward_hedge_s": 20}, "no reward has a second server", "it would never do anything"),
         ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "Use scale_rewards: group", "rounds have no common batch"),
         ({"curriculum": "easy_first"}, "difficulty", "no such column"),
     ],

@@ -23,12 +23,7 @@ NO_SERVER = "no reward server answers"
 
 
 class BatchRequest:
-    """The requests of one batch, and the threads that have them answered, each by one server.
-
-    Args:
-        hedge_s: seconds after which a request that is not answered is sent to another server, too; None: never. The
-            first answer counts, and what comes later is not looked at.
-    """
+    """The requests of one batch, and the threads that have them answered, each by one server."""
 
     def __init__(
         self,
@@ -37,14 +32,12 @@ class BatchRequest:
         parts: list[RequestShard],
         deadline_s: float,
         end: float,
-        hedge_s: float | None = None,
     ) -> None:
         self.pool = pool
         self.items = items
         self.parts = parts
         self.deadline_s = deadline_s
         self.end = end
-        self.hedge_s = hedge_s
         self.changed = threading.Condition()
         self.waiting = deque(parts)
         self.open = len(parts)
@@ -61,10 +54,7 @@ class BatchRequest:
         return f"{NO_SERVER} ({faults})" if faults else OUT_OF_TIME
 
     def run(self, servers: Sequence[Server]) -> None:
-        """Has all parts answered, with one thread for each of these; returns when they are, or the time is over.
-
-        A thread may then still wait for an answer that another server was faster with. It finds out by itself.
-        """
+        """Has all parts answered, with one thread for each of these; returns when they are, or the time is over."""
         self.hands = len(servers)
         for server in servers:
             threading.Thread(target=self._of, args=(server,), daemon=True).start()
@@ -91,13 +81,12 @@ class BatchRequest:
                 self.pool.meet(server, self.end)
             if part.body is None:
                 part.body = body_of(self.pool.rewards, self.items, part, self.deadline_s, self.end - time.monotonic())
-            said = server.ask("/score", part.body, key=part.key, end=self.end + 1.0, wanted=lambda: not part.settled)
+            said = server.ask("/score", part.body, key=part.key, end=self.end + 1.0)
             outcomes = outcomes_of(said, part, self.items)
         except Unavailable as error:
-            if not part.settled:
-                server.failed(error)
-                self._tell(server, error)
-            self._unanswered(server, part)
+            server.failed(error)
+            self._tell(server, error)
+            self._requeue(part)
         except Rejected as error:
             self._reject(server, part, error)
         else:
@@ -106,9 +95,8 @@ class BatchRequest:
             outage_notices.answers(server.address)
             self.waited.over()
             with self.changed:
-                if not part.settled:
-                    part.outcomes = outcomes
-                    self._settle(part)
+                part.outcomes = outcomes
+                self._settle()
 
     def _tell(self, server: Server, error: Unavailable) -> None:
         """Tells a person that a server is not there; one that only has too much to do says when to come again."""
@@ -120,51 +108,27 @@ class BatchRequest:
             self.waited.in_vain(self.pool.faults())
 
     def _next(self, server: Server) -> RequestShard | None:
-        """What this server is to be asked next; None: nothing any more."""
+        """The next shard for this server, as soon as the server is out of its backoff; None: nothing is left."""
         with self.changed:
             while True:
-                now = time.monotonic()
-                left = self.end - now
+                left = self.end - time.monotonic()
                 if not self.open or left <= 0 or self.pool.closed:
                     return None
                 rests_s = server.rests_s()
-                part, due = self._due(server)
-                if part is not None and now >= due and not rests_s:
-                    if not part.asked:
-                        self.waiting.popleft()
-                    part.asked.append(server.address)
-                    part.asked_at = now
-                    return part
-                # Others may fail, and then there is something to be done here.
-                pause = max(rests_s, due - now, 0.01) if part is not None else min(1.0, self.hedge_s or 1.0)
-                self.changed.wait(min(left, pause))
+                if self.waiting and not rests_s:
+                    return self.waiting.popleft()
+                # Another server may fail, and then its shard is free again.
+                self.changed.wait(min(left, max(rests_s, 0.01) if self.waiting else 1.0))
 
-    def _due(self, server: Server) -> tuple[RequestShard | None, float]:
-        """The next part for a server, and when: one that nobody is at, or one that another server is slow with."""
-        if self.waiting:
-            return self.waiting[0], 0.0
-        if self.hedge_s is None:
-            return None, 0.0
-        others = [part for part in self.parts if part.asked and not part.settled and server.address not in part.asked]
-        slowest = min(others, key=lambda part: part.asked_at, default=None)
-        return slowest, slowest.asked_at + self.hedge_s if slowest is not None else 0.0
-
-    def _settle(self, part: RequestShard) -> None:
-        """Nobody is to be asked for this part any more. The lock is held."""
-        part.settled = True
+    def _settle(self) -> None:
+        """A shard has its outcomes, or never will. The lock is held."""
         self.open -= 1
         self.changed.notify_all()
 
-    def _left(self, server: Server, part: RequestShard) -> bool:
-        """Takes a server off a part that it has no answer to; whether that leaves nobody. The lock is held."""
-        part.asked.remove(server.address)
-        return not part.asked and not part.settled
-
-    def _unanswered(self, server: Server, part: RequestShard) -> None:
+    def _requeue(self, *parts: RequestShard) -> None:
         with self.changed:
-            if self._left(server, part):
-                self.waiting.appendleft(part)
-                self.changed.notify_all()
+            self.waiting.extendleft(reversed(parts))
+            self.changed.notify_all()
 
     def _reject(self, server: Server, part: RequestShard, error: Rejected) -> None:
         """What this server won't do is asked in smaller portions, or of others, or is known to have no answer."""
@@ -174,9 +138,8 @@ class BatchRequest:
                 server.failed(Unavailable(str(error), after_s=60.0))
                 if self.pool.others_answer(server):
                     outage_notices.fails(server.address, str(error), for_good=True)
-            if not self._left(server, part):
-                return
-            if error.status == 413 and len(part.rows) > 1:
+                self._requeue(part)
+            elif error.status == 413 and len(part.rows) > 1:
                 half = len(part.rows) // 2
                 single = self.items[part.errands[0]].row is not None
                 halves = [
@@ -184,15 +147,11 @@ class BatchRequest:
                     for rows in (slice(half), slice(half, None))
                 ]
                 self.parts[:] = [one for one in self.parts if one is not part] + halves
-                self.waiting.extendleft(reversed(halves))
-                self.open += 2
-                self._settle(part)
-            elif server.told is None and len(self.pool.servers) > 1:
-                self.waiting.appendleft(part)
+                self.open += 1
+                self._requeue(*halves)
             else:
                 self.rejected[part.key] = f"the reward server {error}"
-                self._settle(part)
-            self.changed.notify_all()
+                self._settle()
 
     def outcomes(self) -> list[TaskResult]:
         """What became of the calls, in their order."""

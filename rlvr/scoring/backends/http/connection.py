@@ -11,7 +11,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -99,7 +98,6 @@ class Server:
         *,
         key: str | None = None,
         end: float,
-        wanted: Callable[[], bool] = lambda: True,
     ) -> Any:
         """What the server answers to a request, as plain data.
 
@@ -107,7 +105,6 @@ class Server:
             body: of a POST; None for a GET.
             key: that makes it safe to ask twice.
             end: by `time.monotonic`, when nobody waits any more.
-            wanted: whether somebody still wants the answer; asked now and then.
 
         Raises:
             Unavailable: it can't be had, or does not answer in time.
@@ -125,7 +122,7 @@ class Server:
             # A server may answer before it has read all, and close: then there is an answer to be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request("GET" if body is None else "POST", self._url.path + path, body, headers)
-                self._wait(connection.sock, end, wanted)
+                self._wait(connection.sock, end)
             answer = connection.getresponse()
             content = _read(connection, answer, end)
             self._heard = time.monotonic()
@@ -145,7 +142,7 @@ class Server:
                 self._idle.append(connection)
         return self._understood(answer, content)
 
-    def _wait(self, line: socket.socket, end: float, wanted: Callable[[], bool]) -> None:
+    def _wait(self, line: socket.socket, end: float) -> None:
         """Until an answer begins; a server that has come to a standstill is not waited for.
 
         Raises:
@@ -154,7 +151,7 @@ class Server:
         silent, looked = 0, time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(line, selectors.EVENT_READ)
-            while (left := end - time.monotonic()) > 0 and silent < MOST_SILENT and wanted():
+            while (left := end - time.monotonic()) > 0 and silent < MOST_SILENT:
                 if selector.select(min(left, PROBE_S)):
                     return
                 silent = 0 if self._lives(looked) else silent + 1

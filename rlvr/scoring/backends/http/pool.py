@@ -7,7 +7,7 @@ One server gets a batch whole, as a worker here would. Several share its rows: g
 whoever is done takes the next rows. Rewards that are asked for at the same time travel in one request, so that a
 program that two of them judge is judged once. What a server that fails was asked goes to another one, or to the same
 one again when it is back: a request carries a key by which a server knows it, so nothing runs twice for an answer that
-was lost. With `hedge_s`, what a server is slow with is asked of another one as well, and the first answer counts.
+was lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class HttpRewardBackend:
         servers: their addresses.
         rewards: those that are called there.
         start_s: how long to wait for the first server to be there.
-        hedge_s: after how long a request that is not answered goes to another server, too; None: never.
     """
 
     def __init__(
@@ -51,13 +50,11 @@ class HttpRewardBackend:
         rewards: Sequence[Reward],
         *,
         start_s: float = START_S,
-        hedge_s: float | None = None,
     ) -> None:
         key = os.environ.get("GRPO_REWARDS_KEY", "").strip() or None
         self.servers = [Server(address, key) for address in servers]
         self.rewards = list(rewards)
         self.start_s = start_s
-        self.hedge_s = hedge_s
         self._lock = threading.Lock()
         self.closed = False
         self._warned: set[tuple[str, str]] = set()
@@ -192,7 +189,7 @@ class HttpRewardBackend:
             if budget_s is not None:  # else one that rests since an earlier batch might not be asked in this one at all
                 server.rest_at_most(budget_s / 10)
         parts = parts_of(items, self.servers)
-        work = BatchRequest(self, items, parts, deadline_s, end, self.hedge_s)
+        work = BatchRequest(self, items, parts, deadline_s, end)
         work.run(self._hands(parts))
         if work.broken is not None:
             raise work.broken

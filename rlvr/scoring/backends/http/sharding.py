@@ -23,9 +23,6 @@ class RequestShard:
 
     Attributes:
         rows, errands: errands of all rows are one a reward; of single rows one a row, all of one reward.
-        asked: the addresses of the servers that are at it, the one that was asked last at the end.
-        asked_at: when that one was, by `time.monotonic`.
-        settled: whether nobody is to be asked for it any more.
         outcomes: one list an errand's reward.
     """
 
@@ -33,9 +30,6 @@ class RequestShard:
     errands: list[int]
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
     body: bytes | None = None
-    asked: list[str] = field(default_factory=list)
-    asked_at: float = 0.0
-    settled: bool = False
     outcomes: list[list[TaskResult]] | None = None
 
 
