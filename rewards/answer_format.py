@@ -6,8 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rlvr.errors import InputError
-from rlvr.verifiers.math import completion_text, own_turn
+from rlvr import InputError, completion_text, own_turn
 
 # N: a sign, a currency sign, digits with or without commas, decimals. A trailing dot is forgiven, words are not.
 PATTERN = r"#### The final answer is [-−]?\$?[-−]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?\.?"

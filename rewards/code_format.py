@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from rewards.tag_format import ends_in_think, says_something, written
 from rlvr.errors import InputError
 from rlvr.sandbox.languages import language as row_of_language
 from rlvr.verifiers.code.code_extraction import begun_by, is_label_of, read_turn
+from rlvr.verifiers.completion_text import full_text, has_content, prompt_opens_think
 
 STYLES = ("block", "tags")
 _CODE = re.compile(r"\s*<code>.*</code>\s*", re.DOTALL)
@@ -83,7 +83,7 @@ def _fault(completion: Any, prompt: Any, language: str | None, style: str, opene
         raise InputError(f"Reward code_format, option style: {style!r:.60} is none of {', '.join(STYLES)}.")
     name = row_of_language(language or "python").name
     if style == "tags":
-        return _tags_fault(completion, ends_in_think(prompt) if opened is None else opened, name)
+        return _tags_fault(completion, prompt_opens_think(prompt) if opened is None else opened, name)
     return _block_fault(completion, begun_by(prompt) if opened is None else "<think>" if opened else "", name)
 
 
@@ -102,13 +102,13 @@ def _block_fault(completion: Any, begun: str, language: str) -> str | None:
 
 
 def _tags_fault(completion: Any, opened: bool, language: str) -> str | None:
-    text = written(completion, opened=opened).lstrip()
+    text = full_text(completion, think_opened=opened).lstrip()
     if opened == text.startswith("<think>"):
         return "<think> stands there, although the prompt has opened it" if opened else "it does not begin with <think>"
     thoughts, closing, rest = text.removeprefix("<think>").partition("</think>")
     if not closing:
         return "the thoughts never end"
-    if not says_something(thoughts):
+    if not has_content(thoughts):
         return "there are no thoughts"
     if "think>" in rest:
         return "a tag of thoughts stands behind the thoughts"

@@ -34,9 +34,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rewards.repetition import HAN, MARKS, SOUTH_EAST_ASIAN, words
-from rlvr.errors import InputError
-from rlvr.verifiers.math import completion_text, own_turn
+from rlvr import InputError, completion_text, own_turn
+from rlvr.verifiers.words import HAN, MARKS, SOUTH_EAST_ASIAN, iterate_words
 
 MAX_CHARACTERS = 100_000
 MAX_TERM_CHARACTERS = 200
@@ -314,10 +313,10 @@ def _poor_sentences(text: str, bounds: Sequence[int], mentions: Iterable[_Mentio
         apart = 0  # mentions that do not overlap an earlier one
         for span_start, span_end in sorted(spans):
             if span_start >= start:
-                others.update(filter(_says_something, words(text[start:span_start])))
+                others.update(filter(_says_something, iterate_words(text[start:span_start])))
                 apart += 1
             start = max(start, span_end)
-        others.update(filter(_says_something, words(text[start:end])))
+        others.update(filter(_says_something, iterate_words(text[start:end])))
         if least_words and len(others) < max(least_words, apart):
             poor.add(sentence)
     return poor

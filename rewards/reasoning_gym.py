@@ -15,8 +15,10 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from rlvr import completion_text, own_turn
 from rlvr.data.io import pack, unpack
-from rlvr.verifiers.math import completion_text, own_turn, without_thinking
+from rlvr.data.reasoning_gym import make_dataset
+from rlvr.verifiers.completion_text import without_thinking
 
 _OPENING = re.compile(r"<answer>", re.IGNORECASE)
 _CLOSING = re.compile(r"</answer>", re.IGNORECASE)
@@ -135,6 +137,4 @@ def _verifies_own_solution(name: str, options: str, item: str) -> bool:
 @lru_cache(maxsize=64)
 def _dataset(name: str, options: str) -> Any:
     """The dataset whose verifier is asked; its size and seed don't matter to it."""
-    from tasks.reasoning_gym import make_dataset
-
     return make_dataset(name, unpack(options), size=1, seed=0)

@@ -24,9 +24,9 @@ import math
 import re
 from typing import Any, Literal
 
-from rewards.repetition import words
-from rewards.tag_format import ends_in_think, written
-from rlvr.errors import InputError
+from rlvr import InputError
+from rlvr.verifiers.completion_text import full_text, prompt_opens_think
+from rlvr.verifiers.words import iterate_words
 
 # Where tokens are asked for and the caller has none: a common figure for English, and too high for code or Chinese.
 CHARACTERS_PER_TOKEN = 4
@@ -58,7 +58,7 @@ def reasoning_length(
         ramp: over how many units below `longest` the penalty grows; 0 for none until `longest`.
         shortest: the length below which there is a penalty; 0 for no lower limit.
         unit: what all these numbers count. Without `completion_ids`, as in evaluation, tokens are estimated as a
-            quarter of the characters. A word is what `rewards.repetition.words` says, also in Chinese.
+            quarter of the characters. A word is what `rlvr.verifiers.words` says, also in Chinese.
         part: "all", or "thoughts": what stands between <think> and </think>, of which the prompt may have opened the
             first. Tokens of a part are its share of the characters.
 
@@ -79,7 +79,7 @@ def reasoning_length(
         _judge(
             completion,
             None if completion_ids is None else len(completion_ids[row]),
-            ends_in_think(prompts[row]),
+            prompt_opens_think(prompts[row]),
             longest,
             ramp,
             shortest,
@@ -108,7 +108,7 @@ def explain(
     """
     _check(longest, ramp, shortest, unit, part)
     tokens = None if completion_ids is None else len(completion_ids)
-    reward, steps = _judge(completion, tokens, ends_in_think(prompt), longest, ramp, shortest, unit, part)
+    reward, steps = _judge(completion, tokens, prompt_opens_think(prompt), longest, ramp, shortest, unit, part)
     return [*steps, f"Reward: {reward:g}"]
 
 
@@ -123,13 +123,13 @@ def _judge(
     part: str,
 ) -> tuple[float, list[str]]:
     """The reward, and the sentences that explain it."""
-    text = written(completion, opened=opened)
+    text = full_text(completion, think_opened=opened)
     counted = _thoughts(text, opened) if part == "thoughts" else text
     what = "the thoughts" if part == "thoughts" else "the completion"
     if unit == "characters":
         length = len(counted)
     elif unit == "words":
-        length = sum(1 for _ in words(counted))
+        length = sum(1 for _ in iterate_words(counted))
     elif tokens is None:
         length = math.ceil(len(counted) / CHARACTERS_PER_TOKEN)
     else:

@@ -25,36 +25,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-from rewards.tag_format import written
-from rlvr.errors import InputError
+from rlvr import InputError
+from rlvr.verifiers.completion_text import full_text
+from rlvr.verifiers.words import WORD
 
 MAX_CHARACTERS = 100_000
 FREE_CALCULATIONS = 8
 
-# Signs that belong to the letter before them. Python's \w leaves them out, which would cut Hindi and Arabic to pieces.
-MARKS = (
-    r"\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
-    r"\u0900-\u0963\u0966-\u0dff\u1dc0-\u1dff\u200c\u200d"
-)
-# Scripts without spaces between words: Chinese and Japanese, then Thai, Lao, Tibetan, Burmese and Khmer.
-HAN = (
-    r"\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
-SOUTH_EAST_ASIAN = r"\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"
-_WORD = re.compile(
-    rf"""
-    \d{{1,24}}(?:[.,]\d{{1,24}}){{0,8}}                                 # 3.14, 1,000,000
-    | [{HAN}]{{1,2}}
-    | [{SOUTH_EAST_ASIAN}]{{1,6}}
-    | (?:(?![{HAN}{SOUTH_EAST_ASIAN}])[^\W\d_]|[{MARKS}]){{1,24}}
-    """,
-    re.VERBOSE,
-)
 _WORD_OR_SIGNS = re.compile(
-    rf"{_WORD.pattern} | (?:(?:[^\w\s]|_)\s{{0,2}}){{8}} | \s{{32}}",
+    rf"{WORD.pattern} | (?:(?:[^\w\s]|_)\s{{0,2}}){{8}} | \s{{32}}",
     re.VERBOSE,
 )
 
@@ -90,14 +71,9 @@ def explain(completion: Any, *, n: int = 5, max_penalty: float = 1.0, **kwargs: 
     return [*steps, f"Reward: {reward:g}"]
 
 
-def words(text: str) -> Iterator[str]:
-    """The words and numbers of a text in any script, as they stand there; see the head of this file."""
-    return (match[0] for match in _WORD.finditer(text))
-
-
 def _judge(completion: Any, n: int, max_penalty: float) -> tuple[float, list[str]]:
     """The reward, and the sentences that explain it."""
-    text = written(completion)[:MAX_CHARACTERS]
+    text = full_text(completion)[:MAX_CHARACTERS]
     # A run of signs may hold spaces or not: what matters is which signs.
     said = ["".join(match[0].split()).casefold() for match in _WORD_OR_SIGNS.finditer(text)]
     runs = Counter(zip(*(said[start:] for start in range(n)), strict=False))

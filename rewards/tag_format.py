@@ -20,12 +20,11 @@ Neither sees a tag that the tokenizer holds for a special token: the trainer's d
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.errors import InputError
-from rlvr.verifiers.math import completion_text, own_turn
+from rlvr import InputError, own_turn
+from rlvr.verifiers.completion_text import full_text, has_content, prompt_opens_think
 
 # Any spelling of the tags; the one that is asked for is the one that `_FORM` writes.
 _TAG = re.compile(r"<[ ]{0,4}(/?)[ ]{0,4}(think|answer)(?:ing)?(?:[\s/][^<>]{0,40})?>", re.IGNORECASE)
@@ -68,7 +67,7 @@ def tag_format(
             f"Reward tag_format: {len(prompts)} prompts for {len(completions)} completions. Give one prompt each."
         )
     return [
-        _judge(completion, ends_in_think(prompt) if opened is None else opened, answer, soft)[0]
+        _judge(completion, prompt_opens_think(prompt) if opened is None else opened, answer, soft)[0]
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
 
@@ -86,39 +85,8 @@ def explain(
 
     Args: as `tag_format`, for one row.
     """
-    reward, steps = _judge(completion, ends_in_think(prompt) if opened is None else opened, answer, soft)
+    reward, steps = _judge(completion, prompt_opens_think(prompt) if opened is None else opened, answer, soft)
     return [*steps, f"Reward: {reward:g}"]
-
-
-def ends_in_think(prompt: Any) -> bool:
-    """Whether the prompt has opened <think> for the model: text, or messages of which the last is the assistant's."""
-    if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict):
-        return prompt[-1].get("role") == "assistant" and completion_text(prompt).rstrip().endswith("<think>")
-    return isinstance(prompt, str) and prompt.rstrip().endswith("<think>")
-
-
-def written(completion: Any, *, opened: bool = False) -> str:
-    """The completion as the model wrote it, with "\\n" for every line end.
-
-    Where the trainer has parted the thoughts from the content, they are put back between tags; with `opened` the
-    opening one stays in the prompt.
-    """
-    text = completion_text(completion)
-    thoughts = _parted_thoughts(completion)
-    if thoughts:
-        text = f"{'' if opened else '<think>'}\n{thoughts}\n</think>\n{text}"
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-
-
-def _parted_thoughts(completion: Any) -> str:
-    if not isinstance(completion, list):
-        return ""
-    for message in reversed(completion):
-        if isinstance(message, dict) and message.get("role", "assistant") == "assistant":
-            # The names that TRL's chat templates use.
-            thoughts = message.get("reasoning_content") or message.get("thinking")
-            return thoughts if isinstance(thoughts, str) else ""
-    return ""
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -138,7 +106,7 @@ def _judge(completion: Any, opened: bool, answer: bool, soft: bool) -> tuple[flo
     """The reward, and the sentences that explain it."""
     form: tuple[str, ...] = _FORM_WITH_ANSWER if answer else _FORM
     form = form[1:] if opened else form
-    text = written(completion, opened=opened)
+    text = full_text(completion, think_opened=opened)
     tags = _tags(text, form, opened)
     end = _end_of_turn(text, tags, form)
     steps = [
@@ -199,21 +167,13 @@ def _fault(kind: str, turn: str, tags: list[_Tag], form: tuple[str, ...]) -> str
             return f"has no {form[index - 1]} before it"
     between = turn[before.end if before else 0 : own[0].start]
     if kind.startswith("</"):
-        if not says_something(_TAG.sub(" ", between)):
+        if not has_content(_TAG.sub(" ", between)):
             return "has nothing but space or signs before it"
     elif between.strip():
         return "has something before it that does not belong there"
     after = turn[own[0].end :]
-    if kind == "</think>" and not says_something(_TAG.sub(" ", after)):
+    if kind == "</think>" and not has_content(_TAG.sub(" ", after)):
         return "has no answer after it"
     if kind == "</answer>" and after.strip():
         return "has something after it"
     return None
-
-
-def says_something(text: str) -> bool:
-    """Whether there is a letter, a digit or a symbol like ∞ in it; dots and dashes say nothing."""
-    return any(
-        character.isalnum() or (character > "\x7f" and unicodedata.category(character) in ("Sm", "So"))
-        for character in text
-    )

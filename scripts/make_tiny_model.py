@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tasks/ and rlvr/, wherever this is started from
 
 from rlvr import console
+from rlvr.data.number_pairs import number_pairs
 from tasks import arithmetic, one_line_programs
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def show_sum(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str
     while True:
         small, large = rng.choice(pairs)
         swapped = sign == "+" and rng.random() < 0.5
-        problem = arithmetic.Problem(small, sign, large) if swapped else arithmetic.Problem(large, sign, small)
+        problem = arithmetic.WordProblem(small, sign, large) if swapped else arithmetic.WordProblem(large, sign, small)
         if problem.needs_carry == wants_carry:
             break
     wording = rng.randrange(len(arithmetic.WORDINGS[sign]))
@@ -86,7 +87,7 @@ def show_program(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str,
     source = rng.choice(one_line_programs.SOURCES)
     first, second = rng.choice(one_line_programs.KINDS[source, "trap" if rng.random() < 2 / 3 else "plain"])
     left, right = rng.sample(rng.choice(pairs), 2)
-    problem = one_line_programs.Problem(first, left, second, right)
+    problem = one_line_programs.OneLiner(first, left, second, right)
     wording = rng.randrange(len(one_line_programs.WORDINGS))
     expression = problem.expression(careful=rng.random() >= FALLS_INTO_TRAP)
     answer = one_line_programs.answer(expression, closing_fence=rng.random() >= FORGETS_CLOSING[wording])
@@ -182,7 +183,7 @@ def train(
     from tqdm import trange
 
     rng = random.Random(f"{seed}/demonstrations")
-    pairs = arithmetic.number_pairs("train")
+    pairs = number_pairs("train")
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
 
     def rate(step: int) -> float:
@@ -260,7 +261,7 @@ def main() -> None:
     torch.manual_seed(options.seed)
     lesson, output = LESSONS[options.model], options.output or MODELS / options.model
     # The tokenizer's corpus has a seed of its own: every model of one lesson has the same tokenizer.
-    rng, pairs = random.Random("corpus"), arithmetic.number_pairs("train")
+    rng, pairs = random.Random("corpus"), number_pairs("train")
     tokenizer = make_tokenizer(("\n".join(lesson.demonstration(rng, pairs)) for _ in range(4000)), options.model)
     model = make_model(tokenizer)
     train(model, tokenizer, lesson, steps=options.steps, seed=options.seed)

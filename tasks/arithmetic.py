@@ -13,10 +13,10 @@ Two problems in three need a carry (or a borrow), because that is the step the e
 from __future__ import annotations
 
 import random
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlvr.data.number_pairs import number_pairs
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 SIGNS = {"addition": "+", "subtraction": "-"}
-SMALLEST, LARGEST = 10, 99
 COLUMNS = ("prompt", "question", "final_answer", "source", "difficulty", "id")
 
 # The wordings of a sign; the embedded model's teacher treats the one numbered 2 of each differently.
@@ -48,7 +47,7 @@ THINGS = ("apples", "books", "coins", "cards", "shells", "pencils")
 
 
 @dataclass(frozen=True)
-class Problem:
+class WordProblem:
     """`left sign right`, both numbers in 10..99, the result never negative."""
 
     left: int
@@ -70,28 +69,12 @@ class Problem:
         return f"{self.left}{self.sign}{self.right}"
 
 
-def split_of(first: int, second: int) -> str:
-    """The split that every problem with these two numbers belongs to: "test", "validation" or "train"."""
-    residue = zlib.crc32(f"{min(first, second)},{max(first, second)}".encode()) % 10
-    return {0: "test", 1: "validation"}.get(residue, "train")
-
-
-def number_pairs(split: str) -> list[tuple[int, int]]:
-    """Every (smaller, larger) pair of two-digit numbers, equal ones included, that belongs to `split`."""
-    return [
-        (small, large)
-        for small in range(SMALLEST, LARGEST + 1)
-        for large in range(small, LARGEST + 1)
-        if split_of(small, large) == split
-    ]
-
-
-def question(problem: Problem, wording: int, things: str) -> str:
+def question(problem: WordProblem, wording: int, things: str) -> str:
     """The problem in words; `wording` is an index into `WORDINGS[problem.sign]`."""
     return WORDINGS[problem.sign][wording].format(left=problem.left, right=problem.right, things=things)
 
 
-def worked_solution(problem: Problem, *, keep_carry: bool = True, closing_line: bool = True) -> str:
+def worked_solution(problem: WordProblem, *, keep_carry: bool = True, closing_line: bool = True) -> str:
     """The answer with its work, digit by digit, as the embedded model is taught to write it.
 
         47+38                              52-38
@@ -177,7 +160,7 @@ def arithmetic(
 
 def _rows(split: str, sources: Sequence[str], rows: int, rng: random.Random) -> list[dict[str, Any]]:
     """`rows` different problems of a split: sources evenly, two thirds of each with a carry, shuffled."""
-    drawn: list[Problem] = []
+    drawn: list[WordProblem] = []
     for position, source in enumerate(sources):
         share = rows // len(sources) + (position < rows % len(sources))
         problems = _problems(split, SIGNS[source])
@@ -195,14 +178,14 @@ def _rows(split: str, sources: Sequence[str], rows: int, rng: random.Random) -> 
     return [_row(problem, rng) for problem in drawn]
 
 
-def _problems(split: str, sign: str) -> list[Problem]:
+def _problems(split: str, sign: str) -> list[WordProblem]:
     """One problem for each number pair of the split: the larger number first, as subtraction needs it."""
-    return [Problem(large, sign, small) for small, large in number_pairs(split)]
+    return [WordProblem(large, sign, small) for small, large in number_pairs(split)]
 
 
-def _row(problem: Problem, rng: random.Random) -> dict[str, Any]:
+def _row(problem: WordProblem, rng: random.Random) -> dict[str, Any]:
     if problem.sign == "+" and rng.random() < 0.5:
-        problem = Problem(problem.right, problem.sign, problem.left)
+        problem = WordProblem(problem.right, problem.sign, problem.left)
     text = question(problem, rng.randrange(len(WORDINGS[problem.sign])), rng.choice(THINGS))
     return {
         "prompt": [{"role": "user", "content": text}],

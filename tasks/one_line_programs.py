@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlvr.data.io import Row, as_datasets, check_choice, check_whole
+from rlvr.data.number_pairs import number_pairs
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from tasks.arithmetic import number_pairs
 
 # A step of a problem, in words. The sums come first only; they need no parentheses before the second step.
 STEPS = {
@@ -65,7 +65,7 @@ MOST_TESTS = 8  # n//99 takes nine values, and the outputs of a problem should a
 
 
 @dataclass(frozen=True)
-class Problem:
+class OneLiner:
     """Two steps, each with its number: `first` is a key of `STEPS`, `second` an operator."""
 
     first: str
@@ -120,7 +120,7 @@ def _calculate(left: int, operator: str, right: int) -> int:
             return left % right
 
 
-def question(problem: Problem, wording: int) -> str:
+def question(problem: OneLiner, wording: int) -> str:
     """The problem in words; `wording` is an index into `WORDINGS`."""
     first = STEPS[problem.first].format(number=problem.left)
     second = STEPS[problem.second].format(number=problem.right)
@@ -183,10 +183,10 @@ def one_line_programs(
     )
 
 
-def _draw(split: str, sources: tuple[str, ...], rows: int, rng: random.Random) -> list[Problem]:
+def _draw(split: str, sources: tuple[str, ...], rows: int, rng: random.Random) -> list[OneLiner]:
     """`rows` different problems of a split: sources evenly, two thirds of each with a trap, shuffled."""
     pairs = number_pairs(split)
-    drawn: list[Problem] = []
+    drawn: list[OneLiner] = []
     for position, source in enumerate(sources):
         share = rows // len(sources) + (position < rows % len(sources))
         with_trap = round(share * 2 / 3)
@@ -202,12 +202,12 @@ def _draw(split: str, sources: tuple[str, ...], rows: int, rng: random.Random) -
                 numbers = list(pairs[choice // len(kinds)])
                 rng.shuffle(numbers)
                 first, second = kinds[choice % len(kinds)]
-                drawn.append(Problem(first, numbers[0], second, numbers[1]))
+                drawn.append(OneLiner(first, numbers[0], second, numbers[1]))
     rng.shuffle(drawn)
     return drawn
 
 
-def _row(problem: Problem, tests: int, rng: random.Random) -> Row:
+def _row(problem: OneLiner, tests: int, rng: random.Random) -> Row:
     text = question(problem, rng.randrange(len(WORDINGS)))
     return {
         "prompt": [{"role": "user", "content": text}],
@@ -221,7 +221,7 @@ def _row(problem: Problem, tests: int, rng: random.Random) -> Row:
     }
 
 
-def _tests(problem: Problem, wanted: int, rng: random.Random) -> list[dict[str, Any]]:
+def _tests(problem: OneLiner, wanted: int, rng: random.Random) -> list[dict[str, Any]]:
     by_output: dict[int, int] = {}
     while len(by_output) < wanted:
         n = rng.randint(SMALLEST_INPUT, LARGEST_INPUT)

@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from rlvr.config import schema
 from rlvr.data.io import Row, as_datasets, check_choice, check_whole, pack, question_key
+from rlvr.data.reasoning_gym import make_dataset
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 
@@ -88,41 +88,6 @@ def _items(dataset: str, options: dict[str, Any], wanted: int, first_seed: int) 
         raise InputError(
             f"Task reasoning_gym: the dataset {dataset} failed to make a problem with the options {options}: "
             f"{type(error).__name__}: {error}. Some options of a dataset don't go together."
-        ) from error
-
-
-def make_dataset(name: str, options: dict[str, Any], **size_and_seed: int) -> Any:
-    """The `ProceduralDataset` of this name.
-
-    Raises:
-        InputError: no such dataset, or options that it does not have or does not accept.
-    """
-    import dataclasses
-
-    import reasoning_gym as package
-    from reasoning_gym.composite import DatasetSpec
-    from reasoning_gym.factory import DATASETS
-
-    if name not in DATASETS:
-        close = schema.nearest(name, DATASETS, count=3)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"It has: {', '.join(sorted(DATASETS))}."
-        raise InputError(f"Task reasoning_gym, option dataset: reasoning-gym has no dataset {name!r}. {hint}")
-    known = {field.name for field in dataclasses.fields(DATASETS[name][1])} - {"size", "seed"}
-    for option in options:
-        if option not in known:
-            close = schema.nearest(option, known)
-            hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}."
-            if option in ("size", "seed"):
-                hint = "write train_rows and test_rows, or seed, under task."
-            raise InputError(f"Task reasoning_gym: the dataset {name} has no option {option!r}; {hint}")
-    try:
-        if name == "composite":
-            options = {**options, "datasets": [DatasetSpec(**spec) for spec in options.get("datasets", [])]}
-        return package.create_dataset(name, **options, **size_and_seed)
-    except (AssertionError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(
-            f"Task reasoning_gym: the dataset {name} doesn't accept the options {options}: "
-            f"{str(error) or type(error).__name__}."
         ) from error
 
 

@@ -9,6 +9,8 @@ Every pattern runs in linear time and no value raises an exception.
 from __future__ import annotations
 
 import re
+import unicodedata
+from typing import Any
 
 
 def completion_text(completion: str | list[dict]) -> str:
@@ -93,3 +95,43 @@ def without_thinking(text: str) -> str:
     if depth == 0:
         kept.append(text[start:])
     return "\n".join(kept)  # a line break, so that no marker comes into being from the two sides of what was taken out
+
+
+def full_text(completion: Any, *, think_opened: bool = False) -> str:
+    """All text of a completion, thoughts included, with "\\n" for every line end.
+
+    A message's thoughts may be in a field of their own. They are put back between <think> tags; with `think_opened` the
+    opening tag stays in the prompt.
+    """
+    text = completion_text(completion)
+    thoughts = _separate_thoughts(completion)
+    if thoughts:
+        text = f"{'' if think_opened else '<think>'}\n{thoughts}\n</think>\n{text}"
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _separate_thoughts(completion: Any) -> str:
+    """The thoughts that the trainer has split off the last assistant message."""
+    if not isinstance(completion, list):
+        return ""
+    for message in reversed(completion):
+        if isinstance(message, dict) and message.get("role", "assistant") == "assistant":
+            # The names that TRL's chat templates use.
+            thoughts = message.get("reasoning_content") or message.get("thinking")
+            return thoughts if isinstance(thoughts, str) else ""
+    return ""
+
+
+def prompt_opens_think(prompt: Any) -> bool:
+    """Whether the prompt ends in <think>: as text, or in a last message of the assistant."""
+    if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict):
+        return prompt[-1].get("role") == "assistant" and completion_text(prompt).rstrip().endswith("<think>")
+    return isinstance(prompt, str) and prompt.rstrip().endswith("<think>")
+
+
+def has_content(text: str) -> bool:
+    """Whether a text has a letter, a digit or a symbol such as ∞; punctuation alone is no content."""
+    return any(
+        character.isalnum() or (character > "\x7f" and unicodedata.category(character) in ("Sm", "So"))
+        for character in text
+    )

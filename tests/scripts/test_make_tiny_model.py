@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from rlvr.data.number_pairs import number_pairs, split_of
 from rlvr.data.task import Task
-from tasks.arithmetic import Problem, number_pairs, split_of, worked_solution
+from tasks.arithmetic import WordProblem, worked_solution
 from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,7 +167,7 @@ def test_greedy_answers_to_problems_without_a_carry_are_nearly_all_worked_right(
     worked = []
     for answer, row in zip(greedy_answers, task.test, strict=True):
         if row["difficulty"] == "no carry":
-            problem = Problem(int(row["id"][:2]), row["id"][2], int(row["id"][3:]))
+            problem = WordProblem(int(row["id"][:2]), row["id"][2], int(row["id"][3:]))
             worked.append(answer.startswith(worked_solution(problem, closing_line=False)))
     assert sum(worked) / len(worked) >= 0.9
 

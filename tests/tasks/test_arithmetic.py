@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.data.number_pairs import number_pairs, split_of
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from tasks.arithmetic import (
     THINGS,
     WORDINGS,
-    Problem,
+    WordProblem,
     arithmetic,
-    number_pairs,
     question,
-    split_of,
     worked_solution,
 )
 
@@ -26,9 +25,11 @@ numbers = st.integers(10, 99)
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
+def problems(draw: st.DrawFn) -> WordProblem:
     first, second, sign = draw(numbers), draw(numbers), draw(st.sampled_from("+-"))
-    return Problem(first, sign, second) if sign == "+" else Problem(max(first, second), sign, min(first, second))
+    return (
+        WordProblem(first, sign, second) if sign == "+" else WordProblem(max(first, second), sign, min(first, second))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +104,14 @@ def test_two_problems_in_three_need_a_carry_and_signs_are_even(task: Task) -> No
 
 
 @given(problems())
-def test_the_worked_solution_ends_in_the_right_answer(problem: Problem) -> None:
+def test_the_worked_solution_ends_in_the_right_answer(problem: WordProblem) -> None:
     assert worked_solution(problem).splitlines()[-1] == f"#### The final answer is {problem.answer}"
 
 
 @given(problems(), st.booleans(), st.booleans())
-def test_every_sum_written_in_a_worked_solution_is_true(problem: Problem, keep_carry: bool, closing_line: bool) -> None:
+def test_every_sum_written_in_a_worked_solution_is_true(
+    problem: WordProblem, keep_carry: bool, closing_line: bool
+) -> None:
     """Forgetting a carry leaves out a digit of the work; no mode writes down a false equation."""
     work = worked_solution(problem, keep_carry=keep_carry, closing_line=closing_line)
     equations = re.findall(r"^(?:ones|tens) (\S+)=(\d+)$", work, re.MULTILINE)
@@ -118,38 +121,62 @@ def test_every_sum_written_in_a_worked_solution_is_true(problem: Problem, keep_c
 
 
 @given(problems())
-def test_a_forgotten_carry_makes_the_answer_wrong_by_ten_and_only_where_there_is_one(problem: Problem) -> None:
+def test_a_forgotten_carry_makes_the_answer_wrong_by_ten_and_only_where_there_is_one(
+    problem: WordProblem,
+) -> None:
     answer = int(worked_solution(problem, keep_carry=False).split()[-1])
     expected = (-10 if problem.sign == "+" else 10) if problem.needs_carry else 0
     assert answer - problem.answer == expected
 
 
 @given(problems())
-def test_without_the_closing_line_only_the_work_is_left(problem: Problem) -> None:
+def test_without_the_closing_line_only_the_work_is_left(problem: WordProblem) -> None:
     assert worked_solution(problem).startswith(worked_solution(problem, closing_line=False) + "\n####")
 
 
 @pytest.mark.parametrize(
     ("problem", "lines", "why"),
     [
-        (Problem(47, "+", 38), ["47+38", "ones 7+8=15", "tens 4+3+1=8", "#### The final answer is 85"], "a carry"),
-        (Problem(42, "+", 35), ["42+35", "ones 2+5=7", "tens 4+3=7", "#### The final answer is 77"], "no carry"),
         (
-            Problem(99, "+", 99),
+            WordProblem(47, "+", 38),
+            ["47+38", "ones 7+8=15", "tens 4+3+1=8", "#### The final answer is 85"],
+            "a carry",
+        ),
+        (
+            WordProblem(42, "+", 35),
+            ["42+35", "ones 2+5=7", "tens 4+3=7", "#### The final answer is 77"],
+            "no carry",
+        ),
+        (
+            WordProblem(99, "+", 99),
             ["99+99", "ones 9+9=18", "tens 9+9+1=19", "#### The final answer is 198"],
             "three digits",
         ),
-        (Problem(52, "-", 38), ["52-38", "ones 12-8=4", "tens 5-3-1=1", "#### The final answer is 14"], "a borrow"),
-        (Problem(52, "-", 48), ["52-48", "ones 12-8=4", "tens 5-4-1=0", "#### The final answer is 4"], "no leading 0"),
-        (Problem(30, "-", 30), ["30-30", "ones 0-0=0", "tens 3-3=0", "#### The final answer is 0"], "nothing left"),
+        (
+            WordProblem(52, "-", 38),
+            ["52-38", "ones 12-8=4", "tens 5-3-1=1", "#### The final answer is 14"],
+            "a borrow",
+        ),
+        (
+            WordProblem(52, "-", 48),
+            ["52-48", "ones 12-8=4", "tens 5-4-1=0", "#### The final answer is 4"],
+            "no leading 0",
+        ),
+        (
+            WordProblem(30, "-", 30),
+            ["30-30", "ones 0-0=0", "tens 3-3=0", "#### The final answer is 0"],
+            "nothing left",
+        ),
     ],
 )
-def test_worked_solution(problem: Problem, lines: list[str], why: str) -> None:
+def test_worked_solution(problem: WordProblem, lines: list[str], why: str) -> None:
     assert worked_solution(problem).splitlines() == lines, why
 
 
 @given(problems(), st.integers(0, 3), st.sampled_from(THINGS))
-def test_a_question_names_the_two_numbers_in_order_and_no_other(problem: Problem, wording: int, things: str) -> None:
+def test_a_question_names_the_two_numbers_in_order_and_no_other(
+    problem: WordProblem, wording: int, things: str
+) -> None:
     text = question(problem, wording, things)
     assert re.findall(r"\d+", text) == [str(problem.left), str(problem.right)]
     assert "{" not in text

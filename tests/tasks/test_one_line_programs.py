@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.data.number_pairs import split_of
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from tasks.arithmetic import split_of
 from tasks.one_line_programs import (
     KINDS,
     LARGEST_INPUT,
     SMALLEST_INPUT,
     WORDINGS,
-    Problem,
+    OneLiner,
     answer,
     one_line_programs,
     question,
@@ -30,9 +30,9 @@ numbers = st.integers(10, 99)
 inputs = st.integers(SMALLEST_INPUT, LARGEST_INPUT)
 
 
-def problems(steps: list[tuple[str, str]]) -> st.SearchStrategy[Problem]:
+def problems(steps: list[tuple[str, str]]) -> st.SearchStrategy[OneLiner]:
     made = st.tuples(st.sampled_from(steps), numbers, numbers)
-    return made.map(lambda drawn: Problem(drawn[0][0], drawn[1], drawn[0][1], drawn[2]))
+    return made.map(lambda drawn: OneLiner(drawn[0][0], drawn[1], drawn[0][1], drawn[2]))
 
 
 def value(expression: str, n: int) -> int:
@@ -73,24 +73,24 @@ def test_a_right_program_passes_every_test_of_every_row(task: Task) -> None:
 
 
 @given(problems(STEPS), inputs)
-def test_the_output_is_what_python_computes(problem: Problem, n: int) -> None:
+def test_the_output_is_what_python_computes(problem: OneLiner, n: int) -> None:
     assert problem.output(n) == value(problem.expression(), n)
 
 
 @given(problems(TRAPS), inputs)
-def test_who_falls_into_a_trap_is_wrong_for_every_input(problem: Problem, n: int) -> None:
+def test_who_falls_into_a_trap_is_wrong_for_every_input(problem: OneLiner, n: int) -> None:
     assert problem.has_trap
     assert value(problem.expression(careful=False), n) != problem.output(n)
 
 
 @given(problems([steps for steps in STEPS if steps not in TRAPS]))
-def test_without_a_trap_there_is_nothing_to_be_careful_about(problem: Problem) -> None:
+def test_without_a_trap_there_is_nothing_to_be_careful_about(problem: OneLiner) -> None:
     assert not problem.has_trap
     assert problem.expression(careful=False) == problem.expression()
 
 
 @given(problems([("sum below", second) for second in "+-*"]), inputs)
-def test_adding_one_where_the_end_is_excluded_is_wrong(problem: Problem, n: int) -> None:
+def test_adding_one_where_the_end_is_excluded_is_wrong(problem: OneLiner, n: int) -> None:
     """So no single habit is right for both kinds of sums; a model must read which one is asked for."""
     assert value(problem.expression().replace("n)", "n+1)"), n) != problem.output(n)
 
@@ -161,7 +161,7 @@ def test_every_pair_of_steps_comes_up(task: Task) -> None:
 
 
 @given(problems(STEPS), st.integers(0, len(WORDINGS) - 1))
-def test_a_question_names_its_two_numbers_in_order_and_no_other(problem: Problem, wording: int) -> None:
+def test_a_question_names_its_two_numbers_in_order_and_no_other(problem: OneLiner, wording: int) -> None:
     text = question(problem, wording)
     assert re.findall(r"\d+", text) == [str(problem.left), str(problem.right)]
     assert "{" not in text
@@ -170,17 +170,32 @@ def test_a_question_names_its_two_numbers_in_order_and_no_other(problem: Problem
 @pytest.mark.parametrize(
     ("problem", "careful", "line", "why"),
     [
-        (Problem("+", 12, "*", 47), True, "n=int(input());print((n+12)*47)", "parentheses"),
-        (Problem("+", 12, "*", 47), False, "n=int(input());print(n+12*47)", "without them, the product comes first"),
-        (Problem("*", 12, "+", 47), True, "n=int(input());print(n*12+47)", "none are needed"),
-        (Problem("%", 12, "-", 47), True, "n=int(input());print(n%12-47)", "nor for a remainder"),
-        (Problem("-", 12, "//", 47), True, "n=int(input());print((n-12)//47)", "the first step alone"),
-        (Problem("sum to", 12, "*", 47), True, "n=int(input());print(sum(range(12,n+1))*47)", "n is included"),
-        (Problem("sum to", 12, "*", 47), False, "n=int(input());print(sum(range(12,n))*47)", "range leaves it out"),
-        (Problem("sum below", 12, "-", 47), True, "n=int(input());print(sum(range(12,n))-47)", "as it should here"),
+        (OneLiner("+", 12, "*", 47), True, "n=int(input());print((n+12)*47)", "parentheses"),
+        (
+            OneLiner("+", 12, "*", 47),
+            False,
+            "n=int(input());print(n+12*47)",
+            "without them, the product comes first",
+        ),
+        (OneLiner("*", 12, "+", 47), True, "n=int(input());print(n*12+47)", "none are needed"),
+        (OneLiner("%", 12, "-", 47), True, "n=int(input());print(n%12-47)", "nor for a remainder"),
+        (OneLiner("-", 12, "//", 47), True, "n=int(input());print((n-12)//47)", "the first step alone"),
+        (OneLiner("sum to", 12, "*", 47), True, "n=int(input());print(sum(range(12,n+1))*47)", "n is included"),
+        (
+            OneLiner("sum to", 12, "*", 47),
+            False,
+            "n=int(input());print(sum(range(12,n))*47)",
+            "range leaves it out",
+        ),
+        (
+            OneLiner("sum below", 12, "-", 47),
+            True,
+            "n=int(input());print(sum(range(12,n))-47)",
+            "as it should here",
+        ),
     ],
 )
-def test_answer(problem: Problem, careful: bool, line: str, why: str) -> None:
+def test_answer(problem: OneLiner, careful: bool, line: str, why: str) -> None:
     expression = problem.expression(careful=careful)
     assert answer(expression) == f"```python\n{line}\n```", why
     assert answer(expression, closing_fence=False) == f"```python\n{line}"
