@@ -177,7 +177,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     drawn = None
     with Scorer(
         evaluation.scored_by(rewards, metric),
-        deadline_s=recipe.settings["reward_deadline_s"],
+        deadline_s=recipe.settings["reward_timeout_s"],
         budget_s=preflight.reward_budget(recipe),
         rank=state.process_index,
     ) as scorer:

@@ -171,7 +171,7 @@ def measure(
     batches = [order[start : start + each] for start in range(0, len(order), each)]
     set_seed(int(recipe.settings.get("seed", 42)) + len(rates.known))  # not the noise of the rows measured before
     with (
-        Scorer(scored_by([], metric), deadline_s=recipe.settings.get("reward_deadline_s", 30.0)) as scorer,
+        Scorer(scored_by([], metric), deadline_s=recipe.settings.get("reward_timeout_s", 30.0)) as scorer,
         ProgressBar("sampling", len(order)) as progress,
     ):
         for batch in batches:
@@ -228,9 +228,10 @@ def _score(
     ]
     columns = {name: [row[name] for row in asked] for name in rows.column_names if name not in ("prompt", "completion")}
     scored = scorer.score(prompts, completions, columns)
-    if scored.faults and recipe.settings.get("reward_faults", "stop") == "stop":
+    if scored.faults and recipe.settings.get("on_reward_error", "raise") == "raise":
         raise RewardError(
-            f"{report(scored.faults)}\n\nWhat was measured is kept. reward_faults: mask would go on without such rows."
+            f"{report(scored.faults)}\n\nWhat was measured is kept. "
+            "on_reward_error: mask would go on without such rows."
         )
     return [row[0] for row in scored.values]
 

@@ -53,7 +53,7 @@ WANTS_TESTS = "def wants_tests(completions, *, tests, **kwargs):\n    return [0.
         (["--rewards", "[{name: TMP/wants_tests.py}]"], "needs the column tests", "a column that isn't there"),
         (["--rewards.answer_format.options", "{patern: x}"], "no option 'patern'; did you mean pattern?", "an option"),
         (["--per_device_train_batch_size", "7"], "does not divide into groups", "batch arithmetic"),
-        (["--resume", "nowhere"], "there is no such folder", "nothing to resume"),
+        (["--resume_from_checkpoint", "nowhere"], "there is no such folder", "nothing to resume"),
         (["--rewards.math_correctness.weight", "0", "--rewards.answer_format.weight", "0"], "every weight is 0", "0"),
         (["--optim", "bogus"], "TRL refuses this recipe", "what only TRL knows"),
         (["--evaluation.metric", "nothing"], "There is no reward 'nothing'", "a metric that isn't there"),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.artifacts import directory
+from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 
@@ -35,11 +36,12 @@ SHOWN = 8
 # where things are written and told, how often, how long one waits, and what saves memory without changing a number.
 IMMATERIAL = frozenset(
     {
-        "output_dir", "resume", "max_runtime_s", "run_name", "report_to", "project", "trackio_space_id",
+        "output_dir", "resume_from_checkpoint", "max_runtime_s", "run_name", "report_to", "project", "trackio_space_id",
         "logging_steps", "logging_strategy", "logging_first_step", "log_level", "log_level_replica", "disable_tqdm",
         "log_completions", "num_completions_to_print", "log_unique_prompts", "save_strategy", "save_steps",
         "save_total_limit", "eval_strategy", "eval_steps", "eval_on_start", "evaluation", "ddp_timeout",
-        "reward_faults", "reward_deadline_s", "reward_budget_s", "reward_outage_s", "reward_hedge_s",
+        "on_reward_error", "reward_timeout_s", "reward_batch_timeout_s", "reward_outage_timeout_s", "reward_hedge_s",
+        *schema.DEPRECATED,  # in checkpoints of an earlier release
         "dataloader_num_workers",
         "dataloader_pin_memory", "dataloader_prefetch_factor", "push_to_hub", "hub_model_id", "hub_strategy",
         "hub_private_repo",
@@ -170,13 +172,13 @@ class Resumption:
 
 
 def choose(recipe: Recipe, identity: Identity) -> Resumption:
-    """What `resume` means for this run, here and now. Only reads.
+    """What `resume_from_checkpoint` means for this run, here and now. Only reads.
 
     Raises:
         InputError: the checkpoint belongs to another recipe, launcher or dataset, naming what differs; the folder
-            that `resume` names is no complete checkpoint; or a later version of the project wrote it.
+            that `resume_from_checkpoint` names is no complete checkpoint; or a later version of the project wrote it.
     """
-    wanted = recipe.settings["resume"]
+    wanted = recipe.settings["resume_from_checkpoint"]
     status = directory.read_status(recipe.output_dir)
     if wanted == "never":
         return Resumption()
@@ -184,7 +186,7 @@ def choose(recipe: Recipe, identity: Identity) -> Resumption:
         folder = Path(wanted)
         fault = incompleteness(folder) or missing_part(folder)
         if fault:
-            raise InputError(f"resume: {folder} can't be continued: {fault}.")
+            raise InputError(f"resume_from_checkpoint: {folder} can't be continued: {fault}.")
         _same(identity, folder)
         return Resumption(folder, notes=(f"continues from {folder}, step {step_of(folder)}",))
     if status is None or status["status"] == "done":
@@ -224,7 +226,7 @@ def agreed(begin: Resumption, processes: int) -> Resumption:
         found_by = "; ".join(f"process {process}: {where}" for process, where in enumerate(everyones))
         raise InputError(
             f"The processes would not begin at the same place ({found_by}). output_dir must be a folder that all "
-            "machines share; or set resume: never to begin anew."
+            "machines share; or set resume_from_checkpoint: never to begin anew."
         )
     return begin
 
@@ -347,7 +349,7 @@ def _same(identity: Identity, folder: Path, content: Mapping[str, Any] | None = 
     except (KeyError, TypeError):
         raise InputError(
             f"{folder} does not say what run it belongs to (its `identity` is missing or damaged), so it can't be "
-            "continued. Begin anew with --resume never: what is there is moved aside, not overwritten."
+            "continued. Begin anew with --resume_from_checkpoint never: what is there is moved aside, not overwritten."
         ) from None
     differences = identity.differences(earlier)
     if differences:
@@ -355,8 +357,8 @@ def _same(identity: Identity, folder: Path, content: Mapping[str, Any] | None = 
         listed = "\n".join(f"  {line}" for line in [*differences[:SHOWN], *more])
         raise InputError(
             f"{folder} belongs to a run that differs from this one, so it can't be continued:\n{listed}\n"
-            "Undo that; or begin anew with --resume never (what is there is moved aside, not overwritten), or with "
-            "another --output_dir."
+            "Undo that; or begin anew with --resume_from_checkpoint never (what is there is moved aside, not "
+            "overwritten), or with another --output_dir."
         )
 
 

@@ -117,7 +117,7 @@ def schedule_faults(recipe: Recipe, steps: int) -> list[str]:
 
 def reward_budget(recipe: Recipe) -> float:
     """Seconds that the rewards of a batch may take in all: the recipe's, or a third of what ranks wait for another."""
-    return float(recipe.settings.get("reward_budget_s") or _patience(recipe) / 3)
+    return float(recipe.settings.get("reward_batch_timeout_s") or _patience(recipe) / 3)
 
 
 def _patience(recipe: Recipe) -> float:

@@ -127,6 +127,7 @@ class Recipe:
         task, rewards, evaluation: our sections; `evaluation` is None when the recipe asks for no measurement.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
         sagemaker: where scripts/sagemaker.py runs it; None if the recipe doesn't say.
+        warnings: what its text should no longer hold.
     """
 
     path: Path
@@ -135,6 +136,7 @@ class Recipe:
     evaluation: EvaluationSpec | None
     settings: Mapping[str, Any]
     sagemaker: SageMakerSettings | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def output_dir(self) -> Path:
@@ -198,7 +200,20 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     content, lines = read_text(path)
     faults: list[str] = []
     own_model = content.get("model_name_or_path")
-    given = parse_overrides(overrides)
+    warnings: list[str] = []
+    for old in [key for key in content if key in schema.DEPRECATED]:
+        key, value = _upgraded(old, content.pop(old))
+        warnings.append(f"{path}, line {lines[old]}: {old} is deprecated. Use {key}.")
+        if key in content:
+            faults.append(f"{path}, line {lines[old]}: {old} is the former name of {key}. Remove it.")
+        else:
+            content[key], lines[key] = value, lines[old]
+    given = []
+    for key, value in parse_overrides(overrides):
+        if key in schema.DEPRECATED:
+            old, (key, value) = key, _upgraded(key, value)
+            warnings.append(f"--{old} is deprecated. Use --{key}.")
+        given.append((key, value))
     for key, value in given:
         fault = apply_override(content, key, value, SECTIONS)
         if fault:
@@ -215,11 +230,12 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     for key, value in content.items():
         if key in SECTIONS:
             continue
-        if key in schema.RENAMED:
-            if value is not None:  # resolved recipes of an earlier release hold `reward_hedge_s: null`
-                faults.append(f"{where(key)} is not a key any more: {schema.RENAMED[key]}.")
+        if key in schema.REMOVED:
+            if value is None:
+                continue  # a resolved recipe of an earlier release holds `reward_hedge_s: null`
+            faults.append(f"{where(key)} is not a recipe key. {schema.REMOVED[key]}.")
         elif key not in schema.fields():
-            known = [name for name in (*schema.fields(), *SECTIONS) if name not in schema.RENAMED]
+            known = [name for name in (*schema.fields(), *SECTIONS) if name not in schema.REMOVED]
             faults.append(f"{where(key)} is not a recipe key{_did_you_mean(key, known)}.")
         elif fault := schema.fault_of(key, value):
             faults.append(f"{where(key)} {fault}.")
@@ -246,11 +262,18 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         defaults["dtype"] = PEFT_DTYPE
     settings = {"output_dir": f"runs/{path.stem}", **defaults, **settings}
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
-    recipe = Recipe(path, task, tuple(rewards), evaluation, settings, sagemaker)
+    recipe = Recipe(path, task, tuple(rewards), evaluation, settings, sagemaker, tuple(warnings))
     if faults:
         rest = replace(recipe, rewards=_usable(rewards), evaluation=None if unclear else evaluation)
         raise RecipeError(faults, rest)
     return recipe
+
+
+def _upgraded(key: str, value: Any) -> tuple[str, Any]:
+    """The successor of a deprecated key, and its value."""
+    successor = schema.DEPRECATED[key]
+    former = schema.DEPRECATED_VALUES.get(successor, {})
+    return successor, former.get(value, value) if isinstance(value, str) else value
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:

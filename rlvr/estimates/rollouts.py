@@ -50,7 +50,7 @@ class Rollouts:
             f"{self.completions:,} completions in {count(self.generations, 'generation')}{more}",
             f"at most {_short(made)} tokens generated, after at most {_short(read)} tokens of prompts",
             f"rewards: a process scores {count(self.mine, 'completion')} a generation; {self.rate:.2g} a second keep "
-            f"to reward_budget_s = {self.budget_s:g}",
+            f"to reward_batch_timeout_s = {self.budget_s:g}",
         ]
 
 

@@ -22,7 +22,7 @@ def not_finite(run: RunMetrics) -> Iterator[Finding]:
                 "alarm" if lasting else "warning",
                 key,
                 f"{key} is not a finite number" if lasting else f"{key} was not a finite number at step {bad[-1]}",
-                "resume from an older checkpoint (resume: FOLDER) with a lower learning_rate, and with "
+                "resume from an older checkpoint (resume_from_checkpoint: FOLDER) with a lower learning_rate, and with "
                 "dtype: bfloat16 if it is float16",
                 bad[0],
             )
@@ -36,7 +36,7 @@ def unscored(run: RunMetrics) -> Iterator[Finding]:
             held[0],
             key,
             f"{percent(run.now(key))} of the completions got no score and are left out",
-            "a reward function fails, is too slow or returns None: read its messages, see reward_deadline_s",
+            "a reward function fails, is too slow or returns None: read its messages, see reward_timeout_s",
             held[1],
         )
 

@@ -120,7 +120,7 @@ def prepare_run(
     assert task is not None and identity is not None  # or its rows would not be scorable
     scorer = Scorer(
         evaluation.scored_by(rewards, metric),
-        deadline_s=recipe.settings["reward_deadline_s"],
+        deadline_s=recipe.settings["reward_timeout_s"],
         budget_s=reward_budget(recipe),
         seed=recipe.settings.get("seed", 42),
         rank=state.process_index,

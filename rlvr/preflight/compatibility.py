@@ -77,17 +77,17 @@ def sampling_faults(recipe: Recipe, task: Task, processes: int) -> list[str]:
 def waiting_faults(recipe: Recipe, processes: int) -> list[str]:
     """Rewards that could outlast the other processes' patience, which would end the run with a timeout of NCCL."""
     faults = []
-    budget, deadline = reward_budget(recipe), recipe.settings.get("reward_deadline_s", 30.0)
+    budget, deadline = reward_budget(recipe), recipe.settings.get("reward_timeout_s", 30.0)
     if processes > 1 and budget > _patience(recipe) * 2 / 3:
         # The last third is for what else a process may be late by: longer completions, workers that start again.
         faults.append(
-            f"reward_budget_s is {budget:g}, but the other processes wait for at most ddp_timeout = "
+            f"reward_batch_timeout_s is {budget:g}, but the other processes wait for at most ddp_timeout = "
             f"{_patience(recipe):g} s, for rewards and completions together: a slow batch would end the run. Set "
-            f"ddp_timeout to {budget * 3 / 2:.0f} or more, or lower reward_budget_s."
+            f"ddp_timeout to {budget * 3 / 2:.0f} or more, or lower reward_batch_timeout_s."
         )
     if deadline > budget:
         faults.append(
-            f"reward_deadline_s is {deadline:g} for a row, but reward_budget_s is {budget:g} for a batch: raise "
+            f"reward_timeout_s is {deadline:g} for a row, but reward_batch_timeout_s is {budget:g} for a batch: raise "
             "the one or lower the other."
         )
     return faults

@@ -34,8 +34,9 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
         scorer: has the rewards, and the metric too if it is none of them.
 
     Raises:
-        InputError: a reward fails on them, and `reward_faults` is "stop"; or the metric, which compares with the data,
-            takes golds for wrong or what is no answer for right; or rows that can't be scored, as a reward server says.
+        InputError: a reward fails on them, and `on_reward_error` is "raise"; or the metric, which compares with the
+            data, takes golds for wrong or what is no answer for right; or a reward
+            server refuses rows.
     """
     for reward in scorer.rewards:
         if is_elsewhere(reward.where) and (wrong_rows := row_faults(reward, task, scorer)):
@@ -55,7 +56,7 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
     scored = scorer.score(prompts, completions, columns, completion_ids=ids, step=STEP)
     if scored.faults:
         failed = f"The rewards were tried on {len(rows)} rows before training.\n{report(scored.faults)}"
-        if recipe.settings["reward_faults"] == "stop":
+        if recipe.settings["on_reward_error"] == "raise":
             raise InputError(failed)
         return [f"warning: {failed}"]
 

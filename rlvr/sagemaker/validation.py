@@ -128,11 +128,12 @@ def _time_faults(recipe: Recipe, settings: SageMakerSettings) -> list[str]:
             "for from step 0. Set save_strategy: steps and save_steps by the work that you can afford to lose, or "
             "spot: false."
         )
-    if recipe.settings.get("resume") not in ("auto", None):
+    if recipe.settings.get("resume_from_checkpoint") not in ("auto", None):
         again = " Each attempt after an interruption would begin anew." if settings.spot or settings.retries else ""
         faults.append(
-            f"resume: {recipe.settings['resume']} in a job: its checkpoints are its own folder in S3.{again} Leave it "
-            "out (auto); `scripts/sagemaker.py resume JOB` goes on from an earlier job's."
+            f"resume_from_checkpoint: {recipe.settings['resume_from_checkpoint']} in a job: its checkpoints are its "
+            f"own folder in S3.{again} Leave it out (auto); `scripts/sagemaker.py resume JOB` "
+            "goes on from an earlier job's."
         )
     if settings.max_wait_s is not None and not settings.spot:
         faults.append("max_wait_s without spot: only spot capacity is waited for. Set spot: true, or leave it out.")

@@ -86,7 +86,7 @@ class FailureReporter:
         elif rows > 1 and kinds == {kind}:
             return self.of_all(kind, f"{message}\nAnd so for every row alone.")
         elif rows > 1 and kinds == {"unserved"}:
-            rest = "No time was left to call it for one row at a time (`reward_budget_s` in the recipe)."
+            rest = "No time was left to call it for one row at a time (`reward_batch_timeout_s` in the recipe)."
             return self.of_all(kind, f"{message}\n{rest}")
         replies = [reply_of(outcome) for outcome in outcomes]
         values = [reply.values[0] if reply is not None and not reply.kind else None for reply in replies]
@@ -121,10 +121,10 @@ class FailureReporter:
                 return None
             return reply.kind, f"{name} {reply.said}, {where}." + (f"\n{reply.trace}" if reply.trace else "")
         if outcome.status == "late":
-            advice = "What can hang needs a limit of its own; `reward_deadline_s` in the recipe is what a row may take."
+            advice = "What can hang needs a limit of its own; `reward_timeout_s` in the recipe is what a row may take."
             return "late", f"{name} was stopped {where}: {outcome.why}. {advice}"
         if outcome.status == "unserved":
-            advice = " (`reward_budget_s` in the recipe)" if outcome.why == OUT_OF_TIME else ""
+            advice = " (`reward_batch_timeout_s` in the recipe)" if outcome.why == OUT_OF_TIME else ""
             return "unserved", f"{name} has no value {where}: {outcome.why}{advice}."
         if outcome.status == "failed":
             return "crashed", f"{name} can't be called in a worker, {where}: {outcome.why}."

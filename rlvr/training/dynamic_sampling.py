@@ -229,7 +229,7 @@ class FreshPrompts:
                 raise InputError(
                     f"The checkpoint's stream of fresh prompts (dynamic_sampling) was made with {name} "
                     f"{state.get(name)!r}, but this run has {mine!r}. Continue with the same data and seed, or start "
-                    "anew with resume: never."
+                    "anew with resume_from_checkpoint: never."
                 )
         self._pass, self._position, self._order = int(state["pass"]), int(state["position"]), None
 

@@ -129,9 +129,9 @@ class RecipeTrainer(SavingTrainer):
             return  # a reward said None of its own accord
         reports = [text for text, _ in found]
         # Servers may come back, and no reward is at fault: that ends with a checkpoint (rlvr/training/interruption.py).
-        if self._own["reward_faults"] == "stop" and not all(one for _, one in found):
+        if self._own["on_reward_error"] == "raise" and not all(one for _, one in found):
             raise RewardError(
-                "\n\n".join(reports) + "\n\nreward_faults: mask would leave such rows out of the update and go on."
+                "\n\n".join(reports) + "\n\non_reward_error: mask would leave such rows out of the update and go on."
             )
         console.error("\n" + "\n\n".join(reports))
 

@@ -114,7 +114,7 @@ def train(
     Raises:
         TrainingError: the steps were made, and nothing was learnt: no row could be scored, or no weight changed.
     """
-    together = SyncedStopCallback(stop, trainer, recipe.settings["reward_outage_s"])
+    together = SyncedStopCallback(stop, trainer, recipe.settings["reward_outage_timeout_s"])
     for callback in (
         _FirstWeights(trainer),
         RestoreBetweenSteps(trainer, checkpoint),

@@ -21,7 +21,13 @@ ROWS = Dataset.from_dict({"prompt": ["one", "two"]})
 
 
 def recipe(folder: Path, rewards: tuple[RewardSpec, ...] = (RewardSpec("r"),), **settings: Any) -> Recipe:
-    known = {"model_name_or_path": "m", "output_dir": str(folder), "resume": "auto", "learning_rate": 1e-5, **settings}
+    known = {
+        "model_name_or_path": "m",
+        "output_dir": str(folder),
+        "resume_from_checkpoint": "auto",
+        "learning_rate": 1e-5,
+        **settings,
+    }
     return Recipe(Path("r.yaml"), TaskSpec("t", {"shots": 8}), rewards, EvaluationSpec(), known)
 
 
@@ -85,7 +91,7 @@ def test_where_nothing_is_unfinished_a_run_begins_at_step_0(tmp_path: Path, stat
 
 
 def test_never_means_never(tmp_path: Path) -> None:
-    run = recipe(tmp_path, resume="never")
+    run = recipe(tmp_path, resume_from_checkpoint="never")
     left_by(run, "interrupted")
     checkpoint(run, 5)
     assert choose(run, identity(run)).fresh
@@ -116,7 +122,7 @@ def test_another_recipe_is_refused_by_the_name_of_its_key(tmp_path: Path, change
     left_by(run, "interrupted")
     checkpoint(run, 5)
     other = recipe(tmp_path, **change)
-    with pytest.raises(InputError, match="--resume never") as refusal:
+    with pytest.raises(InputError, match="--resume_from_checkpoint never") as refusal:
         choose(other, identity(other))
     assert told in str(refusal.value)
 
@@ -142,20 +148,20 @@ def test_what_changes_no_number_may_differ(tmp_path: Path) -> None:
     run = recipe(tmp_path)
     left_by(run, "interrupted")
     folder = checkpoint(run, 5)
-    other = recipe(tmp_path, max_runtime_s=60, save_steps=7, report_to="none", reward_deadline_s=1.0)
+    other = recipe(tmp_path, max_runtime_s=60, save_steps=7, report_to="none", reward_timeout_s=1.0)
     assert choose(other, identity(other, launcher="ddp")).checkpoint == folder
 
 
 def test_a_folder_may_be_named_and_must_be_complete(tmp_path: Path) -> None:
     run = recipe(tmp_path / "a")
     folder = checkpoint(run, 5)
-    other = recipe(tmp_path / "b", resume=str(folder))
+    other = recipe(tmp_path / "b", resume_from_checkpoint=str(folder))
     assert choose(other, identity(other)).checkpoint == folder
     (folder / "weights").unlink()
     with pytest.raises(InputError, match="weights is missing"):
         choose(other, identity(other))
     with pytest.raises(InputError, match="there is no such folder"):
-        choose(recipe(tmp_path / "b", resume="nowhere"), identity(other))
+        choose(recipe(tmp_path / "b", resume_from_checkpoint="nowhere"), identity(other))
 
 
 def test_rotation_keeps_complete_ones_and_removes_what_is_older(tmp_path: Path) -> None:

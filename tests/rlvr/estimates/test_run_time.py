@@ -125,5 +125,5 @@ def test_rollout_plan(
 
 def test_the_plan_says_what_rewards_must_keep_to() -> None:
     words = "\n".join(rollouts(a_run(dynamic_sampling=2), steps=60, budget_s=10).lines())
-    assert "0.8 a second keep to reward_budget_s = 10" in words and "up to 2 further generations" in words
+    assert "0.8 a second keep to reward_batch_timeout_s = 10" in words and "up to 2 further generations" in words
     assert Machine("x", PLAIN).needed(8) == 1

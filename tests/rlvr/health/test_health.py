@@ -127,7 +127,7 @@ SICK = [
         "a verifier fails now and then",
         "warning",
         "rewards/unscored_fraction",
-        "reward_deadline_s",
+        "reward_timeout_s",
         run(rewards__unscored_fraction=0.08),
     ),
     Case(

@@ -146,8 +146,8 @@ PAINS = [
         False, "and then the loss is 0 as well",
     ),
     Pain(
-        3, "trl#2923, open-r1#620", ["--world_size", "2", "--ddp_timeout", "600", "--reward_budget_s", "500"],
-        ["reward_budget_s is 500", "wait for at most ddp_timeout = 600 s", "ddp_timeout to 750"],
+        3, "trl#2923, open-r1#620", ["--world_size", "2", "--ddp_timeout", "600", "--reward_batch_timeout_s", "500"],
+        ["reward_batch_timeout_s is 500", "wait for at most ddp_timeout = 600 s", "ddp_timeout to 750"],
         True, "NCCL aborts while one process still scores",
     ),
     Pain(
@@ -175,11 +175,11 @@ PAINS = [
     ),
     Pain(
         15, "trl#3247, #3185", [],
-        ["belongs to a run that differs", "learning_rate was 0.01, now", "--resume never"],
+        ["belongs to a run that differs", "learning_rate was 0.01, now", "--resume_from_checkpoint never"],
         True, "an optimizer and a schedule of another run", interrupted,
     ),
     Pain(
-        15, "trl#3247", ["--resume", "FOLDER/run/checkpoint-4"],
+        15, "trl#3247", ["--resume_from_checkpoint", "FOLDER/run/checkpoint-4"],
         ["checkpoint-4 can't be continued: there is no such folder"],
         True, "it would begin anew without a word", interrupted,
     ),

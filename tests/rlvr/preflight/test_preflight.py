@@ -100,7 +100,11 @@ def test_the_plan_says_what_will_run(
         ({"max_completion_length": 4090}, "64 of 64 train prompts are too long", "a prompt of 9 tokens, room for 6"),
         ({"learning_rate": 0}, "nothing would be learnt", "a run for nothing"),
         ({"max_steps": 1, "warmup_steps": 5}, "the first step's learning rate is 0", "a run for nothing"),
-        ({"reward_deadline_s": 100, "reward_budget_s": 60}, "100 for a row, but reward_budget_s is 60", "never fits"),
+        (
+            {"reward_timeout_s": 100, "reward_batch_timeout_s": 60},
+            "100 for a row, but reward_batch_timeout_s is 60",
+            "never fits",
+        ),
         ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "Use scale_rewards: group", "rounds have no common batch"),
         ({"curriculum": "easy_first"}, "difficulty", "no such column"),
     ],
@@ -112,7 +116,7 @@ def test_what_cannot_work_is_refused_in_words(settings: dict[str, Any], said: st
 
 
 def test_rewards_may_not_take_as_long_as_the_other_processes_wait() -> None:
-    patience = {"ddp_timeout": 600, "reward_budget_s": 500, "per_device_train_batch_size": 8}
+    patience = {"ddp_timeout": 600, "reward_batch_timeout_s": 500, "per_device_train_batch_size": 8}
     assert run_check(patience).processes == 1, "nobody waits for a single process"
     with pytest.raises(InputError, match="wait for at most ddp_timeout = 600 s.* Set ddp_timeout to 750 or more"):
         run_check(patience, processes=2)

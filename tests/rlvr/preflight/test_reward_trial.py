@@ -53,7 +53,9 @@ def tried(*rewards: Reward, gold: bool = True, **settings: Any) -> list[str]:
     task = Task(
         rows, rows.select([]), rows.select([]), gold=(lambda row: f"It is {row['final_answer']}") if gold else None
     )
-    recipe = Recipe(Path("r.yaml"), TaskSpec("sums"), (RewardSpec("r"),), None, {"reward_faults": "stop", **settings})
+    recipe = Recipe(
+        Path("r.yaml"), TaskSpec("sums"), (RewardSpec("r"),), None, {"on_reward_error": "raise", **settings}
+    )
     scorer = Scorer(rewards)
     try:
         return try_rewards(recipe, task, rewards, rewards[0], scorer)
@@ -90,7 +92,7 @@ def test_a_single_gold_that_fails_is_named_and_stops_nothing() -> None:
 
 
 def test_a_recipe_that_masks_faults_begins_with_a_warning() -> None:
-    [note] = tried(reward(cannot), reward_faults="mask")
+    [note] = tried(reward(cannot), on_reward_error="mask")
     assert note.startswith("warning: ") and "ZeroDivisionError" in note
 
 
@@ -119,7 +121,7 @@ def test_the_golds_of_our_tasks_earn_all_rewards(task: str, options: dict[str, A
 
     loaded = load_task(TaskSpec(task, options))
     rewards = load_rewards([RewardSpec(name) for name in names])
-    recipe = Recipe(Path("r.yaml"), TaskSpec(task), (RewardSpec("r"),), None, {"reward_faults": "stop"})
+    recipe = Recipe(Path("r.yaml"), TaskSpec(task), (RewardSpec("r"),), None, {"on_reward_error": "raise"})
     with Scorer(rewards) as scorer:
         [note] = try_rewards(recipe, loaded, rewards, rewards[0], scorer)
         assert note == "the rewards pay 16 golds in full, and neither empty nor senseless answers"
@@ -135,7 +137,7 @@ def test_the_golds_of_gsm8k_earn_all_rewards_in_both_styles(gsm8k_folder: Path) 
     rewards = load_rewards([RewardSpec("math_correctness"), RewardSpec("answer_format")])
     for style in ("text", "chat"):
         spec = TaskSpec("gsm8k", {"path": str(gsm8k_folder), "style": style, "shots": 0})
-        recipe = Recipe(Path("r.yaml"), spec, (RewardSpec("r"),), None, {"reward_faults": "stop"})
+        recipe = Recipe(Path("r.yaml"), spec, (RewardSpec("r"),), None, {"on_reward_error": "raise"})
         with Scorer(rewards) as scorer:
             [note] = try_rewards(recipe, load_task(spec), rewards, rewards[0], scorer)
         assert note == "the rewards pay 16 golds in full, and neither empty nor senseless answers"

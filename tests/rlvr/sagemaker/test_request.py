@@ -118,10 +118,15 @@ GOOD: dict[str, Any] = {"instance_type": "ml.g6e.12xlarge", "region": "us-east-1
         ),
         ({"launcher": "cpu"}, [], "leave launcher out", "the CPU launcher on GPUs"),
         ({"spot": True}, ["--save_strategy", '"no"'], "when AWS takes the hosts back all is lost", "paid for nothing"),
-        ({"spot": True}, ["--resume", "never"], "Each attempt after an interruption would begin anew", "the same"),
+        (
+            {"spot": True},
+            ["--resume_from_checkpoint", "never"],
+            "Each attempt after an interruption would begin anew",
+            "the same",
+        ),
         (
             {},
-            ["--resume", "runs/x/checkpoint-5"],
+            ["--resume_from_checkpoint", "runs/x/checkpoint-5"],
             "its checkpoints are its own folder in S3",
             "a folder of this machine",
         ),

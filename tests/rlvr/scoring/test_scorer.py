@@ -147,7 +147,7 @@ def strict(puppets: Path) -> Iterator[Scorer]:
         ("raise", "raised", "raised ValueError: no good", "an exception"),
         ("exit", "raised", "raised SystemExit: 3", "one that would end the process without a word"),
         ("hang", "late", "not done after 0.5 s", "a call that waits for ever"),
-        ("spin", "late", "reward_deadline_s", "one that computes for ever, and where to set its limit"),
+        ("spin", "late", "reward_timeout_s", "one that computes for ever, and where to set its limit"),
         ("die", "crashed", "SIGABRT", "a fault of native code"),
         ("short", "wrong length", "returned 0 values for 1 completions", "a row that is left out"),
         ("text", "no number", "returned '0.5'", "a number in quotes"),
@@ -208,7 +208,7 @@ def test_a_batch_ends_within_its_budget_and_what_was_not_reached_is_not_held_aga
         assert time.monotonic() - start < 2.5
     assert scored.values == [[None]] * 16
     assert {fault.kind for fault in scored.faults} == {"late", "unserved"}
-    assert all("reward_budget_s" in fault.message for fault in scored.faults if fault.kind == "unserved")
+    assert all("reward_batch_timeout_s" in fault.message for fault in scored.faults if fault.kind == "unserved")
 
 
 def test_a_batch_without_rows_is_scored_by_nobody(puppets: Path) -> None:

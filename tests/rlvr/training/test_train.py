@@ -394,7 +394,7 @@ def test_a_reward_at_fault_stops_the_run_or_masks_its_rows_as_the_recipe_says(
             raise ZeroDivisionError("on purpose")
         return longer_is_better(completions)
 
-    settings = {"max_steps": 1, "reward_faults": policy}
+    settings = {"max_steps": 1, "on_reward_error": policy}
     trainer, recipe, _ = build(tmp_path, by_chance, raises_for_one, settings=settings)
     if policy == "stop":
         with pytest.raises(RewardError, match="on purpose"):

@@ -278,8 +278,8 @@ def test_an_outage_that_lasts_ends_the_run_with_a_checkpoint_that_can_be_continu
     with RewardServer("--config", recipe) as server:
         words = ["--config", recipe, "--output_dir", str(tmp_path / "run"), "--report_to", "none"]
         words += ["--evaluation", "null", "--max_steps", "4", "--save_strategy", "steps", "--save_steps", "100"]
-        words += ["--per_device_train_batch_size", "16", "--reward_budget_s", "4", "--reward_deadline_s", "2"]
-        words += ["--reward_outage_s", "3"]
+        words += ["--per_device_train_batch_size", "16", "--reward_batch_timeout_s", "4", "--reward_timeout_s", "2"]
+        words += ["--reward_outage_timeout_s", "3"]
         for name in ("math_correctness", "answer_format"):
             words += [f"--rewards.{name}.where", server.url]
         metrics = tmp_path / "run" / "metrics.jsonl"
