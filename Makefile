@@ -1,37 +1,39 @@
-# Every target is a line or two that a person could type. The environment .venv is made when it is missing.
+# Every target is a line or two that a person could type. A missing .venv is created first.
 PYTHON ?= python3
 VENV   := .venv/bin
 READY  := .venv/.ready
+# Three processes on two cores, since tests wait a lot. A file's tests share one process, and so what they trained.
+PYTEST := $(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo demo-programs test test-fast lint format clean
+.PHONY: install demo demo-programs test test-all lint format clean
 
 install: $(READY)
 
-# Made again when the dependencies change; a second run starts at once.
-$(READY): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here: install Python 3.11 or newer."; exit 1; }
+# Rebuilt when the dependencies change; a second run starts at once.
+$(READY): pyproject.toml setup.py constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: make PYTHON=python3.11 …"; exit 1; }
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (once; about five minutes) …"
 	$(VENV)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: about a minute. One thread, since the model is so small
-# that two would mostly wait for one another.
+# Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: about a minute. One thread: for so small a model, more
+# threads mostly wait for one another.
 demo: $(READY)
 	@OMP_NUM_THREADS=1 $(VENV)/python run_grpo.py --config recipes/demo-arithmetic.yaml
 
-# The same with programs that are executed in the sandbox.
+# The same with programs that the model writes and the sandbox runs.
 demo-programs: $(READY)
 	@OMP_NUM_THREADS=1 $(VENV)/python run_grpo.py --config recipes/demo-programs.yaml
 
-# Three processes on two cores, since tests wait a lot; a file's tests in one of them, since they share what was trained.
-# The slow files come first (tests/conftest.py), so that no process waits long for the others at the end.
+# For every commit: what is not slow, and one smoke test of each large part.
 test: $(READY) lint
-	$(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow or smoke"
 
-test-fast: $(READY)
-	$(VENV)/python -m pytest --numprocesses 2 -m "not slow"
+# Every test.
+test-all: $(READY) lint
+	$(PYTEST)
 
 lint: $(READY)
 	$(VENV)/ruff check .

@@ -1,0 +1,56 @@
+"""The public names of `rlvr`: documented, loaded on first use, and the older aliases."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlvr
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def run(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_api_page_documents_each_public_name_and_no_other() -> None:
+    first_cells = re.findall(r"^\| (`.*?`) \|", PAGE, re.MULTILINE)
+    documented = {name for cell in first_cells for name in re.findall(r"`(\w+)", cell)}
+    assert documented == set(rlvr.__all__)
+
+
+def test_every_public_name_loads() -> None:
+    assert all(getattr(rlvr, name) is not None for name in rlvr.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = rlvr.no_such_name
+
+
+@pytest.mark.parametrize(
+    "statement", ["import rlvr", "from rlvr import check_answer, judge, Limits, Task, load_recipe, Reward"]
+)
+def test_public_names_load_neither_torch_nor_trl(statement: str) -> None:
+    assert run(f"{statement}; import sys; print([m for m in ('torch', 'trl', 'sympy') if m in sys.modules])") == "[]"
+
+
+@pytest.mark.parametrize("first", ["import rlvr.judge, rlvr.answers", "pass"])
+def test_judge_can_be_called_before_and_after_its_alias_module_is_imported(first: str) -> None:
+    test = "[{'input': '1 2', 'output': '3'}]"
+    program = f"""
+{first}
+from rlvr import judge
+from rlvr.judge import Limits, judge as same
+from rlvr.answers import check_answer
+program = "print(sum(map(int, input().split())))"
+print(*(f(program, language="python", tests={test}, limits=Limits()).score for f in (judge, same)))
+"""
+    assert run(program) == "1.0 1.0"
