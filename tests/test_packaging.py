@@ -100,7 +100,7 @@ def test_the_wheel_installs_no_other_top_level_package(installed: Path, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", ["tasks"])
+@pytest.mark.parametrize("folder", ["rewards", "tasks"])
 def test_plug_ins_of_the_wheel_load_by_name_without_a_checkout(installed: Path, tmp_path: Path, folder: str) -> None:
     names = sorted(path.stem for path in (REPOSITORY / folder).glob("[!_]*.py"))
     program = (
