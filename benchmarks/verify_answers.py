@@ -201,7 +201,7 @@ def math_shaped(rows: Sequence[Row]) -> list[Row]:
 
 def measure(rows: Sequence[Row], scorer: str, pool: WorkerPool) -> tuple[str, int]:
     """The cell of the table, and how many completions took over two seconds."""
-    outcomes = pool.map([[scorer, row.completion, row.gold] for row in rows], deadline_s=KILLED_AFTER_S)
+    outcomes = pool.map([[scorer, row.completion, row.gold] for row in rows], timeout_s=KILLED_AFTER_S)
     wrong = {"false positives": 0, "false negatives": 0, "raised": 0, "unsaid": 0}
     slow = 0
     for row, outcome in zip(rows, outcomes, strict=True):
@@ -226,7 +226,7 @@ def measure(rows: Sequence[Row], scorer: str, pool: WorkerPool) -> tuple[str, in
 
 def rate(rows: Sequence[Row], scorer: str, pool: WorkerPool) -> str:
     """Completions a second of wall time, one after the other."""
-    (outcome,) = pool.map([[scorer, [[row.completion, row.gold] for row in rows]]], deadline_s=600)
+    (outcome,) = pool.map([[scorer, [[row.completion, row.gold] for row in rows]]], timeout_s=600)
     return f"{outcome.value[0] / outcome.value[1]:,.0f}/s" if outcome.status == "done" else outcome.status
 
 

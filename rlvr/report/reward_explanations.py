@@ -36,7 +36,7 @@ def explain(recipe: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> lis
     if not known or not rows:
         return [{} for _ in rows]
     items = [json.dumps({"rewards": known, "row": dict(row)}, default=str).encode() for row in rows]
-    outcomes = _pool().map(items, deadline_s=DEADLINE_S, budget_s=BUDGET_S)
+    outcomes = _pool().map(items, timeout_s=DEADLINE_S, batch_timeout_s=BUDGET_S)
     return [outcome.value if outcome.status == "done" else {} for outcome in outcomes]
 
 

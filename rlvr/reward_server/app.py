@@ -33,6 +33,7 @@ from rlvr.reward_server.schemas import (
     takes,
 )
 from rlvr.reward_server.stored_tests import References
+from rlvr.scoring.call import WIRE_STATUS
 from rlvr.scoring.failures import reply_of
 from rlvr.scoring.reward import apply_gates_and_mask, total
 from rlvr.workers.pool import TaskResult
@@ -87,8 +88,7 @@ class Service:
         for one, found in zip(asked, outcomes, strict=True):
             values = _values(found, rows)
             self._count(one.name, found, values)
-            # By vars, and not asdict, which copies every value.
-            results.append({"reward": one.name, "values": values, "outcomes": [vars(outcome) for outcome in found]})
+            results.append({"reward": one.name, "values": values, "outcomes": [_on_wire(outcome) for outcome in found]})
         return {"results": results, "seconds": time.perf_counter() - begun}
 
     def _called(self, asked: Sequence[Asked], rows: Rows, request: ScoreAsked) -> list[list[TaskResult]]:
@@ -109,7 +109,7 @@ class Service:
         each = len(values) / max(len(outcomes), 1)
         for outcome in outcomes:
             reply = reply_of(outcome)
-            add("grpo_calls_total", name, (reply.kind or "done") if reply is not None else outcome.status)
+            add("grpo_calls_total", name, (reply.kind or "done") if reply is not None else WIRE_STATUS[outcome.status])
             for what, figure, value in reply.notes if reply is not None else ():
                 if what == "metric" and isinstance(value, int | float) and math.isfinite(value) and value >= 0:
                     add("grpo_figure_sum_total", figure, by=value * each)
@@ -267,6 +267,10 @@ def _asked(reward: RewardAsked | str) -> Asked:
     if isinstance(reward, str):
         return Asked(reward)
     return Asked(reward.name, reward.options, reward.reads, tuple(reward.seed or ()))
+
+
+def _on_wire(outcome: TaskResult) -> dict[str, Any]:
+    return {**vars(outcome), "status": WIRE_STATUS[outcome.status]}  # asdict would copy every value
 
 
 def _values(outcomes: Sequence[TaskResult], rows: int) -> list[float | None]:

@@ -98,17 +98,17 @@ class Programs:
         tests = gathered([submission.pop("tests") for submission in submissions])
         items = [{"submissions": submissions, "tests": tests, "reasons": reasons}]
         end = time.monotonic() + deadline_s
-        for _ in range(2):  # somebody may have killed the workers' nursery
+        for _ in range(2):  # somebody may have killed the fork server
             left_s = max(end - time.monotonic(), 0.0)
-            (outcome,) = self.pool.map(items, deadline_s=left_s, budget_s=left_s, waiting_counts=True)
-            if outcome.status != "unserved" or outcome.why == OUT_OF_TIME:
+            (outcome,) = self.pool.map(items, timeout_s=left_s, batch_timeout_s=left_s, count_waiting=True)
+            if outcome.status != "unavailable" or outcome.why == OUT_OF_TIME:
                 break
-        late = outcome.status == "late" or (outcome.status == "unserved" and outcome.why == OUT_OF_TIME)
+        late = outcome.status == "timeout" or (outcome.status == "unavailable" and outcome.why == OUT_OF_TIME)
         if late and deadline_s < self.allowance.deadline_s:
             raise Refused(
                 422, f"The programs were not judged within {deadline_s:g} s. Send fewer, or give them longer."
             )
-        if outcome.status == "late":
+        if outcome.status == "timeout":
             raise Refused(
                 422, f"The programs were not judged within the {deadline_s:g} s that this server works on a request "
                 "at most (--most-deadline-s). Send fewer, or with smaller limits."

@@ -209,7 +209,7 @@ class ServedRewards:
         known = {name: values for name, values in columns.items() if name in seen}
         items = [check_item(asked.name, asked.options, known)]
         (outcome,) = self._pools[served.group].map(
-            items, deadline_s=deadline_s, budget_s=deadline_s, at_most=1, waiting_counts=True
+            items, timeout_s=deadline_s, batch_timeout_s=deadline_s, max_workers=1, count_waiting=True
         )
         if outcome.status != "done":
             raise Refused(503, f"The reward {asked.name} could not look through the rows: {outcome.why}.")
@@ -234,14 +234,14 @@ class ServedRewards:
             items = _Calls([asked[place] for place in places], rows, one_by_one)
             left_s = end - time.monotonic()
             if left_s <= 0:
-                outcomes = [TaskResult("unserved", why=OUT_OF_TIME)] * len(items)
+                outcomes = [TaskResult("unavailable", why=OUT_OF_TIME)] * len(items)
             else:
                 outcomes = self._pools[group].map(
                     items,
-                    deadline_s=min(deadline_s, left_s),
-                    budget_s=left_s,
-                    at_most=None if one_by_one else 1,
-                    waiting_counts=True,
+                    timeout_s=min(deadline_s, left_s),
+                    batch_timeout_s=left_s,
+                    max_workers=None if one_by_one else 1,
+                    count_waiting=True,
                 )
             each = len(items) // len(places)
             for number, place in enumerate(places):

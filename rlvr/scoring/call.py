@@ -1,7 +1,7 @@
-"""One call of a reward function, and what came of it as plain data: the same in a worker and in the training process.
+"""One call of a reward function, and its result as plain data: the same in a worker and in the training process.
 
-A worker is made ready by `prepare`, which runs in its nursery, and answers what `item` has packed. A reward server's
-worker is made ready by `prepare_served`: what it answers came from the network, so that is JSON and never unpickled.
+`prepare` runs in a fork server and makes the function that its workers call with what `item` has packed. A reward
+server's workers use `prepare_served`: their items come from the network, so they are JSON and never unpickled.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from rlvr.errors import InputError
 from rlvr.scoring.reward import Reward, as_list, as_number, file_of, own_traceback
+from rlvr.workers.pool import Status
 
 Note = tuple[str, str, Any]  # ("extra", column, list) or ("metric", name, number)
 LONGEST_TRACE = 4000  # characters
@@ -48,6 +49,12 @@ class CallResult:
     said: str = ""
     trace: str = ""
     notes: Sequence[Note] = field(default_factory=list)
+
+
+# `TaskResult.status` in the reward server's protocol.
+WIRE_STATUS: Mapping[Status, str] = {
+    "done": "done", "timeout": "late", "crashed": "crashed", "failed": "failed", "unavailable": "unserved"
+}  # fmt: skip
 
 
 def call(reward: Reward, given: Mapping[str, Any], trainer_state: object) -> CallResult:

@@ -17,7 +17,7 @@ from rlvr.workers.pool import OUT_OF_TIME, TaskResult
 _log = logging.getLogger(__name__)
 IN_FULL = 3  # faults that a report quotes
 
-Kind = Literal["raised", "late", "crashed", "wrong length", "no number", "unserved"]
+Kind = Literal["raised", "timeout", "crashed", "wrong length", "no number", "unavailable"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class RewardFailure:
     Attributes:
         reward: its label.
         row: of the batch on this rank; None if it is the whole batch.
-        kind: "raised", "late", "crashed" (it took its process down), "wrong length", "no number" (text, NaN, an
-            infinite one), or "unserved": the time for the batch ran out first, or no worker could be had.
+        kind: "raised", "timeout", "crashed" (it took its process down), "wrong length", "no number" (text, NaN, an
+            infinite one), or "unavailable": the time for the batch ran out first, or no worker could be had.
         message: all that is known of it, for people.
     """
 
@@ -85,7 +85,7 @@ class FailureReporter:
             _log.warning("%s\nCalled for one row at a time, it scored them all.", message)
         elif rows > 1 and kinds == {kind}:
             return self.of_all(kind, f"{message}\nAnd so for every row alone.")
-        elif rows > 1 and kinds == {"unserved"}:
+        elif rows > 1 and kinds == {"unavailable"}:
             rest = "No time was left to call it for one row at a time (`reward_batch_timeout_s` in the recipe)."
             return self.of_all(kind, f"{message}\n{rest}")
         replies = [reply_of(outcome) for outcome in outcomes]
@@ -102,7 +102,7 @@ class FailureReporter:
         return RewardResult([None] * len(self.completions), [RewardFailure(self.reward.label, None, kind, message)])
 
     def not_called(self, why: str) -> RewardResult:
-        return self.of_all("unserved", f"The reward {self.reward.name} was not called on rank {self.rank}: {why}")
+        return self.of_all("unavailable", f"The reward {self.reward.name} was not called on rank {self.rank}: {why}")
 
     def _with_faults_of_values(self, values: Sequence[float | str | None], notes: Sequence[Note]) -> RewardResult:
         finding = RewardResult([None if isinstance(value, str) else value for value in values], notes=notes)
@@ -120,12 +120,12 @@ class FailureReporter:
             if not reply.kind:
                 return None
             return reply.kind, f"{name} {reply.said}, {where}." + (f"\n{reply.trace}" if reply.trace else "")
-        if outcome.status == "late":
+        if outcome.status == "timeout":
             advice = "What can hang needs a limit of its own; `reward_timeout_s` in the recipe is what a row may take."
-            return "late", f"{name} was stopped {where}: {outcome.why}. {advice}"
-        if outcome.status == "unserved":
+            return "timeout", f"{name} was stopped {where}: {outcome.why}. {advice}"
+        if outcome.status == "unavailable":
             advice = " (`reward_batch_timeout_s` in the recipe)" if outcome.why == OUT_OF_TIME else ""
-            return "unserved", f"{name} has no value {where}: {outcome.why}{advice}."
+            return "unavailable", f"{name} has no value {where}: {outcome.why}{advice}."
         if outcome.status == "failed":
             return "crashed", f"{name} can't be called in a worker, {where}: {outcome.why}."
         return "crashed", f"{name} took its process down {where}: {outcome.why}."

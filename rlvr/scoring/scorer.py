@@ -341,12 +341,12 @@ class Scorer:
             rows: makes the items for these.
             limit: seconds that the call for the whole batch had.
         """
-        if whole.status == "unserved" and whole.why == OUT_OF_TIME:
-            whole = TaskResult("late", why=f"not done after {limit:.3g} s")
+        if whole.status == "unavailable" and whole.why == OUT_OF_TIME:
+            whole = TaskResult("timeout", why=f"not done after {limit:.3g} s")
         reply = reply_of(whole)
         if reply is not None and not reply.kind:
             return case.of_batch(reply)
-        if whole.status == "unserved":
+        if whole.status == "unavailable":
             return case.not_called(f"{whole.why}.")
         if len(case.completions) == 1:
             return case.of_rows(whole, [whole])
@@ -363,17 +363,19 @@ class Scorer:
         end: float,
         at_most: int | None = None,
     ) -> list[TaskResult]:
-        """What workers say, asked again for what was lost with all of them: somebody has killed their nursery."""
+        """What workers say, asked again for what was lost with all of them: somebody has killed their fork server."""
         outcomes: dict[int, TaskResult] = {}
         lost = list(range(len(items)))
         for _ in range(2):
             budget_s = max(end - time.monotonic(), 0.0)
             asked = pool.map(
-                [items[place] for place in lost], deadline_s=deadline_s, budget_s=budget_s, at_most=at_most
+                [items[place] for place in lost], timeout_s=deadline_s, batch_timeout_s=budget_s, max_workers=at_most
             )
             outcomes.update(zip(lost, asked, strict=True))
             lost = [
-                place for place in lost if outcomes[place].status == "unserved" and outcomes[place].why != OUT_OF_TIME
+                place
+                for place in lost
+                if outcomes[place].status == "unavailable" and outcomes[place].why != OUT_OF_TIME
             ]
             if not lost or self._closed:
                 break
@@ -393,7 +395,7 @@ class Scorer:
             outcomes = [whole] if batch.rows == 1 else []
             while len(outcomes) < batch.rows:
                 if time.monotonic() >= end:
-                    outcomes.append(TaskResult("unserved", why=OUT_OF_TIME))
+                    outcomes.append(TaskResult("unavailable", why=OUT_OF_TIME))
                 else:
                     outcomes.append(
                         TaskResult("done", call(case.reward, batch.row(len(outcomes)), batch.trainer_state))

@@ -123,7 +123,7 @@ class RecipeTrainer(SavingTrainer):
 
     def _answer_faults(self) -> None:
         """Stops the run, on all ranks with the same words, or goes on without the rows; as the recipe says."""
-        outage = self.silent_s > 0 and all(fault.kind == "unserved" for fault in self._faults)
+        outage = self.silent_s > 0 and all(fault.kind == "unavailable" for fault in self._faults)
         found = gather_object([(report(self._faults), outage)] if self._faults else [])
         if not found:
             return  # a reward said None of its own accord

@@ -1,8 +1,7 @@
-"""Workers of one nursery (rlvr/workers/fork_server.py) share a number of places at which something is done, such as
-processors.
+"""Share the processors among the workers of one fork server.
 
-Each says in a page of memory that they share how many it could use, and sees what that leaves it: nobody waits for
-anybody, and whoever is killed is struck off by the nursery that replaces him.
+Each worker writes its demand into a page of shared memory and reads from the others' demand what is left for it.
+There are no locks: no worker waits for another one, and the fork server clears the entry of a worker that it replaces.
 """
 
 from __future__ import annotations
@@ -10,52 +9,52 @@ from __future__ import annotations
 import mmap
 import os
 
-MOST = 256  # workers; those beyond them count for nobody
-_LARGEST = (1 << 16) - 1
+MAX_WORKERS = 256  # workers beyond these are not counted
+_MAX_DEMAND = (1 << 16) - 1
 
 
 class CpuShare:
-    """Made before the workers are forked; each of them joins, and says what it wants whenever that changes."""
+    """Demand of each worker; created before the workers are forked."""
 
     def __init__(self) -> None:
-        self._wanted = memoryview(mmap.mmap(-1, 2 * MOST)).cast("H")
+        self._demand = memoryview(mmap.mmap(-1, 2 * MAX_WORKERS)).cast("H")
         self._own: int | None = None
 
     def join(self, worker: int) -> None:
-        """In a worker: it is this one."""
-        self._own = worker if worker < MOST else None
+        """Register this process as a worker."""
+        self._own = worker if worker < MAX_WORKERS else None
 
-    def forget(self) -> None:
-        """In a process that was forked from a worker: it is none."""
+    def detach(self) -> None:
+        """Unregister this process, which a worker has forked; the worker's demand stays."""
         self._own = None
 
-    def leave(self, worker: int) -> None:
-        """This worker is gone."""
-        if worker < MOST:
-            self._wanted[worker] = 0
+    def clear(self, worker: int) -> None:
+        """Remove the demand of a worker that has ended."""
+        if worker < MAX_WORKERS:
+            self._demand[worker] = 0
 
-    def say(self, wanted: int) -> None:
-        """How many places this worker could use. Nothing where it is no worker."""
+    def set_demand(self, demand: int) -> None:
+        """Set how many processors this worker could use. Does nothing outside workers."""
         if self._own is not None:
-            self._wanted[self._own] = min(wanted, _LARGEST)
+            self._demand[self._own] = min(demand, _MAX_DEMAND)
 
-    def share(self, of: int) -> int:
-        """How many of so many places it may use, at least one; all of them where it is no worker.
+    def share_of(self, total: int) -> int:
+        """How many of `total` processors this worker may use: at least one, and all of them outside workers.
 
-        Those who want less than an equal share leave the rest to the others (max-min fairness; Bertsekas and Gallager,
-        Data Networks, chapter 6). Shares are rounded up, so that no place is left to nobody.
+        Workers that demand less than an equal share leave the rest to the others (max-min fairness; Bertsekas and
+        Gallager, Data Networks, chapter 6). Shares are rounded up, so that no processor stays idle.
         """
         if self._own is None:
-            return of
-        wanting = sorted(filter(None, self._wanted.tolist()))
-        left = of
-        for others, wanted in zip(range(len(wanting), 0, -1), wanting, strict=True):
-            equal = -(-left // others)
-            if wanted >= equal:
+            return total
+        demands = sorted(filter(None, self._demand.tolist()))
+        left = total
+        for workers, demand in zip(range(len(demands), 0, -1), demands, strict=True):
+            equal = -(-left // workers)
+            if demand >= equal:
                 return max(1, equal)
-            left -= wanted
-        return of  # there are enough for all
+            left -= demand
+        return total  # enough for all
 
 
-judging = CpuShare()  # programs at once
-os.register_at_fork(after_in_child=judging.forget)
+judge_cpu_share = CpuShare()  # programs that are judged at the same time
+os.register_at_fork(after_in_child=judge_cpu_share.detach)

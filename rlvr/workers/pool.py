@@ -1,23 +1,23 @@
-"""Processes of our own Python that can be killed: started once, a deadline an item, a budget a batch.
+"""Call a function in worker processes that can be killed, with a timeout for each item and one for the batch.
 
-For work that cannot be trusted to end, such as algebra on a text that a model wrote, or a reward function:
+For work that may never end, such as algebra on text that a model wrote, or a reward function:
 
     pool = WorkerPool("rlvr.verifiers.math.symbolic:equivalent", processes=2)
-    outcomes = pool.map([["2^{10}", "1024"]], deadline_s=2.0)
+    results = pool.map([["2^{10}", "1024"]], timeout_s=2.0)
 
-A nursery process (rlvr/workers/fork_server.py) imports the function's module once and forks a worker for each place, so
-that a worker that was killed is replaced within milliseconds. The nursery is a program of its own (not a fork of the
-caller), so it starts from any thread, from a daemonic process of a process pool and under a launcher, and holds none of
-the caller's memory. Unless workers are to be like their caller, it gets none of its environment but what Python needs
-to run. Nursery and workers end with the caller, however that ends, and SIGINT and SIGTERM leave them cold until then.
+A fork server (fork_server.py) imports the function's module once and forks the workers, so that a killed worker is
+replaced within milliseconds. It is a new process and not a fork of the caller. So it starts from any thread, from a
+daemonic process and under a launcher, and holds none of the caller's memory. By default it gets none of the caller's
+environment except what Python needs. Fork server and workers end with the caller, however that ends; they ignore
+SIGINT and SIGTERM.
 
-Items travel as JSON, or as bytes that the function takes apart. Results are JSON: nothing that a worker says is
-executed here.
+Items travel as JSON, or as bytes that the function decodes. Results are JSON: the caller unpickles nothing.
 """
 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import selectors
 import socket
@@ -28,43 +28,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr.workers.fork_server import START_S, ForkServer, StartError, WorkerError, WorkerSpec, ending, receive, send
+from rlvr.workers.fork_server import START_S, ForkServer, StartError, WorkerError, WorkerSpec, describe_status
+from rlvr.workers.messages import receive, send
 
-__all__ = ["OUT_OF_TIME", "TaskResult", "StartError", "WorkerError", "WorkerPool"]
+__all__ = ["OUT_OF_TIME", "StartError", "Status", "TaskResult", "WorkerError", "WorkerPool"]
 
 OUT_OF_TIME = "the time for this batch ran out"
-_GONE = "the workers' nursery is gone"
+_CLOSED = "the worker pool was closed"
+
+Status = Literal["done", "timeout", "crashed", "failed", "unavailable"]
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What became of one item.
+    """The result of one item.
 
     Attributes:
-        status: "done"; "late": killed at its deadline; "crashed": it took down two fresh workers one after the other,
-            or ran out of its memory; "failed": the function raised; "unserved": not begun, or not ended, because the
-            batch's budget ran out or workers could not be had. The first four are the item's own doing, the last one
-            is ours.
-        value: what the function returned, if done.
-        why: a few words on anything but "done".
+        status: "done"; "timeout": killed after the item's timeout; "crashed": two fresh workers in a row died on it,
+            or it ran out of memory; "failed": the function raised; "unavailable": not started, or not finished,
+            because the batch timed out or there were no workers. Only "unavailable" says nothing about the item.
+        value: the function's result, if done.
+        why: the cause of any other status.
     """
 
-    status: Literal["done", "late", "crashed", "failed", "unserved"]
+    status: Status
     value: Any = None
     why: str = ""
 
 
 class WorkerPool:
-    """Killable workers around one function of one value.
+    """Killable workers that call one function with one item at a time.
 
-    Usable from any thread; a process that was forked from the owner gets workers of its own at its first call.
+    Usable from any thread. A forked child of the owner gets workers of its own at its first call.
 
     Args:
-        function: "module:function"; it takes an item and returns something JSON can carry.
-        processes: how many workers at once.
-        memory_mb: address space of a worker, beyond which Python raises MemoryError in it; None for no limit.
-        made_with, like_caller, folder: see `rlvr.workers.fork_server.WorkerSpec`.
-        start_s: how long a call waits for the nursery's imports.
+        function: "module:function"; takes an item and returns a value that JSON can represent.
+        processes: number of workers.
+        memory_mb: address space of a worker, beyond which Python raises MemoryError in it; None: no limit.
+        init_payload, inherit_env, folder: see `rlvr.workers.fork_server.WorkerSpec`.
+        start_s: timeout of the fork server's imports.
     """
 
     def __init__(
@@ -78,248 +80,273 @@ class WorkerPool:
         folder: str = "/",
         start_s: float = START_S,
     ) -> None:
-        self.plan = WorkerSpec(function, init_payload, memory_mb, inherit_env, folder)
+        self.spec = WorkerSpec(function, init_payload, memory_mb, inherit_env, folder)
         self.processes = processes
         self.start_s = start_s
         self._lock = threading.Lock()
-        self._forget()
+        self._reset()
         _pools.append(self)
 
-    def _forget(self) -> None:
-        self._nursery: ForkServer | None = None
+    def _reset(self) -> None:
+        self._fork_server: ForkServer | None = None
         self._free: deque[_Worker] = deque()
-        self._line: deque[_WorkerRequest] = deque()
+        self._queue: deque[_WorkerRequest] = deque()
 
     def map(
         self,
         items: Sequence[Any],
         *,
-        deadline_s: float,
-        budget_s: float | None = None,
-        at_most: int | None = None,
-        waiting_counts: bool = False,
+        timeout_s: float,
+        batch_timeout_s: float | None = None,
+        max_workers: int | None = None,
+        count_waiting: bool = False,
     ) -> list[TaskResult]:
-        """The function of each item, in the items' order.
+        """Call the function with each item; results are in the order of the items.
 
         Args:
-            items: values that JSON can carry, or bytes.
-            deadline_s: seconds of wall time an item, after which its worker is killed. The time in which workers
-                start is not counted.
-            budget_s: seconds for all of them from the first item on; what is not done by then is "unserved".
-            at_most: how many workers to use. A single one is the same as before, if that one lives.
-            waiting_counts: whether the budget begins at once, and not when other threads have left a worker free.
+            items: values that JSON can represent, or bytes.
+            timeout_s: wall time of an item, after which its worker is killed. Starting workers does not count.
+            batch_timeout_s: wall time of all items; unfinished ones are "unavailable".
+            max_workers: number of workers to use. With 1, successive calls get the same worker while it lives.
+            count_waiting: start the batch's timeout now, not when a worker is free.
         """
-        outcomes: list[TaskResult | None] = [None] * len(items)
-        waiting = deque(range(len(items)))
-        begun = time.monotonic()
-        patience = budget_s if waiting_counts else None
+        started = time.monotonic()
+        wait_s = batch_timeout_s if count_waiting else None
         try:
-            workers = self._take(min(self.processes if at_most is None else at_most, len(items)), patience)
+            workers = self._acquire(min(self.processes if max_workers is None else max_workers, len(items)), wait_s)
         except WorkerError as error:
-            return [TaskResult("unserved", why=str(error))] * len(items)
-        end = (begun if waiting_counts else time.monotonic()) + budget_s if budget_s is not None else None
-        again: set[int] = set()
-        busy: dict[int, tuple[_Worker, int, float]] = {}
-        idle = list(reversed(workers))
+            return [TaskResult("unavailable", why=str(error))] * len(items)
+        if not count_waiting:
+            started = time.monotonic()
+        batch = _Batch(items, timeout_s, started + batch_timeout_s if batch_timeout_s is not None else math.inf)
         why = OUT_OF_TIME
-        with selectors.DefaultSelector() as selector:
-            try:
-                while waiting or busy:
-                    now = time.monotonic()
-                    if end is not None and now >= end:
-                        break
-                    while idle and waiting:
-                        worker, index = idle.pop(), waiting.popleft()
-                        if not worker.send(items[index]):
-                            ended = worker.renew()
-                            idle.append(worker)
-                            outcomes[index] = _died(index, again, waiting, ended)
-                            continue
-                        selector.register(worker.socket, selectors.EVENT_READ)
-                        busy[worker.place] = (worker, index, time.monotonic() + deadline_s)
-                    if not busy:
-                        continue
-                    limit = min([until for _, _, until in busy.values()] + ([end] if end is not None else []))
-                    ready = {key.fileobj for key, _ in selector.select(max(0.0, limit - time.monotonic()))}
-                    now = time.monotonic()
-                    for place, (worker, index, until) in list(busy.items()):
-                        if worker.socket in ready:
-                            selector.unregister(worker.socket)
-                            reply = worker.receive()
-                            if reply is None:
-                                outcomes[index] = _died(index, again, waiting, worker.renew())
-                            else:
-                                outcomes[index] = TaskResult(*reply)
-                            del busy[place]
-                            idle.append(worker)
-                        elif now >= until:
-                            selector.unregister(worker.socket)
-                            outcomes[index] = TaskResult("late", why=f"not done after {deadline_s:g} s")
-                            worker.renew()
-                            del busy[place]
-                            idle.append(worker)
-                for worker, _, _ in busy.values():
-                    worker.renew()  # ends what it is at
-                busy.clear()
-            except WorkerError as error:
-                why = f"the workers failed: {error}"
-                self._fail(workers[0].nursery)
-            finally:
-                for worker, _, _ in busy.values():
-                    worker.leave()
-                self._give_back(workers)
-        return [outcome or TaskResult("unserved", why=why) for outcome in outcomes]
+        try:
+            batch.run(workers)
+        except WorkerError as error:
+            why = f"the workers failed: {error}"
+            self._discard(workers[0].fork_server)
+        finally:
+            batch.close()
+            self._release(workers)
+        return [result or TaskResult("unavailable", why=why) for result in batch.results]
 
     def launch(self) -> None:
-        """Begins to start the workers, and does not wait for them. If that fails, the first call says so."""
+        """Start the fork server without waiting for it. If it fails, the first call reports it."""
         with self._lock:
-            self._hire()
+            self._ensure_fork_server()
 
     def start(self, workers: int | None = None) -> None:
-        """Starts the workers now (or so many of them), so that the first call does not wait for them.
+        """Start all workers, or this many, so that the first call does not wait for them.
 
         Raises:
-            WorkerError: they do not start; with what they printed.
+            WorkerError: they do not start; with their output.
         """
-        self._give_back(self._take(self.processes if workers is None else workers))
+        self._release(self._acquire(self.processes if workers is None else workers))
 
     def load(self) -> tuple[int, int]:
-        """How many workers are at work, and how many calls wait for one."""
+        """The number of busy workers, and of calls that wait for a worker."""
         with self._lock:
-            return (self.processes - len(self._free) if self._nursery is not None else 0), len(self._line)
+            return (self.processes - len(self._free) if self._fork_server is not None else 0), len(self._queue)
 
     @property
     def started(self) -> bool:
-        """Whether there are workers, or some are about to be."""
-        return self._nursery is not None
+        """Whether there are workers, or they are starting."""
+        return self._fork_server is not None
 
     def close(self) -> None:
-        """Ends all processes; the next call starts new ones."""
+        """End all processes. The next call starts new ones."""
         with self._lock:
-            nursery = self._dismiss()
-        if nursery is not None:
-            nursery.close()
+            fork_server = self._detach()
+        if fork_server is not None:
+            fork_server.close()
 
-    def _hire(self) -> ForkServer:
-        """The nursery, a new one if there is none that lives. The lock is held."""
-        if self._nursery is not None and not self._nursery.alive():
-            self._nursery.close()
-            self._dismiss()
-        if self._nursery is None:
-            self._nursery = ForkServer(self.plan)
-            self._free = deque(_Worker(self._nursery, place) for place in range(self.processes))
-        return self._nursery
+    def _ensure_fork_server(self) -> ForkServer:
+        """The fork server; started if there is none or it has ended. The caller holds the lock."""
+        if self._fork_server is not None and not self._fork_server.is_alive():
+            self._fork_server.close()
+            self._detach()
+        if self._fork_server is None:
+            self._fork_server = ForkServer(self.spec)
+            self._free = deque(_Worker(self._fork_server, number) for number in range(self.processes))
+        return self._fork_server
 
-    def _dismiss(self) -> ForkServer | None:
-        nursery, self._nursery = self._nursery, None
+    def _detach(self) -> ForkServer | None:
+        fork_server, self._fork_server = self._fork_server, None
         self._free.clear()
-        while self._line:
-            self._line.popleft().come.set()
-        return nursery
+        while self._queue:
+            self._queue.popleft().ready.set()
+        return fork_server
 
-    def _take(self, wanted: int, patience: float | None = None) -> list[_Worker]:
-        """At least one and at most `wanted` free workers; waits so many seconds while other threads have them all.
+    def _acquire(self, count: int, wait_s: float | None = None) -> list[_Worker]:
+        """Take between 1 and `count` free workers; none if all were busy for `wait_s`.
 
-        Threads wait in line, and only the one whose turn has come is woken: all of them would go for the same worker.
+        Threads are served in the order of their calls. One thread is woken for a free worker, not all of them.
         """
         with self._lock:
-            nursery = self._hire()
-        turn = _WorkerRequest(max(wanted, 1))
+            fork_server = self._ensure_fork_server()
+        request = _WorkerRequest(max(count, 1))
         try:
-            nursery.wait(self.start_s)
+            fork_server.wait(self.start_s)
             with self._lock:
-                if self._nursery is not nursery:
-                    raise WorkerError(_GONE)
-                self._line.append(turn)
-                self._hand_out()
+                if self._fork_server is not fork_server:
+                    raise WorkerError(_CLOSED)
+                self._queue.append(request)
+                self._assign_workers()
             try:
-                turn.come.wait(patience)
+                request.ready.wait(wait_s)
             finally:
                 with self._lock:
-                    late = not turn.come.is_set()
-                    if late:
-                        self._line.remove(turn)
-            if late:
+                    timed_out = not request.ready.is_set()
+                    if timed_out:
+                        self._queue.remove(request)
+            if timed_out:
                 return []
-            if not turn.workers:
-                raise WorkerError(_GONE)
-            for worker in turn.workers:
-                if worker.broken:
-                    worker.renew()
+            if not request.workers:
+                raise WorkerError(_CLOSED)
+            for worker in request.workers:
+                if not worker.is_running:
+                    worker.restart()
         except WorkerError:
-            self._fail(nursery)
+            self._discard(fork_server)
             raise
-        return turn.workers
+        return request.workers
 
-    def _hand_out(self) -> None:
-        """Free workers go to those who are first in line. The lock is held."""
-        while self._free and self._line:
-            turn = self._line.popleft()
-            turn.workers = [self._free.popleft() for _ in range(min(turn.wanted, len(self._free)))]
-            turn.come.set()
+    def _assign_workers(self) -> None:
+        """Give free workers to the first requests of the queue. The caller holds the lock."""
+        while self._free and self._queue:
+            request = self._queue.popleft()
+            request.workers = [self._free.popleft() for _ in range(min(request.count, len(self._free)))]
+            request.ready.set()
 
-    def _give_back(self, workers: Sequence[_Worker]) -> None:
+    def _release(self, workers: Sequence[_Worker]) -> None:
         with self._lock:
-            # In front: whoever comes next gets the ones that have worked, with what they keep in memory.
-            self._free.extendleft(worker for worker in reversed(workers) if worker.nursery is self._nursery)
-            self._hand_out()
+            # In front, so that the next call gets the workers that were used last, with their caches.
+            self._free.extendleft(worker for worker in reversed(workers) if worker.fork_server is self._fork_server)
+            self._assign_workers()
 
-    def _fail(self, nursery: ForkServer) -> None:
-        """This nursery is no more: the next call starts another."""
+    def _discard(self, fork_server: ForkServer) -> None:
+        """Close a fork server that failed; the next call starts another one."""
         with self._lock:
-            if self._nursery is nursery:
-                self._dismiss()
-        nursery.close()
+            if self._fork_server is fork_server:
+                self._detach()
+        fork_server.close()
 
 
 class _WorkerRequest:
-    """A thread in line for workers: `come` is set when it has them, or when there will be none."""
+    """A thread that waits for workers. `ready` is set when it has them, or will get none."""
 
-    def __init__(self, wanted: int) -> None:
-        self.wanted = wanted
+    def __init__(self, count: int) -> None:
+        self.count = count
         self.workers: list[_Worker] = []
-        self.come = threading.Event()
+        self.ready = threading.Event()
 
 
 class _Worker:
-    """A place among the workers, and the line to whoever has it at present; nobody has until `renew`."""
+    """A numbered worker of a fork server; it has a process after `restart`."""
 
-    def __init__(self, nursery: ForkServer, place: int) -> None:
-        self.nursery = nursery
-        self.place = place
-        self.broken = True
-        self.socket: socket.socket
+    def __init__(self, fork_server: ForkServer, number: int) -> None:
+        self.fork_server = fork_server
+        self.number = number
+        self.is_running = False
+        self.channel: socket.socket
 
-    def renew(self) -> int | None:
-        """A fresh worker for this place; returns how the one before had ended."""
-        self.leave()
-        self.socket, ended = self.nursery.worker(self.place)
-        self.broken = False
-        return ended
+    def restart(self) -> int | None:
+        """Replace the process; return the wait status of the previous one."""
+        self.disconnect()
+        self.channel, status = self.fork_server.replace_worker(self.number)
+        self.is_running = True
+        return status
 
-    def leave(self) -> None:
-        if not self.broken:
-            self.socket.close()
-        self.broken = True
+    def disconnect(self) -> None:
+        if self.is_running:
+            self.channel.close()
+        self.is_running = False
 
-    def send(self, item: Any) -> bool:
+
+@dataclass(frozen=True)
+class _Task:
+    """An item that a worker is computing."""
+
+    worker: _Worker
+    index: int
+    deadline: float
+
+
+class _Batch:
+    """The items of one `map` call: which are queued, running or done."""
+
+    def __init__(self, items: Sequence[Any], timeout_s: float, deadline: float) -> None:
+        self.items = items
+        self.timeout_s = timeout_s
+        self.deadline = deadline
+        self.results: list[TaskResult | None] = [None] * len(items)
+        self.queue = deque(range(len(items)))
+        self.retried: set[int] = set()
+        self.running: list[_Task] = []
+        self.selector = selectors.DefaultSelector()
+
+    def run(self, workers: Sequence[_Worker]) -> None:
+        """Compute the items, until all are done or the batch's deadline.
+
+        Raises:
+            WorkerError: a worker can't be replaced.
+        """
+        idle = list(reversed(workers))
+        while (self.queue or self.running) and time.monotonic() < self.deadline:
+            while idle and self.queue:
+                self._start(idle)
+            if not self.running:
+                continue
+            wake = min(self.deadline, *(task.deadline for task in self.running))
+            ready = {key.fileobj for key, _ in self.selector.select(max(0.0, wake - time.monotonic()))}
+            now = time.monotonic()
+            for task in list(self.running):
+                if task.worker.channel in ready:
+                    self._end(task)
+                    reply = receive(task.worker.channel)
+                    if reply is None:
+                        self._handle_death(task.index, task.worker.restart())
+                    else:
+                        self.results[task.index] = TaskResult(*reply)
+                    idle.append(task.worker)
+                elif now >= task.deadline:
+                    self._end(task)
+                    self.results[task.index] = TaskResult("timeout", why=f"not done after {self.timeout_s:g} s")
+                    task.worker.restart()
+                    idle.append(task.worker)
+        while self.running:
+            worker = self.running[-1].worker
+            self._end(self.running[-1])
+            worker.restart()  # kills the computation
+
+    def close(self) -> None:
+        for task in self.running:
+            task.worker.disconnect()
+        self.selector.close()
+
+    def _start(self, idle: list[_Worker]) -> None:
+        worker, index = idle.pop(), self.queue.popleft()
         try:
-            send(self.socket, item)
+            send(worker.channel, self.items[index])
         except OSError:
-            return False
-        return True
+            status = worker.restart()
+            idle.append(worker)
+            self._handle_death(index, status)
+            return
+        self.selector.register(worker.channel, selectors.EVENT_READ)
+        self.running.append(_Task(worker, index, time.monotonic() + self.timeout_s))
 
-    def receive(self) -> Any:
-        return receive(self.socket)
+    def _end(self, task: _Task) -> None:
+        self.selector.unregister(task.worker.channel)
+        self.running.remove(task)
 
-
-def _died(index: int, again: set[int], waiting: deque[int], ended: int | None) -> TaskResult | None:
-    """A worker died over an item: once may be anybody's fault, twice running is the item's."""
-    if index in again:
-        return TaskResult("crashed", why=f"two workers died over it ({ending(ended)})")
-    again.add(index)
-    waiting.appendleft(index)
-    return None
+    def _handle_death(self, index: int, status: int | None) -> None:
+        """Retry an item once after a worker died on it: the first death may have another cause."""
+        if index in self.retried:
+            self.results[index] = TaskResult("crashed", why=f"two workers died over it ({describe_status(status)})")
+            return
+        self.retried.add(index)
+        self.queue.appendleft(index)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -328,12 +355,12 @@ _pools: list[WorkerPool] = []
 
 
 def _after_fork() -> None:
-    """In a forked child: the parent's workers are not ours, and holding their sockets would keep them alive."""
+    """In a forked child: drop the parent's workers. Their open sockets would keep them alive."""
     for pool in _pools:
-        if pool._nursery is not None:
-            pool._nursery.abandon()
+        if pool._fork_server is not None:
+            pool._fork_server.close_after_fork()
         pool._lock = threading.Lock()
-        pool._forget()
+        pool._reset()
 
 
 def _at_exit() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from rlvr.errors import InputError
 from rlvr.sandbox.capabilities import detect_capabilities
 from rlvr.verifiers.code.executor import Executor
-from rlvr.workers.cpu_share import judging
+from rlvr.workers.cpu_share import judge_cpu_share
 
 JudgeTask = Callable[[Executor], None]
 _LOOK_S = 0.1  # after which a slot beyond the share looks whether others are done
@@ -96,7 +96,7 @@ class JudgeScheduler:
     def say(self) -> None:
         """Tells other workers how many slots this one could use now. The lock is held."""
         if self.shared:
-            judging.say(max(0, min(self.size, sum(call.unfinished for call in self.calls))))
+            judge_cpu_share.set_demand(max(0, min(self.size, sum(call.unfinished for call in self.calls))))
 
     def _start(self, pieces: int) -> None:
         with self.changed:
@@ -133,7 +133,7 @@ class JudgeScheduler:
             if not any(call.waiting for call in self.calls):
                 self.changed.wait()
                 continue
-            before, self._share = self._share, judging.share(self.size) if self.shared else self.size
+            before, self._share = self._share, judge_cpu_share.share_of(self.size) if self.shared else self.size
             if self._share > before:
                 self.room.notify_all()
             if place < self._share:

@@ -131,8 +131,8 @@ def _answer_by_algebra(
         budget_s = max(10.0, deadline_s * len(asked) / 4 / pool.processes)
     outcomes = pool.map(
         [["equivalent", list(texts), gold, tolerance] for texts, gold in asked],
-        deadline_s=max(deadline_s - _MARGIN_S, deadline_s / 2),
-        budget_s=budget_s,
+        timeout_s=max(deadline_s - _MARGIN_S, deadline_s / 2),
+        batch_timeout_s=budget_s,
     )
     known = dict(zip(asked, outcomes, strict=True))
     for row, (first, gold, texts) in questions.items():
@@ -143,7 +143,7 @@ def _answer_by_algebra(
             text = text if different is None else different
             why = f"{shown(text)} is {'' if different is None else 'not '}{shown(gold)}, by algebra"
             verdicts[row] = AnswerVerdict(different is None, text, why)
-        elif outcome.status == "unserved":
+        elif outcome.status == "unavailable":
             verdicts[row] = AnswerVerdict(None, text, f"could not be compared with {shown(gold)}: {outcome.why}")
         elif outcome.status == "failed":
             verdicts[row] = AnswerVerdict(False, text, f"{shown(text)} can't be computed with ({outcome.why})")

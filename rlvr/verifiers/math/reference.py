@@ -110,13 +110,13 @@ def gold_faults(golds: Sequence[object]) -> list[str | None]:
         if not isinstance(found, str) and any(term.kind in ("math", "relation") for term in terms_of(found.form)):
             ask[row] = found.text
     questions = list(dict.fromkeys(ask.values()))
-    outcomes = workers().map([["readable", text] for text in questions], deadline_s=10.0) if questions else []
+    outcomes = workers().map([["readable", text] for text in questions], timeout_s=10.0) if questions else []
     known = dict(zip(questions, outcomes, strict=True))
     for row, text in ask.items():
         outcome = known[text]
         if outcome.status == "done":
             faults[row] = outcome.value["why"]
-        elif outcome.status != "unserved":
+        elif outcome.status != "unavailable":
             faults[row] = f"reading it failed: {outcome.why}"
     return faults
 

@@ -68,12 +68,12 @@ def runs(process: int) -> str:
 
 def at_work(server: RewardServer, what: str) -> dict[str, int] | None:
     """Processes of the server, by what they are, when the one that is asked for is there."""
-    for nursery in below(server.process.pid):
-        for worker in below(nursery):
+    for fork_server in below(server.process.pid):
+        for worker in below(fork_server):
             for starter in below(worker):
                 if "zygote.py" not in runs(starter):
                     continue
-                found = {"nursery": nursery, "worker": worker, "starter": starter}
+                found = {"fork server": fork_server, "worker": worker, "starter": starter}
                 for program in below(starter):
                     compiler = next((part for part in below(program) if "cc1plus" in runs(part)), None)
                     found["program" if compiler is None else "compiler"] = compiler or program
@@ -85,7 +85,7 @@ def at_work(server: RewardServer, what: str) -> dict[str, int] | None:
 @pytest.mark.parametrize(
     ("whose", "why"),
     [
-        ("nursery", "the process that has forked the workers"),
+        ("fork server", "the process that has forked the workers"),
         ("worker", "the worker that judges the request"),
         ("starter", "the process in which a program's sandbox is made"),
         ("program", "the program itself, which is none of its doing"),

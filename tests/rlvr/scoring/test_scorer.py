@@ -37,7 +37,7 @@ def a_number(completions, **kwargs):
     return 1.0
 
 def process(completions, *, sleep_s: float = 0.0, **kwargs):
-    """The number of its process, and of its nursery."""
+    """The number of its process, and of its fork server."""
     time.sleep(sleep_s)
     return [float(os.getppid() if word == "parent" else os.getpid()) for word in completions]
 
@@ -146,8 +146,8 @@ def strict(puppets: Path) -> Iterator[Scorer]:
     [
         ("raise", "raised", "raised ValueError: no good", "an exception"),
         ("exit", "raised", "raised SystemExit: 3", "one that would end the process without a word"),
-        ("hang", "late", "not done after 0.5 s", "a call that waits for ever"),
-        ("spin", "late", "reward_timeout_s", "one that computes for ever, and where to set its limit"),
+        ("hang", "timeout", "not done after 0.5 s", "a call that waits for ever"),
+        ("spin", "timeout", "reward_timeout_s", "one that computes for ever, and where to set its limit"),
         ("die", "crashed", "SIGABRT", "a fault of native code"),
         ("short", "wrong length", "returned 0 values for 1 completions", "a row that is left out"),
         ("text", "no number", "returned '0.5'", "a number in quotes"),
@@ -207,8 +207,8 @@ def test_a_batch_ends_within_its_budget_and_what_was_not_reached_is_not_held_aga
         scored = said(scoring, ["hang"] * 16)
         assert time.monotonic() - start < 2.5
     assert scored.values == [[None]] * 16
-    assert {fault.kind for fault in scored.faults} == {"late", "unserved"}
-    assert all("reward_batch_timeout_s" in fault.message for fault in scored.faults if fault.kind == "unserved")
+    assert {fault.kind for fault in scored.faults} == {"timeout", "unavailable"}
+    assert all("reward_batch_timeout_s" in fault.message for fault in scored.faults if fault.kind == "unavailable")
 
 
 def test_a_batch_without_rows_is_scored_by_nobody(puppets: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_column_that_cannot_travel_is_named_unless_it_is_not_asked_for(puppets
         scored = said(scoring, ["a"], {"other": [lambda: 1]})
     assert scored.values == [[1.0, None]]
     (fault,) = scored.faults
-    assert fault.kind == "unserved" and "other can't be sent" in fault.message and "where: trainer" in fault.message
+    assert fault.kind == "unavailable" and "other can't be sent" in fault.message and "where: trainer" in fault.message
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_a_file_that_fails_to_import_in_a_worker_is_shown_as_it_would_be_here(tm
         scored = said(scoring, ["a"])
     assert scored.values == [[None, 1.0]]
     (fault,) = scored.faults
-    assert fault.kind == "unserved" and "wants_gpu.py fails to import" in fault.message
+    assert fault.kind == "unavailable" and "wants_gpu.py fails to import" in fault.message
     assert "RuntimeError: no GPU for me" in fault.message and "importlib" not in fault.message
 
 
@@ -383,9 +383,9 @@ def test_the_order_of_a_set_is_the_same_in_every_worker(puppets: Path) -> None:
 # Signals, and what is left
 
 
-@pytest.mark.parametrize("whom", ["worker", "nursery"])
+@pytest.mark.parametrize("whom", ["worker", "fork server"])
 def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str) -> None:
-    place = ["worker", "nursery"].index(whom)
+    place = ["worker", "fork server"].index(whom)
     with scorer(puppets, "process", options={"sleep_s": 0.25}, budget_s=20.0) as scoring:
         pids = [int(value) for (value,) in said(scoring, ["own", "parent"]).values]
         os.kill(pids[place], signal.SIGKILL)  # between batches
@@ -532,10 +532,10 @@ def test_a_report_quotes_the_first_of_each_kind_and_counts_the_others() -> None:
     faults = [
         RewardFailure("a", 3, "raised", "a raised at 3"),
         RewardFailure("a", 4, "raised", "a raised at 4"),
-        RewardFailure("a", 5, "late", "a late at 5"),
+        RewardFailure("a", 5, "timeout", "a late at 5"),
         RewardFailure("b", None, "crashed", "b crashed"),
     ]
     assert report(faults) == (
-        "a raised at 3\n\na late at 5\n\nb crashed\n\nIn all, at fault were: a: 2 raised; a: 1 late; b: 1 crashed."
+        "a raised at 3\n\na late at 5\n\nb crashed\n\nIn all, at fault were: a: 2 raised; a: 1 timeout; b: 1 crashed."
     )
     assert report(faults[:1]) == "a raised at 3"

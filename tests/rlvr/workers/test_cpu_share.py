@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.workers.cpu_share import CpuShare, judging
+from rlvr.workers.cpu_share import CpuShare, judge_cpu_share
 from rlvr.workers.pool import WorkerPool
 
 SLOTS = 4
@@ -25,11 +25,11 @@ def shares(wanted: list[int], of: int) -> list[int]:
     together = CpuShare()
     for worker, number in enumerate(wanted):
         together.join(worker)
-        together.say(number)
+        together.set_demand(number)
     found = []
     for worker in range(len(wanted)):
         together.join(worker)
-        found.append(together.share(of))
+        found.append(together.share_of(of))
     return found
 
 
@@ -60,30 +60,30 @@ def test_no_place_is_idle_that_somebody_wants_and_few_are_taken_twice(wanted: li
 
 def test_beyond_the_page_and_without_a_worker_nothing_is_shared() -> None:
     together = CpuShare()
-    together.say(500)
-    assert together.share(4) == 4
+    together.set_demand(500)
+    assert together.share_of(4) == 4
     together.join(100_000)
-    together.say(500)
-    together.leave(100_000)
-    assert together.share(4) == 4
+    together.set_demand(500)
+    together.clear(100_000)
+    assert together.share_of(4) == 4
 
 
 def test_what_a_worker_forks_is_no_worker() -> None:
-    judging.join(0)
-    judging.say(500)
+    judge_cpu_share.join(0)
+    judge_cpu_share.set_demand(500)
     try:
         child = os.fork()
         if child == 0:
-            judging.say(1)
-            os._exit(judging.share(4) != 4)
+            judge_cpu_share.set_demand(1)
+            os._exit(judge_cpu_share.share_of(4) != 4)
         assert os.waitpid(child, 0)[1] == 0
-        judging.join(1)
-        judging.say(500)
-        assert judging.share(4) == 2, "the first one still wants as many as before"
+        judge_cpu_share.join(1)
+        judge_cpu_share.set_demand(500)
+        assert judge_cpu_share.share_of(4) == 2, "the first one still wants as many as before"
     finally:
         for worker in (0, 1):
-            judging.leave(worker)
-        judging.forget()
+            judge_cpu_share.clear(worker)
+        judge_cpu_share.detach()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -125,10 +125,10 @@ def most_at_once(spans: list[list[float]]) -> int:
 
 
 def test_a_single_one_uses_all_slots_and_two_share_them(judges: WorkerPool) -> None:
-    (alone,) = judges.map([["alone", 12, 0.1]], deadline_s=60)
+    (alone,) = judges.map([["alone", 12, 0.1]], timeout_s=60)
     assert most_at_once(alone.value) == SLOTS
-    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], deadline_s=60)  # processes start in a time of their own
-    long, short = (one.value for one in judges.map([["long", 40, 0.15], ["short", 14, 0.15]], deadline_s=60))
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)  # processes start in a time of their own
+    long, short = (one.value for one in judges.map([["long", 40, 0.15], ["short", 14, 0.15]], timeout_s=60))
     end = max(span[1] for span in short)
     # Whoever began first had seen nothing of the other.
     begin = max(min(span[0] for span in spans) for spans in (long, short)) + 0.2
@@ -139,44 +139,44 @@ def test_a_single_one_uses_all_slots_and_two_share_them(judges: WorkerPool) -> N
 
 
 def test_who_is_killed_leaves_his_share(judges: WorkerPool) -> None:
-    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], deadline_s=60)
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)
     ended = threading.Event()
     outcomes: dict[str, Any] = {}
 
     def doomed() -> None:
-        outcomes["doomed"] = judges.map([["doomed", 4, 100.0]], deadline_s=1.0)[0]
+        outcomes["doomed"] = judges.map([["doomed", 4, 100.0]], timeout_s=1.0)[0]
         ended.set()
 
     thread = threading.Thread(target=doomed)
     thread.start()
     time.sleep(0.3)
-    (other,) = judges.map([["other", 40, 0.15]], deadline_s=60)
+    (other,) = judges.map([["other", 40, 0.15]], timeout_s=60)
     thread.join()
-    assert outcomes["doomed"].status == "late"
+    assert outcomes["doomed"].status == "timeout"
     assert other.status == "done"
     assert most_at_once(other.value[:8]) <= SLOTS // 2
     assert most_at_once(other.value[-12:]) == SLOTS
 
 
 def test_a_worker_that_was_killed_from_outside_does_not_count(judges: WorkerPool) -> None:
-    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], deadline_s=60)
-    nursery = judges._nursery
-    assert nursery is not None
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)
+    fork_server = judges._fork_server
+    assert fork_server is not None
     killed = 0
 
     def kill() -> None:
         nonlocal killed
         time.sleep(0.5)
-        children = Path(f"/proc/{nursery.process.pid}/task/{nursery.process.pid}/children").read_text().split()
+        children = Path(f"/proc/{fork_server.process.pid}/task/{fork_server.process.pid}/children").read_text().split()
         for child in children:
             killed += 1
             os.kill(int(child), signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()
-    outcomes = judges.map([["one", 8, 0.2], ["two", 8, 0.2]], deadline_s=60)
+    outcomes = judges.map([["one", 8, 0.2], ["two", 8, 0.2]], timeout_s=60)
     thread.join()
     assert killed == 2
     assert [one.status for one in outcomes] == ["done", "done"], "they were asked again"
-    (alone,) = judges.map([["alone", 12, 0.1]], deadline_s=60)
+    (alone,) = judges.map([["alone", 12, 0.1]], timeout_s=60)
     assert most_at_once(alone.value) == SLOTS

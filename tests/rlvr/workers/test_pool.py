@@ -75,24 +75,24 @@ def pool(puppet: str) -> Iterator[WorkerPool]:
     pool.close()
 
 
-def statuses(pool: WorkerPool, items: list[Any], deadline_s: float = 5.0, **options: Any) -> list[str]:
-    return [outcome.status for outcome in pool.map(items, deadline_s=deadline_s, **options)]
+def statuses(pool: WorkerPool, items: list[Any], timeout_s: float = 5.0, **options: Any) -> list[str]:
+    return [outcome.status for outcome in pool.map(items, timeout_s=timeout_s, **options)]
 
 
 def test_results_come_in_the_order_of_the_items(pool: WorkerPool) -> None:
     items = [["sleep", 0.2], *(["echo", number] for number in range(50))]
-    assert [outcome.value for outcome in pool.map(items, deadline_s=5.0)] == ["slept", *range(50)]
+    assert [outcome.value for outcome in pool.map(items, timeout_s=5.0)] == ["slept", *range(50)]
 
 
 def test_no_items_give_no_results(pool: WorkerPool) -> None:
-    assert pool.map([], deadline_s=1.0) == []
+    assert pool.map([], timeout_s=1.0) == []
 
 
 @pytest.mark.parametrize(
     ("item", "status", "why"),
     [
-        (["spin"], "late", "a computation without end is killed"),
-        (["sleep", 60], "late", "so is one that waits"),
+        (["spin"], "timeout", "a computation without end is killed"),
+        (["sleep", 60], "timeout", "so is one that waits"),
         (["die"], "crashed", "it takes two workers down"),
         (["eat"], "crashed", "it asks for a tebibyte"),
         (["raise"], "failed", "an exception is a result"),
@@ -104,36 +104,36 @@ def test_what_goes_wrong_with_one_item_stays_with_it(pool: WorkerPool, item: lis
 
 
 def test_a_worker_that_was_killed_by_somebody_else_costs_nothing_but_time(pool: WorkerPool, tmp_path: Path) -> None:
-    outcomes = pool.map([["die_once", str(tmp_path / "mark")], ["echo", 1]], deadline_s=5.0)
+    outcomes = pool.map([["die_once", str(tmp_path / "mark")], ["echo", 1]], timeout_s=5.0)
     assert [outcome.value for outcome in outcomes] == ["alive", 1]
 
 
 def test_a_late_item_takes_its_deadline_and_not_much_more(pool: WorkerPool) -> None:
     pool.start()
     start = time.monotonic()
-    pool.map([["spin"]], deadline_s=0.5)
+    pool.map([["spin"]], timeout_s=0.5)
     assert 0.5 <= time.monotonic() - start < 3.0
 
 
 def test_what_the_budget_does_not_reach_is_not_held_against_the_items(pool: WorkerPool) -> None:
-    found = statuses(pool, [["spin"]] * 4 + [["echo", 1]] * 3, 0.4, budget_s=0.6)
-    assert found[0] == found[1] == "late"
-    assert found[-1] == "unserved"
+    found = statuses(pool, [["spin"]] * 4 + [["echo", 1]] * 3, 0.4, batch_timeout_s=0.6)
+    assert found[0] == found[1] == "timeout"
+    assert found[-1] == "unavailable"
     assert statuses(pool, [["echo", 1]]) == ["done"]
 
 
-def test_a_nursery_that_is_killed_is_replaced(pool: WorkerPool) -> None:
+def test_a_fork_server_that_is_killed_is_replaced(pool: WorkerPool) -> None:
     pool.start()
-    assert pool._nursery is not None
-    os.kill(pool._nursery.process.pid, signal.SIGKILL)
-    pool._nursery.process.wait()
+    assert pool._fork_server is not None
+    os.kill(pool._fork_server.process.pid, signal.SIGKILL)
+    pool._fork_server.process.wait()
     assert statuses(pool, [["echo", 1]] * 4) == ["done"] * 4
 
 
 def test_workers_that_cannot_start_are_our_fault_and_say_why(puppet: str) -> None:
     broken = WorkerPool("no_such_module_anywhere:act")
-    (outcome,) = broken.map([["echo", 1]], deadline_s=1.0)
-    assert outcome.status == "unserved"
+    (outcome,) = broken.map([["echo", 1]], timeout_s=1.0)
+    assert outcome.status == "unavailable"
     assert "no_such_module_anywhere" in outcome.why
 
 
@@ -141,7 +141,7 @@ def test_threads_share_the_workers(pool: WorkerPool) -> None:
     results: dict[int, list[Any]] = {}
 
     def work(number: int) -> None:
-        outcomes = pool.map([["echo", [number, item]] for item in range(20)], deadline_s=20.0)
+        outcomes = pool.map([["echo", [number, item]] for item in range(20)], timeout_s=20.0)
         results[number] = [outcome.value for outcome in outcomes]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -157,17 +157,17 @@ def test_threads_that_wait_for_a_worker_get_it_in_the_order_in_which_they_came(p
     served: dict[float, int] = {}
 
     def work(number: int) -> None:
-        (outcome,) = pool.map([["now"]], deadline_s=5.0)
+        (outcome,) = pool.map([["now"]], timeout_s=5.0)
         served[outcome.value] = number
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
-    (first,) = pool._take(1)  # so that all the others wait
+    (first,) = pool._acquire(1)  # so that all the others wait
     for number, thread in enumerate(threads):
         thread.start()
         until = time.monotonic() + 10
         while pool.load() != (1, number + 1) and time.monotonic() < until:
             time.sleep(0.001)
-    pool._give_back([first])
+    pool._release([first])
     for thread in threads:
         thread.join()
     pool.close()
@@ -176,25 +176,25 @@ def test_threads_that_wait_for_a_worker_get_it_in_the_order_in_which_they_came(p
 
 def test_who_gave_up_waiting_takes_no_worker_from_those_behind(puppet: str) -> None:
     pool = WorkerPool(puppet, processes=1)
-    (first,) = pool._take(1)
-    outcomes = pool.map([["echo", 1]], deadline_s=5.0, budget_s=0.05, waiting_counts=True)
-    assert [outcome.status for outcome in outcomes] == ["unserved"]
+    (first,) = pool._acquire(1)
+    outcomes = pool.map([["echo", 1]], timeout_s=5.0, batch_timeout_s=0.05, count_waiting=True)
+    assert [outcome.status for outcome in outcomes] == ["unavailable"]
     assert pool.load() == (1, 0)
-    pool._give_back([first])
+    pool._release([first])
     assert statuses(pool, [["echo", 1]]) == ["done"]
     pool.close()
 
 
 def test_one_worker_at_a_time_is_always_the_same(pool: WorkerPool) -> None:
-    pool.map([["echo", 1]] * 4, deadline_s=5.0)
-    (first,) = pool.map([["pid"]], deadline_s=5.0)
-    found = [outcome.value for outcome in pool.map([["pid"]] * 6, deadline_s=5.0, at_most=1)]
+    pool.map([["echo", 1]] * 4, timeout_s=5.0)
+    (first,) = pool.map([["pid"]], timeout_s=5.0)
+    found = [outcome.value for outcome in pool.map([["pid"]] * 6, timeout_s=5.0, max_workers=1)]
     assert found == [first.value] * 6
 
 
 def test_a_worker_that_is_still_busy_when_the_budget_ends_is_ended(pool: WorkerPool) -> None:
-    (pid,) = pool.map([["pid"]], deadline_s=5.0)
-    assert statuses(pool, [["spin"]], 60.0, budget_s=0.1) == ["unserved"]
+    (pid,) = pool.map([["pid"]], timeout_s=5.0)
+    assert statuses(pool, [["spin"]], 60.0, batch_timeout_s=0.1) == ["unavailable"]
     until = time.monotonic() + 10
     while _runs(pid.value) and time.monotonic() < until:
         time.sleep(0.01)
@@ -203,30 +203,30 @@ def test_a_worker_that_is_still_busy_when_the_budget_ends_is_ended(pool: WorkerP
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_to_everybody_leave_the_workers_cold(pool: WorkerPool, number: int) -> None:
-    (pid,) = pool.map([["pid"]], deadline_s=5.0)
-    assert pool._nursery is not None
-    for process in (pid.value, pool._nursery.process.pid):
+    (pid,) = pool.map([["pid"]], timeout_s=5.0)
+    assert pool._fork_server is not None
+    for process in (pid.value, pool._fork_server.process.pid):
         os.kill(process, number)
-    assert [outcome.value for outcome in pool.map([["pid"]], deadline_s=5.0)] == [pid.value]
+    assert [outcome.value for outcome in pool.map([["pid"]], timeout_s=5.0)] == [pid.value]
 
 
 def test_a_workers_collector_does_not_walk_through_what_was_imported(pool: WorkerPool) -> None:
-    (outcome,) = pool.map([["tracked"]], deadline_s=5)
+    (outcome,) = pool.map([["tracked"]], timeout_s=5)
     tracked, enabled = outcome.value
     assert enabled, "what it makes itself is still collected"
     assert tracked < 1000, "with all that unittest.mock brings there are more than ten thousand"
 
 
 def test_how_a_worker_died_is_told(pool: WorkerPool) -> None:
-    (outcome,) = pool.map([["die"]], deadline_s=5.0)
+    (outcome,) = pool.map([["die"]], timeout_s=5.0)
     assert outcome.why == "two workers died over it (exit status 3)"
 
 
 def test_a_pool_that_is_launched_is_not_waited_for_and_may_be_closed_at_once(puppet: str) -> None:
     pool = WorkerPool(puppet)
     pool.launch()
-    assert pool._nursery is not None
-    pid = pool._nursery.process.pid
+    assert pool._fork_server is not None
+    pid = pool._fork_server.process.pid
     pool.close()
     assert not _runs(pid)
     assert statuses(pool, [["echo", 1]]) == ["done"]
@@ -242,10 +242,10 @@ def test_closing_ends_a_call_in_another_thread(puppet: str) -> None:
     time.sleep(0.2)
     pool.close()
     thread.join(timeout=10)
-    assert found == ["unserved"] * 2
+    assert found == ["unavailable"] * 2
 
 
-def test_bytes_are_handed_over_as_they_are_and_the_function_may_be_made_in_the_nursery(
+def test_bytes_are_handed_over_as_they_are_and_the_function_may_be_made_in_the_fork_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "maker_for_workers.py").write_text(
@@ -253,7 +253,7 @@ def test_bytes_are_handed_over_as_they_are_and_the_function_may_be_made_in_the_n
     )
     monkeypatch.syspath_prepend(tmp_path)
     pool = WorkerPool("maker_for_workers:make", init_payload=b"made", memory_mb=None)
-    outcomes = pool.map([b"\x00\xff" * 500_000, b""], deadline_s=20.0)
+    outcomes = pool.map([b"\x00\xff" * 500_000, b""], timeout_s=20.0)
     pool.close()
     assert [outcome.value for outcome in outcomes] == [[1_000_000, "00ff", "made"], [0, "", "made"]]
 
@@ -263,18 +263,18 @@ def test_workers_like_their_caller_have_its_environment_its_folder_and_its_stand
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     pool = WorkerPool(puppet, inherit_env=True, folder=str(tmp_path))
-    environment, quiet = pool.map([["environment"], ["noise"]], deadline_s=20.0)
+    environment, quiet = pool.map([["environment"], ["noise"]], timeout_s=20.0)
     pool.close()
     assert environment.value["HF_TOKEN"] == "hf_secret" and environment.value["CUDA_VISIBLE_DEVICES"] == ""
     assert quiet.value == "quiet" and "noise" in capfd.readouterr().err
 
 
 def _in_child(pool: WorkerPool, queue: Any) -> None:
-    queue.put([outcome.value for outcome in pool.map([["echo", 1], ["pid"]], deadline_s=20.0)])
+    queue.put([outcome.value for outcome in pool.map([["echo", 1], ["pid"]], timeout_s=20.0)])
 
 
 def test_a_forked_process_gets_workers_of_its_own(pool: WorkerPool) -> None:
-    (mine,) = pool.map([["pid"]], deadline_s=5.0)
+    (mine,) = pool.map([["pid"]], timeout_s=5.0)
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(pool, queue), daemon=True)  # as in a pool: may have no children
@@ -289,7 +289,7 @@ def test_a_forked_process_gets_workers_of_its_own(pool: WorkerPool) -> None:
 def test_no_secret_of_the_environment_reaches_a_worker(puppet: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     pool = WorkerPool(puppet)
-    (outcome,) = pool.map([["environment"]], deadline_s=5.0)
+    (outcome,) = pool.map([["environment"]], timeout_s=5.0)
     pool.close()
     assert "hf_secret" not in str(outcome.value)
     assert "PATH" in outcome.value
@@ -302,8 +302,8 @@ import os, sys, threading, time
 sys.path[:0] = {[str(PROJECT), *sys.path]!r}
 from rlvr.workers.pool import WorkerPool
 pool = WorkerPool({puppet!r}, processes=2)
-print(pool.map([["pid"]], deadline_s=20.0)[0].value, pool._nursery.process.pid, flush=True)
-threading.Thread(target=pool.map, args=([["spin"], ["spin"]],), kwargs=dict(deadline_s=100.0), daemon=True).start()
+print(pool.map([["pid"]], timeout_s=20.0)[0].value, pool._fork_server.process.pid, flush=True)
+threading.Thread(target=pool.map, args=([["spin"], ["spin"]],), kwargs=dict(timeout_s=100.0), daemon=True).start()
 time.sleep(0.5)
 {ending}
 """

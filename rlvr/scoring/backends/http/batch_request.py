@@ -159,7 +159,7 @@ class BatchRequest:
         for part in sorted(self.parts, key=lambda part: part.rows):
             for place, number in enumerate(part.errands):
                 if part.outcomes is None:
-                    outcomes[number].append((TaskResult("unserved", why=self.why(part)), len(part.rows)))
+                    outcomes[number].append((TaskResult("unavailable", why=self.why(part)), len(part.rows)))
                 elif self.items[number].row is None:
                     outcomes[number].append((part.outcomes[place][0], len(part.rows)))
                 else:

@@ -1,7 +1,7 @@
 """Reward servers behind the face of a pool of workers, so that a scorer treats both alike (rlvr/scoring/scorer.py).
 
     pool = ElsewherePool(["http://a:8000", "http://b:8000"], rewards)
-    outcomes = pool.map([Errand(0, carried, names, state, seed)], deadline_s=30, budget_s=300)
+    outcomes = pool.map([Errand(0, carried, names, state, seed)], timeout_s=30, batch_timeout_s=300)
 
 One server gets a batch whole, as a worker here would. Several share its rows: groups of completions stay together, and
 whoever is done takes the next rows. Rewards that are asked for at the same time travel in one request, so that a
@@ -173,23 +173,23 @@ class HttpRewardBackend:
         self,
         items: Sequence[RewardCall],
         *,
-        deadline_s: float,
-        budget_s: float | None = None,
-        at_most: int | None = None,
+        timeout_s: float,
+        batch_timeout_s: float | None = None,
+        max_workers: int | None = None,
     ) -> list[TaskResult]:
         """What became of calls, in their order; as `rlvr.workers.pool.WorkerPool.map`.
 
         Args:
             items: all of one batch; either calls for all rows, or for single ones.
-            at_most: has no meaning here.
+            max_workers: has no meaning here.
         """
         begun = time.monotonic()
-        end = begun + (budget_s if budget_s is not None else math.inf)
+        end = begun + (batch_timeout_s if batch_timeout_s is not None else math.inf)
         for server in self.servers:
-            if budget_s is not None:  # else one that rests since an earlier batch might not be asked in this one at all
-                server.rest_at_most(budget_s / 10)
+            if batch_timeout_s is not None:  # else a server that rests since an earlier batch might not be asked at all
+                server.rest_at_most(batch_timeout_s / 10)
         parts = parts_of(items, self.servers)
-        work = BatchRequest(self, items, parts, deadline_s, end)
+        work = BatchRequest(self, items, parts, timeout_s, end)
         work.run(self._hands(parts))
         if work.broken is not None:
             raise work.broken

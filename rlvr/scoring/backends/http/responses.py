@@ -10,7 +10,7 @@ from typing import Any
 from rlvr.scoring.backends.http.connection import Unavailable
 from rlvr.scoring.backends.http.sharding import RequestShard
 from rlvr.scoring.batch_encoding import RewardCall
-from rlvr.scoring.call import CallResult
+from rlvr.scoring.call import WIRE_STATUS, CallResult
 from rlvr.workers.pool import TaskResult
 
 
@@ -31,13 +31,11 @@ def outcomes_of(said: Any, part: RequestShard, items: Sequence[RewardCall]) -> l
     return found
 
 
-_STATUSES = ("done", "late", "crashed", "failed", "unserved")
+_STATUS_OF = {wire: status for status, wire in WIRE_STATUS.items()}
 
 
 def _outcome(said: Mapping[str, Any], rows: int) -> TaskResult:
-    status = said["status"]
-    if status not in _STATUSES:
-        raise ValueError(status)
+    status = _STATUS_OF[said["status"]]
     if status != "done":
         return TaskResult(status, why=str(said["why"]))
     value = said["value"]

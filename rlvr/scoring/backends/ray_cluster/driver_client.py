@@ -80,7 +80,7 @@ class RayDriverClient:
         waiting = outage_notices.Waiting("The Ray cluster", end)
         while (left := end - time.monotonic()) > 0:
             patience = min(left, LONGEST_S) + GRACE_S
-            (outcome,) = self._pool.map([item], deadline_s=patience, budget_s=patience, waiting_counts=True)
+            (outcome,) = self._pool.map([item], timeout_s=patience, batch_timeout_s=patience, count_waiting=True)
             if outcome.status == "done":
                 said: dict[str, Any] = outcome.value
                 if "refused" in said:
@@ -110,7 +110,7 @@ class RayDriverClient:
         if self._pool.started:
             with contextlib.suppress(WorkerError):
                 self._pool.map(
-                    [pickle.dumps({"what": "leave"})], deadline_s=LEAVE_S, budget_s=LEAVE_S, waiting_counts=True
+                    [pickle.dumps({"what": "leave"})], timeout_s=LEAVE_S, batch_timeout_s=LEAVE_S, count_waiting=True
                 )
         self._pool.close()
 

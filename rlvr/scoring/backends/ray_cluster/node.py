@@ -35,7 +35,7 @@ def meet(sets: Sequence[bytes], folder: str) -> dict[str, Any]:
     conditions: dict[str, str] = {}
     digests = []
     for init_payload in sets:
-        (outcome,) = _pool(init_payload, folder, 1).map([ABOUT], deadline_s=MEET_S)
+        (outcome,) = _pool(init_payload, folder, 1).map([ABOUT], timeout_s=MEET_S)
         if outcome.status != "done":
             raise NodeUnsuitable(outcome.why)
         conditions |= outcome.value["conditions"]
@@ -78,9 +78,9 @@ def judge(submissions: Sequence[Mapping[str, Any]], cpus: int) -> list[dict[str,
 
 
 def _outcome(pool: WorkerPool, call: bytes, deadline_s: float) -> TaskResult:
-    for _ in range(2):  # somebody may have killed the workers' nursery
-        (outcome,) = pool.map([call], deadline_s=deadline_s)
-        if outcome.status != "unserved":
+    for _ in range(2):  # somebody may have killed the fork server
+        (outcome,) = pool.map([call], timeout_s=deadline_s)
+        if outcome.status != "unavailable":
             return outcome
     raise NodeUnsuitable(outcome.why)
 

@@ -1,7 +1,7 @@
 """A Ray cluster behind the face of a pool of workers, so that a scorer treats both alike (rlvr/scoring/scorer.py).
 
     pool = RayPool("ray", rewards)
-    outcomes = pool.map([Errand(0, carried, names, state, seed)], deadline_s=30, budget_s=300)
+    outcomes = pool.map([Errand(0, carried, names, state, seed)], timeout_s=30, batch_timeout_s=300)
 
 A batch travels in tasks of whole groups (rlvr/scoring/backends/ray_cluster/sharding.py), of which Ray gives each to a
 node with a free processor. Rewards that share judgements travel in one task, one after the other, so that a program
@@ -197,18 +197,18 @@ class RayRewardBackend:
         self,
         items: Sequence[RewardCall],
         *,
-        deadline_s: float,
-        budget_s: float | None = None,
-        at_most: int | None = None,
+        timeout_s: float,
+        batch_timeout_s: float | None = None,
+        max_workers: int | None = None,
     ) -> list[TaskResult]:
         """What became of calls, in their order; as `rlvr.workers.pool.WorkerPool.map`.
 
         Args:
             items: all of one batch; either calls for all rows, or for single ones.
-            at_most: has no meaning here.
+            max_workers: has no meaning here.
         """
         begun = time.monotonic()
-        end = begun + (budget_s if budget_s is not None else math.inf)
+        end = begun + (batch_timeout_s if batch_timeout_s is not None else math.inf)
         if not items:
             return []
         tasks: list[Task] = []
@@ -227,12 +227,12 @@ class RayRewardBackend:
                     tasks.append(self._task([items[number] for number in members], rows))
                     parts.append((members, rows))
         try:
-            found = self._asked(tasks, deadline_s=deadline_s, end=end)
+            found = self._asked(tasks, deadline_s=timeout_s, end=end)
         except WorkerError as error:
             if not isinstance(error, StartError):
                 self._missed(begun)
-            return [TaskResult("unserved", why=str(error))] * len(items)
-        if any(outcome.status != "unserved" for outcomes in found for outcome in outcomes):
+            return [TaskResult("unavailable", why=str(error))] * len(items)
+        if any(outcome.status != "unavailable" for outcomes in found for outcome in outcomes):
             self._silent_since = None
         of_item: list[list[tuple[TaskResult, list[int]]]] = [[] for _ in items]
         for (members, rows), outcomes in zip(parts, found, strict=True):
@@ -279,7 +279,7 @@ class RayRewardBackend:
 def _outcomes(found: Sequence[Mapping[str, Any]], calls: Sequence[int]) -> list[list[TaskResult]]:
     return [
         [TaskResult(*one) for one in task["done"]] if "done" in task
-        else [TaskResult("unserved", why=task["lost"] or OUT_OF_TIME)] * count
+        else [TaskResult("unavailable", why=task["lost"] or OUT_OF_TIME)] * count
         for task, count in zip(found, calls, strict=True)
     ]  # fmt: skip
 

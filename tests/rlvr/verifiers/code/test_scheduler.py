@@ -10,7 +10,7 @@ import pytest
 
 from rlvr.verifiers.code.executor import Executor
 from rlvr.verifiers.code.scheduler import JudgeJob, JudgeScheduler
-from rlvr.workers.cpu_share import judging
+from rlvr.workers.cpu_share import judge_cpu_share
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def pool() -> Iterator[JudgeScheduler]:
 def crowded() -> Iterator[None]:
     """Three other workers want all that there is, so that this one has one slot."""
     for worker in (1, 2, 3):
-        judging.join(worker)
-        judging.say(100)
-    judging.join(0)
+        judge_cpu_share.join(worker)
+        judge_cpu_share.set_demand(100)
+    judge_cpu_share.join(0)
     yield
     for worker in range(4):
-        judging.leave(worker)
-    judging.forget()
+        judge_cpu_share.clear(worker)
+    judge_cpu_share.detach()
 
 
 def ran(pool: JudgeScheduler, pieces: int, seconds: float = 0.0) -> int:
@@ -101,7 +101,7 @@ def test_nothing_is_left_behind_of_calls_that_come_and_go(pool: JudgeScheduler, 
         """The share goes up and down all the time."""
         while not stop.wait(0.002):
             for worker in (1, 2, 3):
-                judging._wanted[worker] = 0 if judging._wanted[worker] else 100
+                judge_cpu_share._demand[worker] = 0 if judge_cpu_share._demand[worker] else 100
 
     flips = threading.Thread(target=others)
     flips.start()
@@ -120,4 +120,4 @@ def test_nothing_is_left_behind_of_calls_that_come_and_go(pool: JudgeScheduler, 
     stop.set()
     flips.join()
     assert all(found) and len(found) == 6 * 32
-    assert judging._wanted[0] == 0 and not pool.calls
+    assert judge_cpu_share._demand[0] == 0 and not pool.calls

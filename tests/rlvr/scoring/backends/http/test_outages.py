@@ -186,7 +186,7 @@ def test_where_no_server_answers_all_rows_are_masked_and_it_says_whom_it_asked(
     assert time.monotonic() - start < 20
     assert scored.values == [[None], [None]]
     (fault,) = scored.faults
-    assert fault.kind == "unserved" and nobody in fault.message and "refused" in fault.message
+    assert fault.kind == "unavailable" and nobody in fault.message and "refused" in fault.message
 
 
 def test_a_server_that_is_gone_is_waited_for_as_long_as_the_batch_may_take(recipe: Path, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_what_json_cannot_carry_is_named_with_its_column(
     with scorer(puppets, "as_sent", server.url) as scoring:
         scored = scoring.score(["p"] * 2, ["c"] * 2, columns)
     (fault,) = scored.faults
-    assert fault.kind == "unserved" and scored.values == [[None]] * 2
+    assert fault.kind == "unavailable" and scored.values == [[None]] * 2
     for part in ("the column table", "at row 1", told, "`where: local`"):
         assert part in fault.message, why
 

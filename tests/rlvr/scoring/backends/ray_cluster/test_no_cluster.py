@@ -22,7 +22,7 @@ def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: p
     with Scorer(load_rewards([RewardSpec("answer_format", where="ray")]), start_s=1) as scoring:
         scored = scoring.score(["p"], ["fine"], {})
     (fault,) = scored.faults
-    assert scored.values == [[None]] and fault.kind == "unserved"
+    assert scored.values == [[None]] and fault.kind == "unavailable"
     assert scored.silent_s > 0 and scored.silent == "Ray cluster"
     assert "no Ray cluster answers (127.0.0.1:9: " in fault.message
 

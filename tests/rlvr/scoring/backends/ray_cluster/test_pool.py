@@ -157,7 +157,7 @@ def test_columns_arrive_as_they_are(puppets: Path, line: RayDriverClient) -> Non
     with scorer(puppets, "as_sent", "ray") as scoring:
         assert scoring.score(["p"], ["c"], {"table": [{1: (2, b"x")}]}, step=7).values == [[7.0]]
         (fault,) = scoring.score(["p"], ["c"], {"table": [threading.Lock()]}, step=7).faults
-    assert fault.kind == "unserved" and "table can't be sent to Ray" in fault.message
+    assert fault.kind == "unavailable" and "table can't be sent to Ray" in fault.message
 
 
 def test_groups_stay_together_and_values_are_in_the_order_of_the_rows(puppets: Path, line: RayDriverClient) -> None:
@@ -201,7 +201,7 @@ def test_what_takes_longer_than_a_batch_may_is_given_up_and_the_cluster_free_aga
     begun = time.monotonic()
     with scorer(puppets, "puppet", "ray", deadline_s=500, budget_s=2) as scoring:
         scored = scoring.score(["p", "q"] * 8, ["hang", "fine"] * 8, {})
-        assert time.monotonic() - begun < 60 and {fault.kind for fault in scored.faults} <= {"late", "unserved"}
+        assert time.monotonic() - begun < 60 and {fault.kind for fault in scored.faults} <= {"timeout", "unavailable"}
         assert {value for row in scored.values[::2] for value in row} == {None}
     with scorer(puppets, "puppet", "ray") as scoring:
         assert scoring.score(["p"], ["fine"], {}).values == [[1.0]]
@@ -407,7 +407,7 @@ def test_rows_are_masked_while_the_cluster_is_gone_and_scored_by_the_next_at_its
         cluster.kill("0")
         scored = scoring.score(["p", "q"], ["fine", "fine"], {})
         (fault,) = scored.faults
-        assert scored.values == [[None], [None]] and fault.kind == "unserved" and scored.silent_s > 0
+        assert scored.values == [[None], [None]] and fault.kind == "unavailable" and scored.silent_s > 0
         assert "no Ray cluster answers" in fault.message and scored.silent == "Ray cluster"
         # As after `ray stop` and `ray start` in the midst of a batch: nobody says that it is another cluster.
         port, token = int(cluster.env["RAY_ADDRESS"].rpartition(":")[2]), cluster.env["RAY_AUTH_TOKEN"]

@@ -70,5 +70,5 @@ def test_values_and_logged_columns_are_put_in_the_order_of_the_rows() -> None:
 
 
 def test_a_part_that_went_wrong_is_what_became_of_the_whole() -> None:
-    lost = TaskResult("unserved", why="gone")
+    lost = TaskResult("unavailable", why="gone")
     assert together([(reply([1, 2]), [1, 2]), (lost, [0, 3])]) == lost

@@ -1,0 +1,155 @@
+"""The fork server's program, and the workers that it forks (the caller's side: fork_server.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlvr.workers.cpu_share import judge_cpu_share
+from rlvr.workers.fork_server import INT32
+from rlvr.workers.messages import MAX_MESSAGE, receive, send, send_data
+
+
+def serve_forks(descriptor: int) -> None:
+    """Import the function, then fork a worker for every socket that arrives."""
+    channel = socket.socket(fileno=descriptor)
+    _ignore_signals()
+    # Processes that a worker starts must not inherit this: user code may end them by SIGTERM.
+    os.register_at_fork(after_in_child=_restore_signals)
+    config, init_payload = receive(channel, trusted=True), receive(channel, trusted=True)
+    if config is None:
+        return
+    if config["inherit_env"]:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        function = _load_function(config["function"], init_payload)
+    except Exception as error:
+        if not config["inherit_env"]:
+            raise
+        with contextlib.suppress(OSError):  # the caller has ended
+            send(channel, {"failed": _describe_error(error)})
+        os._exit(1)
+    try:
+        send(channel, "ready")
+    except OSError:
+        os._exit(0)
+    # Workers' garbage collection must not scan the imported modules: it would copy their pages.
+    gc.freeze()
+    workers: dict[int, int] = {}  # process ids, by number
+    while True:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(channel, INT32.size, 1)
+        except OSError:
+            break
+        if not data:
+            break
+        number = INT32.unpack(data)[0]
+        status = _kill(workers.pop(number)) if number in workers else -1
+        judge_cpu_share.clear(number)
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            judge_cpu_share.join(number)
+            try:
+                _serve_items(socket.socket(fileno=descriptors[0]), function, config["memory_mb"])
+            finally:
+                os._exit(0)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        workers[number] = pid
+        os.close(descriptors[0])
+        with contextlib.suppress(OSError):
+            channel.sendall(INT32.pack(status))
+    for pid in workers.values():
+        _kill(pid)
+    os._exit(0)
+
+
+def _load_function(name: str, init_payload: bytes | None) -> Callable[[Any], Any]:
+    module, _, function_name = name.partition(":")
+    function: Callable[[Any], Any] = getattr(importlib.import_module(module), function_name)
+    return function if init_payload is None else function(init_payload)
+
+
+def _describe_error(error: Exception) -> str:
+    from rlvr.errors import InputError
+
+    return str(error) if isinstance(error, InputError) else "".join(traceback.format_exception(error)).rstrip()
+
+
+def _kill(pid: int) -> int:
+    """Kill a worker and what it has started; return its wait status. It may have ended before."""
+    for kill in (os.killpg, os.kill):  # not waited for yet, so the process id is still its own
+        with contextlib.suppress(OSError):
+            kill(pid, signal.SIGKILL)
+    try:
+        return os.waitpid(pid, 0)[1]
+    except ChildProcessError:
+        return -1
+
+
+def _serve_items(channel: socket.socket, function: Callable[[Any], Any], memory_mb: int | None) -> None:
+    """The worker's loop: receive an item, call the function, send the result, until the caller has ended."""
+    _end_with_parent()
+    _ignore_signals()
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)  # a process group of its own, so that all that it starts can be killed with it
+    if memory_mb is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    while True:
+        item = receive(channel, trusted=True)
+        if item is None:
+            return
+        try:
+            reply = ("done", function(item), "")
+        except MemoryError:
+            reply = ("crashed", None, "it ran out of memory")
+        except Exception as error:  # an exception of the function is a result
+            reply = ("failed", None, f"{type(error).__name__}: {str(error)[:200]}")
+        data = json.dumps(reply).encode()
+        if len(data) > MAX_MESSAGE:
+            data = json.dumps(("failed", None, f"its result is longer than {MAX_MESSAGE >> 20} MB")).encode()
+        send_data(channel, data, raw=False)
+
+
+_DEFAULTS: Mapping[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+def _ignore_signals() -> None:
+    """Ignore SIGINT and SIGTERM: launchers send them to all processes, but the caller decides when workers end.
+
+    A handler instead of SIG_IGN, because programs that a worker executes would inherit SIG_IGN.
+    """
+    for number in _DEFAULTS:
+        signal.signal(number, _do_nothing)
+
+
+def _restore_signals() -> None:
+    for number, handler in _DEFAULTS.items():
+        if signal.getsignal(number) is _do_nothing:
+            signal.signal(number, handler)
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    pass
+
+
+def _end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, even during a computation (Linux)."""
+    import ctypes
+
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,64 @@
+"""Messages between a worker pool, its fork server and its workers.
+
+A message is a length, a flag and data: JSON, or raw bytes. Raw bytes travel towards workers only, so that nothing that
+a worker sends is ever unpickled by the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+MAX_MESSAGE = 64 * 1024 * 1024  # bytes that a worker may send
+
+_HEADER = struct.Struct("!?Q")  # raw, length
+_SMALL = 1 << 16  # bytes that are copied to travel with their header
+
+
+def send(channel: socket.socket, value: Any) -> None:
+    """Send bytes as they are, anything else as JSON."""
+    raw = isinstance(value, bytes)
+    send_data(channel, value if raw else json.dumps(value).encode(), raw=raw)
+
+
+def send_data(channel: socket.socket, data: bytes, *, raw: bool) -> None:
+    header = _HEADER.pack(raw, len(data))
+    if len(data) < _SMALL:
+        channel.sendall(header + data)
+    else:
+        channel.sendall(header)
+        channel.sendall(data)
+
+
+def receive(channel: socket.socket, *, trusted: bool = False) -> Any:
+    """Receive one message; None if the other side is gone or sends something invalid.
+
+    Args:
+        trusted: accept raw bytes, and any size.
+    """
+    try:
+        header = receive_exactly(channel, _HEADER.size)
+        if header is None:
+            return None
+        raw, size = _HEADER.unpack(header)
+        if not trusted and (raw or size > MAX_MESSAGE):
+            return None
+        data = receive_exactly(channel, size)
+        if raw or not data:
+            return data
+        return json.loads(data)
+    except (OSError, ValueError):
+        return None
+
+
+def receive_exactly(channel: socket.socket, size: int) -> bytes | None:
+    data = bytearray(size)
+    view, position = memoryview(data), 0
+    while position < size:
+        count = channel.recv_into(view[position:])
+        if not count:
+            return None
+        position += count
+    return bytes(data)
