@@ -1,4 +1,4 @@
-"""Signs that something is broken, or slow: numbers that are none, updates that do nothing, steps that take long."""
+"""Check for failures and slowness: values that are not finite, updates without effect, slow steps."""
 
 from __future__ import annotations
 
@@ -7,113 +7,124 @@ from statistics import fmean, median
 
 from rlvr.formatting import is_number, number
 from rlvr.health.finding import Finding, percent
-from rlvr.health.run_metrics import LEAST, NEAR, RunMetrics
-from rlvr.health.trends import joined
+from rlvr.health.run_metrics import EDGE, MIN_LINES, RunMetrics
+from rlvr.health.trends import combine
 
 
 def not_finite(run: RunMetrics) -> Iterator[Finding]:
-    """A loss or gradient that is no number (null in metrics.jsonl). One such step may be chance, two are not."""
-    for key in ("loss", "grad_norm"):
-        logged = [(line.get("step", 0), is_number(line[key])) for line in run.lines if key in line][-run.window :]
-        bad = [step for step, good in logged if not good]
-        if bad:
-            lasting = len(logged) > 1 and not any(good for _, good in logged[-2:])
+    """A loss or gradient norm that is null in metrics.jsonl. One such step may be chance, two are not."""
+    for metric in ("loss", "grad_norm"):
+        logged = [(line.get("step", 0), is_number(line[metric])) for line in run.lines if metric in line][-run.window :]
+        steps = [step for step, finite in logged if not finite]
+        if steps:
+            lasting = len(logged) > 1 and not any(finite for _, finite in logged[-2:])
             yield Finding(
                 "alarm" if lasting else "warning",
-                key,
-                f"{key} is not a finite number" if lasting else f"{key} was not a finite number at step {bad[-1]}",
-                "resume from an older checkpoint (resume_from_checkpoint: FOLDER) with a lower learning_rate, and with "
-                "dtype: bfloat16 if it is float16",
-                bad[0],
+                "not-finite",
+                metric,
+                f"{metric} is not finite" if lasting else f"{metric} was not finite at step {steps[-1]}",
+                "Resume from an older checkpoint (resume_from_checkpoint: FOLDER) with a lower learning_rate; if dtype "
+                "is float16, use bfloat16.",
+                steps[0],
             )
             return
 
 
 def unscored(run: RunMetrics) -> Iterator[Finding]:
-    key = "rewards/unscored_fraction"
-    if held := run.held(key, [("alarm", 0.5, 0.4), ("warning", 0.05, 0.03)]):
+    metric = "rewards/unscored_fraction"
+    if found := run.level(metric, [("alarm", 0.5, 0.4), ("warning", 0.05, 0.03)]):
+        level, since = found
         yield Finding(
-            held[0],
-            key,
-            f"{percent(run.now(key))} of the completions got no score and are left out",
-            "a reward function fails, is too slow or returns None: read its messages, see reward_timeout_s",
-            held[1],
+            level,
+            "unscored",
+            metric,
+            f"{percent(run.recent(metric))} of the completions have no score and are masked: a reward function fails, "
+            "exceeds its timeout or returns None",
+            "Read the reward's messages; raise reward_timeout_s if it is slow.",
+            since,
         )
 
 
 def cut_off(run: RunMetrics) -> Iterator[Finding]:
-    key = "completions/clipped_ratio"
-    if held := run.held(key, [("alarm", 0.8, 0.7), ("warning", 0.3, 0.25)]):
-        start = fmean(run[key].first(LEAST))
-        advice = f"raise {run.setting('max_completion_length')}, or find out why the model does not stop"
-        if start < 0.1 and not run.has_risen():
-            advice = f"the model has unlearnt to stop: lower {run.setting('learning_rate')}, read some completions"
-        place = run.place()
-        at_bottom = ", and the reward is at its lowest" if place is not None and place <= NEAR else ""
-        yield Finding(
-            held[0], key, f"{percent(run.now(key))} of the completions are cut off{at_bottom}", advice, held[1]
-        )
+    metric = "completions/clipped_ratio"
+    if found := run.level(metric, [("alarm", 0.8, 0.7), ("warning", 0.3, 0.25)]):
+        level, since = found
+        problem = f"{percent(run.recent(metric))} of the completions are cut off"
+        fix = f"Raise {run.key('max_completion_length')}, or find out why the model does not stop."
+        position = run.position()
+        if position is not None and position <= EDGE:
+            problem += ", and the reward is at its minimum"
+        if fmean(run[metric].first(MIN_LINES)) < 0.1 and not run.has_risen():
+            problem += ": the model no longer ends its answers"
+            fix = f"Lower {run.key('learning_rate')} and read some completions."
+        yield Finding(level, "cut-off", metric, problem, fix, since)
 
 
 def learning_rate_zero(run: RunMetrics) -> Iterator[Finding]:
-    """Three log lines: the first step of a warm-up has a rate of 0, and so may the last of a schedule."""
+    """Needs three lines: the first step of a warm-up has a rate of 0, and so may the last of a schedule."""
     series = run["learning_rate"]
     since = next((at for at, rate in zip(series.steps[::-1], series.values[::-1], strict=True) if rate), 0)
-    if len(series.since(since)) >= 3:
+    if len(series.after(since)) >= 3:
         yield Finding(
             "alarm",
+            "learning-rate-zero",
             "learning_rate",
-            f"the learning rate has been 0 since step {since + 1}, so nothing is learnt",
-            f"check {run.setting('learning_rate')}, {run.setting('lr_scheduler_type')} and warmup_steps",
+            f"the learning rate has been 0 since step {since + 1}, so the model does not change",
+            f"Check {run.key('learning_rate')}, {run.key('lr_scheduler_type')} and warmup_steps.",
             since + 1,
         )
 
 
 def gradient_zero(run: RunMetrics) -> Iterator[Finding]:
-    """Exactly 0, although groups have spread and the learning rate is not 0: what they teach arrives nowhere."""
+    """A gradient of exactly 0, although rewards within groups differ and the learning rate is not 0."""
     steps = []
     for line in reversed(run.lines):
         if is_number(norm := line.get("grad_norm")):
             if norm or not line.get("learning_rate", 1.0) or (line.get("frac_reward_zero_std") or 0.0) > 0.99:
                 break
             steps.append(line["step"])
-    if len(steps) >= LEAST:
+    if len(steps) >= MIN_LINES:
         yield Finding(
             "alarm",
+            "gradient-zero",
             "grad_norm",
             f"the gradient has been exactly 0 for {len(steps)} log lines, although the rewards differ",
-            "see whether any parameter is trainable, and, with mask_truncated_completions, whether any completion ends",
+            "Check that some parameters are trainable. With mask_truncated_completions, check that some completions "
+            "are not cut off.",
             steps[-1],
         )
 
 
 def rewards_take_long(run: RunMetrics) -> Iterator[Finding]:
-    series = joined([run["time/rewards"], run["step_time"]], lambda part, whole: part / whole if whole else 0.0)
-    held = run.held(series, [("note", 0.5, 0.4)])
-    seconds = run.now("time/rewards") if held else 0.0
-    # Under a second nobody waits for it.
-    if held and seconds > 1:
+    series = combine([run["time/rewards"], run["step_time"]], lambda part, whole: part / whole if whole else 0.0)
+    found = run.level(series, [("note", 0.5, 0.4)])
+    seconds = run.recent("time/rewards") if found else 0.0
+    if found and seconds > 1:
+        level, since = found
+        share = percent(fmean(series.last(run.short_window)))
         yield Finding(
-            held[0],
+            level,
+            "slow-rewards",
             "time/rewards",
-            f"the rewards take {percent(fmean(series.last(run.short)))} of a step, {number(seconds)} s",
-            "give them more workers or a faster function; generation waits meanwhile",
-            held[1],
+            f"the rewards take {share} of a step, {number(seconds)} s, while generation waits",
+            "Give the rewards more workers, or make the reward function faster.",
+            since,
         )
 
 
 def steps_slow_down(run: RunMetrics) -> Iterator[Finding]:
-    """Beyond what longer completions explain. The first lines are left out: they load, compile and fill caches."""
+    """Steps that slow down more than the completions grow. The first lines are left out: loading and compiling."""
     series, tokens = run["step_time"], run["completions/mean_length"]
-    if len(series) < 2 * run.window + LEAST:
+    if len(series) < 2 * run.window + MIN_LINES:
         return
-    start, now = median(series.values[LEAST : LEAST + run.window]), median(series.last(run.window))
-    longer = fmean(tokens.last(run.window)) / max(1.0, fmean(tokens.first(run.window))) if tokens else 1.0
-    if start and now / start > 2 * max(1.0, longer):
+    start, recent = median(series.values[MIN_LINES : MIN_LINES + run.window]), median(series.last(run.window))
+    growth = fmean(tokens.last(run.window)) / max(1.0, fmean(tokens.first(run.window))) if tokens else 1.0
+    if start and recent / start > 2 * max(1.0, growth):
         yield Finding(
             "warning",
+            "slower-steps",
             "step_time",
-            f"steps take {number(now)} s, at first {number(start)} s, and completions do not explain it",
-            "see what else uses the machine, and whether its memory or disk is full",
+            f"steps take {number(recent)} s instead of {number(start)} s, and longer completions do not explain it",
+            "Check what else uses the machine, and whether its memory or disk is full.",
             series.steps[-run.window],
         )

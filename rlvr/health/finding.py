@@ -1,4 +1,4 @@
-"""What the health of a run is told in: a finding, its level, and where the documentation explains it."""
+"""A finding about a run's metrics: its level, its sentence and the section of the documentation that explains it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ LEVELS = ("alarm", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that the metrics show.
+    """A problem that the metrics show.
 
     Attributes:
-        level: "alarm" (the run is wasting its time), "warning" (look at it soon) or "note" (worth knowing).
-        metric: the name in metrics.jsonl that shows it.
-        text: what is seen, with its figure.
-        advice: what to do; names the recipe's keys.
-        since_step: the step from which on it is so.
+        level: "alarm" (the run wastes its time), "warning" (look at it soon) or "note" (worth knowing).
+        kind: short stable slug, such as "entropy-collapsed".
+        metric: the metric in metrics.jsonl that shows it.
+        problem: what is wrong, with its figure; a clause without a full stop.
+        fix: what to do, in sentences that name the recipe's keys.
+        since_step: the first step that it counts from.
     """
 
     level: str
+    kind: str
     metric: str
-    text: str
-    advice: str
+    problem: str
+    fix: str
     since_step: int
 
     @property
     def page(self) -> str:
-        """Where the metric is explained."""
+        """The section that explains the metric."""
         return f"{PAGE}#{anchor(self.metric)}"
 
 
 def anchor(metric: str) -> str:
-    """The metric's anchor in the page; all rewards share theirs, whatever they are called."""
+    """The metric's anchor in the page. All rewards share one."""
     return re.sub(r"^rewards/.+/(?:mean|std|min|max)$", "rewards-name", metric).replace("/", "-")
 
 

@@ -1,4 +1,4 @@
-"""Signs in the reward: what teaches nothing, falls, stands still, or is earned at the cost of something else."""
+"""Check the rewards: equal within groups, falling, flat, or one traded for another."""
 
 from __future__ import annotations
 
@@ -7,130 +7,136 @@ from collections.abc import Iterator
 
 from rlvr.formatting import number
 from rlvr.health.finding import Finding, percent
-from rlvr.health.run_metrics import LEAST, NEAR, RunMetrics
-from rlvr.health.trends import change, fall, noise
+from rlvr.health.run_metrics import EDGE, MIN_LINES, RunMetrics
+from rlvr.health.trends import compare_means, drop_from_best, noise
 
-FLAT = 5  # windows in which a reward that does not move is called flat
+FLAT_WINDOWS = 5  # a reward that does not move for so many windows is flat
 
 
 def no_spread(run: RunMetrics) -> Iterator[Finding]:
-    """Groups whose completions all get the same reward teach nothing; the reward's place in its range says why."""
-    held = run.held("frac_reward_zero_std", [("alarm", 0.9, 0.8), ("warning", 0.7, 0.55)])
-    if held is None:
+    """Groups whose completions all get the same reward, so that their advantages are 0.
+
+    The reward's position in its range tells the cause.
+    """
+    found = run.level("frac_reward_zero_std", [("alarm", 0.9, 0.8), ("warning", 0.7, 0.55)])
+    if found is None:
         return
-    level, since = held
-    reward = number(run.now("reward")) if run["reward"] else "unknown"
-    # A reward that nobody ever earned has a range of 0, so that the others alone seem to be at their top.
-    main = run.heaviest() or set(run.names())
-    place = 0.0 if main & set(run.unearned()) else run.place()
-    if place is not None and place > 0.8:
+    level, since = found
+    reward = number(run.recent("reward")) if run["reward"] else "unknown"
+    # A reward that no completion ever earned has a range of 0: the total would seem to be at its maximum.
+    main = run.main_rewards() or set(run.reward_names())
+    position = 0.0 if main & set(run.never_earned()) else run.position()
+    if position is not None and position > 0.8:
         if run.has_risen():
-            level, why = "note", "most are solved"
-            advice = "harder rows would teach more; stop when the validation no longer rises"
+            level, kind, cause = "note", "mostly-solved", "most are solved"
+            fix = "Take harder rows, or stop when the validation no longer rises."
         else:
-            why, advice = "the task is too easy", "take harder rows (scripts/filter_by_pass_rate.py)"
-    elif place is not None and place < 0.2:
-        why = "the task is too hard"
-        advice = "take easier rows (scripts/filter_by_pass_rate.py), or pay for partial work"
-        if run.since_start() < -NEAR or run.has_fallen():
-            why, advice = "the model has lost what it could", f"lower {run.setting('learning_rate')} and start again"
+            kind, cause, fix = "too-easy", "the task is too easy", "Take harder rows (scripts/filter_by_pass_rate.py)."
+    elif position is not None and position < 0.2:
+        kind, cause = "too-hard", "the task is too hard"
+        fix = "Take easier rows (scripts/filter_by_pass_rate.py), or reward partial solutions."
+        if run.relative_rise() < -EDGE or run.reward_drop():
+            kind, cause = "lost-ability", "the model has lost what it could do"
+            fix = f"Lower {run.key('learning_rate')} and start again."
     elif run.is_repetitive():
-        why, advice = "a group's completions are almost the same", f"raise {run.setting('temperature')}"
+        kind, cause = "repetitive-groups", "the completions of a group are almost the same"
+        fix = f"Raise {run.key('temperature')}."
     else:
-        why = "the prompts are too hard or too easy"
-        advice = "filter the rows (scripts/filter_by_pass_rate.py), or set dynamic_sampling"
-    yield Finding(
-        level,
-        "frac_reward_zero_std",
-        f"{percent(run.now('frac_reward_zero_std'))} of the groups have no spread at reward {reward}: {why}",
-        advice,
-        since,
-    )
+        kind, cause = "too-easy-or-too-hard", "the prompts are too easy or too hard"
+        fix = "Filter the rows (scripts/filter_by_pass_rate.py), or set dynamic_sampling."
+    share = percent(run.recent("frac_reward_zero_std"))
+    problem = f"in {share} of the groups all rewards are equal, at a mean reward of {reward}: {cause}"
+    yield Finding(level, kind, "frac_reward_zero_std", problem, fix, since)
 
 
 def reward_falls(run: RunMetrics) -> Iterator[Finding]:
-    fell = run.has_fallen()
-    if fell is None:
+    drop = run.reward_drop()
+    if drop is None:
         return
-    by_design = run.settings.get("curriculum") == "easy_first"
-    advice = f"lower {run.setting('learning_rate')} or raise {run.setting('beta')}, and resume from before the fall"
+    level = "alarm" if -drop.size > 0.3 * run.range_width() else "warning"
+    fix = f"Lower {run.key('learning_rate')} or raise {run.key('beta')}, and resume from before the fall."
+    if run.settings.get("curriculum") == "easy_first":
+        level, fix = "note", "A curriculum gets harder by design: compare with the validation."
     yield Finding(
-        "note" if by_design else "alarm" if -fell.size > 0.3 * run.span() else "warning",
+        level,
+        "reward-falls",
         "reward",
-        f"the reward falls, {number(fell.before)} → {number(fell.after)} since step {fell.since_step:,}",
-        "a curriculum gets harder as it goes: compare with the validation" if by_design else advice,
-        fell.since_step,
+        f"the reward falls, {number(drop.before)} → {number(drop.after)} since step {drop.since_step:,}",
+        fix,
+        drop.since_step,
     )
 
 
 def reward_flat(run: RunMetrics) -> Iterator[Finding]:
-    reward, length = run["reward"], FLAT * run.window
-    if len(reward) < length or run.is_at_top():
+    reward, lines = run["reward"], FLAT_WINDOWS * run.window
+    if len(reward) < lines or run.is_at_maximum():
         return
-    moved = change(reward.last(length)[: run.window], reward.last(run.window))
-    # Well inside chance: a slow rise is none of our business.
-    if moved.is_real(2.0) or abs(moved.size) > 0.02 * run.span():
+    change = compare_means(reward.last(lines)[: run.window], reward.last(run.window))
+    # A slow rise is no finding: the change must be well within chance.
+    if change.is_significant(2.0) or abs(change.size) > 0.02 * run.range_width():
         return
-    level, since = ("note", "no longer moves") if run.has_risen() else ("warning", "has not moved")
-    yield Finding(
-        level,
-        "reward",
-        f"the reward {since}: {number(moved.before)} → {number(moved.after)} in {length} log lines",
-        "it may be as good as it gets; measure, and stop if so"
-        if level == "note"
-        else f"raise {run.setting('learning_rate')} or num_generations, and read some completions",
-        reward.steps[-length],
-    )
+    figures = f"{number(change.before)} → {number(change.after)} in {lines} log lines"
+    if run.has_risen():
+        level, problem = "note", f"the reward no longer rises: {figures}"
+        fix = "It may be at its best: measure, and stop if so."
+    else:
+        level, problem = "warning", f"the reward has not moved: {figures}"
+        fix = f"Raise {run.key('learning_rate')} or num_generations, and read some completions."
+    yield Finding(level, "reward-flat", "reward", problem, fix, reward.steps[-lines])
 
 
-def unearned(run: RunMetrics) -> Iterator[Finding]:
-    for name in run.unearned():
-        if len(run.names()) > 1:
-            main = name in run.heaviest()
-            yield Finding(
-                "warning" if main else "note",
-                f"rewards/{name}/mean",
-                f"{name} has been 0 for every completion so far",
-                "fine for a penalty; else the task is too hard, or the reward does not find the answers: read some "
-                "completions (scripts/score.py --why)",
-                run[f"rewards/{name}/mean"].steps[0],
-            )
+def never_earned(run: RunMetrics) -> Iterator[Finding]:
+    if len(run.reward_names()) < 2:
+        return
+    for name in run.never_earned():
+        yield Finding(
+            "warning" if name in run.main_rewards() else "note",
+            "never-earned",
+            f"rewards/{name}/mean",
+            f"the reward {name} has been 0 for every completion",
+            "That is fine for a penalty. Else the task is too hard or the reward does not find the answers: read some "
+            "completions (scripts/score.py --why).",
+            run[f"rewards/{name}/mean"].steps[0],
+        )
 
 
 def trade_off(run: RunMetrics) -> Iterator[Finding]:
-    """One reward at its top while another falls: the cheaper one is served at the other's cost."""
-    saturated = [name for name in run.names() if run.is_at_top(name) and run.span(name) > 0]
-    for name in run.names():
-        fell = fall(run[f"rewards/{name}/mean"], run.window)
+    """One reward at its maximum while another falls: the model serves the cheaper one."""
+    saturated = [name for name in run.reward_names() if run.is_at_maximum(name) and run.range_width(name) > 0]
+    for name in run.reward_names():
+        drop = drop_from_best(run[f"rewards/{name}/mean"], run.window)
         others = [other for other in saturated if other != name]
-        if others and fell and -fell.size > 0.1 * run.span(name) and fell.is_real(4.0):
+        if others and drop and -drop.size > 0.1 * run.range_width(name) and drop.is_significant(4.0):
             yield Finding(
                 "warning",
+                "trade-off",
                 f"rewards/{name}/mean",
-                f"{name} falls, {number(fell.before)} → {number(fell.after)}, while {others[0]} is at its top",
-                f"give {name} more weight, or make it the gate of {others[0]}",
-                fell.since_step,
+                f"the reward {name} falls, {number(drop.before)} → {number(drop.after)}, while {others[0]} is at its "
+                "maximum",
+                f"Give {name} more weight, or make it the gate of {others[0]}.",
+                drop.since_step,
             )
 
 
 def validation_falls(run: RunMetrics) -> Iterator[Finding]:
-    """Three measurements clearly below three earlier ones, while the reward in training went up."""
-    key = "eval_accuracy" if run["eval_accuracy"] else "eval_reward"
-    series, reward = run[key], run["reward"]
-    fell = fall(series, 3)
-    if fell is None:
+    """Three measurements clearly below three earlier ones, while the training reward rises."""
+    metric = "eval_accuracy" if run["eval_accuracy"] else "eval_reward"
+    series, reward = run[metric], run["reward"]
+    drop = drop_from_best(series, 3)
+    if drop is None:
         return
-    span = 1.0 if key == "eval_accuracy" else run.span()
+    width = 1.0 if metric == "eval_accuracy" else run.range_width()
     error = noise(series.values) * math.sqrt(2 / 3)  # of the difference of two means of three
     best, step = max(zip(series.values, series.steps, strict=True))
-    before, after = reward.until(step)[-run.short :], reward.since(step)[-run.short :]
-    if min(len(before), len(after)) < LEAST or -fell.size <= max(0.05 * span, 4 * error):
+    before, after = reward.until(step)[-run.short_window :], reward.after(step)[-run.short_window :]
+    if min(len(before), len(after)) < MIN_LINES or -drop.size <= max(0.05 * width, 4 * error):
         return
-    if change(before, after).size > 0:
+    if compare_means(before, after).size > 0:
         yield Finding(
             "warning",
-            key,
-            f"validation falls, {number(best)} → {number(fell.after)} since step {step:,}, while the reward rises",
-            f"take the checkpoint of step {step:,}; look for completions that please the reward and are wrong",
+            "validation-falls",
+            metric,
+            f"the validation falls, {number(best)} → {number(drop.after)} since step {step:,}, while the reward rises",
+            f"Take the checkpoint of step {step:,}. Look for wrong completions with a high reward.",
             step,
         )

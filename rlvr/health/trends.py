@@ -1,8 +1,8 @@
-"""What a noisy series of figures says: a level that is really reached, a change that is more than chance.
+"""Detect levels and changes in noisy metrics.
 
-A metric of a run jumps from line to line, because every step has other prompts. So nothing here looks at one value: a
-level is the mean of some lines and has two thresholds, one to enter a state and a laxer one to leave it, and a change
-must be several times its own standard error. Pure arithmetic on lists; no numpy.
+A metric jumps from line to line, because every step has other prompts. So no function here judges a single value. A
+level is the mean of several lines, with one threshold to enter it and a lower one to leave it. A change must be several
+times its own standard error. Pure arithmetic on lists, without numpy.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rlvr.formatting import is_number
 
 
 @dataclass(frozen=True)
-class Track:
-    """The finite values of one metric and their steps, oldest first; lines without the metric are not in it."""
+class MetricSeries:
+    """The finite values of one metric and their steps, oldest first. Lines without the metric are left out."""
 
     steps: Sequence[int] = ()
     values: Sequence[float] = ()
@@ -35,7 +35,7 @@ class Track:
     def first(self, count: int) -> Sequence[float]:
         return self.values[:count]
 
-    def since(self, step: int) -> Sequence[float]:
+    def after(self, step: int) -> Sequence[float]:
         return [value for at, value in zip(self.steps, self.values, strict=True) if at > step]
 
     def until(self, step: int) -> Sequence[float]:
@@ -43,8 +43,8 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Change:
-    """From one stretch of lines to another: the means, their difference, and what chance alone does to it."""
+class MeanChange:
+    """The difference between the means of two stretches of lines, with its standard error."""
 
     before: float
     after: float
@@ -55,77 +55,78 @@ class Change:
     def size(self) -> float:
         return self.after - self.before
 
-    def is_real(self, errors: float = 3.0) -> bool:
-        """Whether the difference is that many times its standard error."""
+    def is_significant(self, errors: float = 3.0) -> bool:
+        """Whether the difference exceeds that many standard errors."""
         return abs(self.size) > errors * self.standard_error
 
 
-def track(lines: Iterable[Mapping[str, Any]], key: str) -> Track:
-    """The metric's values, without those whose square is not finite: they measure nothing."""
-    found = [
+def metric_series(lines: Iterable[Mapping[str, Any]], key: str) -> MetricSeries:
+    """Select a metric's values, without those whose square is not finite."""
+    pairs = [
         (line["step"], float(value))
         for line in lines
         if is_number(value := line.get(key)) and abs(value) < 1e100 and isinstance(line.get("step"), int)
     ]
-    return Track([step for step, _ in found], [value for _, value in found])
+    return MetricSeries([step for step, _ in pairs], [value for _, value in pairs])
 
 
-def joined(tracks: Sequence[Track], combine: Callable[..., float]) -> Track:
-    """One value for every step at which all of the tracks have one and the combination is finite."""
-    by_step = [dict(zip(each.steps, each.values, strict=True)) for each in tracks]
+def combine(series: Sequence[MetricSeries], operation: Callable[..., float]) -> MetricSeries:
+    """Apply an operation at every step at which all series have a value and the result is finite."""
+    by_step = [dict(zip(each.steps, each.values, strict=True)) for each in series]
     steps = [step for step in by_step[0] if all(step in each for each in by_step)]
-    values = [combine(*(each[step] for each in by_step)) for step in steps]
-    return track(({"step": step, "joined": value} for step, value in zip(steps, values, strict=True)), "joined")
+    values = [operation(*(each[step] for each in by_step)) for step in steps]
+    return metric_series(({"step": step, "result": value} for step, value in zip(steps, values, strict=True)), "result")
 
 
-def held_since(
-    series: Track,
+def above_since(
+    series: MetricSeries,
     enter: float,
     leave: float,
     *,
     window: int,
-    least: int,
+    min_lines: int,
     average: Callable[[Sequence[float]], float] = fmean,
 ) -> int | None:
-    """The step since which the series counts as above a level, or None if it does not.
+    """The step since which the series is above a level, or None if it is not.
 
-    It counts from the line at which the average of the last `window` lines (at least `least` of them) reached `enter`,
-    until that average falls below `leave`. So a level that hovers around `enter` does not come and go.
+    A level is entered when the average of the last `window` lines (at least `min_lines`) reaches `enter`, and left when
+    that average falls below `leave`. So a metric that hovers around `enter` does not alternate.
     """
     entered = None
-    for end in range(len(series), least - 1, -1):
-        now = average(series.values[max(0, end - window) : end])
-        if now < leave:
+    for end in range(len(series), min_lines - 1, -1):
+        recent = average(series.values[max(0, end - window) : end])
+        if recent < leave:
             break
-        if now >= enter:
+        if recent >= enter:
             entered = series.steps[end - 1]
     return entered
 
 
-def change(before: Sequence[float], after: Sequence[float], since_step: int = 0) -> Change:
-    """How two stretches of lines differ."""
+def compare_means(before: Sequence[float], after: Sequence[float], since_step: int = 0) -> MeanChange:
     error = math.sqrt(sum(noise(part) ** 2 / len(part) for part in (before, after)))
-    return Change(fmean(before), fmean(after), error, since_step)
+    return MeanChange(fmean(before), fmean(after), error, since_step)
 
 
 def noise(values: Sequence[float]) -> float:
-    """The standard deviation of a single value around a series' own slope.
+    """The standard deviation of a single value around the trend of its series.
 
-    From how far each value is off the mean of its two neighbours, so that a trend is not taken for noise: for
+    It uses the distance of each value from the mean of its two neighbours, so that a trend does not count as noise: for
     independent values with deviation s, first - 2 * second + third has the deviation sqrt(6) * s.
     """
-    off = [first - 2 * second + third for first, second, third in zip(values, values[1:], values[2:], strict=False)]
-    return math.sqrt(fmean(value * value for value in off) / 6) if off else 0.0
+    curvature = [
+        first - 2 * second + third for first, second, third in zip(values, values[1:], values[2:], strict=False)
+    ]
+    return math.sqrt(fmean(value * value for value in curvature) / 6) if curvature else 0.0
 
 
-def fall(series: Track, window: int, history: int = 25) -> Change | None:
-    """From the best earlier window to the latest one; None where there are not two whole windows yet.
+def drop_from_best(series: MetricSeries, window: int, history: int = 25) -> MeanChange | None:
+    """Compare the latest window with the best earlier one; None without two whole windows.
 
     Windows are taken backwards from the end without overlap, and only the last `history` of them.
     """
     ends = range(len(series) - window, window - 1, -window)[:history]
-    parts = [(series.values[end - window : end], series.steps[end - 1]) for end in ends]
-    if not parts:
+    windows = [(series.values[end - window : end], series.steps[end - 1]) for end in ends]
+    if not windows:
         return None
-    best, step = max(parts, key=lambda part: fmean(part[0]))
-    return change(best, series.last(window), step)
+    best, step = max(windows, key=lambda window: fmean(window[0]))
+    return compare_means(best, series.last(window), step)

@@ -1,4 +1,4 @@
-"""What a run's metrics are made to say: every sign of trouble is found and explained; otherwise there is silence."""
+"""Every problem in a run's metrics is found with its cause and fix; a healthy run has no finding."""
 
 from __future__ import annotations
 
@@ -99,34 +99,45 @@ class Case:
     why: str
     level: str
     metric: str
-    says: str  # a regular expression for text and advice
+    kind: str
+    names: str  # a regular expression for the figures and recipe keys that problem and fix name
     lines: list[Line]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-SICK = [
+FAULTY = [
     Case(
         "weights that are NaN stay so: metrics.jsonl has null",
         "alarm",
         "loss",
+        "not-finite",
         "learning_rate",
         run(30, loss=jump(0.0, float("nan"), 20)),
     ),
-    Case("an infinite gradient", "alarm", "grad_norm", "not a finite", run(30, grad_norm=jump(0.1, math.inf, 25))),
+    Case(
+        "an infinite gradient",
+        "alarm",
+        "grad_norm",
+        "not-finite",
+        "grad_norm",
+        run(30, grad_norm=jump(0.1, math.inf, 25)),
+    ),
     Case(
         "one such step is worth a look",
         "warning",
         "grad_norm",
-        "at step 25",
+        "not-finite",
+        "step 25",
         run(30, grad_norm=lambda step, chance: math.inf if step == 25 else 0.1),
     ),
     Case(
-        "a verifier dies", "alarm", "rewards/unscored_fraction", "80 % .* no score", run(rewards__unscored_fraction=0.8)
+        "a verifier dies", "alarm", "rewards/unscored_fraction", "unscored", "80 %", run(rewards__unscored_fraction=0.8)
     ),
     Case(
         "a verifier fails now and then",
         "warning",
         "rewards/unscored_fraction",
+        "unscored",
         "reward_timeout_s",
         run(rewards__unscored_fraction=0.08),
     ),
@@ -134,32 +145,50 @@ SICK = [
         "no room to answer",
         "alarm",
         "completions/clipped_ratio",
-        r"95 % .* lowest.*raise max_completion_length \(64\)",
+        "cut-off",
+        r"95 % .* minimum.*max_completion_length \(64\)",
         run(completions__clipped_ratio=0.95, reward=0.0),
         {"max_completion_length": 64},
     ),
-    Case("too little room", "warning", "completions/clipped_ratio", "40 %", run(completions__clipped_ratio=0.4)),
+    Case(
+        "too little room",
+        "warning",
+        "completions/clipped_ratio",
+        "cut-off",
+        "40 %",
+        run(completions__clipped_ratio=0.4),
+    ),
     Case(
         "it has unlearnt to stop: more room would not help",
         "alarm",
         "completions/clipped_ratio",
-        "unlearnt to stop: lower learning_rate",
+        "cut-off",
+        "no longer ends.*learning_rate",
         run(completions__clipped_ratio=jump(0.0, 1.0, 20), reward=jump(0.6, 0.1, 20)),
     ),
-    Case("a schedule that is over", "alarm", "learning_rate", "since step 41", run(learning_rate=jump(1e-5, 0.0, 41))),
-    Case("a frozen adapter", "alarm", "grad_norm", "exactly 0", run(grad_norm=0.0)),
+    Case(
+        "a schedule that is over",
+        "alarm",
+        "learning_rate",
+        "learning-rate-zero",
+        "step 41",
+        run(learning_rate=jump(1e-5, 0.0, 41)),
+    ),
+    Case("a frozen adapter", "alarm", "grad_norm", "gradient-zero", "exactly 0", run(grad_norm=0.0)),
     Case(
         "too hard: nobody earns anything",
         "alarm",
         "frac_reward_zero_std",
-        "97 % .* too hard.*filter_by_pass_rate",
+        "too-hard",
+        "97 % .*filter_by_pass_rate",
         run(frac_reward_zero_std=0.97, reward=noisy(0.02, 0.01)),
     ),
     Case(
         "too hard: the format is all that is earned",
         "alarm",
         "frac_reward_zero_std",
-        "too hard",
+        "too-hard",
+        "filter_by_pass_rate",
         run(
             frac_reward_zero_std=0.95,
             reward=0.2,
@@ -174,13 +203,15 @@ SICK = [
         "too easy from the start",
         "alarm",
         "frac_reward_zero_std",
-        "too easy",
+        "too-easy",
+        "filter_by_pass_rate",
         run(frac_reward_zero_std=0.95, reward=1.19),
     ),
     Case(
         "half of the rows too easy, half too hard",
         "warning",
         "frac_reward_zero_std",
+        "too-easy-or-too-hard",
         "dynamic_sampling",
         run(frac_reward_zero_std=0.75, reward=noisy(0.6, 0.03)),
     ),
@@ -188,29 +219,35 @@ SICK = [
         "near-greedy sampling makes groups equal, whatever the rows are",
         "alarm",
         "frac_reward_zero_std",
-        "almost the same: raise temperature",
+        "repetitive-groups",
+        "temperature",
         run(frac_reward_zero_std=0.95, reward=noisy(0.6, 0.03), entropy=0.0002),
     ),
     Case(
         "it could once, and lost it",
         "alarm",
         "frac_reward_zero_std",
-        "has lost",
+        "lost-ability",
+        "learning_rate",
         run(frac_reward_zero_std=jump(0.2, 1.0, 30), reward=jump(0.6, 0.0, 30)),
     ),
-    Case("the reward collapses", "alarm", "reward", "falls.*learning_rate", run(80, reward=jump(0.9, 0.3, 50))),
+    Case(
+        "the reward collapses", "alarm", "reward", "reward-falls", "learning_rate", run(80, reward=jump(0.9, 0.3, 50))
+    ),
     Case(
         "the reward falls",
         "warning",
         "reward",
-        "falls, 0.8.* → 0.6",
+        "reward-falls",
+        "0.8.* → 0.6",
         run(100, reward=noisy(rising(0.85, 0.6, 100), 0.05)),
     ),
     Case(
         "a curriculum is meant to get harder",
         "note",
         "reward",
-        "compare with the validation",
+        "reward-falls",
+        "validation",
         run(80, reward=jump(0.9, 0.3, 50)),
         {"curriculum": "easy_first"},
     ),
@@ -218,7 +255,8 @@ SICK = [
         "nothing happens",
         "warning",
         "reward",
-        r"has not moved.*learning_rate \(1e-07\)",
+        "reward-flat",
+        r"learning_rate \(1e-07\)",
         run(120, reward=noisy(0.5, 0.02)),
         {"learning_rate": 1e-7},
     ),
@@ -226,13 +264,15 @@ SICK = [
         "a plateau after a rise",
         "note",
         "reward",
-        "no longer moves",
+        "reward-flat",
+        "100 log lines",
         run(200, reward=noisy(rising(0.3, 0.8, 60), 0.02)),
     ),
     Case(
         "overfitting, or a verifier that is fooled",
         "warning",
         "eval_accuracy",
+        "validation-falls",
         "0.6 → .* since step 40.*checkpoint of step 40",
         run(
             100,
@@ -245,7 +285,8 @@ SICK = [
         "the cheap reward is served at the other's cost",
         "warning",
         "rewards/math_correctness/mean",
-        "while answer_format is at its top.*gate",
+        "trade-off",
+        "answer_format.*gate",
         run(
             100,
             rewards__math_correctness__mean=noisy(rising(0.7, 0.4, 100), 0.03),
@@ -256,7 +297,8 @@ SICK = [
         "the main reward is never earned",
         "warning",
         "rewards/math_correctness/mean",
-        "0 for every completion.*score.py --why",
+        "never-earned",
+        "score.py --why",
         run(30, rewards__math_correctness__mean=0.0, rewards__math_correctness__max=0.0),
         WEIGHTS,
     ),
@@ -264,27 +306,34 @@ SICK = [
         "a penalty is never earned",
         "note",
         "rewards/repetition/mean",
-        "fine for a penalty",
+        "never-earned",
+        "penalty",
         run(30, rewards__repetition__mean=0.0, rewards__repetition__min=0.0, rewards__repetition__max=0.0),
         WEIGHTS,
     ),
-    Case("gradients explode", "alarm", "grad_norm", "max_grad_norm", run(grad_norm=jump(0.1, 50.0, 40))),
-    Case("gradients grow", "warning", "grad_norm", "20-fold, to 2", run(grad_norm=jump(0.1, 2.0, 40))),
-    Case("far from the start", "warning", "kl", r"beta \(0.04\)", run(kl=2.0), {"beta": 0.04}),
-    Case("out of sight of the start", "alarm", "kl", "KL 20", run(kl=20.0)),
-    Case("updates too large", "warning", "policy_kl", "num_iterations", run(policy_kl=0.2)),
+    Case(
+        "gradients explode", "alarm", "grad_norm", "gradient-grows", "max_grad_norm", run(grad_norm=jump(0.1, 50.0, 40))
+    ),
+    Case(
+        "gradients grow", "warning", "grad_norm", "gradient-grows", "20-fold, to 2", run(grad_norm=jump(0.1, 2.0, 40))
+    ),
+    Case("far from the start", "warning", "kl", "far-from-start", r"beta \(0.04\)", run(kl=2.0), {"beta": 0.04}),
+    Case("out of sight of the start", "alarm", "kl", "far-from-start", "20 a token", run(kl=20.0)),
+    Case("updates too large", "warning", "policy_kl", "large-updates", "num_iterations", run(policy_kl=0.2)),
     Case(
         "most of the update is clipped away",
         "warning",
         "clip_ratio/region_mean",
-        "30 % .* clipped",
+        "clipped-updates",
+        "30 %",
         run(clip_ratio__region_mean=0.3),
     ),
-    Case("the same under cispo", "alarm", "cispo_clip_ratio", "60 %", run(cispo_clip_ratio=0.6)),
+    Case("the same under cispo", "alarm", "cispo_clip_ratio", "clipped-updates", "60 %", run(cispo_clip_ratio=0.6)),
     Case(
         "vLLM computes in another precision",
         "warning",
         "sampling/sampling_logp_difference/mean",
+        "vllm-mismatch",
         "dtype",
         run(sampling__sampling_logp_difference__mean=0.2),
     ),
@@ -292,13 +341,15 @@ SICK = [
         "vLLM's ratios too high",
         "warning",
         "sampling/importance_sampling_ratio/mean",
-        "1.4 instead",
+        "vllm-mismatch",
+        "1.4",
         run(sampling__importance_sampling_ratio__mean=1.4),
     ),
     Case(
         "vLLM's sequences are masked",
         "alarm",
         "sampling/importance_sampling_ratio/mean",
+        "vllm-mismatch",
         "vllm_importance_sampling_mode",
         run(sampling__importance_sampling_ratio__mean=0.3),
     ),
@@ -306,58 +357,69 @@ SICK = [
         "near-greedy from the start",
         "warning",
         "entropy",
-        r"nearly sure.*raise temperature \(0.1\)",
+        "entropy-low",
+        r"temperature \(0.1\)",
         run(20, entropy=0.0002),
         {"temperature": 0.1},
     ),
-    Case("entropy collapses", "warning", "entropy", "collapsed, .*epsilon_high", run(entropy=jump(0.5, 0.03, 40))),
+    Case(
+        "entropy collapses", "warning", "entropy", "entropy-collapsed", "epsilon_high", run(entropy=jump(0.5, 0.03, 40))
+    ),
     Case(
         "entropy explodes",
         "warning",
         "entropy",
-        "comes apart",
+        "entropy-grows",
+        "learning_rate",
         run(entropy=jump(0.3, 3.0, 40), reward=noisy(0.5, 0.05)),
     ),
     Case(
         "rambling",
         "warning",
         "completions/mean_length",
-        "grow, 200 → 600",
+        "length-changes",
+        "200 → 600",
         run(completions__mean_length=jump(200, 600, 30), reward=noisy(0.5, 0.05)),
     ),
     Case(
         "giving up",
         "warning",
         "completions/mean_length",
-        "shrink, 200 → 20",
+        "length-changes",
+        "200 → 20",
         run(completions__mean_length=jump(200, 20, 30), reward=noisy(0.5, 0.05)),
     ),
     Case(
         "all say the same",
         "warning",
         "completions/duplicate_fraction",
-        "raise temperature",
+        "duplicates",
+        "temperature",
         run(completions__duplicate_fraction=0.85),
     ),
     Case(
         "no fresh prompt has a signal",
         "warning",
         "dynamic_sampling/unfilled_groups",
+        "unfilled-groups",
         r"3 groups .*60 % .*dynamic_sampling \(2\)",
         run(dynamic_sampling__unfilled_groups=3.0, dynamic_sampling__kept_fraction=0.6),
         {"dynamic_sampling": 2},
     ),
-    Case("slow rewards", "note", "time/rewards", "75 % of a step, 15 s", run(time__rewards=15.0, step_time=20.0)),
+    Case(
+        "slow rewards", "note", "time/rewards", "slow-rewards", "75 % .* 15 s", run(time__rewards=15.0, step_time=20.0)
+    ),
     Case(
         "something else uses the machine",
         "warning",
         "step_time",
-        "60 s, at first 20 s",
+        "slower-steps",
+        "60 s .*20 s",
         run(step_time=jump(20.0, 60.0, 30)),
     ),
 ]
 
-SILENT = [
+HEALTHY_RUNS = [
     ("as it should be", run(120), {}),
     ("no line yet", [], {}),
     (
@@ -429,39 +491,40 @@ SILENT = [
 ]
 
 
-@pytest.mark.parametrize("case", SICK, ids=lambda case: case.why)
-def test_a_sick_run_is_told_so_with_a_figure_and_advice(case: Case) -> None:
+@pytest.mark.parametrize("case", FAULTY, ids=lambda case: case.why)
+def test_a_faulty_run_has_a_finding_with_its_figure_and_its_fix(case: Case) -> None:
     found = findings(case.lines, settings=case.settings)
-    [sign] = [finding for finding in found if finding.metric == case.metric and finding.level == case.level]
-    assert re.search(case.says, f"{sign.text}: {sign.advice}"), sign
-    assert 0 < sign.since_step <= case.lines[-1]["step"]
-    assert any(sign.text in line for line in summary(case.lines, settings=case.settings))
+    [finding] = [one for one in found if one.metric == case.metric and one.level == case.level]
+    assert finding.kind == case.kind
+    assert re.search(case.names, f"{finding.problem}. {finding.fix}"), finding
+    assert 0 < finding.since_step <= case.lines[-1]["step"]
+    assert any(finding.problem in line for line in summary(case.lines, settings=case.settings))
 
 
-@pytest.mark.parametrize(("why", "lines", "recipe"), SILENT, ids=[why for why, _, _ in SILENT])
-def test_a_run_without_a_sign_of_trouble_is_left_in_peace(why: str, lines: list[Line], recipe: Line) -> None:
+@pytest.mark.parametrize(("why", "lines", "recipe"), HEALTHY_RUNS, ids=[why for why, _, _ in HEALTHY_RUNS])
+def test_a_healthy_run_has_no_finding_at_any_length(why: str, lines: list[Line], recipe: Line) -> None:
     for end in range(1, len(lines) + 1):
         assert [one for one in findings(lines[:end], settings=recipe) if one.level != "note"] == [], f"line {end}"
 
 
-def test_every_check_is_provoked_and_no_case_is_there_for_nothing() -> None:
+def test_every_check_has_a_case() -> None:
     from rlvr.health.run_metrics import RunMetrics
 
     provoked = {
         check.__name__
-        for case in SICK
+        for case in FAULTY
         for check in CHECKS
         if any(
-            (sign.metric, sign.level) == (case.metric, case.level)
-            for sign in check(RunMetrics(case.lines, case.settings, WINDOW))
+            (finding.metric, finding.level) == (case.metric, case.level)
+            for finding in check(RunMetrics(case.lines, case.settings, WINDOW))
         )
     }
     assert provoked == {check.__name__ for check in CHECKS}
 
 
-def test_chance_alone_is_hardly_ever_taken_for_a_sign() -> None:
+def test_chance_alone_gives_hardly_any_finding() -> None:
     """Two hundred runs in which nothing changes but by chance, with rewards as noisy as those of 8 groups a step."""
-    signs = []
+    found = []
     for seed in range(200):
         lines = run(
             90,
@@ -473,28 +536,28 @@ def test_chance_alone_is_hardly_ever_taken_for_a_sign() -> None:
             entropy=noisy(0.4, 0.05),
             frac_reward_zero_std=noisy(0.45, 0.18),
         )
-        signs += [one for end in (30, 60, 90) for one in findings(lines[:end]) if one.level != "note"]
-    assert not [one for one in signs if one.level == "alarm"]
-    assert len(signs) <= 6, signs  # one in a hundred looks
+        found += [one for end in (30, 60, 90) for one in findings(lines[:end]) if one.level != "note"]
+    assert not [one for one in found if one.level == "alarm"]
+    assert len(found) <= 6, signs  # one in a hundred looks
 
 
-def test_a_level_that_hovers_around_its_threshold_does_not_come_and_go() -> None:
+def test_a_metric_that_hovers_around_a_threshold_does_not_alternate() -> None:
     lines = run(120, seed=3, completions__clipped_ratio=noisy(0.3, 0.04))
     seen = [bool(findings(lines[:end])) for end in range(20, 121)]
     assert any(seen)
     assert sum(before != after for before, after in zip(seen, seen[1:], strict=False)) <= 2
 
 
-def test_what_is_over_is_no_longer_found_but_told_at_the_end() -> None:
+def test_a_problem_that_is_over_is_only_in_the_summary() -> None:
     lines = run(100, kl=lambda step, chance: 5.0 if 20 <= step < 50 else 0.02)
     assert health_line(lines) == "healthy"
-    [line] = [line for line in summary(lines) if "over by now" in line]
-    assert re.search(r"at step [45]\d: .* KL 5 a token", line)
+    [line] = [line for line in summary(lines) if line.startswith("no longer true")]
+    assert re.search(r"at step [45]\d: .* 5 a token", line)
 
 
-def test_since_is_the_step_at_which_it_began_to_count() -> None:
-    [sign] = findings(run(100, rewards__unscored_fraction=jump(0.0, 0.9, 61)))
-    assert 65 <= sign.since_step <= 70
+def test_since_step_is_the_step_at_which_the_level_was_entered() -> None:
+    [finding] = findings(run(100, rewards__unscored_fraction=jump(0.0, 0.9, 61)))
+    assert 65 <= finding.since_step <= 70
 
 
 @pytest.mark.parametrize(
@@ -507,7 +570,7 @@ def test_since_is_the_step_at_which_it_began_to_count() -> None:
         (1e308, "JSON allows it, and its square is infinite"),
     ],
 )
-def test_values_that_are_no_numbers_are_passed_over(value: Any, why: str) -> None:
+def test_values_that_are_not_finite_numbers_are_ignored(value: Any, why: str) -> None:
     assert why
     lines = run(60)
     for line in lines[::2]:
@@ -518,7 +581,7 @@ def test_values_that_are_no_numbers_are_passed_over(value: Any, why: str) -> Non
 
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_whatever_the_lines_hold_the_health_is_one_line(data: st.DataObject) -> None:
+def test_any_lines_give_one_line_of_health(data: st.DataObject) -> None:
     odd = st.sampled_from([None, True, "", "high", 0, 0.0, 1.0, -1.0, 1e299, -1e299])
     value = odd | st.floats()
     metrics = {name: data.draw(st.lists(value, min_size=1, max_size=7)) for name in (*HEALTHY, "cispo_clip_ratio")}
@@ -544,20 +607,20 @@ def test_lines_without_a_reward_between_those_with_one_change_nothing() -> None:
 
 def test_a_run_that_logs_every_tenth_step_is_judged_by_its_lines() -> None:
     lines = [{**line, "step": 10 * line["step"]} for line in run(30, completions__clipped_ratio=0.9)]
-    [sign] = findings(lines)
-    assert sign.level == "alarm" and sign.since_step == 50
+    [finding] = findings(lines)
+    assert finding.level == "alarm" and finding.since_step == 50
 
 
-def test_the_health_line_is_one_line_and_short_while_all_is_well() -> None:
+def test_the_health_line_is_one_line() -> None:
     assert health_line(run(60)) == "healthy"
     sick = health_line(run(60, completions__clipped_ratio=0.9, kl=3.0))
-    assert sick.startswith("alarm: 90 % of the completions are cut off: raise max_completion_length")
-    assert sick.endswith("see docs/metrics.md#completions-clipped_ratio (and 1 more)")
-    assert all("\n" not in health_line(case.lines, settings=case.settings) for case in SICK)
+    assert sick.startswith("alarm: 90 % of the completions are cut off. Raise max_completion_length")
+    assert sick.endswith("See docs/metrics.md#completions-clipped_ratio (and 1 more)")
+    assert all("\n" not in health_line(case.lines, settings=case.settings) for case in FAULTY)
     assert health_line(run(60, time__rewards=15.0)).startswith("healthy; the rewards take")
 
 
-def test_alarms_come_before_warnings_and_causes_before_what_follows() -> None:
+def test_alarms_come_before_warnings_and_causes_before_effects() -> None:
     found = findings(run(60, completions__clipped_ratio=0.95, frac_reward_zero_std=0.95, kl=2.0, reward=0.0))
     assert [one.metric for one in found] == ["completions/clipped_ratio", "frac_reward_zero_std", "kl"]
 
@@ -571,28 +634,28 @@ def test_a_summary_says_how_the_reward_went() -> None:
     ("steps", "rises", "says", "why"),
     [
         (1, False, "too short to judge: 1 log line", "not even a level takes so few"),
-        (6, False, "a fall of the reward shows from 40 on, a standstill from 100", "trends take two windows"),
-        (30, True, "nothing amiss in 30 log lines, but they are few: a fall of the reward shows from 40 on", "it rose"),
+        (6, False, "detected from 40 lines, a flat one from 100 lines", "trends take two windows"),
+        (30, True, "no problem found in 30 log lines; a falling reward is detected from 40 lines", "it rose"),
         (
             60,
             False,
-            "has not clearly risen, and a standstill shows from 100 on",
+            "has not clearly risen; a flat one is detected from 100 lines",
             "no progress, and too short to say so",
         ),
         (60, True, "healthy from beginning to end", "it rose and never fell"),
     ],
 )
-def test_a_summary_claims_no_more_than_so_many_lines_can_show(steps: int, rises: bool, says: str, why: str) -> None:
+def test_a_summary_claims_no_more_than_its_lines_can_show(steps: int, rises: bool, says: str, why: str) -> None:
     changes = {} if rises else {"reward": lambda step, chance: 0.5 + chance.gauss(0, 0.02)}
     last = summary(run(steps, **changes))[-1]
     assert last.endswith(says), (why, last)
 
 
-def test_lines_are_read_as_they_stand_in_a_file(tmp_path: Path) -> None:
+def test_lines_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = [*run(40, loss=None), {"step": 40, "time": 0.0, "train_runtime": 12.0, "train_loss": 0.0}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    assert health_line(read_metrics(path)).startswith("alarm: loss is not a finite number")
+    assert health_line(read_metrics(path)).startswith("alarm: loss is not finite")
 
 
 def test_a_long_run_costs_a_log_step_little() -> None:
@@ -605,20 +668,20 @@ def test_a_long_run_costs_a_log_step_little() -> None:
 # ── The page ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def signs() -> list[Finding]:
-    return [sign for case in SICK for sign in findings(case.lines, settings=case.settings)]
+def all_findings() -> list[Finding]:
+    return [finding for case in FAULTY for finding in findings(case.lines, settings=case.settings)]
 
 
-def test_every_finding_leads_to_its_metric_in_the_page() -> None:
+def test_every_finding_links_to_its_metric_in_the_page() -> None:
     anchors = set(re.findall(r'<a id="([^"]+)"></a>', PAGE))
-    for sign in signs():
-        page, _, target = sign.page.partition("#")
-        assert page == "docs/metrics.md" and target in anchors, sign.page
-        name = "rewards/NAME/mean" if target == "rewards-name" else sign.metric
+    for finding in all_findings():
+        page, _, target = finding.page.partition("#")
+        assert page == "docs/metrics.md" and target in anchors, finding.page
+        name = "rewards/NAME/mean" if target == "rewards-name" else finding.metric
         assert f"`{name}`" in PAGE, name
 
 
-def test_the_pages_command_says_how_a_run_went(tmp_path: Path) -> None:
+def test_the_command_of_the_page_prints_the_summary(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "demo-arithmetic"
     folder.mkdir(parents=True)
     folder.joinpath("metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run(60)), encoding="utf-8")
@@ -631,7 +694,7 @@ def test_the_pages_command_says_how_a_run_went(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == summary(run(60)), result.stderr
 
 
-def test_keys_that_the_page_names_are_keys_or_metrics() -> None:
+def test_names_in_the_page_are_keys_metrics_or_rewards() -> None:
     """A word with an underscore in code style is a recipe's key, a metric's part, a reward, or a file."""
     metrics = {
         part
@@ -643,14 +706,14 @@ def test_keys_that_the_page_names_are_keys_or_metrics() -> None:
         assert known or word == "num_tokens" or word.startswith("eval_"), word
 
 
-def test_recipe_keys_that_an_advice_names_exist() -> None:
+def test_recipe_keys_in_a_fix_exist() -> None:
     known = {*schema.fields(), "score", "math_correctness", "answer_format", "repetition", "reasoning_length"}
-    for sign in signs():
-        for word in re.findall(r"(?<![\w/])[a-z]+(?:_[a-z0-9]+)+(?![\w/])", sign.advice):
-            assert word in known, f"{word}: {sign.advice}"
+    for finding in all_findings():
+        for word in re.findall(r"(?<![\w/])[a-z]+(?:_[a-z0-9]+)+(?![\w/])", finding.fix):
+            assert word in known, f"{word}: {finding.fix}"
 
 
-def test_files_that_an_advice_names_exist() -> None:
-    for sign in signs():
-        for name in re.findall(r"(?:scripts|docs|rewards)/\w+\.\w+", sign.advice):
+def test_files_in_a_fix_exist() -> None:
+    for finding in all_findings():
+        for name in re.findall(r"(?:scripts|docs|rewards)/\w+\.\w+", finding.fix):
             assert (REPOSITORY / name).is_file(), name

@@ -255,14 +255,14 @@ def test_notes_and_state_stand_on_the_page(run_dir: Path) -> None:
     assert "run.json says that the run is 'half asleep'" in text and "No training step has been logged." in text
 
 
-def test_what_is_amiss_is_told_with_its_advice(run_dir: Path) -> None:
+def test_findings_stand_on_the_page_with_their_fix(run_dir: Path) -> None:
     log = run_dir / "metrics.jsonl"
     line = json.loads(log.read_text().splitlines()[0])
     lines = [{**line, "step": step, "completions/clipped_ratio": 1.0, "reward": 0.0} for step in range(1, 31)]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = read(write_report(run_dir)).text
     assert "alarm since step 5: 100 % of the completions are cut off" in text
-    assert "raise max_completion_length (44)" in text
+    assert "Raise max_completion_length (44)" in text
 
 
 def test_whatever_models_and_data_sets_say_is_text_and_never_markup(tmp_path: Path) -> None:

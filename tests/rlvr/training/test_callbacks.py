@@ -60,7 +60,7 @@ def test_what_is_amiss_is_said_when_it_begins_and_at_the_end(
     said = [line.strip() for line in capsys.readouterr().out.splitlines()]
     warnings = [line for line in said if line.startswith(("warning: ", "alarm: "))]
     assert len(warnings) == 2, "once when it is a warning and once when it is an alarm"
-    assert "80 % of the completions are cut off" in warnings[-1] and "has unlearnt to stop" in warnings[-1]
+    assert "80 % of the completions are cut off" in warnings[-1] and "no longer ends its answers" in warnings[-1]
     assert said[-1].startswith("alarm since step ")
 
 
