@@ -80,7 +80,8 @@ def gradient_zero(run: RunMetrics) -> Iterator[Finding]:
     steps = []
     for line in reversed(run.lines):
         if is_number(norm := line.get("grad_norm")):
-            if norm or not line.get("learning_rate", 1.0) or (line.get("frac_reward_zero_std") or 0.0) > 0.99:
+            equal = line.get("frac_reward_zero_std")
+            if norm or not line.get("learning_rate", 1.0) or (is_number(equal) and equal > 0.99):
                 break
             steps.append(line["step"])
     if len(steps) >= MIN_LINES:

@@ -538,7 +538,7 @@ def test_chance_alone_gives_hardly_any_finding() -> None:
         )
         found += [one for end in (30, 60, 90) for one in findings(lines[:end]) if one.level != "note"]
     assert not [one for one in found if one.level == "alarm"]
-    assert len(found) <= 6, signs  # one in a hundred looks
+    assert len(found) <= 6, found  # one in a hundred looks
 
 
 def test_a_metric_that_hovers_around_a_threshold_does_not_alternate() -> None:
