@@ -19,7 +19,7 @@ from rlvr.verifiers.code import detect_capabilities
 from rlvr.verifiers.code.completion_judge import Row, explain_row, judge_completions, passed_all
 from rlvr.verifiers.code.problems import Settings, row_faults
 
-SHARES = "judgements"  # of programs: rewards that judge are called in one process, so that each runs once
+WORKER_GROUP = "judgements"  # of programs: rewards that judge are called in one process, so that each runs once
 
 
 def code_execution(
@@ -100,7 +100,7 @@ def code_execution(
     return [_reward(row, all_or_nothing) for row in batch.rows]
 
 
-def check_rows(
+def validate_rows(
     *,
     tests: list[Any],
     public_tests: list[Any] | None = None,
@@ -123,7 +123,7 @@ def check_rows(
     return row_faults("code_execution", Settings.of({**kwargs, **locals()}))
 
 
-def conditions(**kwargs: Any) -> dict[str, str]:
+def environment_info(**kwargs: Any) -> dict[str, str]:
     """The sandbox that programs run in here: told when a run starts, and kept with it."""
     return detect_capabilities().metadata()
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rewards.code_execution import check_rows as check_rows
+from rewards.code_execution import validate_rows as validate_rows
 from rlvr.verifiers.code import detect_capabilities
 from rlvr.verifiers.code.completion_judge import Row, explain_row, judge_completions, passed_all
 from rlvr.verifiers.code.problems import Settings
 
-SHARES = "judgements"  # of programs: rewards that judge are called in one process, so that each runs once
+WORKER_GROUP = "judgements"  # of programs: rewards that judge are called in one process, so that each runs once
 
 
 def code_tiered(
@@ -73,7 +73,7 @@ def code_tiered(
     return [_tier(row, published)[0] for row in batch.rows]
 
 
-def conditions(**kwargs: Any) -> dict[str, str]:
+def environment_info(**kwargs: Any) -> dict[str, str]:
     """The sandbox that programs run in here: told when a run starts, and kept with it."""
     return detect_capabilities().metadata()
 

@@ -109,7 +109,7 @@ def keyword_coverage(
     return [_judge(completion, entries, rules)[0] for completion, entries in zip(completions, wanted, strict=True)]
 
 
-def check_rows(
+def validate_rows(
     *,
     keywords: list[Any] | None = None,
     terms: list[Any] | None = None,

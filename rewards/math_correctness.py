@@ -65,7 +65,7 @@ def math_correctness(
     return [None if verdict.correct is None else float(verdict.correct) for verdict in verdicts]
 
 
-def check_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
+def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
     """For each row of the data, why its gold can't be verified against, or None. Called once, before training."""
     faults = gold_faults(final_answer)
     return [

@@ -24,7 +24,7 @@ from rlvr.preflight.components import load_parts
 from rlvr.preflight.fault_collector import FaultCollector
 from rlvr.preflight.recipe_checks import check_recipe
 from rlvr.preflight.reward_trial import try_rewards
-from rlvr.scoring.registry import conditions
+from rlvr.scoring.registry import environment_info
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 from rlvr.training import launch, trl_config
@@ -128,7 +128,7 @@ def prepare_run(
     )
     with scorer:  # its workers begin with their imports meanwhile
         found.collect_if_new(lambda: trl_config.check_config(recipe, stop_strings, elsewhere=elsewhere))
-        surroundings = {**conditions(rewards), **scorer.conditions()}
+        surroundings = {**environment_info(rewards), **scorer.environment_info()}
         notes = [f"attention: {loading.attention(recipe)[1]}"] if meant.here and not found.faults else []
         notes += [f"{name}: {words}" for name, words in surroundings.items()]
         if findings.plan is not None and parts.config is not None and not found.faults:

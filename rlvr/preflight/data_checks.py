@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.config.recipe import Recipe
 from rlvr.config.reward_location import is_elsewhere
 from rlvr.data.task import Task
-from rlvr.scoring.registry import companion
+from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Reward
 
 if TYPE_CHECKING:
@@ -76,22 +76,24 @@ def data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> list[s
 
 
 def row_faults(reward: Reward, task: Task, scorer: Scorer | None = None) -> list[str]:
-    """What the reward's own file has against rows of the data: its `check_rows`, if it defines one, is asked once.
+    """What the reward's own file has against rows of the data: its `validate_rows`, if it defines one, is asked once.
 
     Args:
         scorer: has it asked where the reward runs, if that is not here.
     """
-    check_rows = companion(reward.function, "check_rows")
-    if check_rows is None:
+    validate_rows = companion_function(reward.function, "validate_rows")
+    if validate_rows is None:
         return []
     faults = []
     for split in ("train", "validation", "test"):
         rows = task.split(split)
         if len(rows) == 0:
             continue
-        asked = inspect.signature(check_rows).parameters
+        asked = inspect.signature(validate_rows).parameters
         columns = {column: list(rows[column]) for column in rows.column_names if column in asked}
-        said = check_rows(**{**columns, **reward.options}) if scorer is None else scorer.check_rows(reward, columns)
+        said = (
+            validate_rows(**{**columns, **reward.options}) if scorer is None else scorer.validate_rows(reward, columns)
+        )
         found = [(row, fault) for row, fault in enumerate(said) if fault]
         if found:
             ids = rows["id"] if "id" in rows.column_names else None

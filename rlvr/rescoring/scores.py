@@ -16,7 +16,7 @@ from typing import Any
 from rlvr.data.io import Row
 from rlvr.errors import InputError
 from rlvr.rescoring.completions import prompt_key
-from rlvr.scoring.registry import FROM_TRAINER, companion
+from rlvr.scoring.registry import FROM_TRAINER, companion_function
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 from rlvr.verifiers.math import completion_text, own_turn, without_thinking
 
@@ -362,7 +362,7 @@ def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanat
 
     A module without one says nothing; one that raises, or returns something else, is quoted in `fault`.
     """
-    explain = companion(reward.function, "explain")
+    explain = companion_function(reward.function, "explain")
     if explain is None:
         return Explanation()
     columns = {name: row[name] for name in given_columns(row, reward, rewards)}

@@ -1,8 +1,8 @@
 """The rewards that a server was started with, in workers of its own; nothing else can be asked for.
 
 A request names rewards. It can give them options, but neither a file nor code: what is imported is what the server's
-own recipe or command line says. Rewards that share something in memory (`SHARES` in their files) are called one after
-the other by one worker, so that a program which two of them judge runs once.
+own recipe or command line says. One worker calls all rewards with the same `WORKER_GROUP` in their files, one after
+the other, so that a program which two of them judge runs once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
 from rlvr.reward_server.limits import Refused, ServerLimits
 from rlvr.scoring.call import check_item, digest_of, served_item
-from rlvr.scoring.registry import FROM_TRAINER, companion, conditions, load_reward, load_rewards, shares
+from rlvr.scoring.registry import (
+    FROM_TRAINER,
+    companion_function,
+    environment_info,
+    load_reward,
+    load_rewards,
+    worker_group,
+)
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import OUT_OF_TIME, TaskResult, WorkerPool
 
@@ -88,7 +95,7 @@ class ServedRewards:
         self._served: dict[str, _Served] = {}
         by_group: dict[str, list[RewardSpec]] = {}
         for reward, spec in zip(self.rewards, self.specs, strict=True):
-            group = shares(reward.function) or f"only {spec.name}"
+            group = worker_group(reward.function) or f"only {spec.name}"
             by_group.setdefault(group, []).append(spec)
             self._served[spec.name] = _Served(reward, group, digest_of(reward), _names(reward.function))
         cores = len(os.sched_getaffinity(0))
@@ -116,7 +123,7 @@ class ServedRewards:
         """
         for pool in self._pools.values():
             pool.launch()
-        self.conditions = conditions(self.rewards)
+        self.conditions = environment_info(self.rewards)
         for pool in self._pools.values():
             pool.start()
 
@@ -137,7 +144,7 @@ class ServedRewards:
                 "label": served.reward.label,
                 "columns": list(served.reward.columns),
                 "options": dict(served.reward.spec.options) if served.reward.spec is not None else {},
-                "shares": shares(served.reward.function),
+                "shares": worker_group(served.reward.function),
                 "digest": served.digest,
             }
             for name, served in self._served.items()
@@ -196,13 +203,13 @@ class ServedRewards:
 
     def check_rows(self, asked: Asked, columns: Mapping[str, Any], deadline_s: float) -> list[str | None]:
         """What the reward's own file has against rows of the data, before training; see
-        `rlvr.scoring.registry.companion`.
+        `rlvr.scoring.registry.companion_function`.
 
         Raises:
             Refused: what it has against all of them, such as a compiler that is missing here; or it came to no end.
         """
         served = self._served[asked.name]
-        check = companion(served.reward.function, "check_rows")
+        check = companion_function(served.reward.function, "validate_rows")
         if check is None:
             return [None] * max((len(values) for values in columns.values()), default=0)
         seen = _names(check)

@@ -136,9 +136,9 @@ def prepare(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
     def serve(item: bytes) -> dict[str, Any]:
         message = pickle.loads(item)
         if "place" not in message:
-            from rlvr.scoring.registry import conditions
+            from rlvr.scoring.registry import environment_info
 
-            return {"conditions": conditions(loaded), "digests": [digest_of(reward) for reward in loaded]}
+            return {"environment_info": environment_info(loaded), "digests": [digest_of(reward) for reward in loaded]}
         reward = loaded[message["place"]]
         if "columns" in message:
             return _checked(reward, message["columns"])
@@ -157,9 +157,9 @@ def prepare(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
 def prepare_served(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
     """As `prepare`, for a reward server.
 
-    An item is the JSON of the reward's name, its options (null: those that the server was started with), and what
-    `item` has otherwise; or of columns that the reward's own file is to look through (`check_rows`). Names and options
-    have been checked by the server (rlvr/reward_server/reward_endpoint.py).
+    An item is JSON: the reward's name, its options (null: those that the server was started with), and the arguments
+    of the call, or columns for the file's `validate_rows`. The server has validated names and options
+    (rlvr/reward_server/reward_endpoint.py).
 
     Args:
         rewards: specs, pickled by the server itself when it was started.
@@ -240,9 +240,9 @@ def _called(
 
 def _checked(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:
     """What the reward's own file has against rows, or against all of them."""
-    from rlvr.scoring.registry import companion
+    from rlvr.scoring.registry import companion_function
 
-    check = companion(reward.function, "check_rows")
+    check = companion_function(reward.function, "validate_rows")
     try:
         faults = list(check(**{**columns, **reward.options})) if check is not None else []
     except InputError as error:

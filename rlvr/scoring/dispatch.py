@@ -17,7 +17,7 @@ from rlvr.scoring.backends.http.pool import HttpRewardBackend
 from rlvr.scoring.backends.ray_cluster.pool import RayRewardBackend
 from rlvr.scoring.batch_encoding import EncodedBatch
 from rlvr.scoring.call import plain_state
-from rlvr.scoring.registry import shares
+from rlvr.scoring.registry import runs_in_trainer, worker_group
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import WorkerPool
 
@@ -48,14 +48,14 @@ def group_rewards(rewards: Sequence[Reward], start_s: float) -> tuple[list[int],
             by_what.setdefault(str(reward.where), []).append(place)
         else:
             where = f"{reward.where} " if is_elsewhere(reward.where) else ""
-            by_what.setdefault(f"{where}{shares(reward.function) or f'only {place}'}", []).append(place)
+            by_what.setdefault(f"{where}{worker_group(reward.function) or f'only {place}'}", []).append(place)
     pools = (_pool([rewards[place] for place in places], start_s) for places in by_what.values())
     return here, [WorkerGroup(places, pool) for places, pool in zip(by_what.values(), pools, strict=True)]
 
 
 def _must_stay(reward: Reward) -> bool:
     """Whether a reward is called in the process that trains."""
-    return reward.spec is None or reward.where == "trainer" or getattr(reward.function, "in_trainer", False) is True
+    return reward.spec is None or reward.where == "trainer" or runs_in_trainer(reward.function)
 
 
 def _pool(rewards: Sequence[Reward], start_s: float) -> Pool:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr import console
 from rlvr.config import project, schema
 from rlvr.config.recipe import RewardSpec, TaskSpec
 from rlvr.config.reward_location import is_elsewhere
@@ -66,6 +67,7 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[Reward]:
                 f"The rewards {' and '.join(namesakes)} would both be reported as {reward.label}, and TRL would merge "
                 "their figures. Give one of the functions another name."
             )
+        _warn_about_former_names(reward)
     return rewards
 
 
@@ -107,43 +109,72 @@ def load_reward(spec: RewardSpec) -> Reward:
     )
 
 
-def companion(function: Callable[..., Any], name: str) -> Callable[..., Any] | None:
-    """The function `name` of the file that defines a reward, if that file has one.
+# What a reward's file may define beside the reward: the name, and the name that the releases before 0.2 had for it.
+_FORMER_NAMES = {
+    "validate_rows": "check_rows",
+    "environment_info": "conditions",
+    "WORKER_GROUP": "SHARES",
+    "run_in_trainer": "in_trainer",
+}
 
-    A reward's file may have, beside the reward itself,
-    - `check_rows(*, <the columns>, <the options>, **kwargs) -> list[str | None]`: what is wrong with each row of the
-      data, asked once before training;
-    - `explain(completion, *, <the columns of the row>, <the options>, **kwargs) -> list[str]`: how one score comes
-      about, asked by scripts/score.py;
-    - `conditions(*, <the options>, **kwargs) -> dict[str, str]`: what its scores depend on beside its arguments, such
-      as the sandbox that this machine offers; told when a run starts, and kept with it.
+
+def companion_function(function: Callable[..., Any], name: str) -> Callable[..., Any] | None:
+    """The function `name` of the file that defines a reward; None if the file has none.
+
+    Optional functions of a reward's file:
+    - `validate_rows(*, <columns>, <options>, **kwargs) -> list[str | None]`: what is wrong with each row of the data.
+      Called once before training.
+    - `explain(completion, *, <columns of the row>, <options>, **kwargs) -> list[str]`: the steps that lead to one
+      score. Called by scripts/score.py.
+    - `environment_info(*, <options>, **kwargs) -> dict[str, str]`: what its scores depend on beside its arguments, such
+      as the sandbox of this machine. Printed when a run starts, and kept with the run.
     """
-    module = inspect.getmodule(inspect.unwrap(function))
-    found = vars(module).get(name) if module is not None else None
-    return found if callable(found) else None
+    member = _module_member(function, name)
+    return member if callable(member) else None
 
 
-def shares(function: Callable[..., Any]) -> str | None:
-    """The constant `SHARES` of the file that defines a reward.
+def worker_group(function: Callable[..., Any]) -> str | None:
+    """The constant `WORKER_GROUP` of the file that defines a reward.
 
-    Rewards that share something that is kept in memory, such as the judgements of programs, name it there; they are
-    called one after the other in one process (rlvr/scoring/scorer.py).
+    Rewards of one group share a worker process, so that they can share what is in its memory, such as judgements of
+    programs. The worker calls them one after the other.
     """
-    module = inspect.getmodule(inspect.unwrap(function))
-    found = vars(module).get("SHARES") if module is not None else None
-    return found if isinstance(found, str) else None
+    group = _module_member(function, "WORKER_GROUP")
+    return group if isinstance(group, str) else None
 
 
-def conditions(rewards: Sequence[Reward]) -> dict[str, str]:
-    """What the rewards' scores depend on beside their arguments on this machine, by a short name."""
-    found: dict[str, str] = {}
+def runs_in_trainer(function: Callable[..., Any]) -> bool:
+    """Whether a reward function has the attribute `run_in_trainer`: it needs the training process itself."""
+    return any(getattr(function, name, False) is True for name in ("run_in_trainer", _FORMER_NAMES["run_in_trainer"]))
+
+
+def environment_info(rewards: Sequence[Reward]) -> dict[str, str]:
+    """What scores depend on beside the arguments, on this machine, by a short name.
+
+    Rewards of other machines are skipped: `rlvr.scoring.scorer.Scorer.environment_info` asks there.
+    """
+    info: dict[str, str] = {}
     for reward in rewards:
-        ask = companion(reward.function, "conditions")
-        if ask is not None and not is_elsewhere(
-            reward.where
-        ):  # the servers are asked: rlvr.scoring.scorer.Scorer.conditions
-            found |= ask(**reward.options)
-    return found
+        describe = companion_function(reward.function, "environment_info")
+        if describe is not None and not is_elsewhere(reward.where):
+            info |= describe(**reward.options)
+    return info
+
+
+def _module_member(function: Callable[..., Any], name: str) -> Any:
+    module = inspect.getmodule(inspect.unwrap(function))
+    members = vars(module) if module is not None else {}
+    return members.get(name, members.get(_FORMER_NAMES.get(name, name)))
+
+
+def _warn_about_former_names(reward: Reward) -> None:
+    module = inspect.getmodule(inspect.unwrap(reward.function))
+    for name, former in _FORMER_NAMES.items():
+        if hasattr(reward.function if name == "run_in_trainer" else module, former):
+            console.error(
+                f"warning: {former} in the file of the reward {reward.name} is now {name}. Rename it: the next release "
+                f"ignores {former}."
+            )
 
 
 def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:

@@ -4,11 +4,11 @@
         scored = scorer.score(prompts, completions, {"final_answer": golds}, step=7)
     scored.values[row][reward], scored.faults
 
-Each reward has a worker of its own; those that share something in memory (`SHARES` in their files) have one together.
+Each reward has a worker of its own; rewards with the same `WORKER_GROUP` in their files share one.
 Rewards that run on reward servers (`where: http://host:port`) or on a Ray cluster (`where: ray`) are asked for there,
-by the same rules, and what is wrong with them is told in the same words (rlvr/elsewhere, rlvr/on_ray). In the
-caller's own process run the rewards that ask for it (`where: trainer`, or an attribute `in_trainer` of the function)
-and those that no other process could find again (lambdas). What hangs there can't be stopped.
+by the same rules, and failures have the same words. In the caller's own process run the rewards that ask for it
+(`where: trainer`, or an attribute `run_in_trainer` of the function) and those that no other process could find again
+(lambdas). What hangs there can't be stopped.
 
 A function gets the whole batch in one call, as from GRPOTrainer. If it raises, dies, is late or returns no list of the
 right length, it is called for one row at a time, several workers at once, so that the rows at fault are known by name
@@ -118,9 +118,8 @@ class Scorer:
     def _elsewhere(self) -> list[HttpRewardBackend | RayRewardBackend]:
         return [group.pool for group in self._groups if not isinstance(group.pool, WorkerPool)]
 
-    def conditions(self) -> dict[str, str]:
-        """What scores depend on elsewhere (as `rlvr.scoring.registry.conditions`); waits until somebody is there to say
-        it."""
+    def environment_info(self) -> dict[str, str]:
+        """What scores depend on elsewhere (as `rlvr.scoring.registry.environment_info`); waits for servers to start."""
         found: dict[str, str] = {}
         for pool in self._elsewhere:
             try:
@@ -128,11 +127,11 @@ class Scorer:
             except WorkerError:  # it is told with the first batch
                 for other in self._elsewhere:
                     other.start_s = min(other.start_s, ONCE_MORE_S)
-            found |= pool.conditions()
+            found |= pool.environment_info()
         return found
 
-    def check_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
-        """What the file of a reward that runs elsewhere has against rows of the data (its `check_rows`), asked there.
+    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
+        """Run the `validate_rows` of a reward that runs elsewhere, where it runs.
 
         Raises:
             InputError: what it has against all of them; or no server answers.
@@ -140,7 +139,7 @@ class Scorer:
         place = self.rewards.index(reward)
         pool = next(group.pool for group in self._groups if place in group.places)
         assert not isinstance(pool, WorkerPool)
-        return pool.check_rows(reward, columns)
+        return pool.validate_rows(reward, columns)
 
     def __enter__(self) -> Scorer:
         self.start()

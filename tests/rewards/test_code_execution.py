@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rewards.code_execution import check_rows, code_execution, explain
+from rewards.code_execution import code_execution, explain, validate_rows
 from rewards.code_quality import code_quality
 from rewards.code_tiered import code_tiered
 from rlvr.config.recipe import RewardSpec
@@ -309,18 +309,18 @@ def test_rows_that_can_not_be_judged_are_named_before_training() -> None:
         SUMS, json.dumps(SUMS), None, [], "{", [{"input": "1"}], [{"call": [1], "expected": 1}],
         [{"assert": "assert ("}], [{"input": 5, "output": "5"}],
     ]  # fmt: skip
-    faults = check_rows(tests=tests, all_or_nothing=True)
+    faults = validate_rows(tests=tests, all_or_nothing=True)
     assert faults[:2] == [None, None]
     for fault, word in zip(
         faults[2:], ["no test", "no test", "JSON", "output", "entry_point", "Python", "text"], strict=True
     ):
         assert fault is not None and word in fault, fault
-    assert check_rows(tests=[SUMS], time_s=[-1])[0] is not None
-    assert check_rows(tests=[[{"input": ""}]], checker=["def check(i, o, e): return True"]) == [None]
-    assert "checker" in (check_rows(tests=[SUMS], checker=["def check("])[0] or "")
-    assert check_rows(tests=[SUMS], public_tests=[None], visibility="public") == ["there is no public test"]
+    assert validate_rows(tests=[SUMS], time_s=[-1])[0] is not None
+    assert validate_rows(tests=[[{"input": ""}]], checker=["def check(i, o, e): return True"]) == [None]
+    assert "checker" in (validate_rows(tests=[SUMS], checker=["def check("])[0] or "")
+    assert validate_rows(tests=[SUMS], public_tests=[None], visibility="public") == ["there is no public test"]
     with pytest.raises(InputError, match="visibility"):
-        check_rows(tests=[SUMS], visibility="hidden")
+        validate_rows(tests=[SUMS], visibility="hidden")
 
 
 def test_a_recipe_can_name_it() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rewards.code_quality import check_rows, code_quality, explain
+from rewards.code_quality import code_quality, explain, validate_rows
 from rlvr.errors import InputError
 
 TESTS = [{"input": "1", "output": "2"}, {"input": "2", "output": "4"}]
@@ -68,4 +68,4 @@ def test_an_option_out_of_range_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_its_rows_are_checked_as_those_of_code_execution() -> None:
-    assert check_rows(tests=[TESTS, "{"], compiles=0.2)[0] is None
+    assert validate_rows(tests=[TESTS, "{"], compiles=0.2)[0] is None

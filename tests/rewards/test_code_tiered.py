@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rewards.code_tiered import check_rows, code_tiered, explain
+from rewards.code_tiered import code_tiered, explain, validate_rows
 from rlvr.errors import InputError
 
 TESTS = [{"input": f"{number}", "output": f"{number * 2}"} for number in range(4)]
@@ -52,6 +52,6 @@ def test_its_figures_are_logged_under_its_name() -> None:
 
 
 def test_its_rows_are_checked_as_those_of_code_execution() -> None:
-    assert check_rows(tests=[TESTS, None], published=False) == [None, "there is no test"]
+    assert validate_rows(tests=[TESTS, None], published=False) == [None, "there is no test"]
     with pytest.raises(InputError, match="Reward code_tiered"):
         code_tiered([""], [""], tests=[[], []])

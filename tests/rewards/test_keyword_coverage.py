@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.keyword_coverage import check_rows, explain, keyword_coverage
+from rewards.keyword_coverage import explain, keyword_coverage, validate_rows
 from rlvr.errors import InputError
 
 REFUND: list[Any] = ["refund", ["14 days", "two weeks"]]
@@ -198,12 +198,12 @@ def test_a_malformed_entry_is_refused_with_its_row(keywords: Any, message: str) 
 
 
 def test_rows_can_be_checked_before_training() -> None:
-    good, bad = check_rows(keywords=[["refund"], [7]])
+    good, bad = validate_rows(keywords=[["refund"], [7]])
     assert good is None and bad is not None and "7 is neither a term" in bad
-    assert check_rows(keywords=[None], terms=["refund"]) == [None]
-    assert check_rows(terms=["refund"]) == []
+    assert validate_rows(keywords=[None], terms=["refund"]) == [None]
+    assert validate_rows(terms=["refund"]) == []
     with pytest.raises(InputError, match="option forbidden"):
-        check_rows(forbidden=[""])
+        validate_rows(forbidden=[""])
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def leaves_processes(completions, **kwargs):
     return [float(child.pid), float(os.getpid()), float(os.getppid())]
 
 class Model:
-    in_trainer = True
+    run_in_trainer = True
     __name__ = "model"
 
     def __call__(self, completions, **kwargs):

@@ -106,7 +106,7 @@ class HttpRewardBackend:
             waiting.in_vain(self.faults())
             time.sleep(max(0.02, min(min(server.rests_s() for server in self.servers), end - time.monotonic())))
 
-    def conditions(self) -> dict[str, str]:
+    def environment_info(self) -> dict[str, str]:
         """What the servers say that scores depend on beside the rewards' arguments, by a short name."""
         found: dict[str, list[str]] = {}
         for server in self.servers:
@@ -115,7 +115,7 @@ class HttpRewardBackend:
                     found[f"{name} of the reward servers"].append(value)
         return {name: " / ".join(sorted(values)) for name, values in found.items()}
 
-    def check_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
+    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         """What a reward's own file has against rows of the data, asked where it will be called.
 
         Raises:

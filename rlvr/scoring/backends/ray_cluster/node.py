@@ -32,15 +32,15 @@ def meet(sets: Sequence[bytes], folder: str) -> dict[str, Any]:
     Raises:
         Unfit: rewards can't be loaded here.
     """
-    conditions: dict[str, str] = {}
+    environment: dict[str, str] = {}
     digests = []
     for init_payload in sets:
         (outcome,) = _pool(init_payload, folder, 1).map([ABOUT], timeout_s=MEET_S)
         if outcome.status != "done":
             raise NodeUnsuitable(outcome.why)
-        conditions |= outcome.value["conditions"]
+        environment |= outcome.value["environment_info"]
         digests.append(outcome.value["digests"])
-    return {"conditions": conditions, "digests": digests}
+    return {"environment_info": environment, "digests": digests}
 
 
 def score(init_payload: bytes, folder: str, calls: Sequence[bytes], deadline_s: float, cpus: int) -> list[Any]:

@@ -27,7 +27,7 @@ from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, ope
 from rlvr.scoring.backends.ray_cluster.sharding import chunks_of, together
 from rlvr.scoring.batch_encoding import EncodedBatch, EncodingError, RewardCall
 from rlvr.scoring.call import check_these, digest_of, item
-from rlvr.scoring.registry import shares
+from rlvr.scoring.registry import worker_group
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
@@ -74,12 +74,12 @@ class RayRewardBackend:
         self._silent_since: float | None = None
         by_set: dict[str, list[int]] = {}
         for place, reward in enumerate(self.rewards):
-            by_set.setdefault(shares(reward.function) or f"only {place}", []).append(place)
+            by_set.setdefault(worker_group(reward.function) or f"only {place}", []).append(place)
         self._sets = list(by_set.values())
         self._set_of = {place: (number, members.index(place))
                         for number, members in enumerate(self._sets) for place in members}  # fmt: skip
         self._made_with = [pickle.dumps([_there(self.rewards[place]) for place in members]) for members in self._sets]
-        self._judges = [shares(self.rewards[members[0]].function) is not None for members in self._sets]
+        self._judges = [worker_group(self.rewards[members[0]].function) is not None for members in self._sets]
 
     # ------------------------------------------------------------------------------------------------------------------
     # The cluster
@@ -108,14 +108,14 @@ class RayRewardBackend:
             raise
         for node, why in said["unfit"].items():
             _log.warning("The Ray node %s can't score, and is left to others: %s", node, why)
-        conditions: dict[str, set[str]] = {}
+        environment: dict[str, set[str]] = {}
         for about in said["nodes"]:
-            for name, value in about["conditions"].items():
-                conditions.setdefault(f"{name} of the Ray nodes", set()).add(value)
+            for name, value in about["environment_info"].items():
+                environment.setdefault(f"{name} of the Ray nodes", set()).add(value)
         self._compare(said["nodes"])
-        self._met = {name: " / ".join(sorted(values)) for name, values in conditions.items()}
+        self._met = {name: " / ".join(sorted(values)) for name, values in environment.items()}
 
-    def conditions(self) -> dict[str, str]:
+    def environment_info(self) -> dict[str, str]:
         """What the nodes say that scores depend on beside the rewards' arguments, by a short name."""
         return dict(self._met or {})
 
@@ -167,7 +167,7 @@ class RayRewardBackend:
                     "in the recipe."
                 ) from error
 
-    def check_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
+    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         """What a reward's own file has against rows of the data, asked where it will be called.
 
         Raises:

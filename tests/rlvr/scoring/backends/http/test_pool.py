@@ -170,12 +170,12 @@ def test_rows_are_looked_through_where_they_will_be_scored(server: RewardServer)
     (reward,) = load_rewards([RewardSpec("code_execution", where=server.url)])
     pool = HttpRewardBackend([server.url], [reward])
     good, bad = [{"input": "1", "output": "2"}], [{"nonsense": 1}]
-    faults = pool.check_rows(reward, {"tests": [good, bad, good, []], "question": ["q"] * 4})
+    faults = pool.validate_rows(reward, {"tests": [good, bad, good, []], "question": ["q"] * 4})
     assert [fault is None for fault in faults] == [True, False, True, False] and "nonsense" in str(faults[1])
     with pytest.raises(InputError, match="visibility"):
         (wrong,) = load_rewards([RewardSpec("code_execution", options={"visibility": "public"}, where=server.url)])
-        pool.check_rows(wrong, {"tests": [good]})
-    assert list(pool.conditions()) == ["sandbox of the reward servers"]
+        pool.validate_rows(wrong, {"tests": [good]})
+    assert list(pool.environment_info()) == ["sandbox of the reward servers"]
     pool.close()
 
 

@@ -329,5 +329,5 @@ def test_who_was_waited_for_in_vain_is_not_waited_for_as_long_again(
     monkeypatch.setattr("rlvr.scoring.scorer.ONCE_MORE_S", 0.2)
     with scorer(f"http://127.0.0.1:{free_port}", start_s=2.0) as scoring:
         begun = time.monotonic()
-        scoring.conditions()  # for each of two groups of rewards
+        scoring.environment_info()  # for each of two groups of rewards
         assert 2.0 <= time.monotonic() - begun < 4.0

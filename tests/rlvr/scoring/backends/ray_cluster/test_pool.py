@@ -37,7 +37,7 @@ REWARDS = (
 import rlvr.verifiers.code.completion_judge as scoring
 from rlvr.verifiers.code.problems import Settings
 
-SHARES = "judgements"
+WORKER_GROUP = "judgements"
 
 def logs(completions, *, question, log_extra, log_metric, **kwargs):
     log_extra("seen", [word.upper() for word in completions])
@@ -190,8 +190,8 @@ def test_rows_are_looked_through_where_they_will_be_scored(line: RayDriverClient
     (reward,) = load_rewards([RewardSpec("code_execution", where="ray")])
     columns = {"tests": [[{"input": "1", "output": "2"}], [{"nonsense": 1}]] * 200}
     with Scorer([reward]) as scoring:
-        faults = scoring.check_rows(reward, columns)
-        assert list(scoring.conditions()) == ["sandbox of the Ray nodes"]
+        faults = scoring.validate_rows(reward, columns)
+        assert list(scoring.environment_info()) == ["sandbox of the Ray nodes"]
     assert [fault is None for fault in faults] == [True, False] * 200 and "nonsense" in str(faults[1])
 
 
@@ -248,7 +248,7 @@ def test_other_versions_there_are_told_before_any_training_with_what_to_do(
     try:
         with Scorer([reward]) as scoring:
             with pytest.raises(InputError, match=told):
-                scoring.check_rows(reward, {"tests": [TESTS]})
+                scoring.validate_rows(reward, {"tests": [TESTS]})
             scored = scoring.score(["p"], ["c"], {"tests": [TESTS]})
     finally:
         cluster.says(**own)
