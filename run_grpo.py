@@ -96,7 +96,7 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
         if error.rest is None:
             raise
         console.error(f"{error}")
-        recipe, told = error.rest, error.faults
+        recipe, told = error.rest, tuple(problem.message for problem in error.problems)
     from rlvr.preflight.check import TargetMachine
 
     try:
@@ -136,7 +136,7 @@ def run(
     with prepare_run(recipe, meant, brief=only_check, told=told) as found:
         task, rewards, metric, tokenizer = found.task, found.rewards, found.metric, found.tokenizer
         state, begin, scorer = found.state, found.begin, found.scorer
-        _introduce(recipe, (*(f"warning: {text}" for text in recipe.warnings), *found.notes))
+        _introduce(recipe, (*map(str, recipe.warnings), *found.notes))
         if only_check:
             warnings = sum(line.startswith("warning: ") for line in found.notes)
             but = f", but {warnings} warning{'s' if warnings > 1 else ''}: see above" if warnings else ""

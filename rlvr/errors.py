@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+Level = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Problem:
         row: index of a row of the data, from 0.
         path: file that the problem is in.
         line: line of that file, from 1.
+        level: an "error" stops the run. A "warning" or a "note" does not.
+        suggestion: the key or name that was most likely meant.
     """
 
     message: str
@@ -32,12 +36,14 @@ class Problem:
     row: int | None = None
     path: str | None = None
     line: int | None = None
+    level: Level = "error"
+    suggestion: str | None = None
 
     def __str__(self) -> str:
-        return self.message
+        return f"warning: {self.message}" if self.level == "warning" else self.message
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields that are set, for JSON."""
+        """Return the fields that are set, for JSON."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -45,9 +51,9 @@ class InputError(Exception):
     """A problem that the user can fix, or several of one pass.
 
     Args:
-        message: as `Problem.message`; of several problems, all their messages.
+        message: as `Problem.message`. By default the messages of `problems`, a line each.
         kind, key, row, path, line: as in `Problem`.
-        problems: the single problems, where one error reports several. By default one problem, made of the arguments.
+        problems: the problems, if one error reports several. By default one problem, made of the arguments.
     """
 
     def __init__(
@@ -61,7 +67,7 @@ class InputError(Exception):
         line: int | None = None,
         problems: Sequence[Problem] = (),
     ) -> None:
-        super().__init__(message)
+        super().__init__(message or "\n".join(problem.message for problem in problems))
         where = str(path) if path is not None else None
         self.problems = tuple(problems) or (Problem(message, kind, key, row, where, line),)
 

@@ -33,7 +33,7 @@ def test_a_typo_in_a_recipe_is_answered_without_heavy_imports(run_script: Callab
     recipe = tmp_path / "typo.yaml"
     recipe.write_text(DEMO.read_text().replace("learning_rate", "learnig_rate"))
     result = without_heavy_imports(run_script, "--config", str(recipe))
-    assert result.returncode == 2 and "did you mean learning_rate?" in result.stderr
+    assert result.returncode == 2 and "Did you mean learning_rate?" in result.stderr
 
 
 EXPLODING = "import no_such_module_at_all\n"
@@ -81,7 +81,7 @@ def test_a_check_tells_in_one_pass_what_a_run_would_stop_at_one_after_another(
     words += ["--lora_target_modules", "lm_head", "--task.rows", "3", "--num_generations", "7"]
     assert run_grpo.main([*words, "--check"]) == 2
     captured = capsys.readouterr()
-    for said in ("did you mean learning_rate?", "a LoRA on lm_head", "no option 'rows'", "bogus is not a valid"):
+    for said in ("Did you mean learning_rate?", "a LoRA on lm_head", "no option 'rows'", "bogus is not a valid"):
         assert captured.err.count(said) == 1, said
     assert captured.out == "" and not (tmp_path / "run").exists()
     assert run_grpo.main(words) == 2

@@ -1,4 +1,4 @@
-"""The command line's `--key value` words, and what they change in a recipe."""
+"""Overrides of a recipe: the command line's `--key value` words, and how they change the recipe's content."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from rlvr.errors import InputError
 
 
 def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
-    """`["--lr", "1e-4", "--flag", "--a=b"]` as `[("lr", 0.0001), ("flag", True), ("a", "b")]`."""
-    found: list[tuple[str, Any]] = []
+    """Parse `["--lr", "1e-4", "--flag", "--a=b"]` as `[("lr", 0.0001), ("flag", True), ("a", "b")]`."""
+    overrides: list[tuple[str, Any]] = []
     position = 0
     while position < len(words):
         word = words[position]
         position += 1
         if not word.startswith("--") or len(word) == 2:
-            raise InputError(f"{word!r} on the command line belongs to no key: overrides are written --key value.")
+            raise InputError(
+                f"{word!r} on the command line belongs to no key. Write overrides as --key value.",
+                kind="invalid-override",
+            )
         key, equals, text = word[2:].partition("=")
         if not equals:
             if position < len(words) and not words[position].startswith("--"):
@@ -24,8 +27,8 @@ def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
                 position += 1
             else:
                 text = "true"
-        found.append((key, _read_value(key, text)))
-    return found
+        overrides.append((key, _read_value(key, text)))
+    return overrides
 
 
 def _read_value(key: str, text: str) -> Any:
@@ -35,11 +38,13 @@ def _read_value(key: str, text: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
-        raise InputError(f"--{key}: {text!r} can't be read as a YAML value; put it into quotes.") from error
+        raise InputError(
+            f"--{key}: {text!r} can't be read as a YAML value. Put it into quotes.", kind="invalid-override", key=key
+        ) from error
 
 
 def apply_override(content: dict[str, Any], dotted: str, value: Any, sections: Sequence[str]) -> str | None:
-    """Sets a dotted key in place; says what is wrong when it can't."""
+    """Set a dotted key in place. Return what is wrong if it can't be set."""
     head, *rest = dotted.split(".")
     if not rest:
         content[head] = value
@@ -47,21 +52,24 @@ def apply_override(content: dict[str, Any], dotted: str, value: Any, sections: S
     if head not in sections:
         return f"only {', '.join(sections)} have keys of their own."
     if head == "rewards":
-        if len(rest) < 2:
-            return "a reward's key is written --rewards.NAME.weight VALUE."
-        # The name may itself hold dots (a dotted import path), so the key is what stands after a known name.
-        for entry in content.get("rewards") or []:
-            name = entry.get("name") if isinstance(entry, dict) else None
-            if name and dotted.startswith(f"rewards.{name}."):
-                return _set(entry, dotted.removeprefix(f"rewards.{name}.").split("."), value)
-        entries = content.get("rewards") or []
-        names = [entry["name"] for entry in entries if isinstance(entry, dict) and "name" in entry]
-        return f"the recipe has no reward {rest[0]!r}; it has {', '.join(names) or 'none'}."
+        return _override_reward(content.get("rewards"), dotted, rest, value)
     if content.get(head) is None:
         content[head] = {}
     if not isinstance(content[head], dict):
         return f"{head} is not a mapping in the recipe."
     return _set(content[head], rest, value)
+
+
+def _override_reward(rewards: Any, dotted: str, rest: list[str], value: Any) -> str | None:
+    if len(rest) < 2:
+        return "write a key of a reward as --rewards.NAME.weight VALUE."
+    entries = rewards if isinstance(rewards, list) else []
+    named = [entry for entry in entries if isinstance(entry, dict) and entry.get("name")]
+    for entry in named:
+        prefix = f"rewards.{entry['name']}."  # a name may hold dots itself, such as a dotted import path
+        if dotted.startswith(prefix):
+            return _set(entry, dotted.removeprefix(prefix).split("."), value)
+    return f"the recipe has no reward {rest[0]!r}; it has {', '.join(entry['name'] for entry in named) or 'none'}."
 
 
 def _set(section: dict[str, Any], keys: list[str], value: Any) -> str | None:

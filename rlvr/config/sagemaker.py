@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.config import schema
+from rlvr.config.key_location import KeyLocation
+from rlvr.errors import Problem
 
 ROLES = ("train", "judge", "rollout")
 DAY_S = 24 * 3600
@@ -112,90 +114,100 @@ _LISTS = {"subnets": "subnet-0123", "security_groups": "sg-0123"}
 _MAY_BE_ZERO = ("keep_alive_s", "retries")
 
 
-def read_settings(value: Any, where: str, faults: list[str]) -> SageMakerSettings | None:
-    """The section as it stands in a recipe; None where there is none.
+def read_settings(value: Any, at: KeyLocation, problems: list[Problem]) -> SageMakerSettings | None:
+    """Read the section; None if there is none.
 
     Args:
-        where: file, line and key, for messages.
-        faults: gets a sentence for each fault.
+        at: where the section is written.
+        problems: receives what is wrong.
     """
     if value is None:
         return None
     if not isinstance(value, dict):
-        faults.append(f"{where} must be a mapping, like sagemaker: {{instance_type: ml.g6e.12xlarge}}.")
+        problems.append(
+            at.problem("must be a mapping, like sagemaker: {instance_type: ml.g6e.12xlarge}.", "wrong-type")
+        )
         return None
-    kinds = {one.name: str(one.type) for one in dataclasses.fields(SageMakerSettings)}
-    given: dict[str, Any] = {}
+    types = {one.name: str(one.type) for one in dataclasses.fields(SageMakerSettings)}
+    values: dict[str, Any] = {}
     for key, item in value.items():
-        at = f"{where}: {key}"
-        if key not in kinds:
-            close = schema.nearest(key, kinds)
-            faults.append(f"{at} is not a key{f'; did you mean {close[0]}?' if close else ''}.")
+        inside = at.child(key)
+        if key not in types:
+            problems.append(inside.unknown(types, "a key"))
         elif item is None and key in ("instance_groups", "instance_count"):
-            continue  # how a command line takes it out of a recipe
+            continue  # the command line removes a key of the recipe in this way
         elif key == "instance_groups":
-            given[key] = _read_groups(item, at, faults)
+            values[key] = _read_groups(item, inside, problems)
         elif key in _LISTS:
             if isinstance(item, list) and all(isinstance(one, str) for one in item):
-                given[key] = tuple(item)
+                values[key] = tuple(item)
             else:
-                faults.append(f"{at} is {item!r}, but should be a list, like [{_LISTS[key]}].")
+                text = f"is {item!r}, but should be a list, like [{_LISTS[key]}]."
+                problems.append(inside.problem(text, "wrong-type"))
         elif key == "tags":
             if isinstance(item, dict) and all(isinstance(one, str | int | float) for one in item.values()):
-                given[key] = {name: str(one) for name, one in item.items()}
+                values[key] = {name: str(one) for name, one in item.items()}
             else:
-                faults.append(f"{at} is {item!r}, but should be a mapping of names to values, like {{team: nlp}}.")
-        elif fault := schema.mismatch(item, kinds[key]) or _too_small(key, item):
-            faults.append(f"{at} {fault}.")
+                text = f"is {item!r}, but should be a mapping of names to values, like {{team: nlp}}."
+                problems.append(inside.problem(text, "wrong-type"))
+        elif fault := _value_fault(key, item, types[key]):
+            problems.append(inside.problem(f"{fault.text}.", fault.kind))
         else:
-            given[key] = item
-    both = [key for key in ("instance_type", "instance_count") if given.get(key) is not None]
-    if given.get("instance_groups") and both:
-        away = " ".join(f"--sagemaker.{key} null" for key in both)
-        faults.append(
-            f"{where}: instance_groups together with {' and '.join(both)}, but each group has its own. Remove "
-            f"{'them' if len(both) > 1 else 'it'}, on the command line with {away}; or the groups, with "
-            "--sagemaker.instance_groups null."
+            values[key] = item
+    both = [key for key in ("instance_type", "instance_count") if values.get(key) is not None]
+    if values.get("instance_groups") and both:
+        null = " ".join(f"--sagemaker.{key} null" for key in both)
+        text = (
+            f"can't be combined with {' and '.join(both)}: each group has its own. Remove "
+            f"{'them' if len(both) > 1 else 'it'} (on the command line: {null}), or remove the groups "
+            "(--sagemaker.instance_groups null)."
         )
-    return SageMakerSettings(**given)
+        problems.append(at.child("instance_groups").problem(text, "conflicting-keys"))
+    return SageMakerSettings(**values)
 
 
-def _read_groups(value: Any, where: str, faults: list[str]) -> tuple[InstanceGroup, ...]:
+def _read_groups(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[InstanceGroup, ...]:
     example = "{name: train, instance_type: ml.g6e.12xlarge, instance_count: 1, role: train}"
     if not isinstance(value, list) or not value:
-        faults.append(f"{where} should be a list with one entry a group, like - {example}.")
+        problems.append(at.problem(f"should be a list with one entry per group, like - {example}.", "wrong-type"))
         return ()
-    kinds = {one.name: str(one.type) for one in dataclasses.fields(InstanceGroup)}
+    types = {one.name: str(one.type) for one in dataclasses.fields(InstanceGroup)}
     groups = []
     for number, entry in enumerate(value, start=1):
-        at = f"{where}, entry {number}"
-        before = len(faults)
+        inside = at.child(str(number), f", entry {number}")
         if not isinstance(entry, dict) or not {"name", "instance_type"} <= set(entry):
-            faults.append(f"{at} should have a name and an instance_type, like {example}.")
+            text = f"should have a name and an instance_type, like {example}."
+            problems.append(inside.problem(text, "missing-key"))
             continue
+        entry_problems = []
         for key, item in entry.items():
-            if key not in kinds:
-                close = schema.nearest(key, kinds)
-                faults.append(f"{at}: {key} is not a key{f'; did you mean {close[0]}?' if close else ''}.")
-            elif fault := schema.mismatch(item, kinds[key]) or _too_small(key, item):
-                faults.append(f"{at}: {key} {fault}.")
+            if key not in types:
+                entry_problems.append(inside.unknown_key(key, types))
+            elif fault := _value_fault(key, item, types[key]):
+                entry_problems.append(inside.child(key).problem(f"{fault.text}.", fault.kind))
         if entry.get("role", "train") not in ROLES:
-            faults.append(f"{at}: role is {entry['role']!r}, but should be {', '.join(ROLES[:-1])} or {ROLES[-1]}.")
-        if len(faults) == before:
+            text = f"is {entry['role']!r}, but should be {', '.join(ROLES[:-1])} or {ROLES[-1]}."
+            entry_problems.append(inside.child("role").problem(text, "invalid-choice"))
+        if not entry_problems:
             groups.append(InstanceGroup(**entry))
+        problems += entry_problems
     names = [group.name for group in groups]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        faults.append(f"{where}: two groups are called {name}. Give each a name of its own.")
-    roles = [group.role for group in groups]
-    if len(groups) == len(value) and roles.count("train") != 1:
-        faults.append(f"{where}: {roles.count('train')} groups have the role train, but exactly one must.")
+        text = f": two groups have the name {name}. Give each a name of its own."
+        problems.append(at.problem(text, "duplicate-name"))
+    trainers = [group.role for group in groups].count("train")
+    if len(groups) == len(value) and trainers != 1:
+        problems.append(at.problem(f": {trainers} groups have the role train, but exactly one must.", "invalid-choice"))
     return tuple(groups)
 
 
-def _too_small(key: str, value: Any) -> str | None:
+def _value_fault(key: str, value: Any, annotation: str) -> schema.ValueFault | None:
+    text = schema.mismatch(value, annotation)
+    if text is not None:
+        return schema.ValueFault("wrong-type", text)
     least = 0 if key in _MAY_BE_ZERO else 1
     if isinstance(value, int) and not isinstance(value, bool) and value < least:
-        return f"is {value}, but should be at least {least}"
+        return schema.ValueFault("out-of-range", f"is {value}, but should be at least {least}")
     if isinstance(value, str) and not value.strip():
-        return "is empty text: give it a value, or leave it out"
+        return schema.ValueFault("out-of-range", "is empty text. Give it a value, or remove it")
     return None

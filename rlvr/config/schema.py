@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlvr.errors import InputError
 
@@ -55,10 +55,22 @@ DEPRECATED: dict[str, str] = {
 # Former values of a key, each with the value that replaces it.
 DEPRECATED_VALUES: dict[str, dict[Any, Any]] = {"on_reward_error": {"stop": "raise"}}
 
-# Keys that a recipe can't have, each with what to do instead: options that this project doesn't support, options that
-# it has a replacement for, and what TRL and transformers have removed or renamed since TRL 0.15.
+# Keys that TRL and transformers have renamed since TRL 0.15, and keys that have a better name there. They are refused.
+RENAMED: dict[str, str] = {
+    "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
+    "evaluation_strategy": "eval_strategy",
+    "gradient_checkpointing": "activation_checkpointing",
+    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+    "group_by_length": "train_sampling_strategy",
+    "no_cuda": "use_cpu",
+    "torch_dtype": "dtype",
+    "vllm_guided_decoding_regex": "vllm_structured_outputs_regex",
+    "vllm_max_model_len": "vllm_max_model_length",
+    "wandb_log_unique_prompts": "log_unique_prompts",
+}
+# Keys that a recipe can't have, each with the reason or with what to use: options that this project doesn't support,
+# options that a section of the recipe replaces, and options that TRL and transformers have removed since TRL 0.15.
 REMOVED: dict[str, str] = {
-    # Options of this project and of TRL that are refused, with the reason.
     "reward_hedge_s": "Remove it: a request goes to one reward server at a time",
     "use_transformers_continuous_batching": "Remove it: no measurement showed a gain over plain generation",
     "transformers_continuous_batching_config": "Remove it: transformers' continuous batching is not supported",
@@ -66,7 +78,6 @@ REMOVED: dict[str, str] = {
     "push_to_hub_token": "Remove it: a recipe must hold no token. Set HF_TOKEN or run `hf auth login`",
     "enable_jit_checkpoint": "Remove it: a run that receives SIGTERM saves a checkpoint by itself (docs/resume.md)",
     "num_generations_eval": "Remove it: validation is greedy, with one completion per row",
-    # Options that have a section of the recipe, or a common name.
     "reward_funcs": "Use the rewards: list",
     "reward_weights": "Give each entry of the rewards: list a weight",
     "dataset_name": "Use the task: section (task: {name: jsonl, path: …} reads any dataset)",
@@ -78,27 +89,15 @@ REMOVED: dict[str, str] = {
     "dataset_prompt_column": "Use the task: section (task: {name: jsonl, path: …} takes any columns)",
     "system_prompt": "Use the option system of the task: section",
     "reward_model_name_or_path": "Remove it: rewards are functions (rewards:), and one of them may call a model",
-    "gradient_checkpointing": "Use activation_checkpointing",
-    "gradient_checkpointing_kwargs": "Use activation_checkpointing_kwargs",
     "gradient_checkpointing_use_reentrant": "Use activation_checkpointing_kwargs: {use_reentrant: …}",
-    # Removed or renamed by TRL since 0.15.
-    "torch_dtype": "Use dtype",
-    "bnb_4bit_use_double_quant": "Use use_bnb_nested_quant",
     "bnb_4bit_compute_dtype": "Remove it: 4-bit weights are computed in dtype",
     "max_prompt_length": "Remove it: prompts are never truncated. Filter long rows in the task",
     "use_liger_loss": "Remove it: the loss no longer materialises the logits",
     "token_entropy_percentile_threshold": "Use top_entropy_quantile, the share of tokens that are trained on",
-    "wandb_log_unique_prompts": "Use log_unique_prompts",
     "vllm_device": "Remove it: vllm_mode says where vLLM runs (colocate or server)",
     "vllm_dtype": "Remove it: vLLM uses the dtype of the model",
     "vllm_enable_prefix_caching": "Remove it: vLLM decides by itself",
-    "vllm_guided_decoding_regex": "Use vllm_structured_outputs_regex",
-    "vllm_max_model_len": "Use vllm_max_model_length",
-    # Removed or renamed by transformers in that time, in wide use.
-    "evaluation_strategy": "Use eval_strategy",
-    "group_by_length": "Use train_sampling_strategy",
     "logging_dir": "Remove it: TensorBoard files go to the run directory",
-    "no_cuda": "Use use_cpu",
     "overwrite_output_dir": "Remove it: a run never overwrites the checkpoints of another run",
     "save_safetensors": "Remove it: weights are always saved as safetensors",
     "warmup_ratio": "Use warmup_steps, which is a ratio if it is below 1 (warmup_steps: 0.1)",
@@ -234,7 +233,10 @@ def _declared(package: str, file: str, class_name: str) -> list[tuple[str, str, 
     """The fields of a class: name, annotation and default, as they are written."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise InputError(f"The package {package} is not installed here: run `make install` or `pip install -e .`.")
+        raise InputError(
+            f"The package {package} is not installed. Run `make install` or `pip install -e .`.",
+            kind="package-not-installed",
+        )
     tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
@@ -244,8 +246,9 @@ def _declared(package: str, file: str, class_name: str) -> list[tuple[str, str, 
                 if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
             ]
     raise InputError(
-        f"{package} as installed has no class {class_name} in {file}: it is not a version that this project was "
-        "written for. Install the versions in constraints.txt: pip install -e . -c constraints.txt"
+        f"The installed version of {package} is not supported: {file} has no class {class_name}. Run `pip install -e . "
+        "-c constraints.txt`.",
+        kind="unsupported-version",
     )
 
 
@@ -268,17 +271,28 @@ def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:
     return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
 
 
-def fault_of(key: str, value: Any) -> str | None:
-    """What is wrong with a flat `key` that has `value`, as half a sentence, or None."""
+class ValueFault(NamedTuple):
+    """What is wrong with a value: a kind of `Problem`, and the predicate of a sentence."""
+
+    kind: str
+    text: str
+
+
+def value_fault(key: str, value: Any) -> ValueFault | None:
+    """Check the value of a flat key against its type, its choices and its range."""
     field = fields()[key]
     if key in CHOICES and value is not None:
         if any(value is choice or (value == choice and isinstance(value, str)) for choice in CHOICES[key]):
             return None
         choices = ", ".join(str(choice).lower() for choice in CHOICES[key])
-        return f"is {value!r}, which is none of its choices: {choices}"
-    # What is no plain type here is one of transformers' enumerations of strings.
+        return ValueFault("invalid-choice", f"is {value!r}, but should be one of {choices}")
+    # A type that is not plain is an enumeration of strings in transformers.
     kinds = {kind if kind in _WORDS else "str" for kind in _kinds(field.annotation)}
-    return _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set())) or _out_of_range(key, value)
+    text = _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set()))
+    if text is not None:
+        return ValueFault("wrong-type", text)
+    text = _out_of_range(key, value)
+    return ValueFault("out-of-range", text) if text is not None else None
 
 
 def as_its_type(key: str, value: Any) -> Any:

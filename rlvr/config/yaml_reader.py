@@ -1,4 +1,4 @@
-"""The text of a recipe: a YAML file as plain Python, with the lines of its keys; what is no YAML is told in words."""
+"""Read a recipe file: YAML as plain Python, with the lines of its keys. Syntax errors are explained in plain words."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from rlvr.errors import InputError
 if TYPE_CHECKING:
     from ruamel.yaml.error import MarkedYAMLError
 
-# What ruamel.yaml calls a fault (a part of its context and problem), what a person would call it, and whether it lies
-# where the thing began rather than where it was noticed.
-_SAID: tuple[tuple[str, str, str, bool], ...] = (
-    ("", "could not find expected ':'", "this is no `key: value`; a colon and a space go after the key", True),
-    ("", "unknown escape", "a backslash in double quotes begins an escape; use single quotes", False),
+# How ruamel.yaml names an error (a part of its context and of its problem), our explanation, and whether the error is
+# where the construct began rather than where it was noticed.
+_EXPLANATIONS: tuple[tuple[str, str, str, bool], ...] = (
+    ("", "could not find expected ':'", "this is no `key: value`. Put a colon and a space behind the key", True),
+    ("", "unknown escape", "a backslash in double quotes begins an escape. Use single quotes", False),
     ("quoted scalar", "end of stream", "the quotation mark that opens here is never closed", True),
     ("while parsing a flow mapping", "", "the { that opens here is never closed, or a comma is missing in it", True),
     ("while parsing a flow sequence", "", "the [ that opens here is never closed, or a comma is missing in it", True),
-    ("", "mapping values are not allowed", "a second colon; put the value into quotes, or begin a new line", False),
-    ("", "undefined alias", "a value that begins with * stands in quotes", False),
+    ("", "mapping values are not allowed", "a second colon. Put the value into quotes, or begin a new line", False),
+    ("", "undefined alias", "a value that begins with * must be in quotes", False),
     (
         "while parsing a block",
         "expected <block end>",
-        "it is indented otherwise than what it belongs to; keys of one level begin in the same column",
+        "the indentation fits no level. Keys of one level begin in the same column",
         False,
     ),
-    ("", "cannot start any token", "a value that begins with @, ` or % stands in quotes", False),
+    ("", "cannot start any token", "a value that begins with @, ` or % must be in quotes", False),
 )
 
 
-def read_text(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """The file's content as plain Python, and the line of every top-level key.
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the file's content as plain Python, and the line of every top-level key.
 
     Raises:
         InputError: there is no such file, it is no text, no YAML, or no mapping.
@@ -43,71 +43,78 @@ def read_text(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    text = _text(path)
+    text = _read_text(path)
     try:
         content = YAML(typ="rt").load(text)
     except DuplicateKeyError as error:
         line = error.problem_mark.line + 1
         key = text.splitlines()[line - 1].split(":")[0].strip().lstrip("- ")
-        raise InputError(f"{path}, line {line}: {key} is given twice; keep one.") from None
+        raise InputError(
+            f"{path}, line {line}: {key} is given twice. Keep one.", kind="duplicate-key", key=key, path=path, line=line
+        ) from None
     except MarkedYAMLError as error:
-        line, words = _in_words(error, text.splitlines())
-        raise InputError(f"{path}, line {line}: {words}.") from None
+        line, explanation = _explain(error, text.splitlines())
+        raise InputError(f"{path}, line {line}: {explanation}.", kind="invalid-yaml", path=path, line=line) from None
     except YAMLError as error:
-        raise InputError(f"{path} is no text that YAML can read: {error}.") from None
+        raise InputError(f"{path} is not YAML text: {error}.", kind="invalid-yaml", path=path) from None
     except RecursionError:
-        raise InputError(f"The recipe {path} is nested too deeply to be one.") from None
+        raise InputError(f"{path} is nested too deeply for a recipe.", kind="invalid-yaml", path=path) from None
     if content is None:
-        raise InputError(f"The recipe {path} is empty: start from a copy of recipes/demo-arithmetic.yaml.")
+        fix = "Start from a copy of recipes/demo-arithmetic.yaml."
+        raise InputError(f"The recipe {path} is empty. {fix}", kind="invalid-yaml", path=path)
     if not isinstance(content, CommentedMap):
-        raise InputError(f"The recipe {path} is not a mapping: write one `key: value` a line.")
-    lines_of = {str(key): content.lc.key(key)[0] + 1 for key in content}
-    return _plain(content), lines_of
+        fix = "Write one `key: value` per line."
+        raise InputError(f"The recipe {path} is not a mapping. {fix}", kind="invalid-yaml", path=path)
+    lines = {str(key): content.lc.key(key)[0] + 1 for key in content}
+    return _plain(content), lines
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError(f"There is no recipe {path}.{_beside(path.parent, path.name)}") from None
+        recipes = _recipes_in(path.parent, path.name)
+        raise InputError(f"There is no recipe {path}.{recipes}", kind="recipe-not-found", path=path) from None
     except IsADirectoryError:
-        raise InputError(f"{path} is a folder: name a recipe, a YAML file.{_beside(path)}") from None
+        fix = f"Name a recipe, a YAML file.{_recipes_in(path)}"
+        raise InputError(f"{path} is a folder. {fix}", kind="recipe-not-found", path=path) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}, line {line}: this is no UTF-8 text; save the file as UTF-8.") from None
+        message = f"{path}, line {line}: this is not UTF-8 text. Save the file as UTF-8."
+        raise InputError(message, kind="invalid-yaml", path=path, line=line) from None
     except OSError as error:
-        raise InputError(f"The recipe {path} can't be read: {error.strerror}.") from error
+        message = f"The recipe {path} can't be read: {error.strerror}."
+        raise InputError(message, kind="recipe-not-found", path=path) from error
 
 
-def _beside(folder: Path, name: str = "") -> str:
-    """The recipes of a folder, those with names like this one first, as a sentence; empty where there are none."""
-    there = sorted(file.name for file in folder.glob("*.yaml")) if folder.is_dir() else []
-    close = schema.nearest(name, there) or there[:5]
-    return f" In {folder}/ there is: {', '.join(close)}." if close else ""
+def _recipes_in(folder: Path, name: str = "") -> str:
+    """A sentence with the recipes of a folder, those whose names resemble `name`; empty if there are none."""
+    recipes = sorted(file.name for file in folder.glob("*.yaml")) if folder.is_dir() else []
+    close = schema.nearest(name, recipes) or recipes[:5]
+    return f" Recipes in {folder}/: {', '.join(close)}." if close else ""
 
 
-def _in_words(error: MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
-    """Where the text is no YAML, and why, as half a sentence."""
+def _explain(error: MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
+    """The line of a syntax error, and its explanation."""
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
     if 0 < line <= len(lines) and "\t" in lines[line - 1]:
-        return line, "a tab; YAML is indented with spaces only"
-    for context, problem, words, where_it_began in _SAID:
+        return line, "a tab. YAML is indented with spaces only"
+    for context, problem, explanation, is_at_start in _EXPLANATIONS:
         if context in (error.context or "") and problem in (error.problem or ""):
-            began = error.context_mark.line + 1 if error.context_mark and where_it_began else line
-            return began, words
+            return error.context_mark.line + 1 if error.context_mark and is_at_start else line, explanation
     return line, f"not valid YAML: {error.problem or error.context}"
 
 
 def _plain(value: Any) -> Any:
-    """ruamel's round-trip types (which know their lines) as plain Python values."""
+    """Convert ruamel's round-trip types (which know their lines) to plain Python values."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if value is None or isinstance(value, bool):
         return value
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return str(value)  # dates and the like: no recipe key takes them, so their text is what the user wrote
+    for plain_type in (int, float, str):
+        if isinstance(value, plain_type):
+            return plain_type(value)
+    return str(value)  # dates and the like: no recipe key takes them, so the text is what the user wrote

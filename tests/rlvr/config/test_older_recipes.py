@@ -1,4 +1,4 @@
-"""A recipe that was written for an older release: every key that is gone is named, with what to do in its place."""
+"""Recipes of earlier releases, of TRL's and of ours: each former key has a successor or a reason."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from rlvr.config import schema
-from rlvr.config.recipe import SECTIONS, load_recipe
-from rlvr.errors import InputError
+from rlvr.config.recipe import SECTIONS, RecipeError, load_recipe
+
+Write = Callable[..., Path]
+
+GOOD = "model_name_or_path: m\ntask: {name: arithmetic}\nrewards: [{name: math_correctness}]\n"
 
 # Keys that GRPOConfig, ModelConfig or TRL's scripts had between 0.15 and 1.15, and that TRL 1.16 doesn't have; read off
 # their sources. Of transformers' TrainingArguments, those that recipes for TRL use.
@@ -26,32 +29,36 @@ OF_TRANSFORMERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("key", [*OF_TRL, *OF_TRANSFORMERS])
-def test_a_key_of_an_older_release_is_refused_with_its_successor(key: str) -> None:
-    assert key in schema.REMOVED
-    assert re.match(r"(Use|Remove it|Give) ?\S", schema.REMOVED[key])
+def test_every_key_of_an_earlier_trl_is_refused_with_what_to_do() -> None:
+    assert {*OF_TRL, *OF_TRANSFORMERS} <= {*schema.RENAMED, *schema.REMOVED}
+    assert all(re.match(r"(Use|Remove it:|Give) \S", advice) for advice in schema.REMOVED.values())
 
 
-@pytest.mark.parametrize("key", sorted(schema.REMOVED))
-def test_what_a_sentence_says_to_use_is_a_key(key: str) -> None:
-    """The word behind "use" is a key that the recipe may have, so that nobody is sent from one gone key to the next."""
-    for name in re.findall(r"\b[Uu]se ([a-z0-9_]+)", schema.REMOVED[key]):
-        words = {"the", "accelerate", "optim"}
-        assert name in words or name in SECTIONS or name in schema.fields(), name
-        assert name not in schema.REMOVED, name
+def test_every_successor_is_a_key_of_today() -> None:
+    named = {name for advice in schema.REMOVED.values() for name in re.findall(r"Use ([a-z0-9_]+)", advice)}
+    successors = {*schema.RENAMED.values(), *schema.DEPRECATED.values(), *(named - {"the"})}
+    assert successors <= {*SECTIONS, *schema.fields()}
+    assert not successors & {*schema.RENAMED, *schema.REMOVED, *schema.DEPRECATED}
 
 
-def test_all_gone_keys_of_a_recipe_are_told_at_once_with_their_lines(write_yaml: Callable[..., Path]) -> None:
-    path = write_yaml(
-        "model_name_or_path: m\ntask: {name: arithmetic}\nrewards: [{name: math_correctness}]\n"
-        "max_prompt_length: 256\nwarmup_ratio: 0.1\nno_cuda: true\n"
-    )
-    with pytest.raises(InputError) as raised:
-        load_recipe(path)
-    lines = str(raised.value).splitlines()
-    assert len(lines) == 3
-    for line, key, number in zip(lines, ("max_prompt_length", "warmup_ratio", "no_cuda"), (4, 5, 6), strict=True):
-        assert key in line and schema.REMOVED[key] in line and f"line {number}" in line
+def test_one_pass_reports_all_removed_keys_with_their_lines(write_yaml: Write) -> None:
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(write_yaml(f"{GOOD}max_prompt_length: 256\nwarmup_ratio: 0.1\nno_cuda: true\n"))
+    found = [(problem.kind, problem.key, problem.line) for problem in raised.value.problems]
+    assert found == [
+        ("removed-key", "max_prompt_length", 4),
+        ("removed-key", "warmup_ratio", 5),
+        ("removed-key", "no_cuda", 6),
+    ]
+    assert raised.value.problems[2].suggestion == "use_cpu"
+
+
+@pytest.mark.parametrize("key", ["reward_hedge_s", "use_transformers_continuous_batching"])
+def test_a_removed_option_is_refused_with_the_reason(write_yaml: Write, key: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(write_yaml(f"{GOOD}{key}: 20\n"))
+    assert (raised.value.kind, raised.value.key) == ("removed-key", key)
+    assert schema.REMOVED[key] in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -65,39 +72,30 @@ def test_all_gone_keys_of_a_recipe_are_told_at_once_with_their_lines(write_yaml:
         ("reward_outage_s", 7.0, "reward_outage_timeout_s", 7.0),
     ],
 )
-def test_a_former_key_of_ours_still_works_and_a_warning_names_its_successor(
-    write_yaml: Callable[..., Path], key: str, value: object, successor: str, expected: object
+def test_a_deprecated_key_works_and_a_warning_names_its_successor(
+    write_yaml: Write, key: str, value: object, successor: str, expected: object
 ) -> None:
-    good = "model_name_or_path: m\ntask: {name: arithmetic}\nrewards: [{name: math_correctness}]\n"
-    for recipe in (
-        load_recipe(write_yaml(f"{good}{key}: {value}\n")),
-        load_recipe(write_yaml(good), [f"--{key}={value}"]),
-    ):
+    in_file = load_recipe(write_yaml(f"{GOOD}{key}: {value}\n"))
+    on_command_line = load_recipe(write_yaml(GOOD), [f"--{key}={value}"])
+    for recipe, line in ((in_file, 4), (on_command_line, None)):
         assert recipe.settings[successor] == expected and key not in recipe.settings
         [warning] = recipe.warnings
-        assert key in warning and successor in warning
-    assert set(schema.DEPRECATED) == {
-        "resume",
-        "reward_faults",
-        "reward_deadline_s",
-        "reward_budget_s",
-        "reward_outage_s",
-    }
+        assert (warning.kind, warning.level) == ("deprecated-key", "warning")
+        assert (warning.key, warning.suggestion, warning.line) == (key, successor, line)
 
 
-def test_a_resolved_recipe_of_an_earlier_release_loads(write_yaml: Callable[..., Path]) -> None:
-    recipe = load_recipe(
-        write_yaml(
-            "model_name_or_path: m\ntask: {name: arithmetic}\nrewards: [{name: math_correctness}]\nresume: auto\n"
-            "reward_faults: stop\nreward_deadline_s: 30.0\nreward_budget_s:\nreward_outage_s: 1800.0\nreward_hedge_s:\n"
-        )
-    )
+def test_the_command_line_wins_over_the_file_whichever_name_either_uses(write_yaml: Write) -> None:
+    for in_file, word in (("resume: auto", "--resume_from_checkpoint"), ("resume_from_checkpoint: auto", "--resume")):
+        assert load_recipe(write_yaml(f"{GOOD}{in_file}\n"), [word, "x"]).settings["resume_from_checkpoint"] == "x"
+
+
+def test_both_names_of_a_key_in_one_file_are_refused(write_yaml: Write) -> None:
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(write_yaml(f"{GOOD}resume: auto\nresume_from_checkpoint: never\n"))
+    assert (raised.value.kind, raised.value.key) == ("conflicting-keys", "resume")
+
+
+def test_a_resolved_recipe_of_an_earlier_release_loads(write_yaml: Write) -> None:
+    former = "resume: auto\nreward_faults: stop\nreward_deadline_s: 30.0\nreward_budget_s:\nreward_hedge_s:\n"
+    recipe = load_recipe(write_yaml(GOOD + former))
     assert not {"reward_hedge_s", *schema.DEPRECATED} & set(recipe.settings)
-
-
-@pytest.mark.parametrize("key", ["reward_hedge_s", "use_transformers_continuous_batching"])
-def test_a_removed_option_is_refused_with_the_reason(write_yaml: Callable[..., Path], key: str) -> None:
-    good = "model_name_or_path: m\ntask: {name: arithmetic}\nrewards: [{name: math_correctness}]\n"
-    with pytest.raises(InputError) as raised:
-        load_recipe(write_yaml(f"{good}{key}: 20\n"))
-    assert schema.REMOVED[key] in str(raised.value)

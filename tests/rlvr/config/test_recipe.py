@@ -1,4 +1,4 @@
-"""A recipe is read strictly: what is in it is what runs, and what is wrong in it is said with its line and the fix."""
+"""A recipe is read strictly: every problem is reported with its kind, its key and its line."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ rewards:
     gate: math_correctness
 evaluation: {split: test, rows: 10}
 """
+
+HEAD = "model_name_or_path: some/model\ntask: {name: gsm8k}\n"
+FORMAT = "rewards.answer_format"
 
 Write = Callable[..., Path]
 
@@ -63,66 +66,94 @@ def test_full_fine_tuning_keeps_the_dtype_of_trl(write_yaml: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "why"),
+    ("text", "line", "why"),
     [
-        ("", "is empty", "an empty file"),
-        ("# only a comment\n", "is empty", "nothing but a comment"),
-        ("- a\n- b\n", "not a mapping", "a list"),
-        ("just words\n", "not a mapping", "a scalar"),
-        ("a:\n\tb: 1\n", "line 2: a tab", "a tab"),
-        ("seed: 1\nseed: 2\n", "line 2: seed is given twice", "a doubled key"),
-        ("task: {name: x, name: y}\n", "given twice", "a doubled key inside a section"),
-        ("a: 1\nb: [1, 2\nc: 3\n", "line 2: the [ that opens here is never closed", "a bracket left open"),
-        ("a: {b: 1\nc: 2\n", "line 1: the { that opens here is never closed", "a brace left open"),
-        ('a: 1\nb: "no\nc: 2\n', "line 2: the quotation mark that opens here", "a quotation mark left open"),
-        ('a: "\\d+"\n', "line 1: a backslash in double quotes", "a regular expression in double quotes"),
-        ("a: 1\nb 2\nc: 3\n", "line 2: this is no `key: value`", "a colon left out"),
-        ("a: 1\nb:2\nc: 3\n", "line 2: this is no `key: value`", "a space left out"),
-        ("a: b: c\n", "line 1: a second colon", "a text with a colon"),
-        ("a: 1\n b: 2\n", "line 2: ", "a key that is indented by accident"),
-        ("a:\n  - b: 1\n   c: 2\n", "line 3: it is indented otherwise", "a key that fits no level"),
-        ("a: *b\n", "line 1: a value that begins with * stands in quotes", "an alias that nobody meant"),
-        ("rewards: answer_format\n", "like - name: answer_format.", "a reward without its list"),
-        (
-            GOOD + "learnig_rate: 1\n",
-            "line 13: learnig_rate is not a recipe key; did you mean learning_rate?",
-            "a typo",
-        ),
-        (GOOD + "torch_dtype: bfloat16\n", "not a recipe key. Use dtype", "renamed by transformers"),
-        (GOOD + "max_prompt_length: 9\n", "prompts are never truncated", "dropped by TRL"),
-        (GOOD + "gradient_checkpointing: true\n", "Use activation_checkpointing", "deprecated"),
-        (GOOD + "reward_weights: [1, 2]\n", "a weight", "ours"),
-        (GOOD + "max_steps: many\n", "max_steps is text ('many'), but should be a whole number", "a wrong type"),
-        (GOOD + "loss_type: bogus\n", "none of its choices", "out of an enumeration"),
-        (GOOD.replace("weight: 0.5", "wieght: 0.5"), "did you mean weight?", "a typo inside a reward"),
-        (GOOD.replace("weight: 0.5", "pattern: x"), "options of the function go under options", "an option misplaced"),
-        (GOOD.replace("weight: 0.5", "weight: much"), "weight is 'much'", "a weight that is no number"),
-        (GOOD.replace("gate: math_correctness", "gate: math"), "no other reward of this recipe", "a gate misspelt"),
-        (GOOD.replace("gate: math_correctness", "gate: answer_format"), "no other reward", "a gate on itself"),
-        (GOOD.replace("name: answer_format", "name: math_correctness"), "listed twice", "TRL merges their figures"),
-        (GOOD.replace("task: {name: gsm8k, shots: 8}", "task: gsm8k"), "like task: {name: gsm8k}", "a task as a word"),
-        (GOOD.replace("split: test", "split: train"), "rows that training saw", "not held out"),
-        (GOOD.replace("rows: 10", "rows: 0"), "at least 1", "no rows"),
-        (GOOD.replace("rows: 10", "row: 10"), "did you mean rows?", "a typo inside evaluation"),
-        (GOOD.replace("model_name_or_path: some/model\n", ""), "model_name_or_path is missing", "no model"),
-        ("seed: 1\nmodel_name_or_path: x\ntask: {name: x}\n", "recipe.yaml: rewards must be a list", "no rewards"),
-        ("seed: 1\x00\n", "no text that YAML can read", "a NUL byte"),
-        ("[" * 500, "nested too deeply", "a bomb"),
-        ("\ufeff" + GOOD.replace("seed", "sead") + "x: 1\n", "x is not a recipe key", "a byte order mark is no fault"),
-        (GOOD + "task.shots: 4\n", "task.shots is not a recipe key", "dotted keys are for the command line"),
+        ("", None, "an empty file"),
+        ("# only a comment\n", None, "nothing but a comment"),
+        ("- a\n- b\n", None, "a list"),
+        ("just words\n", None, "a scalar"),
+        ("a:\n\tb: 1\n", 2, "a tab"),
+        ("a: 1\nb: [1, 2\nc: 3\n", 2, "a bracket left open"),
+        ("a: {b: 1\nc: 2\n", 1, "a brace left open"),
+        ('a: 1\nb: "no\nc: 2\n', 2, "a quotation mark left open"),
+        ('a: "\\d+"\n', 1, "a regular expression in double quotes"),
+        ("a: 1\nb 2\nc: 3\n", 2, "a colon left out"),
+        ("a: 1\nb:2\nc: 3\n", 2, "a space left out"),
+        ("a: b: c\n", 1, "a text with a colon"),
+        ("a: 1\n b: 2\n", 2, "a key that is indented by accident"),
+        ("a:\n  - b: 1\n   c: 2\n", 3, "a key that fits no level"),
+        ("a: *b\n", 1, "an accidental alias"),
+        ("seed: 1\x00\n", None, "a NUL byte"),
+        ("[" * 500, None, "a bomb"),
     ],
 )
-def test_a_faulty_recipe_is_refused_in_words(write_yaml: Write, text: str, said: str, why: str) -> None:
+def test_a_syntax_error_is_reported_with_its_line(write_yaml: Write, text: str, line: int | None, why: str) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(text))
-    assert said in str(caught.value), why
+    [problem] = caught.value.problems
+    assert (problem.kind, problem.line) == ("invalid-yaml", line), why
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "key", "why"),
+    [
+        ("seed: 1\nseed: 2\n", "duplicate-key", "seed", "a doubled key"),
+        ("task: {name: x, name: y}\n", "duplicate-key", "task", "a doubled key inside a section"),
+        (GOOD + "learnig_rate: 1\n", "unknown-key", "learnig_rate", "a typo"),
+        ("\ufeff" + GOOD + "x: 1\n", "unknown-key", "x", "a byte order mark is no problem"),
+        (GOOD + "task.shots: 4\n", "unknown-key", "task.shots", "dotted keys are for the command line"),
+        (GOOD + "torch_dtype: bfloat16\n", "removed-key", "torch_dtype", "renamed by transformers"),
+        (GOOD + "max_prompt_length: 9\n", "removed-key", "max_prompt_length", "dropped by TRL"),
+        (GOOD + "gradient_checkpointing: true\n", "removed-key", "gradient_checkpointing", "deprecated"),
+        (GOOD + "reward_weights: [1, 2]\n", "removed-key", "reward_weights", "each reward has a weight of its own"),
+        (GOOD + "max_steps: many\n", "wrong-type", "max_steps", "a wrong type"),
+        (GOOD + "loss_type: bogus\n", "invalid-choice", "loss_type", "out of an enumeration"),
+        ("rewards: answer_format\n" + HEAD, "wrong-type", "rewards", "a reward without its list"),
+        (HEAD, "missing-key", "rewards", "no rewards"),
+        (GOOD.replace("weight: 0.5", "wieght: 0.5"), "unknown-key", f"{FORMAT}.wieght", "a typo inside a reward"),
+        (GOOD.replace("weight: 0.5", "pattern: x"), "unknown-key", f"{FORMAT}.pattern", "an option misplaced"),
+        (GOOD.replace("weight: 0.5", "weight: much"), "wrong-type", f"{FORMAT}.weight", "a weight that is no number"),
+        (GOOD.replace("weight: 0.5", "where: moon"), "invalid-choice", f"{FORMAT}.where", "no place"),
+        (GOOD.replace("weight: 0.5", "where: 'http://'"), "invalid-address", f"{FORMAT}.where", "no host"),
+        (GOOD.replace("gate: math_correctness", "gate: math"), "unknown-reward", f"{FORMAT}.gate", "a gate misspelt"),
+        (GOOD.replace("gate: math_correctness", f"gate: {FORMAT[8:]}"), "unknown-reward", f"{FORMAT}.gate", "itself"),
+        (GOOD.replace("name: answer_format", "name: math_correctness"), "duplicate-reward", "rewards", "one name"),
+        (GOOD.replace("task: {name: gsm8k, shots: 8}", "task: gsm8k"), "wrong-type", "task", "a task as a word"),
+        (GOOD.replace("split: test", "split: train"), "invalid-choice", "evaluation.split", "not held out"),
+        (GOOD.replace("rows: 10", "rows: 0"), "out-of-range", "evaluation.rows", "no rows"),
+        (GOOD.replace("rows: 10", "row: 10"), "unknown-key", "evaluation.row", "a typo inside evaluation"),
+        (GOOD.replace("model_name_or_path: some/model\n", ""), "missing-key", "model_name_or_path", "no model"),
+    ],
+)
+def test_a_faulty_recipe_is_refused_with_the_key(write_yaml: Write, text: str, kind: str, key: str, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe(write_yaml(text))
+    assert (caught.value.kind, caught.value.key) == (kind, key), why
+
+
+def test_an_unknown_key_comes_with_its_line_and_the_nearest_known_key(write_yaml: Write) -> None:
+    path = write_yaml(GOOD + "learnig_rate: 1\n")
+    with pytest.raises(InputError) as caught:
+        load_recipe(path)
+    [problem] = caught.value.problems
+    assert problem.as_dict() == {
+        "message": f"{path}, line 13: learnig_rate is not a recipe key. Did you mean learning_rate?",
+        "kind": "unknown-key",
+        "key": "learnig_rate",
+        "path": str(path),
+        "line": 13,
+        "level": "error",
+        "suggestion": "learning_rate",
+    }
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
 def test_a_file_that_is_no_utf_8_is_refused_with_the_line(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "r.yaml").write_bytes("seed: 1  # größer\n".encode(encoding))
-    with pytest.raises(InputError, match=r"r.yaml, line 1: this is no UTF-8 text; save the file as UTF-8"):
+    with pytest.raises(InputError) as caught:
         load_recipe(tmp_path / "r.yaml")
+    [problem] = caught.value.problems
+    assert (problem.kind, problem.line) == ("invalid-yaml", 1) and "UTF-8" in problem.message
 
 
 def test_lines_that_end_as_on_windows_are_lines(write_yaml: Write) -> None:
@@ -134,20 +165,23 @@ def test_lines_that_end_as_on_windows_are_lines(write_yaml: Write) -> None:
 
 def test_a_folder_in_the_place_of_a_recipe_names_the_recipes_in_it(write_yaml: Write, tmp_path: Path) -> None:
     write_yaml(GOOD, "gsm8k-qlora.yaml")
-    with pytest.raises(InputError, match=r"is a folder: name a recipe, a YAML file. In .* there is: gsm8k-qlora.yaml"):
+    with pytest.raises(InputError, match="gsm8k-qlora.yaml") as caught:
         load_recipe(tmp_path)
+    assert caught.value.kind == "recipe-not-found"
 
 
-def test_all_faults_are_found_in_one_pass(write_yaml: Write) -> None:
+def test_one_pass_finds_all_problems(write_yaml: Write) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(GOOD + "learnig_rate: 1\nmax_steps: many\ntorch_dtype: x\n"))
+    assert [problem.key for problem in caught.value.problems] == ["learnig_rate", "max_steps", "torch_dtype"]
     assert len(str(caught.value).splitlines()) == 3
 
 
 def test_a_missing_recipe_names_its_neighbours(write_yaml: Write, tmp_path: Path) -> None:
     write_yaml(GOOD, "gsm8k-qlora.yaml")
-    with pytest.raises(InputError, match="gsm8k-qlora.yaml"):
+    with pytest.raises(InputError, match="gsm8k-qlora.yaml") as caught:
         load_recipe(tmp_path / "gsm8k-qlra.yaml")
+    assert caught.value.kind == "recipe-not-found"
 
 
 @pytest.mark.parametrize(
@@ -182,20 +216,21 @@ def test_overrides_reach_sections_and_rewards_by_name(write_yaml: Write) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "kind", "key"),
     [
-        (["--sead", "1"], "--sead is not a recipe key; did you mean seed?"),
-        (["--seed", "x"], "--seed is text"),
-        (["--rewards.nothing.weight", "1"], "no reward 'nothing'; it has math_correctness, answer_format"),
-        (["--seed.x", "1"], "only task, rewards, evaluation, sagemaker have keys of their own"),
-        (["stray"], "belongs to no key"),
-        (["--seed", "[1"], "can't be read as a YAML value"),
+        (["--sead", "1"], "unknown-key", "sead"),
+        (["--seed", "x"], "wrong-type", "seed"),
+        (["--rewards.nothing.weight", "1"], "invalid-override", "rewards.nothing.weight"),
+        (["--rewards.weight", "1"], "invalid-override", "rewards.weight"),
+        (["--seed.x", "1"], "invalid-override", "seed.x"),
+        (["stray"], "invalid-override", None),
+        (["--seed", "[1"], "invalid-override", "seed"),
     ],
 )
-def test_faulty_overrides_are_refused_in_words(write_yaml: Write, words: list[str], said: str) -> None:
+def test_faulty_overrides_are_refused(write_yaml: Write, words: list[str], kind: str, key: str | None) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(GOOD), words)
-    assert said in str(caught.value)
+    assert (caught.value.kind, caught.value.key) == (kind, key)
 
 
 def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path) -> None:

@@ -291,11 +291,14 @@ def test_a_recipe_with_faults_in_its_text_is_checked_as_far_as_it_goes() -> None
     words += ["--rewards", "[{name: math_correctness, gate: nothing}, answer_format, answer_format]"]
     with pytest.raises(RecipeError) as caught:
         load_recipe(DEMO, [*words, "--output_dir", "elsewhere"])
-    assert len(caught.value.faults) == 5
+    assert len(caught.value.problems) == 5
     rest = caught.value.rest
     assert rest is not None and rest.settings["output_dir"] == "elsewhere"
     assert rest.evaluation is None and [spec.name for spec in rest.rewards] == ["math_correctness", "answer_format"]
-    with pytest.raises(InputError, match="^$"), prepare_run(rest, brief=True, told=caught.value.faults):
+    with (
+        pytest.raises(InputError, match="^$"),
+        prepare_run(rest, brief=True, told=[problem.message for problem in caught.value.problems]),
+    ):
         raise AssertionError("it is not right")
 
 
