@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 LOG_INTERVAL_S = 60.0
 
@@ -73,6 +73,23 @@ def error(text: str) -> None:
     """Print to standard error, from the main process only: all ranks meet the same error."""
     if is_main():
         print(text, file=sys.stderr, flush=True)
+
+
+def replace_former_flags(words: Sequence[str], successors: Mapping[str, str]) -> list[str]:
+    """Replace former command-line flags by their successors, and name each successor on standard error.
+
+    Args:
+        words: the command line. Both `--flag value` and `--flag=value` are recognised.
+        successors: the new flag of each former one, such as {"--key-file": "--key_file"}.
+    """
+    replaced = []
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in successors:
+            error(f"warning: {flag} is now {successors[flag]}. The former name works until the next release.")
+            flag = successors[flag]
+        replaced.append(f"{flag}{equals}{value}")
+    return replaced
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

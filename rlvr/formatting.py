@@ -56,3 +56,12 @@ def shorten(text: str, limit: int) -> str:
     head = limit // 3
     tail = limit - head
     return f"{text[:head]}\n[… {len(text) - limit:,} characters left out …]\n{text[-tail:]}"
+
+
+def byte_count(size: float) -> str:
+    """Bytes with a decimal unit: "5.3 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
