@@ -2,7 +2,7 @@
 
 For work that may never end, such as algebra on text that a model wrote, or a reward function:
 
-    pool = WorkerPool("rlvr.verifiers.math.symbolic:equivalent", processes=2)
+    pool = WorkerPool("rlvr.verifiers.math.symbolic:check_equivalence", processes=2)
     results = pool.map([["2^{10}", "1024"]], timeout_s=2.0)
 
 A fork server (fork_server.py) imports the function's module once and forks the workers, so that a killed worker is

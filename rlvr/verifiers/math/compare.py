@@ -1,8 +1,7 @@
-"""Whether two forms are the same answer, as far as that can be said without algebra.
+"""Compare two parsed answers without algebra.
 
-Terms are compared exactly where they are numbers, and as text where their spelling is the same. What is left, two
-spellings that may or may not mean the same, is a question for algebra, which symbolic.py answers in a process that can
-be killed.
+Numbers are compared exactly, other terms by their canonical spelling. The result is None if two different spellings may
+mean the same: then symbolic.py decides.
 """
 
 from __future__ import annotations
@@ -12,40 +11,45 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from rlvr.verifiers.math.complexity_guard import ITERATED, VARIABLE
-from rlvr.verifiers.math.parser import Form, Group, Term
+from rlvr.verifiers.math.complexity_guard import UNEVALUATED, VARIABLE
+from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term
 
 _BASED = re.compile(r"([0-9]{1,40})_(?:[0-9]|\{[0-9]{1,2}\})")
 
-# Whether two terms are equal: None where only algebra can tell.
-Equal = Callable[[Term, Term], bool | None]
+# Whether two terms are equal; None if only algebra can tell.
+TermComparison = Callable[[Term, Term], bool | None]
 
 
-def equal_terms(answer: Term, gold: Term) -> bool | None:
-    """What can be said of two terms without algebra."""
+def compare_terms(answer: Term, gold: Term) -> bool | None:
+    """Compare two terms; None if only algebra can tell."""
     if answer.number is not None and gold.number is not None:
         return answer.number == gold.number
     if answer.text == gold.text:
         return True
     answer_based, gold_based = _BASED.fullmatch(answer.text), _BASED.fullmatch(gold.text)
     if answer_based or gold_based:
-        # 204_5: the base may be left out like a unit, but must not be added.
+        # The base of 204_5 may be left out like a unit, but not be added.
         return gold_based is not None and gold_based[1] == (answer.text if not answer_based else None)
     kinds = {answer.kind, gold.kind}
     if "words" in kinds:
         single = answer if answer.kind == "words" else gold
         return None if kinds == {"words", "math"} and len(single.text) == 1 else False
-    if ITERATED.search(answer.text) and not ITERATED.search(gold.text):
-        return False  # the problem, and not yet its answer
+    if UNEVALUATED.search(answer.text) and not UNEVALUATED.search(gold.text):
+        return False  # the problem, not its answer
     if "number" in kinds and VARIABLE.search(answer.text + " " + gold.text):
-        # A number and something with an unknown in it; i and e are constants, the k of a sum is bound.
+        # A number and an expression with an unknown; i and e are constants, the k of a sum is bound.
         letters = set(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z]", answer.text + " " + gold.text))
-        if not letters <= {"i", "e"} and not ITERATED.search(answer.text + " " + gold.text):
+        if not letters <= {"i", "e"} and not UNEVALUATED.search(answer.text + " " + gold.text):
             return False
-    if kinds == {"relation"} and is_bound(gold) and not is_bound(answer) and _TO_BE_SOLVED.search(answer.text):
+    if (
+        kinds == {"relation"}
+        and is_simple_bound(gold)
+        and not is_simple_bound(answer)
+        and _TO_BE_SOLVED.search(answer.text)
+    ):
         return False
     if "relation" in kinds and len(kinds) == 2:
-        # "y = 2x + 3" has a name and is a relation all the same.
+        # "y = 2x + 3" is a relation although it has a name.
         return None if answer.name or gold.name else False
     return None
 
@@ -54,8 +58,8 @@ _RELATION_SIGN = re.compile(r"\\leq|\\geq|\\neq|<|>")
 _TO_BE_SOLVED = re.compile(r"[\^|(]|\\(?:sqrt|frac|log|ln)(?![a-z])")
 
 
-def is_bound(term: Term) -> bool:
-    """Whether this is x < a, a < x < b and the like: an unknown alone between bounds, and nothing to be solved."""
+def is_simple_bound(term: Term) -> bool:
+    """Whether a term is x < a, a < x < b or the like: one unknown between bounds, nothing to be solved."""
     if term.kind != "relation":
         return False
     sides = [side.strip() for side in _RELATION_SIGN.split(term.text)]
@@ -65,45 +69,45 @@ def is_bound(term: Term) -> bool:
     return len(sides) == 2 or (len(sides) == 3 and unknowns[0] == 1)
 
 
-def compare(answer: Form, gold: Form, equal: Equal = equal_terms) -> bool | None:
-    """Whether an answer is the gold; None where only algebra can tell.
+def compare(answer: ParsedAnswer, gold: ParsedAnswer, equal: TermComparison = compare_terms) -> bool | None:
+    """Compare an answer with the gold; None if only algebra can tell.
 
-    Names ("x = …") count where both have one. A bare list has no order, brackets do; a tuple in round brackets without
-    order in the gold, or the other way round, is taken in the order as written. A column of a matrix is a tuple.
+    Names ("x = …") count if both have one. A list has no order, a tuple has. A list and a tuple in round brackets are
+    compared in the order as written. A matrix of one column is a tuple.
     """
     if answer.name and gold.name and not _same_name(answer.name, gold.name):
         return False
     if isinstance(answer, Term) and isinstance(gold, Term):
         return equal(answer, gold)
-    if isinstance(answer, Group) and isinstance(gold, Group):
+    if isinstance(answer, Collection) and isinstance(gold, Collection):
         return _compare_groups(answer, gold, equal)
-    if isinstance(answer, Group) and answer.kind in ("list", "set"):
+    if isinstance(answer, Collection) and answer.kind in ("list", "set"):
         answer = replace(answer, items=_distinct(answer.items))
     term, group = (answer, gold) if isinstance(answer, Term) else (gold, answer)
-    assert isinstance(term, Term) and isinstance(group, Group)
+    assert isinstance(term, Term) and isinstance(group, Collection)
     if len(group.items) == 1 and group.kind in ("set", "list"):
         one = group.items[0]
         return compare(one, gold, equal) if group is answer else compare(answer, one, equal)
     if term.kind == "math" and group.kind == "matrix":
-        return None  # a sum of matrices
-    # -2 <= x <= 7 and [-2, 7] are the same set; so may be x > 3 and a union.
-    return None if is_bound(term) and group.kind in ("tuple", "union") else False
+        return None  # perhaps a sum of matrices
+    # -2 <= x <= 7 equals [-2, 7]; x > 3 may equal a union.
+    return None if is_simple_bound(term) and group.kind in ("tuple", "union") else False
 
 
 def _same_name(one: str, other: str) -> bool:
-    """f(x) is f(n): the argument's name says nothing."""
+    """Compare names; f(x) equals f(n), since the argument's name has no meaning."""
     one, other = (re.sub(r"\(.*\)|[{}]", "", name) for name in (one, other))
     return one == other
 
 
-def _compare_groups(answer: Group, gold: Group, equal: Equal) -> bool | None:
+def _compare_groups(answer: Collection, gold: Collection, equal: TermComparison) -> bool | None:
     kinds = (answer.kind, gold.kind)
     if kinds == ("tuple", "tuple"):
         if answer.brackets != gold.brackets and {answer.brackets, gold.brackets} != {"][", "()"}:
             return False
         return _in_order(answer.items, gold.items, equal)
     if kinds == ("matrix", "matrix"):
-        return _in_order(answer.items, gold.items, lambda a, g: equal(a, g), rows=True)
+        return _in_order(answer.items, gold.items, equal, rows=True)
     if "matrix" in kinds and "tuple" in kinds:
         matrix, other = (answer, gold) if answer.kind == "matrix" else (gold, answer)
         column = _column(matrix)
@@ -111,8 +115,7 @@ def _compare_groups(answer: Group, gold: Group, equal: Equal) -> bool | None:
             return False
         return _in_order(column, gold.items, equal) if matrix is answer else _in_order(answer.items, column, equal)
     if kinds == ("union", "union"):
-        found = _any_order(answer.items, gold.items, equal)
-        return found if found else None  # (0, 2) is (0, 1] and (1, 2) too
+        return _any_order(answer.items, gold.items, equal) or None  # (0, 2) equals (0, 1] and (1, 2), too
     if set(kinds) == {"union", "tuple"}:
         return None
     if set(kinds) <= {"list", "set"}:
@@ -130,49 +133,51 @@ def _compare_groups(answer: Group, gold: Group, equal: Equal) -> bool | None:
     return False
 
 
-def _column(matrix: Group) -> tuple[Form, ...] | None:
-    """The entries of a matrix with one column or one row."""
-    rows = [row.items for row in matrix.items if isinstance(row, Group)]
+def _column(matrix: Collection) -> tuple[ParsedAnswer, ...] | None:
+    """Return the entries of a matrix with one column or one row."""
+    rows = [row.items for row in matrix.items if isinstance(row, Collection)]
     if all(len(row) == 1 for row in rows):
         return tuple(row[0] for row in rows)
     return rows[0] if len(rows) == 1 else None
 
 
-def _distinct(items: Sequence[Form]) -> tuple[Form, ...]:
-    """Each value once, as in a set."""
-    kept: list[Form] = []
+def _distinct(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:
+    """Remove repeated values."""
+    kept: list[ParsedAnswer] = []
     for item in items:
         if not any(compare(item, other) is True for other in kept):
             kept.append(item)
     return tuple(kept)
 
 
-def _in_order(answer: Sequence[Form], gold: Sequence[Form], equal: Equal, rows: bool = False) -> bool | None:
+def _in_order(
+    answer: Sequence[ParsedAnswer], gold: Sequence[ParsedAnswer], equal: TermComparison, rows: bool = False
+) -> bool | None:
     if len(answer) != len(gold):
         return False
     unsure = False
     for one, other in zip(answer, gold, strict=True):
-        if rows and isinstance(one, Group) and isinstance(other, Group):
-            found = _in_order(one.items, other.items, equal)
+        if rows and isinstance(one, Collection) and isinstance(other, Collection):
+            result = _in_order(one.items, other.items, equal)
         else:
-            found = compare(one, other, equal)
-        if found is False:
+            result = compare(one, other, equal)
+        if result is False:
             return False
-        unsure = unsure or found is None
+        unsure = unsure or result is None
     return None if unsure else True
 
 
-def _any_order(answer: Sequence[Form], gold: Sequence[Form], equal: Equal) -> bool | None:
+def _any_order(answer: Sequence[ParsedAnswer], gold: Sequence[ParsedAnswer], equal: TermComparison) -> bool | None:
     if len(answer) != len(gold):
         return False
     left = list(gold)
-    unsure: list[Form] = []
+    unsure: list[ParsedAnswer] = []
     for item in answer:
-        found = next((index for index, other in enumerate(left) if compare(item, other, equal) is True), None)
-        if found is None:
+        match = next((index for index, other in enumerate(left) if compare(item, other, equal) is True), None)
+        if match is None:
             unsure.append(item)
         else:
-            left.pop(found)
+            left.pop(match)
     if not unsure:
         return True
     if len(unsure) > 6:

@@ -1,7 +1,6 @@
-"""What is too dangerous to compute, seen from its spelling: towers of powers, huge factorials, deep nesting.
+"""Refuse expressions that are too expensive to compute: towers of powers, huge factorials, deep nesting.
 
-The workers that compute are killed at their deadline all the same (rlvr/workers/pool.py); this spares them what is
-known to be hopeless, in microseconds.
+The algebra workers are killed at their deadline anyway (rlvr/workers/pool.py). This check needs only microseconds.
 """
 
 from __future__ import annotations
@@ -10,22 +9,22 @@ import re
 
 MAX_EXPRESSION = 500
 MAX_DEPTH = 12
-# An unknown, in a canonical spelling: a single letter, or a Greek one.
+# An unknown in canonical spelling: a single letter, or a Greek one.
 VARIABLE = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|\\(?:theta|alpha|beta|gamma|lambda|phi|omega|mu|sigma)(?![a-zA-Z])")
 _POWER = re.compile(r"\^")
 _FACTORIAL = re.compile(r"([0-9]{1,20}|[)}\]a-zA-Z])\s?(!+)")
 _LONG_NUMBER = re.compile(r"[0-9]{120}")
 _POWER_OF = re.compile(r"\^\s?(?:\{\s?-?\s?([0-9]{1,40})\s?\}|([0-9]{1,40}))")
 _HUGE = re.compile(r"[0-9]{5}")
-# What is a problem more often than an answer.
-ITERATED = re.compile(
+# Operations that occur in problems more often than in answers.
+UNEVALUATED = re.compile(
     r"\\(?:sum|prod|int|iint|oint|lim|frac\{d\}|frac\{\\partial|bmod|pmod|mod|limsup|liminf|bigcup|bigcap|uparrow)"
     r"(?![a-zA-Z])"
 )
 
 
-def danger(text: str) -> str | None:
-    """Why this would be dangerous to compute, in a few words; None if it would not."""
+def check_complexity(text: str) -> str | None:
+    """Return why an expression is too expensive to compute, as half a sentence; None if it is not."""
     if len(text) > MAX_EXPRESSION:
         return f"it is longer than {MAX_EXPRESSION} characters"
     if "{" in text or "(" in text or "[" in text:
@@ -49,7 +48,7 @@ def danger(text: str) -> str | None:
             powers += len(exponent) > 3
         if powers > 2:
             return "it has many large exponents"
-        if _tower(text):
+        if _has_tower(text):
             return "it is a tower of powers"
     if "!" in text:
         for match in _FACTORIAL.finditer(text):
@@ -63,12 +62,12 @@ def danger(text: str) -> str | None:
     return None
 
 
-def _tower(text: str) -> bool:
-    """Whether a power of numbers stands in an exponent, as in 9^{9^9}, or powers are three deep; e^{x^2} is neither."""
+def _has_tower(text: str) -> bool:
+    """Whether an exponent contains a power of numbers, as in 9^{9^9}, or powers are three deep; not e^{x^2}."""
     for match in _POWER.finditer(text):
         start = match.end() + (len(text[match.end() :]) - len(text[match.end() :].lstrip()))
         if text[start : start + 1] in ("{", "("):
-            inside = text[start : _closing_any(text, start)]
+            inside = text[start : _closing_bracket(text, start)]
             after = start + len(inside) + 1
         else:
             inside = text[start : start + 1]
@@ -82,7 +81,7 @@ def _tower(text: str) -> bool:
     return False
 
 
-def _closing_any(text: str, opening: int) -> int:
+def _closing_bracket(text: str, opening: int) -> int:
     depth = 0
     for index in range(opening, len(text)):
         if text[index] in "{([":

@@ -1,9 +1,9 @@
-"""What stands around a statement of an answer, and whether it leaves the answer as it is.
+"""Decide whether the text around a stated answer changes it.
 
-A box is the answer only if nothing around it changes it: "-\\boxed{42}", "2 \\times \\boxed{42}", "not \\boxed{42}",
-"\\boxed{42} million" and "\\boxed{42}, or 41" do. There are more ways to change an answer than anybody can list: these
-functions know which signs may stand there, and every other spoils the statement. Words are the exception: sentences are
-too many to list, so the words next to the answer are checked against those that deny, hedge, report or reckon on.
+A box is the answer only if nothing around it changes it. "-\\boxed{42}", "2 \\times \\boxed{42}", "not \\boxed{42}",
+"\\boxed{42} million" and "\\boxed{42}, or 41" change it. The signs that may surround an answer are listed here; any
+other sign is a defect. Sentences are too many to list, so adjacent words are checked against those that deny, hedge,
+report or compute.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 import unicodedata
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Before
+# Text before an answer
 
-_REACH = 96  # characters that are looked at on either side
+_REACH = 96  # characters that are read on either side
 _OPENERS = re.compile(
     r"(?:[\s#$*_`\"'“‘,;]|\\[(\[,;!$ ]|\\q?quad|\\displaystyle|\\(?:bf|large|Large)|\\begin\{[a-z*]{1,12}\})+\Z"
 )
@@ -28,8 +28,8 @@ _LINE_START = re.compile(r"[ \t]*(?:[-*+>•]|[0-9]{1,2}[.)]|\(?[a-z]\)|[ivx]{1,
 _LAST_WORDS = re.compile(r"((?:[A-Za-z'’]{1,24}[ ]+){0,3}[A-Za-z'’]{1,24})\Z")
 _TEXT_AT_END = re.compile(r"\\(?:text|mbox|textbf|textrm|mathrm)\s?\{([^{}]{0,80})\}\Z")
 
-# Words that, right before an answer, deny it, hedge it, report it, or compute with it.
-_SPOILING = """
+# Words directly before an answer that deny it, hedge it, report it, or compute with it.
+_DEFECT_TEXT = """
 not never cannot no nor neither without except unless if whether wrong incorrect false instead versus vs either
 minus plus times over negative than twice double triple half doubled halved squared cubed sqrt root
 almost nearly maybe perhaps possibly probably guess guessed says said say claims
@@ -37,18 +37,18 @@ claimed claim thinks thought told wrote suggests suppose assume assuming imagine
 above beyond unlike excluding divided multiplied factorial log ln sin cos tan mod modulo isn't aren't wasn't don't
 doesn't didn't can't couldn't won't wouldn't shouldn't
 """
-_SPOILING_WORDS = frozenset(_SPOILING.split())
+_DEFECT_WORDS = frozenset(_DEFECT_TEXT.split())
 # "half of 42", but "a total of 42".
 _OF = """
 half third quarter twice double triple square cube root multiple factor power percent percentage opposite negative
 inverse reciprocal instead none fraction tenth fifth logarithm sine cosine successor predecessor most one
 """
-_SPOILING_OF = frozenset(_OF.split())
-_SPOILING_BE = frozenset(("cannot", "not", "never", "might", "may", "could"))
+_DEFECT_OF = frozenset(_OF.split())
+_DEFECT_BE = frozenset(("cannot", "not", "never", "might", "may", "could"))
 
 
-def spoils_before(before: str) -> str:
-    """Why what stands on the line before a box or a tag makes it no answer; empty if it doesn't.
+def find_prefix_defect(before: str) -> str:
+    """Return why the text before a box or a tag makes it no answer; empty if it does not.
 
     Args:
         before: the text up to the answer.
@@ -58,19 +58,19 @@ def spoils_before(before: str) -> str:
         line = line[:-1]  # "\\\\boxed": escaped once too often
     opened = _OPENERS.sub("", line)
     if re.search(r"[0-9][.,]?(?:\\\(|[$({\[])*\Z|\|\Z", line):
-        return "something stands before it that goes on with it"
+        return "something before it continues it"
     if not opened.strip() or _LINE_START.fullmatch(opened) or _LINE_START.fullmatch(line):
         above = before[: len(before) - len(before[before.rfind("\n") + 1 :])].rstrip(" \n$*\\[(")[-32:]
         if re.search(r"\b(?:not|cannot be|wrong answer|incorrect answer)\s?:?\Z", above, re.IGNORECASE):
-            return "what stands above it denies it"
-        # Nothing but a bullet, or nothing at all; a minus that touches the answer is no bullet.
+            return "the line above denies it"
+        # Only a bullet, or nothing; a minus that touches the answer is no bullet.
         return "a minus stands before it" if re.search(r"[-−+][$\\(\[ ]{0,3}\Z", line) and not _is_bullet(line) else ""
     if re.search(r"(?:<[a-zA-Z/][^<>]{0,40}>|[=-]>)\Z", opened):
         return ""  # a tag of markup, an arrow
     if _NOT_EQUAL.search(opened):
         return "an inequality stands before it"
     if re.search(r"\b(?:not|cannot|never|wrong|incorrect|n['’]t)\b[^.:]{0,24}:\Z", opened, re.IGNORECASE):
-        return "what stands before it denies it"
+        return "the text before it denies it"
     after_comma = line[len(opened) :].lstrip(" $\\(*").startswith(",")
     if after_comma and re.search(r"[A-Za-z]{2}", opened) and not _LAST_WORDS.search(opened):
         return ""  # "Since x = 6, \boxed{42}"
@@ -85,9 +85,9 @@ def spoils_before(before: str) -> str:
         return "" if _SIGN_BEFORE.search(opened) else f"{command[0]} stands before it"
     words = _LAST_WORDS.search(opened)
     if words:
-        # "1\frac14, or \boxed{1.25}" says the same again, "41 or \boxed{42}" does not decide.
+        # "1\frac14, or \boxed{1.25}" repeats the answer, "41 or \boxed{42}" does not decide.
         comma = re.search(r",[\s$]{0,4}or\Z", opened, re.IGNORECASE) is not None
-        return _spoiling_words(words[1].lower().replace("’", "'").split(), comma)
+        return _find_word_defect(words[1].lower().replace("’", "'").split(), comma)
     if opened.endswith(")"):
         inside = opened[opened.rfind("(") + 1 : -1]
         return "" if re.search(r"[a-z]{2}", inside) else "a factor stands before it"
@@ -106,24 +106,24 @@ def spoils_before(before: str) -> str:
         return "" if last == "(" and re.search(r"(?:\A|[\sA-Za-z])\s\(\Z", opened) else "a bracket stands before it"
     if ord(last) > 127 and unicodedata.category(last) not in ("Sm", "Nd", "No", "Nl", "Pd", "Cf"):
         return ""  # a letter of another script, a symbol
-    return "something stands before it that changes it"
+    return "something before it changes it"
 
 
 def _is_bullet(line: str) -> bool:
     return re.match(r"[ \t]*[-+*][ \t]", line) is not None and re.search(r"[-−+][$\\(\[ ]{0,3}\Z", line[2:]) is None
 
 
-def _spoiling_words(words: list[str], comma: bool) -> str:
+def _find_word_defect(words: list[str], comma: bool) -> str:
     last = words[-1]
     before = words[-2] if len(words) > 1 else ""
     if last == "or" and not comma:
         return "another candidate stands before it"
-    if last in _SPOILING_WORDS or (len(last) == 1 and last not in "ais"):
+    if last in _DEFECT_WORDS or (len(last) == 1 and last not in "ais"):
         return f"'{last}' stands before it"
-    if last == "of" and before in _SPOILING_OF:
+    if last == "of" and before in _DEFECT_OF:
         return f"'{before} of' stands before it"
     if last in ("be", "equal", "exactly", "the", "a", "an", "to", "that", "is", "necessarily", "answer"):
-        denied = next((word for word in words[:-1] if word in _SPOILING_BE or word.endswith("n't")), "")
+        denied = next((word for word in words[:-1] if word in _DEFECT_BE or word.endswith("n't")), "")
         if denied:
             return f"'{denied} … {last}' stands before it"
         if last in ("is", "the") and before in ("half", "twice", "double"):
@@ -132,7 +132,7 @@ def _spoiling_words(words: list[str], comma: bool) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Behind
+# Text after an answer
 
 _CLOSERS = re.compile(r"(?:[$*_`}]|\\[)\],;! ]|\\q?quad|\\end\{[a-z*]{1,12}\}|\\hspace\{[^{}]{0,12}\}|[ \t])*")
 _MATHS_BEHIND = re.compile(
@@ -146,12 +146,12 @@ _ANOTHER = re.compile(
 )
 
 
-def spoils_behind(behind: str, *, numeric: bool = True) -> str:
-    """Why what stands on the line behind a box makes it no answer; empty if it doesn't.
+def find_suffix_defect(behind: str, *, numeric: bool = True) -> str:
+    """Return why the text after a box makes it no answer; empty if it does not.
 
     Args:
         behind: the text from the answer's end.
-        numeric: whether the answer has digits, so that a number beside it would go on with it.
+        numeric: whether the answer has digits, so that an adjacent number would continue it.
     """
     end = behind.find("\n", 0, _REACH)
     line = behind[: end if end >= 0 else _REACH]
@@ -162,42 +162,42 @@ def spoils_behind(behind: str, *, numeric: bool = True) -> str:
         maths = _MATHS_BEHIND.match(line, at)
         if not maths or maths.end() == at:
             break
-        if maths["words"] is not None and _spoiling_behind(maths["words"]):
-            return f"'{maths['words'].strip()}' stands behind it"
+        if maths["words"] is not None and _words_change_answer(maths["words"]):
+            return f"'{maths['words'].strip()}' stands after it"
         at = _CLOSERS.match(line, maths.end()).end()  # type: ignore[union-attr]
     if at >= len(line):
         return ""
     rest = line[at:]
     if _ANOTHER.match(rest):
-        return "another candidate stands behind it"
+        return "another candidate stands after it"
     stop = _STOP.match(rest)
     if stop:
-        return _spoils_after_stop(rest[0], rest[stop.end() :])
+        return _find_defect_after_stop(rest[0], rest[stop.end() :])
     apart = at > 0 and line[at - 1] in " \t$})]*_`"
     if re.match(r"[A-Za-z(]", rest) and (apart or rest[0] == "("):
-        return f"'{rest[:24].strip()}' stands behind it" if _spoiling_behind(rest) else ""
+        return f"'{rest[:24].strip()}' stands after it" if _words_change_answer(rest) else ""
     if re.match(r"</?(?!sup|sub)[a-zA-Z]{1,16}>", rest) or rest[:2] in ("\\)", "\\]") or not numeric:
         return ""  # a tag of markup, an end of mathematics
     if re.match(r"=\s?\\?[$]?[-0-9.,/{}\\a-z]{1,40}\s?[$.)\]\\]{0,4}\Z", rest):
-        return ""  # "\boxed{\frac12} = 0.5": another spelling, which is not read
+        return ""  # "\boxed{\frac12} = 0.5" repeats the answer
     if ord(rest[0]) > 127 and unicodedata.category(rest[0]) in ("Lo", "So", "Po"):
         return ""
-    return "something stands behind it that changes it"
+    return "something after it changes it"
 
 
-def _spoils_after_stop(stop: str, rest: str) -> str:
+def _find_defect_after_stop(stop: str, rest: str) -> str:
     if stop in ",;" and re.match(r"[\s$\\(*]{0,8}[-−]?\\?[0-9]", rest):
-        return "another candidate stands behind it"
+        return "another candidate stands after it"
     if stop in ".-—–" and re.match(r"[.\s]{0,4}[0-9]", rest) and not re.match(r"\s{1,2}[0-9]{1,2}[.)]", rest):
-        return "another number stands behind it"
+        return "another number stands after it"
     if re.match(r"[\s$\\(*]{0,6}(?:not|no|but not|wrong|false|maybe|perhaps)\b", rest, re.IGNORECASE):
-        return "what stands behind it takes it back"
+        return "the text after it retracts it"
     if re.match(r"[\s$\\(*]{0,6}or\b(?=.)(?![\s$\\(]{0,8}boxed)", rest, re.IGNORECASE):
-        return "another candidate stands behind it"
+        return "another candidate stands after it"
     return ""
 
 
-# Words that, right behind an answer, make it another number or take it back.
+# Words directly after an answer that change or retract it.
 _CHANGING = re.compile(
     r"\s*\(?\s*(?:thousand|million|billion|trillion|hundred|dozen|lakh|crore|gross|score|bn|mn|k|squared|cubed|factorial"
     r"|mod|modulo|base|in (?:binary|base|hex)|plus|minus|times (?!as|more|the|a|larger)(?=[a-z0-9])"
@@ -216,8 +216,8 @@ _DENIED = re.compile(
 )
 
 
-def _spoiling_behind(words: str) -> bool:
-    """Whether words behind an answer change or deny it; most go on with the sentence, or say of what it is."""
+def _words_change_answer(words: str) -> bool:
+    """Whether words after an answer change or deny it; most continue the sentence, or are a unit."""
     text = words.strip(" ()")
     if not re.search(r"[A-Za-z]", text):
         return bool(text)  # \text{ + 2}
@@ -226,7 +226,7 @@ def _spoiling_behind(words: str) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Sentences
+# Sentences before "the answer is", and after the last answer
 
 _SENTENCE_START = re.compile(r"[.!?:;\n](?=[\s*_]|\Z)|\n")
 _MAY_PRECEDE = re.compile(
@@ -244,8 +244,8 @@ _DENYING = re.compile(
 )
 
 
-def denied_before(before: str) -> bool:
-    """Whether the sentence that leads up to "the answer is" denies, doubts, reports or alters what follows.
+def is_denied(before: str) -> bool:
+    """Whether the sentence before "the answer is" denies, doubts, reports or changes the answer.
 
     Args:
         before: the text up to these words.
@@ -268,10 +268,10 @@ _AFTERTHOUGHT = re.compile(
 )
 
 
-def taken_back_later(behind: str) -> bool:
-    """Whether the model, behind its last statement, says that it was wrong or starts over.
+def is_retracted(behind: str) -> bool:
+    """Whether the text after the last answer retracts it or starts over.
 
     Args:
-        behind: the turn's text from that statement's end.
+        behind: the turn's text from the end of that answer.
     """
     return _AFTERTHOUGHT.search(behind) is not None

@@ -1,6 +1,6 @@
-"""One spelling for what LaTeX, Unicode and plain text write in many: \\dfrac12, 1/2 in dollar signs, sqrt(2), √2.
+"""Rewrite LaTeX, Unicode and plain text in one canonical spelling: \\dfrac12, $1/2$, sqrt(2), √2.
 
-Spelling only: nothing is computed, and what meant something else before means something else after.
+Nothing is computed, and two texts with different meanings never become equal.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rlvr.verifiers.math.numbers import in_ascii
+from rlvr.verifiers.math.numbers import to_ascii
 
 _SIGNS = {
     "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ",
@@ -63,7 +63,7 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"((?:^|(?<=[-+(,={\s]))[0-9]{1,18})\s?\*\s?(?=\\sqrt|\\pi|[a-zA-Z](?![a-zA-Z]))", r"\1 "),
     )
 )  # fmt: skip
-# "and" and "or" between values; within \text{…} only if that is all it holds.
+# "and" and "or" between values; in \text{…} only if it contains nothing else.
 _CONNECTIVE = re.compile(
     r"(?P<joint>,?\s?\\text\s?\{\s?,?\s?(?:and|or|und|et|, and|and/or)\s?,?\s?\})|\\text\s?\{[^{}]{0,120}\}"
     r"|(?P<and>,?\s(?:and|or)(?=[\s\\$(\[0-9-])|(?<=[)\]}0-9])\s?(?:and|or)(?=[\s\\$(\[a-z0-9-]))"
@@ -77,8 +77,8 @@ _ESCAPED_TWICE = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z])")  # "\\\\frac", as from a
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)"))
 
 
-def undelimited(text: str) -> str:
-    """The text without the mathematics delimiters and the full stop around it."""
+def strip_delimiters(text: str) -> str:
+    """Remove the math delimiters and the full stop around a text."""
     text = text.strip()
     changed = True
     while changed and len(text) > 1:
@@ -98,30 +98,30 @@ def undelimited(text: str) -> str:
     return text
 
 
-def canonical(text: str) -> str:
-    """The same mathematics in one spelling; spaces stay, singly, until structure was read."""
-    text = undelimited(text)
+def canonicalize(text: str) -> str:
+    """Rewrite a text in canonical spelling. Single spaces stay, because the parser needs them."""
+    text = strip_delimiters(text)
     if not text.isascii():
         text = text.translate(_UNICODE)
-        text = in_ascii(text)
+        text = to_ascii(text)
     if "boxed" in text:
         text = re.sub(r"\\f?boxed\s?(?=\{)", "", text)
     if "\\\\" in text and "begin" not in text:
         text = _ESCAPED_TWICE.sub("\\\\", text)
     for pattern, replacement in _CLEANING:
         text = pattern.sub(replacement, text)
-    text = _CONNECTIVE.sub(_comma, text)
-    text = _bare_arguments(text)
+    text = _CONNECTIVE.sub(_as_semicolon, text)
+    text = _brace_arguments(text)
     text = _SINGLE.sub(r"\1\2", text)
-    return undelimited(_SPACES.sub(" ", text))
+    return strip_delimiters(_SPACES.sub(" ", text))
 
 
-def _comma(match: re.Match[str]) -> str:
+def _as_semicolon(match: re.Match[str]) -> str:
     return " ; " if match["joint"] or match["and"] else match[0]
 
 
-def _bare_arguments(text: str) -> str:
-    r"""`\frac12` -> `\frac{1}{2}`, `\sqrt3` -> `\sqrt{3}`."""
+def _brace_arguments(text: str) -> str:
+    r"""Add braces: `\frac12` -> `\frac{1}{2}`, `\sqrt3` -> `\sqrt{3}`."""
     text = _BARE_ROOT.sub(lambda match: f"\\sqrt{f'[{match[1]}]' if match[1] else ''}{{{match[2]}}}", text)
     if "\\frac" not in text:
         return text
@@ -130,7 +130,7 @@ def _bare_arguments(text: str) -> str:
         if match.start() < at:
             continue
         parts.append(text[at : match.start()])
-        top_end = match.end() if match[1] else _closing(text, match.start(2)) + 1
+        top_end = match.end() if match[1] else _closing_brace(text, match.start(2)) + 1
         if top_end <= 0:
             break
         top = match[1] if match[1] else text[match.start(2) + 1 : top_end - 1]
@@ -146,8 +146,8 @@ def _bare_arguments(text: str) -> str:
     return "".join(parts)
 
 
-def _closing(text: str, opening: int) -> int:
-    """The index of the brace that closes the one at `opening`, or -1."""
+def _closing_brace(text: str, opening: int) -> int:
+    """Return the index of the brace that closes the one at `opening`, or -1."""
     depth = 0
     for index in range(opening, len(text)):
         if text[index] == "{":

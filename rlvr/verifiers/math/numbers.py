@@ -1,12 +1,12 @@
-"""Reading one number out of a short piece of text, exactly.
+"""Read one number from a short text, exactly.
 
-Read are integers, decimals, fractions, mixed numbers and powers of ten, in ASCII, Unicode and simple LaTeX, with
-thousands separators (comma, space, underscore, apostrophe, or points as in 1.234.567), a currency sign, a percent sign,
-a unit in words, or the left side of an equation ("6 * 7 = 42"). Anything that leaves a doubt is no number: "42 or 41",
-"42/0", "42!", "42x", "42...". Numbers in words are not read, and expressions to be simplified are expressions.py's.
+Reads integers, decimals, fractions, mixed numbers and powers of ten, in ASCII, Unicode and simple LaTeX. They may have
+thousands separators (comma, space, underscore, apostrophe, points as in 1.234.567), a currency sign, a percent sign, a
+unit in words, or the left side of an equation ("6 * 7 = 42"). A doubtful text is no number: "42 or 41", "42/0", "42!",
+"42x", "42...". Neither are numbers in words, and expressions that must be simplified.
 
-A value is an `int` or a `Fraction`, never a float: 42.0005 is not 42, and no integer is too long. Only the first 200
-characters are ever looked at, every pattern runs in linear time, and no string raises an exception.
+A value is an `int` or a `Fraction`, never a float: 42.0005 is not 42, and no integer is too long. At most 200
+characters are read, every pattern runs in linear time, and no string raises an exception.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _POINTS_SEPARATE = re.compile(r"[0-9]{1,3}\.[0-9]{3}[.,]")  # 1.234.567 and 1.23
 _SEPARATORS = {ord(","): None, ord(" "): None, ord("_"): None, ord("'"): None}
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What may follow a number without making it another one
+# Text after a number that does not change it
 
 _LETTER = "A-Za-zÀ-ÖØ-öø-ɏ"
 _TAIL = re.compile(rf"[{_LETTER} ,.'/()%°€£¥₹₩¢$*_`\"!-]*")
@@ -72,7 +72,7 @@ _UNIT_POWER = re.compile(
 )
 _MAX_UNIT_WORDS = 12
 
-# Letters that may follow the digits without a space: "60km", "5pm" (the hour), "30kg".
+# Units that may follow the digits without a space: "60km", "5pm" (the hour), "30kg".
 _ATTACHED = """
 g kg mg lb lbs oz m km cm mm mi ft in yd l L ml mL h hr hrs min mins s sec secs ms mph kph kmh am pm AM PM
 USD EUR GBP cents W kW kWh
@@ -85,7 +85,7 @@ of in to an by at on as he it we my us up km cm mm kg mg ml mL lb oz ft yd mi hr
 _TWO_LETTERS = frozenset(_TWO_LETTERS_TEXT.split())
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = re.compile(rf" ?({'|'.join(_SCALES)})(?![{_LETTER}])|[kK](?![{_LETTER}])", re.IGNORECASE)
-# Words after a number that make it another number, several numbers, or no claim at all.
+# Words after a number that change it, add another number, or retract it.
 _CHANGES = """
 or nor not no never if but maybe perhaps possibly either unless except wrong incorrect false wait actually hmm sorry
 correction instead rather approximately about roughly around nearly almost approx probably unknown plus minus divided
@@ -109,9 +109,9 @@ _NO_UNITS = frozenset(_CHANGES.split()) | _NUMBER_WORDS
 
 
 class _Spellings(dict[int, str | int]):
-    """A table for `str.translate`: Unicode minus signs, spaces, digits, fractions … -> ASCII, one character at a time.
+    """Table for `str.translate` from Unicode minus signs, spaces, digits and fractions to ASCII.
 
-    Not NFKC normalisation: that would turn 42² into 422 and 2½ into 21/2.
+    NFKC normalisation would turn 42² into 422 and 2½ into 21/2.
     """
 
     def __missing__(self, code: int) -> str | int:
@@ -160,7 +160,7 @@ _LATEX = (
 )
 
 
-def in_ascii(text: str) -> str:
+def to_ascii(text: str) -> str:
     """The same text with Unicode minus signs, spaces, digits, quotes and fractions spelt in ASCII."""
     return text if text.isascii() else text.translate(_ASCII)
 
@@ -170,10 +170,10 @@ def in_ascii(text: str) -> str:
 
 
 def read_number(text: str, *, units: bool = True) -> Number | None:
-    """The number that `text` is, or None if it is not exactly one readable number.
+    """Read `text` as one number; None if it is not exactly one.
 
     Args:
-        units: whether words may follow it ("18 dollars"), and whether it may be the right side of an equation.
+        units: allow words after it ("18 dollars"), and an equation whose right side it is.
     """
     stripped = text.strip()
     plain = _PLAIN.fullmatch(stripped)
@@ -181,7 +181,7 @@ def read_number(text: str, *, units: bool = True) -> Number | None:
         return int(plain.group(1))
     if len(text) > MAX_CHARACTERS:
         return None
-    stripped = in_ascii(stripped)
+    stripped = to_ascii(stripped)
     if "\\" in stripped or "{" in stripped:
         for pattern, replacement in _LATEX:
             stripped = pattern.sub(replacement, stripped)
@@ -198,32 +198,32 @@ def read_number(text: str, *, units: bool = True) -> Number | None:
 
 
 def _read_term(text: str, units: bool) -> Number | None:
-    found = _NUMBER.match(text)
-    if found is None or (found["outer"] and found["inner"]):
+    match = _NUMBER.match(text)
+    if match is None or (match["outer"] and match["inner"]):
         return None
     value: Number
-    if found["of"]:
-        whole, part, of = int(found["whole"]), int(found["part"]), int(found["of"])
+    if match["of"]:
+        whole, part, of = int(match["whole"]), int(match["part"]), int(match["of"])
         if not 0 < part < of:
             return None
         value = whole + Fraction(part, of)
-    elif found["under"]:
-        if int(found["under"]) == 0:
+    elif match["under"]:
+        if int(match["under"]) == 0:
             return None
-        value = Fraction(int(found["over"]), int(found["under"]))
+        value = Fraction(int(match["over"]), int(match["under"]))
     else:
-        digits = found["digits"]
+        digits = match["digits"]
         if _POINTS_SEPARATE.match(digits):
             digits = digits.replace(".", "").replace(",", ".")
         digits = digits.translate(_SEPARATORS)
         value = Fraction(digits) if "." in digits else int(digits)
-        exponent = found["e"] or found["ten"]
+        exponent = match["e"] or match["ten"]
         if exponent:
             value = value * Fraction(10) ** int(exponent)
-    if found["outer"] == "-" or found["inner"] == "-":
+    if match["outer"] == "-" or match["inner"] == "-":
         value = -value
 
-    tail = text[found.end() :]
+    tail = text[match.end() :]
     if not tail or _BARE_TAIL.fullmatch(tail):
         return value
     if not units:
@@ -236,7 +236,7 @@ def _read_term(text: str, units: bool) -> Number | None:
 
 
 def is_unit(tail: str) -> bool:
-    """Whether what follows a number says of what, and neither changes it nor offers another: " dollars per week"."""
+    """Whether the text after a number is a unit (" dollars per week"), and neither changes it nor adds another."""
     tail = _UNIT_POWER.sub(r"\1", tail)
     if not _TAIL.fullmatch(tail) or _ODD_TAIL.search(tail):
         return False
@@ -259,8 +259,9 @@ _DECIMAL_COMMA = re.compile(r"\$?-?(?:0,[0-9]{1,12}|[1-9][0-9]{0,17},(?:[0-9]{1,
 
 
 def read_decimal_comma(text: str) -> Number | None:
-    """ "1000,99" -> 1000.99. Three digits behind the comma are thousands, and "1,22" may be a list as well: whoever
-    knows what number is meant may ask.
+    """Read "1000,99" as 1000.99; None if the text has another form.
+
+    Three digits after the comma are thousands, and "1,22" may be a list: call this only if the value is known.
     """
     text = text.strip().replace("−", "-")
     return Fraction(text.strip("$").replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
@@ -272,7 +273,7 @@ def is_number_word(word: str) -> bool:
 
 
 def is_unit_word(word: str) -> bool:
-    """Whether this word behind an expression can be its unit, and no variable or function."""
+    """Whether a word after an expression can be its unit, rather than a variable or a function."""
     return word in _ATTACHED_UNITS or word.lower() in _LONG_UNITS
 
 
@@ -284,8 +285,8 @@ square cubic people students ways points
 _LONG_UNITS = frozenset(_LONG_UNITS_TEXT.split())
 _NOT_LETTERS = {ord(character): " " for character in ",.'/()%°€£¥₹₩¢$*_`\"!-"}
 
-# The left side of an equation says what the right side is ("Total", "x") or how it was computed ("6 * 7"). "2x = 42"
-# and "x + 1 = 42" are equations to be solved, which is not read.
+# The left side of an equation names the right side ("Total", "x") or is its computation ("6 * 7"). "2x = 42" and
+# "x + 1 = 42" are equations to be solved, which are no numbers.
 _NAME = re.compile(rf"[{_LETTER} _'$]{{0,60}}")
 _SUM = re.compile(r"[0-9.,+*/^()$% -]{3,150}")
 _OPERATION = re.compile(r"[0-9)%] ?[-+*/^] ?[-$(.0-9]")
@@ -297,7 +298,7 @@ _NO_LABELS = frozenset(_NO_LABELS_TEXT.split())
 
 
 def is_label_word(word: str) -> bool:
-    """Whether this word, on the left of an equals sign, can say what the right side is."""
+    """Whether a word on the left of an equals sign can name the right side."""
     return word.lower() not in _NO_LABELS
 
 
@@ -318,8 +319,8 @@ def _read_equation(text: str) -> Number | None:
     return value
 
 
-def plain_number(value: Number) -> str:
-    """70000 -> "70000", 37/2 -> "18.5", 1/3 -> "1/3": the shortest exact notation."""
+def format_number(value: Number) -> str:
+    """Format a number in its shortest exact notation: "70000", "18.5", "1/3"."""
     if value.denominator == 1:
         return str(value.numerator)
     for places in range(1, 31):

@@ -1,9 +1,9 @@
-"""Algebra on two answers: whether two spellings mean the same. Runs in a worker that can be killed, nowhere else.
+"""Compare two answers by algebra. Runs only in worker processes, which are killed at their deadline.
 
-math-verify reads the LaTeX into sympy and compares what is no plain expression (relations with intervals, unions,
-sets). Expressions are compared here, stricter than math-verify does it (which rounds: there 1.414214 is the square root
-of 2, and 1/2^99 is 1/2^98): they are different if their values differ at random points in 50 digits, and equal only if
-sympy's simplification then proves it, or the values still agree in 400 digits.
+math-verify parses LaTeX into sympy, and compares relations with intervals, unions and sets. Expressions are compared
+here, because math-verify rounds (1.414214 equals the square root of 2 there, and 1/2^99 equals 1/2^98). Two expressions
+are different if their values differ at random points in 50 digits. They are equal only if sympy's simplification proves
+it, or the values agree in 400 digits.
 """
 
 from __future__ import annotations
@@ -20,76 +20,78 @@ from latex2sympy2_extended import latex2sympy, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
-from rlvr.verifiers.math.compare import compare, equal_terms
-from rlvr.verifiers.math.parser import Term, read_form, terms_of
+from rlvr.verifiers.math.compare import compare, compare_terms
+from rlvr.verifiers.math.parsed_answer import Term, terms_of
+from rlvr.verifiers.math.parser import parse_answer
 
-# A worker is killed at its deadline, so math-verify's own clock (SIGALRM) is off; it would warn about that each time.
+# Workers are killed at their deadline, so math-verify's own timeout (SIGALRM) is off. It would warn each time.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 _CONFIG = [LatexExtractionConfig()]
-# math-verify's own settings but for two: there, R and r are one symbol, and 2(3) is 2 + 3.
-_NORMALIZATION = replace(
-    _CONFIG[0].normalization_config, units=False
-)  # units are dropped already, m and s are not units
+# math-verify's settings except two: there, R and r are one symbol, and 2(3) is 2 + 3.
+# Units are dropped already; m and s are variables.
+_NORMALIZATION = replace(_CONFIG[0].normalization_config, units=False)
 _CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
 _PRODUCT = re.compile(r"((?<![_^a-zA-Z0-9\\])[0-9]+|\))(?=\(|\\frac)")
-_ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|exp)[^({*]{0,12}\*")  # sin x * x: of what?
-_MIXED = re.compile(r"[0-9]\s?\\frac\{[0-9]+\}\{[0-9]+\}")  # 2\frac{1}{2} within an expression: a sum or a product
+_ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|exp)[^({*]{0,12}\*")  # sin x * x is ambiguous
+_MIXED = re.compile(
+    r"[0-9]\s?\\frac\{[0-9]+\}\{[0-9]+\}"
+)  # 2\frac{1}{2} within an expression may be a sum or a product
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]*)\.([0-9]+)(?![0-9])")
 _POINTS = (Fraction(1234567, 2345671), Fraction(2718281, 1618033), Fraction(987654, 345679))
 
 
-def equivalent(item: list[Any]) -> dict[str, Any]:
-    """Whether all of a turn's answers mean the same as the gold.
+def check_equivalence(item: list[Any]) -> dict[str, Any]:
+    """Check whether all answers of a turn equal the gold.
 
     Args:
-        item: [answers, gold, tolerance]; texts that `read_form` reads, and a relative tolerance or None.
+        item: [answers, gold, tolerance]; texts that `parse_answer` reads, and a relative tolerance or None.
 
     Returns:
-        {"different": the first answer that does not, or None}
+        {"different": the first answer that is not equal, or None}
     """
     answers, gold_text, tolerance = item
-    gold = read_form(gold_text)
+    gold = parse_answer(gold_text)
     for answer_text in answers:
-        answer = read_form(answer_text)
+        answer = parse_answer(answer_text)
         if isinstance(answer, str) or isinstance(gold, str):
             return {"different": answer_text}
-        found = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
-        if not (_as_wholes(answer_text, gold_text) if found is None else found):
+        equal = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
+        if not (_same_as_wholes(answer_text, gold_text) if equal is None else equal):
             return {"different": answer_text}
     return {"different": None}
 
 
-def readable(item: list[Any]) -> dict[str, Any]:
-    """Whether every term of a gold can be read as mathematics.
+def check_readability(item: list[Any]) -> dict[str, Any]:
+    """Check whether sympy can read every term of a gold.
 
     Args:
         item: [gold]
 
     Returns:
-        {"why": None, or what can't be read}
+        {"why": None, or the reason}
     """
-    form = read_form(item[0])
-    if isinstance(form, str):
-        return {"why": form}
-    for term in terms_of(form):
-        if term.kind in ("math", "relation") and _parsed(term.text) is None:
+    gold = parse_answer(item[0])
+    if isinstance(gold, str):
+        return {"why": gold}
+    for term in terms_of(gold):
+        if term.kind in ("math", "relation") and _to_sympy(term.text) is None:
             return {"why": f"'{term.text}' is no mathematics that can be read"}
     return {"why": None}
 
 
-def ask(item: list[Any]) -> dict[str, Any]:
-    """The workers' function: ["equivalent", …] or ["readable", …]."""
-    return equivalent(item[1:]) if item[0] == "equivalent" else readable(item[1:])
+def handle_request(item: list[Any]) -> dict[str, Any]:
+    """Handle a request to a worker: ["equivalent", …] or ["readable", …]."""
+    return check_equivalence(item[1:]) if item[0] == "equivalent" else check_readability(item[1:])
 
 
 def _equal(answer: Term, gold: Term, tolerance: float | None) -> bool:
-    known = equal_terms(answer, gold)
+    known = compare_terms(answer, gold)
     if known is not None and not (known is False and tolerance):
         return known
     if "relation" in (answer.kind, gold.kind):
         answer, gold = _as_relation(answer), _as_relation(gold)
-    one, other = _parsed(answer.text), _parsed(gold.text)
+    one, other = _to_sympy(answer.text), _to_sympy(gold.text)
     if one is None or other is None:
         return False
     if answer.kind == "relation" or gold.kind == "relation":
@@ -103,8 +105,8 @@ def _as_relation(term: Term) -> Term:
     return Term("relation", f"{term.name}={term.text}") if term.name else term
 
 
-def _parsed(text: str) -> Any:
-    """The sympy object of a term, exact: decimals become fractions. None where there is none."""
+def _to_sympy(text: str) -> Any:
+    """Convert a term to sympy, with decimals as fractions; None if it cannot be read."""
     if "'" in text or "\\prime" in text:
         return None  # the grammar drops primes: f'(x) would be f(x)
     if _MIXED.search(text) or _ARGUMENT.search(text):
@@ -113,11 +115,11 @@ def _parsed(text: str) -> Any:
     text = _DECIMAL.sub(_fraction, text).replace("*", "\\cdot ")
     try:
         value = latex2sympy(normalize_latex(text, _NORMALIZATION), conversion_config=_CONVERSION)
-    except Exception:  # the grammar's own, and sympy's many: it is no mathematics
+    except Exception:  # the grammar's errors, and sympy's many: the text cannot be read
         return None
     try:
         return value.doit()
-    except Exception:  # sympy can't: the object as it is will do
+    except Exception:  # sympy cannot evaluate it: keep the object as it is
         return value
 
 
@@ -135,14 +137,14 @@ def _same_value(one: sympy.Expr, other: sympy.Expr, tolerance: float | None) -> 
     if difference.is_Rational and not tolerance:
         return bool(difference == 0)
     symbols = sorted(one.free_symbols | other.free_symbols, key=str)
-    agreeing = _agree(one, other, symbols, 50, tolerance or 1e-40)
+    agreeing = _same_at_random_points(one, other, symbols, 50, tolerance or 1e-40)
     if agreeing is not None and not agreeing:
         return False
     if tolerance:
         return bool(agreeing)
     if _is_zero(difference):
         return True
-    return bool(_agree(one, other, symbols, 400, 1e-300))
+    return bool(_same_at_random_points(one, other, symbols, 400, 1e-300))
 
 
 def _is_zero(difference: sympy.Expr) -> bool:
@@ -151,13 +153,13 @@ def _is_zero(difference: sympy.Expr) -> bool:
         try:
             if rewritten(difference) == 0:
                 return True
-        except Exception:  # of the many that sympy has for "not this one": the next may do
+        except Exception:  # one of sympy's many errors for a method that does not apply: try the next
             continue
     return bool(difference.equals(0))
 
 
-def _agree(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: float) -> bool | None:
-    """Whether two expressions have the same values at random points; None if they have none anywhere.
+def _same_at_random_points(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: float) -> bool | None:
+    """Check whether two expressions agree at random points; None if they have no value at any.
 
     Points of all signs are tried, but only where all parts of both expressions are real: sqrt(x^2) is not x, while
     log(x^2) is 2 log(x) wherever both exist.
@@ -165,7 +167,7 @@ def _agree(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: flo
     source = random.Random()
     agreed = 0
     for attempt in range(16 if symbols else 1):
-        point = {symbol: _coordinate(source, positive=attempt < 4) for symbol in symbols}
+        point = {symbol: _random_coordinate(source, positive=attempt < 4) for symbol in symbols}
         if symbols and attempt >= 4 and not (_is_real_at(one, point) and _is_real_at(other, point)):
             continue
         try:
@@ -182,13 +184,13 @@ def _agree(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: flo
     return True if agreed else None
 
 
-def _coordinate(source: random.Random, *, positive: bool) -> sympy.Rational:
+def _random_coordinate(source: random.Random, *, positive: bool) -> sympy.Rational:
     size = sympy.Rational(source.randrange(101, 9973), source.randrange(101, 997))
     return size if positive or source.random() < 0.4 else -size
 
 
 def _is_real_at(expression: Any, point: dict[Any, Any]) -> bool:
-    """Whether no root and no logarithm in it has a negative argument there."""
+    """Whether no root and no logarithm of the expression has a negative argument at a point."""
     if expression.has(sympy.I):
         return True
     for part in sympy.preorder_traversal(expression):
@@ -204,7 +206,7 @@ def _is_real_at(expression: Any, point: dict[Any, Any]) -> bool:
 
 
 def _same_relation(one: Any, other: Any) -> bool:
-    """Equations are the same if one is a multiple of the other; what else there is, math-verify compares."""
+    """Compare equations up to a factor; math-verify compares other relations."""
     if isinstance(one, sympy.Eq) and isinstance(other, sympy.Eq):
         left, right = one.lhs - one.rhs, other.lhs - other.rhs
         if left.free_symbols != right.free_symbols:
@@ -216,7 +218,7 @@ def _same_relation(one: Any, other: Any) -> bool:
     return bool(verify(other, one, timeout_seconds=None, numeric_precision=50))
 
 
-def _as_wholes(answer: str, gold: str) -> bool:
+def _same_as_wholes(answer: str, gold: str) -> bool:
     parsed = [
         parse(f"${text.strip('$ ')}$", _CONFIG, fallback_mode="no_fallback", parsing_timeout=None)
         for text in (answer, gold)
@@ -227,13 +229,13 @@ def _as_wholes(answer: str, gold: str) -> bool:
 
 
 def _warm_up() -> None:
-    """Workers are forked from the process that imports this: what sympy loads and caches here, they all have."""
+    """Fill sympy's caches before the workers are forked from this process."""
     for answer, gold in (
         ("(x+1)^2", "x^2+2x+1"), (r"\sec^2(y)", r"\tan^2(y)+1"), (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}"),
         ("x < 3", r"(-\infty, 3)"), ("-x>-1", "x<1"), ("2x - y + 3 = 0", "y=2x+3"), (r"\log_2 8", "3"),
         (r"(2,12)", r"(2,12) \cup (12,102)"), (r"\frac{1+i}{2}", "0.5+0.5i"), (r"\pi/4", r"\frac{\pi}{4}"),
     ):  # fmt: skip
-        equivalent([[answer], gold, None])
+        check_equivalence([[answer], gold, None])
 
 
 _warm_up()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.verifiers.math import check_answer, check_answers, gold_faults
-from rlvr.verifiers.math.complexity_guard import danger
-from rlvr.verifiers.math.normalize import canonical
+from rlvr.verifiers.math.complexity_guard import check_complexity
+from rlvr.verifiers.math.normalize import canonicalize
 from tests.support.answer_cases import ATTACKS, BOMBS, NOT_STATED, RIGHT, STATED, USUAL, WRONG
 
 
@@ -91,7 +91,7 @@ def test_no_answer_stalls_the_verifier(bomb: str, gold: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_dangerous_is_known_by_its_spelling(text: str, dangerous: bool, why: str) -> None:
-    assert (danger(canonical(text)) is not None) is dangerous, why
+    assert (check_complexity(canonicalize(text)) is not None) is dangerous, why
 
 
 def test_an_answer_that_runs_into_the_deadline_is_wrong_and_counted() -> None:
@@ -106,7 +106,7 @@ def test_workers_that_fail_are_not_held_against_the_model(monkeypatch: pytest.Mo
     from rlvr.verifiers.math import grader
     from rlvr.workers.pool import WorkerPool
 
-    monkeypatch.setattr(grader, "workers", lambda: WorkerPool("no_such_module_anywhere:f"))
+    monkeypatch.setattr(grader, "algebra_workers", lambda: WorkerPool("no_such_module_anywhere:f"))
     verdicts = check_answers([r"\boxed{\sqrt{12}}", r"\boxed{5}"], [r"2\sqrt{3}", "5"])
     assert [verdict.correct for verdict in verdicts] == [None, True]
     assert "no_such_module_anywhere" in verdicts[0].why

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.verifiers.math.numbers import plain_number, read_number
+from rlvr.verifiers.math.numbers import format_number, read_number
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_decimal_reads_as_itself_exactly(number: Decimal) -> None:
 
 @given(st.fractions(max_denominator=10**9))
 def test_the_plain_notation_reads_back_as_the_same_number(number: Fraction) -> None:
-    assert read_number(plain_number(number)) == number or abs(number.numerator) >= 10**18
+    assert read_number(format_number(number)) == number or abs(number.numerator) >= 10**18
 
 
 @given(st.text(max_size=300))
