@@ -123,7 +123,7 @@ def run(
         told: what was found wrong with the recipe's text, for a check of what is left of it.
     """
     from rlvr import evaluation, report
-    from rlvr.artifacts import checkpoints, directory
+    from rlvr.artifacts import directory, resumption
     from rlvr.preflight.check import prepare_run
     from rlvr.tracking.mlflow_tracker import Status, tracker_of
     from rlvr.training import trl_config
@@ -149,9 +149,9 @@ def run(
 
         gc.enable()
         directory.prepare(recipe, state, found.surroundings, fresh=begin.fresh)
-        diary = checkpoints.RunStatus(recipe.output_dir, found.identity, state.is_main_process)
+        status = resumption.RunStatus(recipe.output_dir, found.identity, state.is_main_process)
         tracker = tracker_of(recipe) if state.is_main_process else None
-        diary.tell("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
+        status.update("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
         stop.listen()
         end: Status = "FAILED"
         try:
@@ -185,7 +185,7 @@ def run(
                     if why is not None:
                         raise Interrupted(why)
                     training.save(trainer, saved)
-                    diary.tell("trained", saved=saved.name)
+                    status.update("trained", saved=saved.name)
                 del trainer
                 trl_config.free_memory()
                 stop.check()
@@ -200,13 +200,13 @@ def run(
                     console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
                 console.info(f"  {saved.name:<9} {saved}")
                 console.info(f"  report    {report.write_report(recipe.output_dir)}")
-            diary.tell("done")
+            status.update("done")
             end = "FINISHED"
         except Interrupted as error:
             end = "KILLED"
-            return diary.interrupted(str(error))
+            return status.interrupted(str(error))
         except BaseException as error:
-            diary.failed(traceback.format_exc(), learnt=not isinstance(error, training.TrainingError))
+            status.failed(traceback.format_exc(), can_continue=not isinstance(error, training.TrainingError))
             raise
         finally:
             stop.deferred = True

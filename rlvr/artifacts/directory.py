@@ -1,7 +1,7 @@
-"""The folder that a run writes to: made, and an earlier run in it moved aside rather than overwritten.
+"""The run directory: create it, rename an earlier run in it, read and write run.json.
 
-`run.json` says how far the run has come: `status` is "running", "interrupted" (it can be continued), "failed",
-"trained" (only the evaluation is left) or "done". `format` counts the forms that run directories have had.
+`status` in run.json is "running", "interrupted" (it can be continued), "failed", "trained" (only the evaluation is
+left) or "done". `format` counts the versions of the directory's layout.
 """
 
 from __future__ import annotations
@@ -22,41 +22,48 @@ if TYPE_CHECKING:
     from accelerate import PartialState
 
 STATUS = "run.json"
-# Of a run directory and of the checkpoints in it. It goes up when an older version would misread what a newer one has
-# written; what has no format was written before there was one, and is read as format 1.
+# Of a run directory and its checkpoints. Increase it if an older version would misread what a newer one writes. Files
+# without a format are older than this field and count as format 1.
 FORMAT = 1
-ANSWERS = "answers"  # of evaluations, kept as they come
+ANSWERS = "answers"  # folder of an evaluation's answers, written while it runs
 
 
 def prepare(
-    recipe: Recipe, state: PartialState, conditions: Mapping[str, str] | None = None, *, fresh: bool = True
+    recipe: Recipe, state: PartialState, environment: Mapping[str, str] | None = None, *, fresh: bool = True
 ) -> None:
-    """Makes the run directory, with the resolved recipe in it.
+    """Create the run directory and write the resolved recipe into it.
 
     Args:
-        conditions: what the rewards' scores depend on beside the recipe, kept with the libraries' versions.
-        fresh: whether the run begins at step 0; what an earlier one left is then moved aside.
+        environment: what the scores depend on besides the recipe; written with the versions of the libraries.
+        fresh: whether the run begins at step 0. An earlier run in the folder is then renamed.
+
+    Raises:
+        InputError: of kind "unwritable".
     """
     if state.is_main_process:
         folder = recipe.output_dir
         if fresh:
-            _move_earlier_run(folder, recipe)
+            _rename_earlier_run(folder, recipe)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_recipe(recipe, folder / "recipe.yaml")
-            write_json(folder / "versions.json", {**versions(), **(conditions or {})})
+            write_json(folder / "versions.json", {**versions(), **(environment or {})})
             (folder / "failure.txt").unlink(missing_ok=True)
         except OSError as error:
-            reason = f"The run directory {folder} can't be written: {error.strerror}. Set output_dir."
-            raise InputError(reason) from error
+            raise InputError(
+                f"The run directory {folder} can't be written: {error.strerror}. Set output_dir.",
+                kind="unwritable",
+                key="output_dir",
+                path=folder,
+            ) from error
     state.wait_for_everyone()
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """What run.json says; None where it is not there or is half written.
+    """Read run.json; None if it is missing or damaged.
 
     Raises:
-        InputError: a later version of the project wrote it.
+        InputError: of kind "later-format".
     """
     try:
         content = json.loads((folder / STATUS).read_text(encoding="utf-8"))
@@ -69,64 +76,66 @@ def read_status(folder: Path) -> dict[str, Any] | None:
 
 
 def check_format(format: object, folder: Path) -> None:
-    """Refuses what a later version of the project has written, of which this one can't know what it means.
+    """Refuse what a later version of the project wrote.
 
     Raises:
-        InputError: it is of a later format.
+        InputError: of kind "later-format".
     """
     if isinstance(format, int) and format > FORMAT:
         raise InputError(
             f"{folder} was written by a later version of grpo-recipes: its format is {format}, and this version reads "
-            f"up to {FORMAT}. Update the project to read or continue it; a new run needs another output_dir."
+            f"up to {FORMAT}. Update the project, or choose another output_dir for a new run.",
+            kind="later-format",
+            path=folder,
         )
 
 
 def write_status(folder: Path, status: str, **facts: Any) -> None:
-    """Writes how far the run has come, in the place of what was said before; from the main process only."""
+    """Replace run.json. Call it in the main process only."""
     write_json(folder / STATUS, {"format": FORMAT, "status": status, **facts})
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes a JSON file whole or not at all, whenever the process may be killed."""
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    beside.replace(path)
+    """Write a JSON file atomically."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
 
 
 def versions() -> dict[str, str]:
-    """Python and the installed libraries that decide what a run does, by their distribution names."""
-    found = {"python": platform.python_version()}
+    """The versions of Python and of the libraries that a run depends on, by distribution name."""
+    installed = {"python": platform.python_version()}
     for name in ("trl", "transformers", "peft", "torch", "accelerate", "deepspeed", "bitsandbytes", "datasets", "vllm"):
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
-def _is_barely_begun(folder: Path, status: Mapping[str, Any] | None, recipe: Recipe) -> bool:
-    """Whether the same run was stopped before it had measured or trained anything: then it goes on where it is."""
+def _has_no_results(folder: Path, status: Mapping[str, Any] | None, recipe: Recipe) -> bool:
+    """Whether the same run was interrupted before it measured or trained anything. It then continues in its folder."""
     if status is None or status["status"] != "interrupted":
         return False
-    made = ("metrics.jsonl", "evaluation.json", "completions", "checkpoint-*")
+    results = ("metrics.jsonl", "evaluation.json", "completions", "checkpoint-*")
     written = (folder / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
-    return written == resolved_text(recipe) and not any(any(folder.glob(name)) for name in made)
+    return written == resolved_text(recipe) and not any(any(folder.glob(name)) for name in results)
 
 
-def _move_earlier_run(folder: Path, recipe: Recipe) -> None:
-    """Answers of an evaluation that was cut short go over to the new run, which asks the same model for the rest."""
+def _rename_earlier_run(folder: Path, recipe: Recipe) -> None:
+    """Rename the folder of an earlier run. The new run inherits the answers of an unfinished evaluation."""
     marker = folder / "recipe.yaml"
     if not marker.is_file():
         return
     status = read_status(folder)
-    if _is_barely_begun(folder, status, recipe):
+    if _has_no_results(folder, status, recipe):
         return
     stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(marker.stat().st_mtime))
-    aside = folder.with_name(f"{folder.name}.{stamp}")
-    while aside.exists():  # two runs within a second
-        aside = aside.with_name(f"{aside.name}-again")
-    folder.rename(aside)
-    if status is not None and status["status"] != "done" and (aside / ANSWERS).is_dir():
+    renamed = folder.with_name(f"{folder.name}.{stamp}")
+    while renamed.exists():  # two runs within a second
+        renamed = renamed.with_name(f"{renamed.name}-again")
+    folder.rename(renamed)
+    if status is not None and status["status"] != "done" and (renamed / ANSWERS).is_dir():
         folder.mkdir()
-        (aside / ANSWERS).rename(folder / ANSWERS)
-    console.info(f"  the earlier run in {folder} is now {aside}")
+        (renamed / ANSWERS).rename(folder / ANSWERS)
+    console.info(f"  the earlier run in {folder} is now {renamed}")

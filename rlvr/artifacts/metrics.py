@@ -1,4 +1,4 @@
-"""metrics.jsonl, the figures of a run: one JSON object a line, with `step`, `time` (Unix seconds) and TRL's names."""
+"""metrics.jsonl: one JSON object a logged step, with `step`, `time` (Unix seconds) and TRL's metric names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; none if it isn't there.
+    """Read the lines; none if the file is missing.
 
-    A run that was killed while writing leaves half a line at the end: reading stops at the first line that is no JSON
-    object with a step.
+    A killed run leaves half a line at the end. Reading stops at the first line that is not a JSON object with a step.
     """
     if not path.is_file():
         return []

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlvr import estimates, evaluation
-from rlvr.artifacts import checkpoints
+from rlvr.artifacts import resumption
+from rlvr.artifacts.identity import Identity
 from rlvr.config.batch_plan import BatchPlan, reward_budget
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
@@ -72,8 +73,8 @@ class PreparedRun:
     tokenizer: PreTrainedTokenizerBase
     state: PartialState
     plan: BatchPlan
-    identity: checkpoints.Identity
-    begin: checkpoints.Resumption
+    identity: Identity
+    begin: resumption.Resumption
     scorer: Scorer
     surroundings: dict[str, str]
     notes: tuple[str, ...]
@@ -105,9 +106,9 @@ def prepare_run(
     found.add(findings.faults)
     found.warn(findings.notes)
 
-    identity, begin = None, checkpoints.Resumption()
+    identity, begin = None, resumption.Resumption()
     if parts.task is not None and "prompt" in parts.task.train.column_names:
-        identity = checkpoints.Identity.of(recipe, parts.task.train, state.num_processes, launch.launcher())
+        identity = Identity.of(recipe, parts.task.train, state.num_processes, launch.launcher())
         if meant.here and not told:
             begin = _beginning(recipe, identity, state.num_processes, found)
     stop_strings = parts.task.stop_strings if parts.task is not None else ()
@@ -156,14 +157,12 @@ def prepare_run(
         )
 
 
-def _beginning(
-    recipe: Recipe, identity: checkpoints.Identity, processes: int, found: FaultCollector
-) -> checkpoints.Resumption:
+def _beginning(recipe: Recipe, identity: Identity, processes: int, found: FaultCollector) -> resumption.Resumption:
     """Where the run begins, as all processes see it; at step 0 where that is a fault."""
-    begin = found.attempt(lambda: checkpoints.choose(recipe, identity))
+    begin = found.attempt(lambda: resumption.choose_resumption(recipe, identity))
     # All processes have to ask, or some would wait for the others.
-    agreed = found.attempt(lambda: checkpoints.agreed(begin or checkpoints.Resumption(), processes))
-    return agreed or checkpoints.Resumption()
+    agreed = found.attempt(lambda: resumption.agree(begin or resumption.Resumption(), processes))
+    return agreed or resumption.Resumption()
 
 
 def _settled(found: FaultCollector, state: PartialState) -> str:

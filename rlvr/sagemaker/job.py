@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts import directory
-from rlvr.artifacts.checkpoints import IMMATERIAL, Identity
+from rlvr.artifacts.identity import RESUME_MAY_CHANGE, Identity
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws, request
 from rlvr.sagemaker import quotas as quota
@@ -270,7 +270,7 @@ def differences_of(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[s
     identities = []
     for one in (now, earlier):
         launcher = "plain" if one["launcher"] in ("python", "ddp", "cpu") else str(one["launcher"])
-        recipe = {key: value for key, value in one["recipe"].items() if key not in IMMATERIAL}
+        recipe = {key: value for key, value in one["recipe"].items() if key not in RESUME_MAY_CHANGE}
         identities.append(Identity(recipe, one["processes"] or 0, launcher, ""))
     return identities[0].differences(identities[1])
 

@@ -72,7 +72,7 @@ class JobPlan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint of this job is made of, as far as it is known here: see rlvr/artifacts/checkpoints.py."""
+        """What a checkpoint of this job is made of, as far as it is known here: see rlvr/artifacts/identity.py."""
         return {
             "recipe": self.parcel.recipe.as_dict(),
             "processes": self.processes,

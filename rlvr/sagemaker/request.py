@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlvr.artifacts.checkpoints import IMMATERIAL
+from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import SageMakerSettings
@@ -82,7 +82,7 @@ def reports_to(recipe: Recipe, tracker: str) -> bool:
 
 def digest_of(recipe: Mapping[str, Any]) -> str:
     """What two runs share that train the same: a digest of the resolved recipe without what changes no number."""
-    material = {key: value for key, value in recipe.items() if key not in IMMATERIAL}
+    material = {key: value for key, value in recipe.items() if key not in RESUME_MAY_CHANGE}
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
 

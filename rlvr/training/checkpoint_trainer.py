@@ -21,7 +21,7 @@ from trl import GRPOTrainer
 
 from rlvr import console
 from rlvr.artifacts import checkpoints
-from rlvr.artifacts.checkpoints import Identity
+from rlvr.artifacts.identity import Identity
 
 # A full disk reaches us as OSError from Python's own writing, as RuntimeError from torch.save, and as SafetensorError.
 _WRITE_ERRORS = (OSError, RuntimeError, SafetensorError)
@@ -80,9 +80,9 @@ class SavingTrainer(GRPOTrainer):
             return
         self.accelerator.wait_for_everyone()
         if self.is_world_process_zero():
-            checkpoints.complete(folder, step, self.identity)
+            checkpoints.mark_complete(folder, step, self.identity)
             checkpoints.rotate(folder.parent, self.keep_checkpoints)
-        kept = broadcast_object_list([[path.name for path in checkpoints.found(folder.parent)]])[0]
+        kept = broadcast_object_list([[path.name for path in checkpoints.list_checkpoints(folder.parent)]])[0]
         if self.accelerator.is_local_main_process and not self.is_world_process_zero():
             checkpoints.keep_only(folder.parent, kept)  # this machine may have a disk of its own
         self.accelerator.wait_for_everyone()
@@ -137,9 +137,9 @@ class SavingTrainer(GRPOTrainer):
     def _missing_space(self) -> float:
         """Bytes that the disk lacks for a checkpoint; not positive if it will fit, as far as can be known."""
         output_dir = Path(self.args.output_dir)
-        latest = checkpoints.newest(output_dir)
+        latest = checkpoints.newest_complete(output_dir)
         if latest is not None:
-            needed = checkpoints.size(latest)
+            needed = checkpoints.size_bytes(latest)
         else:
             # Weights of what is trained, and two moments of Adam, in float32.
             needed = 12 * sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
@@ -147,7 +147,7 @@ class SavingTrainer(GRPOTrainer):
 
     def _not_saved(self, why: str) -> None:
         self.failed_saves += 1
-        latest = checkpoints.newest(Path(self.args.output_dir))
+        latest = checkpoints.newest_complete(Path(self.args.output_dir))
         kept = f"the last complete one is {latest.name}" if latest is not None else "there is no other one yet"
         console.error(
             f"\n  NO CHECKPOINT of step {self.state.global_step}: {why}; {kept}. Training goes on; make room, and the "
@@ -176,7 +176,7 @@ class RestoreBetweenSteps(TrainerCallback):
 
 def _state_file(folder: Path, process: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)  # on further machines it may not be there yet
-    return checkpoints.part_file(folder, process)
+    return checkpoints.process_file(folder, process)
 
 
 def _plain(values: Any) -> Any:

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from rlvr.artifacts.checkpoints import Identity
+from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError

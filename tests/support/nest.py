@@ -84,7 +84,7 @@ def import_what_is_slow() -> None:
     get_checkpoint_conversion_mapping("qwen2")  # the first one compiles a thousand patterns
 
     for name in (
-        "artifacts.checkpoints",
+        "artifacts.resumption",
         "evaluation",
         "training.launch",
         "modeling.loading",

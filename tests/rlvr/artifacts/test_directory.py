@@ -1,4 +1,4 @@
-"""A run never overwrites another, and leaves enough to be understood later."""
+"""A run never overwrites another one, and records its recipe and versions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def recipe(folder: Path, **settings: Any) -> Recipe:
     return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
 
 
-def test_an_earlier_run_is_moved_aside(tmp_path: Path) -> None:
+def test_an_earlier_run_is_renamed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     directory.prepare(recipe(folder), ALONE)
     (folder / "metrics.jsonl").write_text("precious\n")
     directory.prepare(recipe(folder), ALONE)
     directory.prepare(recipe(folder), ALONE)
     assert not (folder / "metrics.jsonl").exists()
-    aside = [path for path in tmp_path.iterdir() if path != folder]
-    assert len(aside) == 2, "two runs within a second as well"
-    kept = [path / "metrics.jsonl" for path in aside if (path / "metrics.jsonl").exists()]
+    renamed = [path for path in tmp_path.iterdir() if path != folder]
+    assert len(renamed) == 2, "two runs within a second as well"
+    kept = [path / "metrics.jsonl" for path in renamed if (path / "metrics.jsonl").exists()]
     assert [path.read_text() for path in kept] == ["precious\n"]
 
 
-def test_a_run_that_is_resumed_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_resumed_run_stays_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     directory.prepare(recipe(folder), ALONE)
     (folder / "metrics.jsonl").write_text("precious\n")
@@ -42,16 +42,17 @@ def test_a_run_that_is_resumed_stays_where_it_is(tmp_path: Path) -> None:
     assert (folder / "metrics.jsonl").read_text() == "precious\n"
 
 
-def test_the_recipe_and_the_versions_are_left_behind(tmp_path: Path) -> None:
+def test_the_recipe_and_the_versions_are_written(tmp_path: Path) -> None:
     directory.prepare(recipe(tmp_path / "run"), ALONE)
     assert load_recipe(tmp_path / "run" / "recipe.yaml").task.name == "t"
     assert {"python", "trl", "torch"} <= set(json.loads((tmp_path / "run" / "versions.json").read_text()))
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="can't be written"):
+    with pytest.raises(InputError) as error:
         directory.prepare(recipe(tmp_path / "file" / "run"), ALONE)
+    assert (error.value.kind, error.value.key) == ("unwritable", "output_dir")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         ("failed", 1e-6, "answers", False, "failure.txt says why"),
     ],
 )
-def test_a_run_that_was_stopped_before_it_had_done_anything_goes_on_in_its_folder(
+def test_a_run_that_was_interrupted_without_results_continues_in_its_folder(
     tmp_path: Path, status: str, learning_rate: float, left: str, stays: bool, why: str
 ) -> None:
     folder = tmp_path / "run"
@@ -74,12 +75,12 @@ def test_a_run_that_was_stopped_before_it_had_done_anything_goes_on_in_its_folde
     (folder / "mlflow.json").write_text("{}")  # its run in MLflow, which goes on as well
     (folder / left).mkdir()
     directory.prepare(recipe(folder, learning_rate=learning_rate), ALONE)
-    aside = [path for path in tmp_path.iterdir() if path != folder]
-    assert (not aside, (folder / "mlflow.json").exists()) == (stays, stays), why
+    renamed = [path for path in tmp_path.iterdir() if path != folder]
+    assert (not renamed, (folder / "mlflow.json").exists()) == (stays, stays), why
 
 
 @pytest.mark.parametrize(("status", "kept"), [("interrupted", True), ("running", True), ("done", False)])
-def test_answers_of_a_run_that_was_cut_short_go_over_to_the_next(tmp_path: Path, status: str, kept: bool) -> None:
+def test_answers_of_an_unfinished_run_move_to_the_next_one(tmp_path: Path, status: str, kept: bool) -> None:
     folder = tmp_path / "run"
     directory.prepare(recipe(folder), ALONE)
     directory.write_status(folder, status)

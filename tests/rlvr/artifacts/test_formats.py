@@ -1,4 +1,4 @@
-"""A run directory of a later version is refused by every reader in one sentence; one from before formats is read."""
+"""Every reader refuses a run directory of a later version, and reads one without a format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from datasets import Dataset
 
 from rlvr.artifacts import checkpoints, directory
-from rlvr.artifacts.checkpoints import Identity, RunStatus, choose
 from rlvr.artifacts.directory import FORMAT, read_status, write_status
+from rlvr.artifacts.identity import Identity
+from rlvr.artifacts.resumption import RunStatus, choose_resumption
 from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.report import write_comparison, write_report
@@ -21,7 +22,7 @@ from tests.conftest import REPOSITORY
 from tests.support.report_runs import write_run
 
 DEMO = str(REPOSITORY / "recipes" / "demo-arithmetic.yaml")
-LATER = "was written by a later version of grpo-recipes: its format is 2, and this version reads up to 1"
+LATER = "its format is 2, and this version reads up to 1"
 
 
 def change(path: Path, **changes: object) -> None:
@@ -41,7 +42,7 @@ def later(run_dir: Path) -> Path:
     return run_dir
 
 
-def test_every_run_says_its_format_and_reads_without_it(run_dir: Path) -> None:
+def test_run_json_has_a_format_and_is_read_without_it(run_dir: Path) -> None:
     assert json.loads((run_dir / "run.json").read_text())["format"] == FORMAT
     change(run_dir / "run.json", format=None)
     assert read_status(run_dir) == {"status": "done"}
@@ -82,58 +83,59 @@ def recipe(folder: Path, resume: str = "auto") -> Recipe:
     return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), EvaluationSpec(), settings)
 
 
-def stopped(folder: Path) -> tuple[Recipe, Identity, Path]:
+def killed_run(folder: Path) -> tuple[Recipe, Identity, Path]:
     """A run that was killed after step 5."""
     run = recipe(folder)
     identity = Identity.of(run, ROWS, 1, "python")
     checkpoint = folder / "checkpoint-5"
     checkpoint.mkdir(parents=True)
-    checkpoints.complete(checkpoint, 5, identity)
-    RunStatus(folder, identity, writes=True).tell("running", saved="adapter")
+    checkpoints.mark_complete(checkpoint, 5, identity)
+    RunStatus(folder, identity, writes=True).update("running", saved="adapter")
     return run, identity, checkpoint
 
 
 @pytest.mark.parametrize("resume", ["auto", "never"])
-def test_a_run_of_a_later_version_is_neither_continued_nor_moved_aside(tmp_path: Path, resume: str) -> None:
-    _, identity, _ = stopped(tmp_path / "run")
+def test_a_run_of_a_later_version_is_neither_continued_nor_renamed(tmp_path: Path, resume: str) -> None:
+    _, identity, _ = killed_run(tmp_path / "run")
     change(tmp_path / "run" / "run.json", format=FORMAT + 1)
-    with pytest.raises(InputError, match="later version"):
-        choose(recipe(tmp_path / "run", resume), identity)
+    with pytest.raises(InputError) as error:
+        choose_resumption(recipe(tmp_path / "run", resume), identity)
+    assert error.value.kind == "later-format"
 
 
-def test_a_checkpoint_of_a_later_version_is_not_continued_wherever_it_was_copied_to(tmp_path: Path) -> None:
-    _, identity, checkpoint = stopped(tmp_path / "run")
+def test_a_copied_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    _, identity, checkpoint = killed_run(tmp_path / "run")
     copy = tmp_path / "copy"
     shutil.copytree(checkpoint, copy)
     change(copy / checkpoints.MARKER, format=FORMAT + 1, identity={"something": "else"})
-    with pytest.raises(InputError, match="copy was written by a later version"):
-        choose(recipe(tmp_path / "run", str(copy)), identity)
+    with pytest.raises(InputError) as error:
+        choose_resumption(recipe(tmp_path / "run", str(copy)), identity)
+    assert (error.value.kind, error.value.problems[0].path) == ("later-format", str(copy))
 
 
-def test_what_was_written_before_there_were_formats_is_continued(tmp_path: Path) -> None:
-    run, identity, checkpoint = stopped(tmp_path / "run")
+def test_a_run_without_a_format_is_continued(tmp_path: Path) -> None:
+    run, identity, checkpoint = killed_run(tmp_path / "run")
     for path in (tmp_path / "run" / "run.json", checkpoint / checkpoints.MARKER):
         change(path, format=None)
-    assert choose(run, identity).checkpoint == checkpoint
+    assert choose_resumption(run, identity).checkpoint == checkpoint
 
 
 @pytest.mark.parametrize("identity_there", [None, {"recipe": {}}, "x"])
-def test_a_checkpoint_that_does_not_say_whose_it_is_is_refused(tmp_path: Path, identity_there: object) -> None:
-    run, identity, checkpoint = stopped(tmp_path / "run")
+def test_a_checkpoint_without_a_valid_identity_is_refused(tmp_path: Path, identity_there: object) -> None:
+    run, identity, checkpoint = killed_run(tmp_path / "run")
     change(checkpoint / checkpoints.MARKER, identity=identity_there)
-    with pytest.raises(InputError, match="does not say what run it belongs to"):
-        choose(run, identity)
+    with pytest.raises(InputError) as error:
+        choose_resumption(run, identity)
+    assert (error.value.kind, error.value.key) == ("checkpoint-mismatch", "identity")
 
 
-def test_a_trained_run_whose_notes_are_damaged_begins_where_it_can(tmp_path: Path) -> None:
-    run, identity, checkpoint = stopped(tmp_path / "run")
+def test_a_trained_run_with_a_damaged_status_continues_from_its_checkpoint(tmp_path: Path) -> None:
+    run, identity, checkpoint = killed_run(tmp_path / "run")
     directory.write_json(tmp_path / "run" / "run.json", {"status": "trained"})
-    assert choose(run, identity).checkpoint == checkpoint
+    assert choose_resumption(run, identity).checkpoint == checkpoint
 
 
-def test_an_evaluation_does_not_write_where_a_run_is_going_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_evaluation_does_not_write_into_a_running_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_status(tmp_path, "running")
     (tmp_path / "evaluation.json").write_text("{}")
     assert evaluate.main(["--config", DEMO, "base", "--limit", "1", "--output", str(tmp_path)]) == 2
@@ -141,7 +143,7 @@ def test_an_evaluation_does_not_write_where_a_run_is_going_on(
     assert (tmp_path / "evaluation.json").read_text() == "{}"
 
 
-def test_runs_are_compared_whatever_version_made_them(tmp_path: Path) -> None:
+def test_runs_with_and_without_a_format_are_compared(tmp_path: Path) -> None:
     old = write_run(tmp_path / "old", base=[False, True], trained=[True, True])
     (old / "run.json").unlink()
     new = write_run(tmp_path / "new", base=[False, True], trained=[False, True])

@@ -62,7 +62,7 @@ def test_an_evaluation_before_and_after_training_survives_interruption(
 
     code, said = start_and_send(program, run, "base", signal.SIGTERM)
     before = keys(run, "base")
-    assert code == 75 and "the same command goes on with the evaluation before it" in said, said
+    assert code == 75 and "the same command continues with the evaluation before it" in said, said
     assert 4 <= len(before) < ROWS, "it was stopped in the middle"
 
     code, said = start_and_send(program, run, "trained", signal.SIGKILL)

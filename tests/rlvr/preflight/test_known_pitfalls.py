@@ -93,15 +93,17 @@ def sums(*, long: int = 0, rows: int = 40) -> Prepare:
 def interrupted(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """A run of the same recipe with another learning rate, which left a complete checkpoint."""
     from rlvr.artifacts import checkpoints
+    from rlvr.artifacts.identity import Identity
+    from rlvr.artifacts.resumption import RunStatus
     from rlvr.config.recipe import load_recipe
     from rlvr.scoring.registry import load_task
 
     recipe = load_recipe(DEMO, ["--output_dir", str(folder / "run"), "--report_to", "none", "--learning_rate", "0.01"])
-    identity = checkpoints.Identity.of(recipe, load_task(recipe.task).train, 1, "python")
+    identity = Identity.of(recipe, load_task(recipe.task).train, 1, "python")
     checkpoint = folder / "run" / "checkpoint-3"
     checkpoint.mkdir(parents=True)
-    checkpoints.RunStatus(folder / "run", identity, writes=True).tell("interrupted")
-    checkpoints.complete(checkpoint, 3, identity)
+    RunStatus(folder / "run", identity, writes=True).update("interrupted")
+    checkpoints.mark_complete(checkpoint, 3, identity)
 
 
 def prompts(path: str, **options: Any) -> list[str]:
@@ -175,7 +177,7 @@ PAINS = [
     ),
     Pain(
         15, "trl#3247, #3185", [],
-        ["belongs to a run that differs", "learning_rate was 0.01, now", "--resume_from_checkpoint never"],
+        ["belongs to a different run", "learning_rate was 0.01, now", "--resume_from_checkpoint never"],
         True, "an optimizer and a schedule of another run", interrupted,
     ),
     Pain(

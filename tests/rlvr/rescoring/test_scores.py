@@ -470,7 +470,7 @@ def test_a_column_never_takes_the_place_of_one_of_the_table() -> None:
 @pytest.mark.slow
 def test_the_completions_of_a_real_run_are_scored_again_from_its_files_alone(tmp_path: Path) -> None:
     """With two rewards that read one column, one of them logging it too, and with evaluation while training."""
-    from rlvr.artifacts.checkpoints import Identity
+    from rlvr.artifacts.identity import Identity
     from rlvr.config import schema
     from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
     from rlvr.modeling import loading as models

@@ -260,7 +260,7 @@ def test_checkpoints_of_another_recipe_are_refused_with_what_differs(
     with pytest.raises(InputError) as caught:
         job.submit(other)
     assert "seed was 0, now 99" in str(caught.value)
-    assert "it was trained by 1 processes, now there are 4" in str(caught.value)
+    assert "1 processes trained it, now there are 4" in str(caught.value)
 
 
 def test_checkpoints_of_nobody_knows_what_are_refused(made: plan.JobPlan, account: str, tmp_path: Path) -> None:

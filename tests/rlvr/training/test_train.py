@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, TrainerCallback
 
 from rlvr import preflight
 from rlvr.artifacts import checkpoints
-from rlvr.artifacts.checkpoints import Identity
+from rlvr.artifacts.identity import Identity
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.data.task import Task
@@ -291,10 +291,10 @@ def test_a_run_that_was_stopped_and_continued_equals_one_that_was_left_alone(
     first, recipe, _ = build(tmp_path / "parts", settings=settings)
     train(first, recipe, StopAt(stop, 3), stop=stop)
     assert first.state.global_step == 3
-    assert [folder.name for folder in checkpoints.found(recipe.output_dir)] == ["checkpoint-3"]
+    assert [folder.name for folder in checkpoints.list_checkpoints(recipe.output_dir)] == ["checkpoint-3"]
 
     second, recipe, _ = build(tmp_path / "parts", settings=settings)
-    parts = train(second, recipe, begin=checkpoints.newest(recipe.output_dir))
+    parts = train(second, recipe, begin=checkpoints.newest_complete(recipe.output_dir))
     assert parts == whole, why
     assert torch.equal(weights, training.fingerprint(second))
 
@@ -321,7 +321,7 @@ def test_a_limit_of_time_saves_and_ends_before_it(tmp_path: Path) -> None:
     started = time.monotonic()
     assert training.train(trainer, recipe, Stop(max_runtime_s=3.0), None) is not None
     assert time.monotonic() - started < 3.0
-    assert checkpoints.newest(tmp_path) is not None
+    assert checkpoints.newest_complete(tmp_path) is not None
 
 
 def all_equal(completions: list[Any], **kwargs: Any) -> list[float | None]:
@@ -483,7 +483,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_step(
     assert [line["step"] for line in train(trainer, recipe)] == [1, 2, 3]
     said = capsys.readouterr().err
     assert "NO CHECKPOINT of step 2" in said and "No space left" in said and "checkpoint-1" in said
-    assert [folder.name for folder in checkpoints.found(tmp_path)] == ["checkpoint-3", "checkpoint-1"]
+    assert [folder.name for folder in checkpoints.list_checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-1"]
 
 
 def test_a_disk_without_room_is_seen_before_anything_is_written(
@@ -494,7 +494,7 @@ def test_a_disk_without_room_is_seen_before_anything_is_written(
     trainer, recipe, _ = build(tmp_path, settings={"max_steps": 2, "save_strategy": "steps", "save_steps": 1})
     assert len(train(trainer, recipe)) == 2
     assert "GB more are needed" in capsys.readouterr().err
-    assert checkpoints.found(tmp_path) == []
+    assert checkpoints.list_checkpoints(tmp_path) == []
 
 
 @pytest.fixture
@@ -529,7 +529,10 @@ def test_a_run_goes_on_while_its_disk_is_full_and_is_whole_when_it_no_longer_is(
     lines = train(trainer, recipe, Full())
     said = capsys.readouterr().err
     assert "NO CHECKPOINT of step 2" in said and "The completions of step 2 can't be written" in said
-    assert [folder.name for folder in checkpoints.found(recipe.output_dir)] == ["checkpoint-3", "checkpoint-1"]
+    assert [folder.name for folder in checkpoints.list_checkpoints(recipe.output_dir)] == [
+        "checkpoint-3",
+        "checkpoint-1",
+    ]
     alone, recipe, _ = build(tmp_path / "run", settings=settings)
     assert train(alone, recipe) == lines, "no line is lost"
 

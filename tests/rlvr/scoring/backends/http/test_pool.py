@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
-from rlvr.artifacts.checkpoints import Identity
+from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import RewardSpec, load_recipe, write_recipe
 from rlvr.config.reward_location import read_where
 from rlvr.data.task import Task

@@ -1,0 +1,95 @@
+"""Identity of a run: everything that its numbers depend on, compared before a checkpoint is resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr.config import schema
+from rlvr.config.recipe import Recipe
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# Keys that may change between a checkpoint and its continuation, because no reward, loss or prompt depends on them:
+# paths and logging, intervals, timeouts, and what saves memory without changing a number.
+RESUME_MAY_CHANGE = frozenset(
+    {
+        "output_dir", "resume_from_checkpoint", "max_runtime_s", "run_name", "report_to", "project", "trackio_space_id",
+        "logging_steps", "logging_strategy", "logging_first_step", "log_level", "log_level_replica", "disable_tqdm",
+        "log_completions", "num_completions_to_print", "log_unique_prompts", "save_strategy", "save_steps",
+        "save_total_limit", "eval_strategy", "eval_steps", "eval_on_start", "evaluation", "ddp_timeout",
+        "on_reward_error", "reward_timeout_s", "reward_batch_timeout_s", "reward_outage_timeout_s", "reward_hedge_s",
+        *schema.DEPRECATED,  # in checkpoints of an earlier release
+        "dataloader_num_workers",
+        "dataloader_pin_memory", "dataloader_prefetch_factor", "push_to_hub", "hub_model_id", "hub_strategy",
+        "hub_private_repo",
+        "ds3_gather_for_generation", "vllm_gpu_memory_utilization", "vllm_server_host", "vllm_server_port",
+        "vllm_server_base_url", "vllm_server_timeout", "vllm_group_port",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Everything that a run's numbers depend on.
+
+    Attributes:
+        recipe: the resolved recipe, as in YAML.
+        processes: how many processes train together.
+        launcher: "plain" (python and ddp: their checkpoints are the same), "zero2", "zero3" …
+        rows: digest of the training prompts in their order.
+    """
+
+    recipe: Mapping[str, Any]
+    processes: int
+    launcher: str
+    rows: str
+
+    @classmethod
+    def of(cls, recipe: Recipe, train: Dataset, processes: int, launcher: str) -> Identity:
+        content = json.loads(json.dumps(recipe.as_dict()))  # as a checkpoint's marker returns it
+        digest = hashlib.sha256()
+        for prompt in train["prompt"]:
+            digest.update(json.dumps(prompt).encode())
+        return cls(content, processes, "plain" if launcher in ("python", "ddp") else launcher, digest.hexdigest())
+
+    def differences(self, earlier: Identity) -> list[str]:
+        """The differences to an earlier run that change numbers, a phrase each."""
+        phrases = []
+        for key in sorted({*self.recipe, *earlier.recipe} - RESUME_MAY_CHANGE):
+            was, now = (_without_locations(key, run.recipe.get(key, "not given")) for run in (earlier, self))
+            if was != now:
+                phrases += [f"{path} was {before}, now {after}" for path, before, after in _changes(key, was, now)]
+        if self.processes != earlier.processes:
+            phrases.append(f"{earlier.processes} processes trained it, now there are {self.processes}")
+        if self.launcher != earlier.launcher:
+            phrases.append(f"the launcher was {earlier.launcher}, now {self.launcher} (--config_file)")
+        if self.rows != earlier.rows:
+            phrases.append("the task returns other training prompts, or returns them in another order")
+        return phrases
+
+
+def _without_locations(key: str, value: Any) -> Any:
+    """Leave out where each reward is computed: its scores are the same everywhere."""
+    if key != "rewards" or not isinstance(value, list):
+        return value
+    return [{name: part for name, part in entry.items() if name != "where"} for entry in value]
+
+
+def _changes(key: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the changed parts of a value by their dotted keys; rewards by their names."""
+    if isinstance(was, list) and isinstance(now, list) and key == "rewards":
+        was, now = ({entry["name"]: entry for entry in entries} for entries in (was, now))
+        if list(was) != list(now) and set(was) == set(now):
+            yield "the order of rewards", ", ".join(was), ", ".join(now)
+    if not (isinstance(was, Mapping) and isinstance(now, Mapping)):
+        yield key, was, now
+        return
+    for part in sorted({*was, *now}):
+        before, after = was.get(part, "not given"), now.get(part, "not given")
+        if before != after:
+            yield from _changes(f"{key}.{part}", before, after)

@@ -1,0 +1,194 @@
+"""Resume a run: record how far it has come in run.json, and choose where its next start begins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr import console
+from rlvr.artifacts import checkpoints, directory
+from rlvr.artifacts.identity import Identity
+from rlvr.config.recipe import Recipe
+from rlvr.errors import InputError
+
+EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the same command can continue
+MAX_DIFFERENCES = 8  # that a message lists
+
+
+class RunStatus:
+    """run.json, from which the next start of the same command chooses where to begin.
+
+    Args:
+        folder: the run directory.
+        identity: of the run.
+        writes: whether this process writes the file.
+    """
+
+    def __init__(self, folder: Path, identity: Identity, writes: bool) -> None:
+        self.folder = folder
+        self.identity = identity
+        self.writes = writes
+        self.facts: dict[str, Any] = {}
+
+    def update(self, status: str, **facts: Any) -> None:
+        """Record a status: "running", "trained" (only the evaluation is left), "done" …"""
+        self.facts = {"status": status, **facts}
+        if self.writes:
+            directory.write_status(self.folder, **self.facts, identity=asdict(self.identity))
+
+    def failed(self, trace: str, *, can_continue: bool = True) -> None:
+        """Record a failure and its traceback. The status "trained" stays.
+
+        Args:
+            can_continue: False if a continuation would fail in the same way.
+        """
+        self._end("failed")
+        if self.writes:
+            with contextlib.suppress(OSError):  # a full disk may be the cause of the failure
+                (self.folder / "failure.txt").write_text(trace, encoding="utf-8")
+            latest = checkpoints.newest_complete(self.folder)
+            if latest is not None and self.facts["status"] == "failed" and can_continue:
+                console.error(f"  {latest} is complete: the same command continues from it.")
+
+    def interrupted(self, reason: str) -> int:
+        """Record an interruption and print how to continue; return the exit code."""
+        self._end("interrupted")
+        if not self.writes:
+            return EXIT_INTERRUPTED  # a machine with its own disk sees only its part of a checkpoint
+        latest = checkpoints.newest_complete(self.folder)
+        if self.facts["status"] == "trained":
+            outlook = "The trained model is saved; the same command continues with the evaluation."
+        elif latest is not None:
+            outlook = f"{latest} is complete: the same command continues from it."
+        elif checkpoints.list_checkpoints(self.folder):
+            console.info(f"\n{reason} No checkpoint could be saved: the same command starts again.")
+            return 1
+        elif (self.folder / directory.ANSWERS).is_dir():
+            outlook = "Training has not started; the same command continues with the evaluation before it."
+        else:
+            outlook = "Training has not started: the same command starts again."
+        console.info(f"\n{reason} {outlook}")
+        return EXIT_INTERRUPTED
+
+    def _end(self, status: str) -> None:
+        if self.facts.get("status") != "trained":
+            with contextlib.suppress(OSError):
+                self.update(status)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """Where a run begins.
+
+    Attributes:
+        checkpoint: folder to continue from; None to begin at step 0.
+        trained: training is over and saved; only the evaluation is left.
+        notes: sentences for people.
+    """
+
+    checkpoint: Path | None = None
+    trained: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fresh(self) -> bool:
+        return self.checkpoint is None and not self.trained
+
+
+def choose_resumption(recipe: Recipe, identity: Identity) -> Resumption:
+    """Find where `resume_from_checkpoint` lets this run begin. Only reads.
+
+    Raises:
+        InputError: of kind "checkpoint-mismatch" (the checkpoint belongs to another recipe, launcher or dataset),
+            "checkpoint-incomplete", or "later-format".
+    """
+    wanted = recipe.settings["resume_from_checkpoint"]
+    status = directory.read_status(recipe.output_dir)
+    if wanted == "never":
+        return Resumption()
+    if wanted != "auto":
+        folder = Path(wanted)
+        if fault := checkpoints.why_incomplete(folder) or checkpoints.missing_process_file(folder):
+            raise InputError(
+                f"resume_from_checkpoint: {folder} can't be continued: {fault}.",
+                kind="checkpoint-incomplete",
+                key="resume_from_checkpoint",
+                path=folder,
+            )
+        _check_identity(identity, folder)
+        return Resumption(folder, notes=(_continues_from(folder),))
+    if status is None or status["status"] == "done":
+        return Resumption()
+    notes = []
+    if status["status"] == "trained":
+        saved = recipe.output_dir / str(status.get("saved"))
+        if (saved / "adapter_config.json").is_file() or (saved / "config.json").is_file():
+            _check_identity(identity, recipe.output_dir, status)
+            return Resumption(trained=True, notes=(f"training is done ({saved}); only the evaluation is left",))
+    for folder in checkpoints.list_checkpoints(recipe.output_dir):
+        if fault := checkpoints.why_incomplete(folder) or checkpoints.missing_process_file(folder):
+            notes.append(f"{folder.name} is skipped: {fault}")
+            continue
+        _check_identity(identity, folder)
+        return Resumption(folder, notes=(*notes, _continues_from(folder)))
+    notes.append(f"the earlier run in {recipe.output_dir} left no complete checkpoint: this one begins at step 0")
+    return Resumption(notes=tuple(notes))
+
+
+def agree(resumption: Resumption, processes: int) -> Resumption:
+    """Check that all processes begin at the same place. Collective, with more than one process.
+
+    Raises:
+        InputError: of kind "processes-disagree", on all of them: machines see different folders.
+    """
+    if processes == 1:
+        return resumption
+    from accelerate.utils import gather_object
+
+    if resumption.checkpoint is not None:
+        start = resumption.checkpoint.name
+    else:
+        start = "the evaluation" if resumption.trained else "step 0"
+    starts = gather_object([start])
+    if len(set(starts)) > 1:
+        listed = "; ".join(f"process {process}: {start}" for process, start in enumerate(starts))
+        raise InputError(
+            f"The processes would begin at different places ({listed}). Set output_dir to a folder that all machines "
+            "share, or set resume_from_checkpoint: never.",
+            kind="processes-disagree",
+            key="output_dir",
+        )
+    return resumption
+
+
+def _continues_from(folder: Path) -> str:
+    return f"continues from {folder}, step {checkpoints.step_of(folder)}"
+
+
+def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any] | None = None) -> None:
+    """Refuse a checkpoint of another run; `content` is its marker's, or run.json's."""
+    content = checkpoints.read_marker(folder) if content is None else content
+    directory.check_format(content.get("format", 1), folder)
+    try:
+        earlier = Identity(**content["identity"])
+    except (KeyError, TypeError):
+        raise InputError(
+            f"{folder} can't be continued: its `identity` is missing or damaged. Start again with "
+            "--resume_from_checkpoint never; the old run is renamed, not overwritten.",
+            kind="checkpoint-mismatch",
+            key="identity",
+            path=folder,
+        ) from None
+    if differences := identity.differences(earlier):
+        more = [f"and {len(differences) - MAX_DIFFERENCES} more"] if len(differences) > MAX_DIFFERENCES else []
+        listed = "\n".join(f"  {line}" for line in [*differences[:MAX_DIFFERENCES], *more])
+        raise InputError(
+            f"{folder} can't be continued: it belongs to a different run:\n{listed}\n"
+            "Undo these changes; or start again with --resume_from_checkpoint never (the old run is renamed, not "
+            "overwritten) or with another --output_dir.",
+            kind="checkpoint-mismatch",
+            path=folder,
+        )
