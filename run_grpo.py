@@ -127,9 +127,9 @@ def run(
     from rlvr.preflight.check import prepare_run
     from rlvr.tracking.mlflow_tracker import Status, tracker_of
     from rlvr.training import trl_config
-    from rlvr.training.interruption import Interrupted, Stop, time_limit
+    from rlvr.training.interruption import Interrupted, StopRequest, time_limit
 
-    stop = Stop(time_limit(recipe.settings["max_runtime_s"]), STARTED)
+    stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), STARTED)
     console.silence_loading_bars()
 
     # 1. The data, the rewards, and everything that can be wrong with them, before a weight is loaded.
@@ -152,7 +152,7 @@ def run(
         status = resumption.RunStatus(recipe.output_dir, found.identity, state.is_main_process)
         tracker = tracker_of(recipe) if state.is_main_process else None
         status.update("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
-        stop.listen()
+        stop.install_handlers()
         end: Status = "FAILED"
         try:
             if tracker is not None:
@@ -188,7 +188,7 @@ def run(
                     status.update("trained", saved=saved.name)
                 del trainer
                 trl_config.free_memory()
-                stop.check()
+                stop.raise_if_requested()
 
             # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
             if recipe.evaluation:
@@ -212,7 +212,7 @@ def run(
             stop.deferred = True
             if tracker is not None:
                 tracker.close(end, timeout_s=30 if end == "FINISHED" else 10)
-            stop.unlisten()
+            stop.restore_handlers()
         state.destroy_process_group()
         return 0
 

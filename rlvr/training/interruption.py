@@ -1,8 +1,8 @@
-"""Stopping in time: a signal, or a limit of time, becomes a checkpoint on which every process agrees.
+"""Turn a signal or a time limit into a checkpoint at the same step on every process.
 
-SIGTERM (a spot instance that is taken back, a job that is stopped) and one Ctrl-C let the step at hand end. Then all
-processes hear of it in one reduction, so that none goes on alone, a checkpoint is saved, and the run ends with exit
-code 75. A second Ctrl-C ends at once. Outside the training loop there is nothing to save, so the run ends directly.
+SIGTERM (a spot instance that is taken back, a job that is stopped) and one Ctrl-C let the current step end. One
+reduction then tells all processes, a checkpoint is saved, and the run ends with exit code 75. A second Ctrl-C ends the
+run at once. Outside the training loop there is nothing to save, so the run ends directly.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ import os
 import signal
 import time
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from rlvr import console
 from rlvr.errors import InputError
 
-if TYPE_CHECKING:
-    from rlvr.training.grpo_trainer import RecipeTrainer
-
 LIMIT_VARIABLE = "GRPO_MAX_RUNTIME_S"
 _SIGNALS = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 
 
 class Interrupted(BaseException):
-    """The run was told to stop, and can be continued by the same command. The message says why.
+    """The run was stopped and can be continued by the same command. The message says why.
 
-    No `Exception`, as `KeyboardInterrupt` is none: it may be raised inside a library that catches those.
+    Not an `Exception`, as `KeyboardInterrupt` is none: a library that catches exceptions must not catch it.
     """
 
 
-class Stop:
-    """What tells this process to stop: signals that arrive, and the time that it may run for.
+class StopRequest:
+    """A request to stop this process: a signal that arrived, or the end of its time limit.
+
+    While it is entered as a context, a signal only sets `reason`, since there is something to save. Otherwise a signal
+    raises `Interrupted`.
 
     Args:
-        max_runtime_s: seconds from `started` after which the run shall have saved and ended; None for no limit.
-        started: when the process began, by `time.monotonic`.
+        max_runtime_s: seconds from `started` within which the run must have saved and ended; None for no limit.
+        started: when the process started, by `time.monotonic`.
     """
 
     def __init__(self, max_runtime_s: float | None = None, started: float | None = None) -> None:
@@ -46,37 +46,35 @@ class Stop:
         self.started = time.monotonic() if started is None else started
         self.reason: str | None = None
         self.deferred = False
-        self._count = 0
-        self._before: dict[signal.Signals, Any] = {}
+        self._signals = 0
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
-    def listen(self) -> None:
-        """Takes over SIGTERM and SIGINT; from the main thread."""
-        self._before = {number: signal.signal(number, self._hear) for number in _SIGNALS}
+    def install_handlers(self) -> None:
+        """Handle SIGTERM and SIGINT; call it in the main thread."""
+        self._previous_handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
 
-    def unlisten(self) -> None:
-        """Gives the signals back to who had them."""
-        for number, handler in self._before.items():
+    def restore_handlers(self) -> None:
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._previous_handlers = {}
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self._count += 1
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
         self.reason = _SIGNALS[signal.Signals(number)]
-        if number == signal.SIGINT and self._count > 1 and self.deferred:
+        if number == signal.SIGINT and self._signals > 1 and self.deferred:
             raise KeyboardInterrupt
         if not self.deferred:
-            self.check()
+            self.raise_if_requested()
 
-    def __enter__(self) -> Stop:
-        """From here on a signal is kept until somebody asks (`reason`), since something is there to be saved."""
+    def __enter__(self) -> StopRequest:
         self.deferred = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: Any) -> None:
-        self.deferred = kind is not None  # on the way out nothing more is to be interrupted
+        self.deferred = kind is not None  # an error on its way out must not be interrupted
 
-    def check(self) -> None:
-        """Raises what a signal that came while it was deferred would have raised.
+    def raise_if_requested(self) -> None:
+        """Raise what a deferred signal would have raised.
 
         Raises:
             Interrupted: there was one.
@@ -86,12 +84,12 @@ class Stop:
             self.deferred = True
             raise Interrupted(f"Stopped by {self.reason}.")
 
-    def runs_out(self, needed_s: float) -> bool:
-        """Whether another `needed_s` seconds would go beyond the limit of time."""
+    def exceeds_limit(self, needed_s: float) -> bool:
+        """Whether another `needed_s` seconds would exceed the time limit."""
         return self.max_runtime_s is not None and time.monotonic() - self.started + needed_s > self.max_runtime_s
 
 
-def time_limit(wanted: float | None) -> float | None:
+def time_limit(recipe_limit: float | None) -> float | None:
     """The smaller of the recipe's `max_runtime_s` and the environment's GRPO_MAX_RUNTIME_S, in seconds; None for none.
 
     Raises:
@@ -99,21 +97,34 @@ def time_limit(wanted: float | None) -> float | None:
     """
     text = os.environ.get(LIMIT_VARIABLE)
     if not text:
-        return wanted
+        return recipe_limit
     try:
-        given = float(text)
+        limit = float(text)
     except ValueError:
-        given = -1.0
-    if not given > 0:
-        raise InputError(f"{LIMIT_VARIABLE} is {text!r}, but should be a number of seconds above 0.")
-    return given if wanted is None else min(given, wanted)
+        limit = -1.0
+    if not limit > 0:
+        raise InputError(
+            f"{LIMIT_VARIABLE} is {text!r}, but should be a number of seconds above 0.",
+            kind="invalid-value",
+            key=LIMIT_VARIABLE,
+        )
+    return limit if recipe_limit is None else min(limit, recipe_limit)
+
+
+class StoppableTrainer(Protocol):
+    """What `SyncedStopCallback` reads of a trainer; see `RecipeTrainer`."""
+
+    accelerator: Any
+    last_save_s: float
+    silent_s: float
+    silent: str
 
 
 class SyncedStopCallback(TrainerCallback):
-    """Ends training after a step, on all processes at the same one, with a checkpoint of it.
+    """End training after a step, on all processes at the same one, with a checkpoint of it.
 
-    The time limit is judged by the longest of the last steps and the last save: another step is begun only if it and
-    a save fit in.
+    Another step begins only if it and a save fit into the time limit, judged by the longest of the last steps and the
+    last save.
 
     Args:
         outage_s: seconds without an answer from any reward server or Ray cluster after which training ends, too.
@@ -122,37 +133,37 @@ class SyncedStopCallback(TrainerCallback):
         stopped: why training was ended before its last step; None if it was not.
     """
 
-    def __init__(self, stop: Stop, trainer: RecipeTrainer, outage_s: float = math.inf) -> None:
+    def __init__(self, stop: StopRequest, trainer: StoppableTrainer, outage_s: float = math.inf) -> None:
         self.stop = stop
         self.trainer = trainer
         self.outage_s = outage_s
         self.stopped: str | None = None
-        self._steps: list[float] = []
-        self._began = 0.0
+        self._last_steps_s: list[float] = []
+        self._step_started = 0.0
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._began = time.monotonic()
+        self._step_started = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         import torch
 
-        self._steps = [*self._steps[-4:], time.monotonic() - self._began]
-        longest = max(self._steps)
-        late = self.stop.runs_out(1.5 * longest + 2 * (self.trainer.last_save_s or longest))
+        self._last_steps_s = [*self._last_steps_s[-4:], time.monotonic() - self._step_started]
+        longest = max(self._last_steps_s)
+        late = self.stop.exceeds_limit(1.5 * longest + 2 * (self.trainer.last_save_s or longest))
         silent_s = self.trainer.silent_s
         if silent_s >= self.outage_s and self.stop.reason is None:
             self.stop.reason = f"an outage: no {self.trainer.silent} has answered for {console.duration(silent_s)}"
-        mine = 2 if self.stop.reason else 1 if late else 0
-        # One number a step, after which every process knows what any of them was told.
+        own = 2 if self.stop.reason else 1 if late else 0
+        # One number a step, after which every process knows of every other's request.
         accelerator = self.trainer.accelerator
-        told = int(accelerator.gather(torch.tensor([mine], device=accelerator.device)).max().item())
-        if not told or state.global_step >= state.max_steps:
+        strongest = int(accelerator.gather(torch.tensor([own], device=accelerator.device)).max().item())
+        if not strongest or state.global_step >= state.max_steps:
             return
         self.stopped = (
             "Stopped: max_runtime_s is near."
-            if told == 1
+            if strongest == 1
             else f"Stopped by {self.stop.reason or 'a signal to another process'}."
         )
         control.should_save = control.should_training_stop = True

@@ -18,11 +18,11 @@ from rlvr.modeling import loading as models
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 from rlvr.training.callbacks import MetricsFile, Progress
-from rlvr.training.checkpoint_trainer import RestoreBetweenSteps
+from rlvr.training.checkpoint_trainer import LoadExtraState
 from rlvr.training.curriculum import easy_first
 from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
-from rlvr.training.interruption import Stop, SyncedStopCallback
+from rlvr.training.interruption import StopRequest, SyncedStopCallback
 from rlvr.training.trl_config import training_config
 from rlvr.training.validation import Validation
 
@@ -68,12 +68,16 @@ def build_trainer(
         rows = rows.select(easy_first(rows["difficulty"], prompts * generations, config.seed))
         config.shuffle_dataset = False
         config.max_steps = steps  # num_train_epochs counts passes over the task's rows, not over these
-    refill = None
+    dynamic_sampler = None
     if own["dynamic_sampling"]:
-        outcome = (
-            rewards.index(metric) if metric in rewards else rewards.index(max(rewards, key=lambda one: one.weight))
+        decisive = metric if metric in rewards else max(rewards, key=lambda reward: reward.weight)
+        dynamic_sampler = DynamicSampler(
+            rows,
+            rewards.index(decisive),
+            group=config.num_generations,
+            max_rounds=own["dynamic_sampling"],
+            seed=config.seed,
         )
-        refill = DynamicSampler(rows, outcome, own["dynamic_sampling"], config.seed)
     trainer = RecipeTrainer(
         model=model_config.model_name_or_path,
         rewards=rewards,
@@ -83,7 +87,7 @@ def build_trainer(
         validation=_validation(recipe, task, rewards, metric, scorer),
         identity=identity,
         keep_checkpoints=recipe.settings.get("save_total_limit"),
-        refill=refill,
+        dynamic_sampler=dynamic_sampler,
         args=config,
         train_dataset=rows,
         eval_dataset=task.validation if recipe.settings.get("eval_strategy", "no") != "no" else None,
@@ -104,7 +108,11 @@ def build_trainer(
 
 
 def train(
-    trainer: RecipeTrainer, recipe: Recipe, stop: Stop, checkpoint: Path | None, tracker: TrainerCallback | None = None
+    trainer: RecipeTrainer,
+    recipe: Recipe,
+    stop: StopRequest,
+    checkpoint: Path | None,
+    tracker: TrainerCallback | None = None,
 ) -> str | None:
     """Trains, from a checkpoint if one is given.
 
@@ -114,19 +122,19 @@ def train(
     Raises:
         TrainingError: the steps were made, and nothing was learnt: no row could be scored, or no weight changed.
     """
-    together = SyncedStopCallback(stop, trainer, recipe.settings["reward_outage_timeout_s"])
+    synced_stop = SyncedStopCallback(stop, trainer, recipe.settings["reward_outage_timeout_s"])
     for callback in (
         _FirstWeights(trainer),
-        RestoreBetweenSteps(trainer, checkpoint),
+        LoadExtraState(trainer, checkpoint),
         MetricsFile(recipe.output_dir / "metrics.jsonl"),
         Progress(recipe),
         *([tracker] if tracker is not None else []),
-        together,
+        synced_stop,
     ):
         trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
-    if together.stopped is not None:
-        return together.stopped
+    if synced_stop.stopped is not None:
+        return synced_stop.stopped
     _check_that_something_was_learnt(trainer)
     return None
 
@@ -165,7 +173,7 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
             "what the rewards read there (columns, golds, a server)?"
         )
     assert trainer.first_weights is not None  # _FirstWeights set it
-    if not trainer.anywhere(not torch.equal(trainer.first_weights, fingerprint(trainer))):
+    if not trainer.any_process(not torch.equal(trainer.first_weights, fingerprint(trainer))):
         raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {_why_unchanged(trainer)}")
 
 

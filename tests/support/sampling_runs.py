@@ -116,14 +116,14 @@ def run(folder: Path, *words: str) -> Ran:
     from rlvr.training.grpo_trainer import RecipeTrainer
 
     batches = []
-    inner = RecipeTrainer._generate_and_score_completions
+    inner = RecipeTrainer.sample_batch
 
     def keep(self: RecipeTrainer, inputs: Any) -> dict[str, Any]:
         batches.append(inner(self, inputs))
         return batches[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RecipeTrainer, "_generate_and_score_completions", keep)
+        patch.setattr(RecipeTrainer, "sample_batch", keep)
         code = run_grpo.main([*words_for(folder, *words), "--output_dir", str(folder / "run")])
     return Ran(folder, batches, code)
 

@@ -1,15 +1,13 @@
-"""Rounds made into a batch: padding that means nothing, TRL's own keys and no others, and an honest table."""
+"""Merging rollouts: padding without meaning, TRL's keys and no others, and a table that matches the tensors."""
 
 from __future__ import annotations
-
-from collections import defaultdict, deque
-from typing import Any
 
 import pytest
 import torch
 
 from rlvr.errors import InputError
 from rlvr.training import batch_merge
+from rlvr.training.batch_merge import CompletionTable, GroupSource
 
 PAD = 9
 
@@ -32,12 +30,12 @@ def test_rows_of_different_width_are_padded_on_their_own_side_with_what_means_no
             "num_items_in_batch": torch.tensor(1),
         }
 
-    merged = batch_merge.merge(
+    merged = batch_merge.merge_tensors(
         [output(2, 3, 1, 4), output(1, 2, 3, 5)],
-        [(1, 0), (0, 1)],
+        [GroupSource(1, 0), GroupSource(0, 1)],
         1,
         pad_token=PAD,
-        over_ranks=lambda count: 10 * count,
+        sum_over_ranks=lambda count: 10 * count,
     )
     assert merged["prompt_ids"].tolist() == [[PAD, 5, 5], [4, 4, 4]]
     assert merged["prompt_mask"].tolist() == [[0, 1, 1], [1, 1, 1]]
@@ -58,7 +56,9 @@ def test_ratios_a_sequence_stay_one_a_sequence() -> None:
         {"importance_sampling_ratio": torch.tensor([[0.5]])},
         {"importance_sampling_ratio": torch.tensor([[2.0]])},
     ]
-    merged = batch_merge.merge(outputs, [(1, 0)], 1, pad_token=PAD, over_ranks=lambda count: count)
+    merged = batch_merge.merge_tensors(
+        outputs, [GroupSource(1, 0)], 1, pad_token=PAD, sum_over_ranks=lambda count: count
+    )
     assert merged["importance_sampling_ratio"].tolist() == [[2.0]]
 
 
@@ -68,21 +68,25 @@ def test_tokens_that_a_tool_wrote_are_not_counted() -> None:
         "tool_mask": torch.tensor([[1, 0, 1]]),
         "num_items_in_batch": torch.tensor(2.0),
     }
-    merged = batch_merge.merge([output], [(0, 0)], 1, pad_token=PAD, over_ranks=lambda count: count)
+    merged = batch_merge.merge_tensors(
+        [output], [GroupSource(0, 0)], 1, pad_token=PAD, sum_over_ranks=lambda count: count
+    )
     assert merged["num_items_in_batch"].item() == 2
     assert merged["num_items_in_batch"].dtype == torch.float32
 
 
 def test_a_tensor_that_is_not_known_is_refused_by_its_name() -> None:
     output = {"advantages": torch.zeros(1), "pixel_values": torch.zeros(1, 3)}
-    with pytest.raises(InputError, match="can't merge pixel_values"):
-        batch_merge.merge([output], [(0, 0)], 1, pad_token=PAD, over_ranks=lambda count: count)
+    with pytest.raises(InputError) as error:
+        batch_merge.merge_tensors([output], [GroupSource(0, 0)], 1, pad_token=PAD, sum_over_ranks=lambda count: count)
+    assert error.value.kind == "unsupported-tensor" and "pixel_values" in str(error.value)
 
 
 def test_rounds_that_hold_different_tensors_are_refused() -> None:
     outputs = [{"advantages": torch.zeros(1)}, {"advantages": torch.zeros(1), "prompt_ids": torch.zeros(1, 1)}]
-    with pytest.raises(InputError, match="different tensors"):
-        batch_merge.merge(outputs, [(0, 0)], 1, pad_token=PAD, over_ranks=lambda count: count)
+    with pytest.raises(InputError) as error:
+        batch_merge.merge_tensors(outputs, [GroupSource(0, 0)], 1, pad_token=PAD, sum_over_ranks=lambda count: count)
+    assert error.value.kind == "unsupported-tensor"
 
 
 def test_every_tensor_that_trl_returns_is_known() -> None:
@@ -97,47 +101,16 @@ def test_every_tensor_that_trl_returns_is_known() -> None:
     part = part[: part.index("return output")]
     returned = set(re.findall(r'^            "(\w+)":', part, re.M)) | set(re.findall(r'output\["(\w+)"\]', part))
     images = {key for key in returned if re.search("pixel|image|spatial|token_type|tiles", key)}
-    assert returned - images == {*batch_merge._PADDING, batch_merge._TOKENS_OF_ALL_RANKS}
+    assert returned - images == {*batch_merge.PADDING, batch_merge.TOKENS_OF_ALL_RANKS}
 
 
-# ── TRL's logs ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def trl_logs(size: int) -> dict[str, Any]:
-    return {
-        "images": deque(maxlen=size),
-        "prompt": deque(maxlen=size),
-        "completion": deque(maxlen=size),
-        "rewards": defaultdict(lambda: deque(maxlen=size)),
-        "advantages": deque(maxlen=size),
-        "extra": defaultdict(lambda: deque(maxlen=size)),
-    }
-
-
-def test_the_table_shows_what_was_trained_on_and_columns_that_a_round_lacks_as_none() -> None:
-    logs = trl_logs(2)
-    tables = []
-    for number, count in enumerate((2, 1)):
-        batch_merge.clear_table(logs)
-        logs["prompt"].extend(f"p{number}{row}" for row in range(count))
-        logs["completion"].extend(f"c{number}{row}" for row in range(count))
-        logs["rewards"]["right"].extend(float(number) for _ in range(count))
-        logs["advantages"].extend(10.0 * number + row for row in range(count))
-        if number == 1:
-            logs["extra"]["note"].extend(["seen"])
-        tables.append(batch_merge.take_table(logs))
-    batch_merge.write_table(logs, batch_merge.merge_table(tables, [[(0, 0), (1, 0)]], group=1))
-    assert list(logs["prompt"]) == ["p00", "p10"]
-    assert list(logs["completion"]) == ["c00", "c10"]
-    assert list(logs["rewards"]["right"]) == [0.0, 1.0]
-    assert list(logs["advantages"]) == [0.0, 10.0]
-    assert list(logs["extra"]["note"]) == [None, "seen"]
-
-
-def test_metrics_are_those_of_the_first_round() -> None:
-    metrics: dict[str, list[float]] = {"reward": [0.1, 0.2]}
-    first = batch_merge.FirstRoundMetrics(metrics)
-    metrics["reward"].append(0.5)
-    metrics["new"] = [1.0]
-    first.restore()
-    assert metrics == {"reward": [0.1, 0.2]}
+def test_the_table_holds_the_chosen_groups_and_none_where_a_rollout_lacks_a_column() -> None:
+    tables = [
+        CompletionTable(["p00", "p01"], ["c00", "c01"], {"right": [0.0, 0.0]}, [0.0, 1.0], {}),
+        CompletionTable(["p10"], ["c10"], {"right": [1.0]}, [10.0], {"note": ["seen"]}),
+    ]
+    merged = batch_merge.merge_tables(tables, [[GroupSource(0, 0), GroupSource(1, 0)]], group=1)
+    expected = CompletionTable(
+        ["p00", "p10"], ["c00", "c10"], {"right": [0.0, 1.0]}, [0.0, 10.0], {"note": [None, "seen"]}
+    )
+    assert merged == expected

@@ -1,4 +1,4 @@
-"""Dynamic sampling against an example worked out by hand and against a plain model of it, with several ranks played."""
+"""Dynamic sampling against an example worked out by hand and against a plain model of it, on simulated ranks."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trl import GRPOConfig
 
+from rlvr.artifacts.identity import Identity
 from rlvr.errors import InputError
-from rlvr.training import batch_merge
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.scorer import Scorer
 from rlvr.training import dynamic_sampling as ds
+from rlvr.training.batch_merge import CompletionTable, GroupSource, RolloutBatch
+from rlvr.training.grpo_trainer import RecipeTrainer
 from tests.conftest import TINY_MODEL
 
 NAN = math.nan
 PAD = 9
+ELSEWHERE = 100  # tokens that the simulated other ranks are said to have
 
 
 def flags(*values: int) -> torch.Tensor:
     return torch.tensor([bool(value) for value in values])
 
 
-# ── Which groups teach something ──────────────────────────────────────────────────────────────────────────────────────
+# ── Groups with signal ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -55,18 +62,18 @@ def test_a_group_has_signal_if_it_holds_a_right_and_a_wrong_completion(
 def test_the_plan_is_the_one_worked_out_by_hand() -> None:
     # Two ranks of three groups. Rank 0 lacks its groups 0 and 2, rank 1 its group 1: two fresh prompts on each rank.
     first = flags(0, 1, 0, 1, 0, 1)
-    assert ds.still_needed([first], world=2) == 2
+    assert ds.missing_groups([first], world=2) == 2
     # Of the fresh groups rank 0 gets a bad and a good one, rank 1 two good ones, of which it needs only the first.
     second = flags(0, 1, 1, 1)
-    choice = ds.choose([first, second], world=2)
+    choice = ds.choose_groups([first, second], world=2)
     assert choice == [[(1, 1), (0, 1), (0, 2)], [(0, 0), (1, 0), (0, 2)]]
-    assert ds.still_needed([first, second], world=2) == 1
+    assert ds.missing_groups([first, second], world=2) == 1
     # The last round's only group of rank 0 is good; rank 1's is left over.
     third = flags(1, 0)
-    choice = ds.choose([first, second, third], world=2)
+    choice = ds.choose_groups([first, second, third], world=2)
     assert choice == [[(1, 1), (0, 1), (2, 0)], [(0, 0), (1, 0), (0, 2)]]
-    assert ds.still_needed([first, second, third], world=2) == 0
-    assert ds.figures([first, second, third], choice) == {
+    assert ds.missing_groups([first, second, third], world=2) == 0
+    assert ds.batch_metrics([first, second, third], choice) == {
         "dynamic_sampling/rounds": 3.0,
         "dynamic_sampling/replaced_groups": 3.0,
         "dynamic_sampling/unfilled_groups": 0.0,
@@ -84,13 +91,13 @@ def several_rounds(draw: st.DrawFn) -> tuple[int, list[torch.Tensor]]:
     return world, sampled
 
 
-def plain_plan(world: int, sampled: list[list[list[bool]]]) -> list[list[batch_merge.Slot]]:
+def plain_plan(world: int, sampled: list[list[list[bool]]]) -> list[list[GroupSource]]:
     """The plan as one would do it by hand: cross off the bad groups, deal out the good fresh ones."""
     plan = []
     for rank in range(world):
-        batch = [(0, group) for group in range(len(sampled[0][rank]))]
+        batch = [GroupSource(0, group) for group in range(len(sampled[0][rank]))]
         good_fresh = [
-            (number, group)
+            GroupSource(number, group)
             for number in range(1, len(sampled))
             for group in range(len(sampled[number][rank]))
             if sampled[number][rank][group]
@@ -106,7 +113,7 @@ def plain_plan(world: int, sampled: list[list[list[bool]]]) -> list[list[batch_m
 def test_the_plan_is_that_of_a_plain_model(case: tuple[int, list[torch.Tensor]]) -> None:
     world, sampled = case
     by_rank = [flags.view(world, -1).tolist() for flags in sampled]
-    choice = ds.choose(sampled, world)
+    choice = ds.choose_groups(sampled, world)
     assert choice == plain_plan(world, by_rank)
     for rank, places in enumerate(choice):
         assert len(set(places)) == len(places), "no group is trained on twice"
@@ -115,8 +122,8 @@ def test_the_plan_is_that_of_a_plain_model(case: tuple[int, list[torch.Tensor]])
             assert good or (number, group) == (0, place), "only a group with signal replaces another"
             assert number == 0 or not by_rank[0][rank][place], "a group with signal is never replaced"
     bad = [sum(not by_rank[number][rank][group] for number, group in places) for rank, places in enumerate(choice)]
-    assert ds.still_needed(sampled, world) == max(bad)
-    found = ds.figures(sampled, choice)
+    assert ds.missing_groups(sampled, world) == max(bad)
+    found = ds.batch_metrics(sampled, choice)
     assert found["dynamic_sampling/unfilled_groups"] == sum(bad)
     useful = sum(len(places) for places in choice) - sum(bad)
     assert found["dynamic_sampling/kept_fraction"] == pytest.approx(useful / sum(len(flags) for flags in sampled))
@@ -169,49 +176,49 @@ def test_the_state_of_a_stream_is_plain_numbers() -> None:
 @pytest.mark.parametrize(("rows", "seed", "named"), [(4, 0, "rows"), (3, 1, "seed")])
 def test_the_state_of_another_stream_is_refused(rows: int, seed: int, named: str) -> None:
     state = ds.FreshPrompts(3, seed=0).state()
-    with pytest.raises(InputError, match=f"made with {named} "):
+    with pytest.raises(InputError) as error:
         ds.FreshPrompts(rows, seed).load(state)
+    assert (error.value.kind, error.value.key) == ("checkpoint-mismatch", named)
 
 
 def test_every_row_with_a_prompt_of_the_batch_is_found() -> None:
     chat = [{"role": "user", "content": "a"}]
-    known = ds.RowsByPrompt(["a", "b", "a", chat])
-    assert known.rows(["a", "a"]) == {0, 2}
-    assert known.rows([[{"content": "a", "role": "user"}]]) == {3}
-    assert known.rows(["not in the data"]) == set()
+    index = ds.PromptIndex(["a", "b", "a", chat])
+    assert index.rows(["a", "a"]) == {0, 2}
+    assert index.rows([[{"content": "a", "role": "user"}]]) == {3}
+    assert index.rows(["not in the data"]) == set()
 
 
-# ── Whole batches, with several ranks played ──────────────────────────────────────────────────────────────────────────
+# ── Whole batches on simulated ranks ──────────────────────────────────────────────────────────────────────────────────
 
 
-class PlayedRanks:
-    """Plays TRL on every rank: what a row's completions are depends on the row and on nothing else.
+class SimulatedRanks:
+    """Simulate TRL on every rank: a row's completions depend on the row alone.
 
-    Row number r has 2 completions, of which r % 3 are right, with r % 4 + 1 and r % 5 + 1 tokens that are all r.
+    Row r has 2 completions, of which r % 3 are right, with r % 4 + 1 and r % 5 + 1 tokens that are all r.
     """
-
-    group = 2
 
     def __init__(self, rows: int, world: int) -> None:
         self.rows, self.world = rows, world
+        self.data = Dataset.from_list([{"prompt": f"prompt {row}", "row": row} for row in range(rows)])
 
     def outcomes(self, rows: list[int]) -> torch.Tensor:
         return torch.tensor([float(number < row % 3) for row in rows for number in range(2)])
 
-    def round(self, by_rank: list[list[int]], rank: int) -> ds.Round:
+    def rollout(self, by_rank: list[list[int]], rank: int) -> RolloutBatch:
         everyone = [row for rows in by_rank for row in rows]
         outcomes = self.outcomes(everyone)
         advantages = outcomes - outcomes.view(-1, 2).mean(dim=1).repeat_interleave(2)
-        mine = by_rank[rank]
+        own = by_rank[rank]
         start = sum(len(rows) for rows in by_rank[:rank]) * 2
-        table = batch_merge.Table(
+        table = CompletionTable(
             prompt=[f"prompt {row}" for row in everyone for _ in range(2)],
             completion=[f"completion {row}.{number}" for row in everyone for number in range(2)],
             rewards={"right": outcomes.tolist()},
             advantages=advantages.tolist(),
             extra={"row": [row for row in everyone for _ in range(2)]},
         )
-        return ds.Round(self.output(mine, advantages[start : start + 2 * len(mine)]), ds.has_signal(outcomes, 2), table)
+        return RolloutBatch(self.output(own, advantages[start : start + 2 * len(own)]), outcomes.unsqueeze(1), table)
 
     def lengths(self, row: int) -> tuple[int, int]:
         return row % 4 + 1, row % 5 + 1
@@ -236,91 +243,85 @@ class PlayedRanks:
             "num_items_in_batch": torch.tensor(-1),
         }
 
-    def step(self, first: list[list[int]], extra: int) -> tuple[list[list[ds.Round]], list[ds.FreshPrompts]]:
-        """Each rank runs the same code on its own; what each asked for is handed to the others afterwards."""
-        streams = [ds.FreshPrompts(self.rows, seed=0) for _ in range(self.world)]
-        all_rounds = []
+    def fill(self, first: list[list[int]], rounds: int) -> list[tuple[RolloutBatch, dict[str, float], dict[str, int]]]:
+        """Run the sampler of each rank by itself: its batch, its metrics, its state."""
+        filled = []
         for rank in range(self.world):
-            asked: list[list[int]] = []
+            sampler = ds.DynamicSampler(self.data, 0, group=2, max_rounds=rounds, seed=0)
+            sampled: list[list[int]] = []
 
-            def sample(rows: list[int], rank: int = rank, asked: list[list[int]] = asked) -> ds.Round:
-                asked.append(rows)
-                # What the other ranks drew can't be known here; a twin of the stream says it.
-                twin = ds.FreshPrompts(self.rows, seed=0)
+            def sample(inputs: list[Any], rank: int = rank, sampled: list[list[int]] = sampled) -> RolloutBatch:
+                rows = [one["row"] for one in inputs[::2]]
+                assert [one["row"] for one in inputs] == [row for row in rows for _ in range(2)], "whole groups"
+                sampled.append(rows)
+                # A rank doesn't know what the others drew; a second stream says it.
+                stream = ds.FreshPrompts(self.rows, seed=0)
                 in_batch = {row for rows in first for row in rows}
                 drawn: list[int] = []
-                for earlier in asked:
-                    drawn = twin.draw(len(earlier) * self.world, in_batch)
+                for earlier in sampled:
+                    drawn = stream.draw(len(earlier) * self.world, in_batch)
                     in_batch.update(drawn)
                 by_rank = [drawn[other * len(rows) : (other + 1) * len(rows)] for other in range(self.world)]
                 assert by_rank[rank] == rows
-                return self.round(by_rank, rank)
+                return self.rollout(by_rank, rank)
 
-            known = ds.RowsByPrompt(f"prompt {row}" for row in range(self.rows))
-            all_rounds.append(
-                ds.sample_rounds(
-                    self.round(first, rank),
-                    sample,
-                    streams[rank],
-                    known,
-                    extra=extra,
-                    rank=rank,
-                    world=self.world,
-                )
+            batch, metrics = sampler.fill(
+                self.rollout(first, rank),
+                sample,
+                rank=rank,
+                world=self.world,
+                pad_token=PAD,
+                sum_over_ranks=lambda count: count + ELSEWHERE,
             )
-        return all_rounds, streams
+            filled.append((batch, metrics, sampler.state()))
+        return filled
 
 
 @st.composite
-def played_steps(draw: st.DrawFn) -> tuple[PlayedRanks, list[list[int]], int]:
+def simulated_steps(draw: st.DrawFn) -> tuple[SimulatedRanks, list[list[int]], int]:
     world, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     rows = draw(st.integers(world * groups, 40))
     batch = draw(st.permutations(range(rows)))[: world * groups]
     first = [list(batch[rank * groups : (rank + 1) * groups]) for rank in range(world)]
-    return PlayedRanks(rows, world), first, draw(st.integers(0, 4))
+    return SimulatedRanks(rows, world), first, draw(st.integers(0, 4))
 
 
 @settings(max_examples=60, deadline=None)
-@given(played_steps())
+@given(simulated_steps())
 def test_every_rank_trains_on_whole_rows_of_its_own_that_the_table_shows(
-    case: tuple[PlayedRanks, list[list[int]], int],
+    case: tuple[SimulatedRanks, list[list[int]], int],
 ) -> None:
-    played, first, extra = case
-    world, group = played.world, 2
-    all_rounds, streams = played.step(first, extra)
-    signals = [sampled.signals for sampled in all_rounds[0]]
-    for own in all_rounds:
-        assert len(own) <= extra + 1
-        assert [sampled.signals.tolist() for sampled in own] == [found.tolist() for found in signals]
-    assert len({str(stream.state()) for stream in streams}) == 1, "every rank's stream is at the same place"
+    simulated, first, max_rounds = case
+    world, group = simulated.world, 2
+    filled = simulated.fill(first, max_rounds)
+    table, metrics, state = filled[0][0].table, filled[0][1], filled[0][2]
+    assert metrics["dynamic_sampling/rounds"] <= max_rounds + 1
+    for batch, own_metrics, own_state in filled:
+        assert (batch.table, own_metrics, own_state) == (table, metrics, state), "every rank computes the same"
 
-    choice = ds.choose(signals, world)
-    table = batch_merge.merge_table([sampled.table for sampled in all_rounds[0]], choice, group)
-    totals = [sum(length for row in shown for length in played.lengths(row)) for shown in _shown(table, world)]
     for rank, shown in enumerate(_shown(table, world)):
-        outputs = [sampled.output for sampled in all_rounds[rank]]
-        merged = batch_merge.merge(
-            outputs, choice[rank], group, pad_token=PAD, over_ranks=lambda count: torch.tensor(sum(totals))
-        )
+        tensors = filled[rank][0].tensors
         start = rank * len(shown) * group
-        expected = played.output(shown, torch.tensor(table.advantages[start : start + len(shown) * group]))
+        expected = simulated.output(shown, torch.tensor(table.advantages[start : start + len(shown) * group]))
         for key in expected:
             if key != "num_items_in_batch":
-                assert torch.equal(_trimmed(key, merged[key]), _trimmed(key, expected[key])), key
-        assert merged["completion_mask"].sum().item() == totals[rank]
-        assert merged["num_items_in_batch"].item() == sum(totals)
+                assert torch.equal(_trimmed(key, tensors[key]), _trimmed(key, expected[key])), key
+        tokens = sum(length for row in shown for length in simulated.lengths(row))
+        assert tensors["completion_mask"].sum().item() == tokens
+        if metrics["dynamic_sampling/rounds"] > 1:
+            assert tensors["num_items_in_batch"].item() == tokens + ELSEWHERE
     rows = [row for shown in _shown(table, world) for row in shown]
     assert len(set(rows)) == len(rows), "no prompt comes up twice in a batch"
     assert table.completion == [f"completion {row}.{number}" for row in rows for number in range(2)]
-    assert table.rewards["right"] == played.outcomes(rows).tolist()
-    # Nothing was given up that could have been had: a group without signal is left only when the budget is spent, or
-    # when there are not enough fresh prompts for every rank.
-    if ds.still_needed(signals, world) and len(signals) <= extra:
-        used = world * len(first[0]) + sum(len(found) for found in signals[1:])
-        assert played.rows - used < world
+    assert table.rewards["right"] == simulated.outcomes(rows).tolist() == filled[0][0].rewards[:, 0].tolist()
+    # A group without signal is left only when the budget is spent, or when there are too few fresh prompts for all.
+    unfilled = metrics["dynamic_sampling/unfilled_groups"]
+    if unfilled and metrics["dynamic_sampling/rounds"] <= max_rounds:
+        generated = (len(rows) - unfilled) / metrics["dynamic_sampling/kept_fraction"] if unfilled < len(rows) else None
+        assert generated is None or simulated.rows - round(generated) < world
 
 
-def _shown(table: batch_merge.Table, world: int) -> list[list[int]]:
+def _shown(table: CompletionTable, world: int) -> list[list[int]]:
     """The rows of each rank, one a group."""
     rows = table.extra["row"][::2]
     each = len(rows) // world
@@ -336,41 +337,33 @@ def _trimmed(key: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor[:, used]
 
 
-# ── With GRPOTrainer itself ───────────────────────────────────────────────────────────────────────────────────────────
+# ── In a training ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_trainer_trains_on_groups_with_signal_only_and_logs_what_it_trained_on(tmp_path: Path) -> None:
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    rows = [{"prompt": f"prompt {number}", "number": number} for number in range(12)]
-    data = Dataset.from_list(rows)
+    data = Dataset.from_list([{"prompt": f"prompt {number}", "number": number} for number in range(12)])
     calls: list[list[int]] = []
 
-    def half_right(completions: list[str], number: list[int], **_: Any) -> list[float]:
+    def half_right(completions: list[str], number: list[int], **_: Any) -> list[float | None]:
         # Prompts with an even number are always wrong, the others right every other time.
         calls.append(number)
         return [float(row % 2 == 1 and place % 2 == 0) for place, row in enumerate(number)]
 
-    class Trainer(GRPOTrainer):
-        """What Refill.run needs of RecipeTrainer."""
-
-        refill = ds.DynamicSampler(data, outcome=0, extra=8, seed=0)
+    class Trainer(RecipeTrainer):
         batches: ClassVar[list[dict[str, torch.Tensor]]] = []
 
-        def _calculate_rewards(self, *arguments: Any) -> torch.Tensor:
-            self._settled = super()._calculate_rewards(*arguments)
-            return self._settled
+        def sample_batch(self, inputs: Any) -> dict[str, Any]:
+            self.batches.append(super().sample_batch(inputs))
+            return self.batches[-1]
 
-        def _generate_and_score_completions(self, inputs: Any) -> Any:
-            output = self.refill.run(self, inputs, super()._generate_and_score_completions)
-            self.batches.append(output)
-            assert self._settled[:, 0].tolist() == list(self._logs["rewards"]["half_right"])
-            return output
-
+    rewards = [Reward("half_right", half_right)]
     trainer = Trainer(
         model=str(TINY_MODEL),
-        reward_funcs=half_right,
+        rewards=rewards,
+        scorer=Scorer(rewards),
+        settings={"adaptive": False},
+        identity=Identity({}, 1, "plain", ""),
+        dynamic_sampler=ds.DynamicSampler(data, 0, group=2, max_rounds=8, seed=0),
         train_dataset=data,
         args=GRPOConfig(
             output_dir=str(tmp_path),

@@ -10,52 +10,52 @@ from collections.abc import Iterator
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.training.interruption import LIMIT_VARIABLE, Interrupted, Stop, time_limit
+from rlvr.training.interruption import LIMIT_VARIABLE, Interrupted, StopRequest, time_limit
 
 
 @pytest.fixture
-def stop() -> Iterator[Stop]:
-    stop = Stop()
-    stop.listen()
+def stop() -> Iterator[StopRequest]:
+    stop = StopRequest()
+    stop.install_handlers()
     yield stop
-    stop.unlisten()
+    stop.restore_handlers()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_outside_of_training_a_signal_ends_the_run_at_once(stop: Stop, number: signal.Signals) -> None:
+def test_outside_of_training_a_signal_ends_the_run_at_once(stop: StopRequest, number: signal.Signals) -> None:
     with pytest.raises(Interrupted, match="SIGTERM|Ctrl-C"):
         os.kill(os.getpid(), number)
 
 
-def test_while_training_a_signal_waits_until_somebody_asks(stop: Stop) -> None:
+def test_while_training_a_signal_waits_until_somebody_asks(stop: StopRequest) -> None:
     with stop:
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.reason == "SIGTERM"
     with pytest.raises(Interrupted):
-        stop.check()
+        stop.raise_if_requested()
 
 
-def test_a_run_that_ends_is_not_interrupted_again(stop: Stop) -> None:
+def test_a_run_that_ends_is_not_interrupted_again(stop: StopRequest) -> None:
     """A launcher sends SIGTERM to the other processes as soon as one has ended, while they say goodbye to MLflow."""
     with pytest.raises(Interrupted):
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_nor_is_one_that_leaves_its_training(stop: Stop) -> None:
+def test_nor_is_one_that_leaves_its_training(stop: StopRequest) -> None:
     with pytest.raises(Interrupted, match="by another"), stop:
         raise Interrupted("Stopped by another process.")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_second_ctrl_c_does_not_wait(stop: Stop) -> None:
+def test_a_second_ctrl_c_does_not_wait(stop: StopRequest) -> None:
     with stop:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_two_sigterms_are_one(stop: Stop) -> None:
+def test_two_sigterms_are_one(stop: StopRequest) -> None:
     """A launcher that is told to stop passes it on to processes that were told already."""
     with stop:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -69,17 +69,17 @@ def test_a_library_that_catches_exceptions_does_not_catch_this_one() -> None:
 
 def test_the_signals_are_given_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    stop = Stop()
-    stop.listen()
+    stop = StopRequest()
+    stop.install_handlers()
     assert signal.getsignal(signal.SIGTERM) != before
-    stop.unlisten()
+    stop.restore_handlers()
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_time_runs_out_when_what_is_needed_does_not_fit() -> None:
-    stop = Stop(max_runtime_s=100, started=time.monotonic() - 90)
-    assert not stop.runs_out(5) and stop.runs_out(15)
-    assert not Stop().runs_out(1e9)
+    stop = StopRequest(max_runtime_s=100, started=time.monotonic() - 90)
+    assert not stop.exceeds_limit(5) and stop.exceeds_limit(15)
+    assert not StopRequest().exceeds_limit(1e9)
 
 
 @pytest.mark.parametrize(

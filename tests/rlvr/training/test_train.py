@@ -32,7 +32,7 @@ from rlvr.training import train as training
 from rlvr.training import trl_config
 from rlvr.training.callbacks import read_metrics
 from rlvr.training.grpo_trainer import RecipeTrainer
-from rlvr.training.interruption import Stop
+from rlvr.training.interruption import StopRequest
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 BASE: dict[str, Any] = {
@@ -110,13 +110,17 @@ def build(
 
 
 def train(
-    trainer: RecipeTrainer, recipe: Recipe, *more: TrainerCallback, stop: Stop | None = None, begin: Path | None = None
+    trainer: RecipeTrainer,
+    recipe: Recipe,
+    *more: TrainerCallback,
+    stop: StopRequest | None = None,
+    begin: Path | None = None,
 ) -> list[dict[str, Any]]:
     """Trains, and returns the lines of metrics.jsonl without what a clock says."""
     for callback in more:
         trainer.add_callback(callback)
     recipe.output_dir.mkdir(parents=True, exist_ok=True)
-    training.train(trainer, recipe, stop or Stop(), begin)
+    training.train(trainer, recipe, stop or StopRequest(), begin)
     return without_clock(read_metrics(recipe.output_dir / "metrics.jsonl"))
 
 
@@ -259,7 +263,7 @@ def test_a_saved_adapter_is_the_trained_one_in_plain_peft(tmp_path: Path) -> Non
 class StopAt(TrainerCallback):
     """Tells the process to stop while a step is made, as a signal would."""
 
-    def __init__(self, stop: Stop, step: int) -> None:
+    def __init__(self, stop: StopRequest, step: int) -> None:
         self.stop, self.step = stop, step
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -287,7 +291,7 @@ def test_a_run_that_was_stopped_and_continued_equals_one_that_was_left_alone(
     whole = train(trainer, recipe)
     weights = training.fingerprint(trainer)
 
-    stop = Stop()
+    stop = StopRequest()
     first, recipe, _ = build(tmp_path / "parts", settings=settings)
     train(first, recipe, StopAt(stop, 3), stop=stop)
     assert first.state.global_step == 3
@@ -319,7 +323,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_makes_no_further_step(
 def test_a_limit_of_time_saves_and_ends_before_it(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, settings={"max_steps": 1000})
     started = time.monotonic()
-    assert training.train(trainer, recipe, Stop(max_runtime_s=3.0), None) is not None
+    assert training.train(trainer, recipe, StopRequest(max_runtime_s=3.0), None) is not None
     assert time.monotonic() - started < 3.0
     assert checkpoints.newest_complete(tmp_path) is not None
 
@@ -382,8 +386,8 @@ def test_a_model_with_nothing_to_train_is_refused(tmp_path: Path, monkeypatch: p
         build(tmp_path, settings=QLORA)
 
 
-@pytest.mark.parametrize("policy", ["stop", "mask"])
-def test_a_reward_at_fault_stops_the_run_or_masks_its_rows_as_the_recipe_says(
+@pytest.mark.parametrize("policy", ["raise", "mask"])
+def test_a_failing_reward_ends_the_run_or_masks_its_rows_as_the_recipe_says(
     tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def is_bad(completion: Any) -> bool:
@@ -396,7 +400,7 @@ def test_a_reward_at_fault_stops_the_run_or_masks_its_rows_as_the_recipe_says(
 
     settings = {"max_steps": 1, "on_reward_error": policy}
     trainer, recipe, _ = build(tmp_path, by_chance, raises_for_one, settings=settings)
-    if policy == "stop":
+    if policy == "raise":
         with pytest.raises(RewardError, match="on purpose"):
             train(trainer, recipe)
         return
@@ -411,8 +415,8 @@ def test_masked_rows_leave_the_update_with_their_tokens_too(tmp_path: Path) -> N
     """Without an advantage they would still count in the loss's denominator, and in the KL term."""
     trainer, recipe, _ = build(tmp_path, cannot_say_for_half, settings={"max_steps": 1})
     kept: list[dict[str, Any]] = []
-    inner = trainer._one_round
-    trainer._one_round = lambda inputs: kept.append(inner(inputs)) or kept[-1]  # type: ignore[method-assign,func-returns-value]
+    inner = trainer._sample_once
+    trainer._sample_once = lambda inputs: kept.append(inner(inputs)) or kept[-1]  # type: ignore[method-assign,func-returns-value]
     with pytest.raises(training.TrainingError, match="No weight changed"):
         train(trainer, recipe)
     mask = kept[0]["completion_mask"]
@@ -427,8 +431,8 @@ def test_adaptive_advantages_are_what_the_loss_sees_and_the_table_shows(tmp_path
     seen: list[torch.Tensor] = []
     settings = {"max_steps": 1, "scale_rewards": "adaptive"}
     trainer, recipe, _ = build(tmp_path, nearly_equal, settings=settings)
-    inner = trainer._one_round
-    trainer._one_round = lambda inputs: seen.append((output := inner(inputs))["advantages"]) or output  # type: ignore[method-assign,func-returns-value]
+    inner = trainer._sample_once
+    trainer._sample_once = lambda inputs: seen.append((output := inner(inputs))["advantages"]) or output  # type: ignore[method-assign,func-returns-value]
     (line,) = train(trainer, recipe)
     by_hand = torch.tensor([-0.00025, 0.00075, -0.00025, -0.00025] * 2)
     assert torch.allclose(seen[0], by_hand, atol=1e-6), "TRL's own would be [-0.42, 1.25, -0.42, -0.42]"

@@ -1,17 +1,21 @@
-"""What `rlvr.training.grpo_trainer` and `rlvr.training.checkpoint_trainer` rely on beyond the public interface of TRL
-and transformers is as it was.
+"""The internals of TRL and transformers that `rlvr.training.trl_internals` uses are as they were.
 
-If one of these fails after an upgrade, read the change in TRL before touching the test.
+If one of these fails after an upgrade, read the change in TRL before you change the test.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict, deque
 from typing import Any
 
 import pytest
 from transformers import Trainer
 from trl import GRPOTrainer
+
+from rlvr.training import trl_internals
+from rlvr.training.batch_merge import CompletionTable
+from rlvr.training.grpo_trainer import RecipeTrainer
 
 RUN_EPOCH = [
     *("self", "model", "epoch", "train_dataloader", "steps_in_epoch", "num_update_steps_per_epoch", "trial"),
@@ -58,22 +62,68 @@ def test_what_a_checkpoint_keeps_between_two_steps_still_has_its_name(name: str,
     assert name.removeprefix("_") in inspect.getsource(inspect.unwrap(where))
 
 
+def test_no_public_name_of_ours_replaces_one_of_trl() -> None:
+    meant = {"training_step", "log", "evaluate"}
+    ours = {name for one in RecipeTrainer.__mro__ if one.__module__.startswith("rlvr.") for name in vars(one)}
+    assert {name for name in ours if not name.startswith("_") and hasattr(GRPOTrainer, name)} == meant
+
+
+def test_no_other_module_overrides_or_calls_a_private_method_of_trl() -> None:
+    private = {name for name in dir(GRPOTrainer) if name.startswith("_") and not name.startswith("__")}
+    classes = [one for one in RecipeTrainer.__mro__ if one.__module__.startswith("rlvr.")]
+    classes.remove(trl_internals.ExtensibleGRPOTrainer)
+    assert len(classes) == 2
+    for one in classes:
+        assert not private & vars(one).keys()
+        names = {
+            name
+            for function in vars(one).values()
+            if inspect.isfunction(function)
+            for name in function.__code__.co_names
+        }
+        assert not private & names, one
+
+
 def test_log_probabilities_are_the_first_thing_returned() -> None:
     source = inspect.getsource(GRPOTrainer._get_per_token_logps_and_entropies)
     assert "return logps, entropies, aux_loss" in source
 
 
 def test_trl_itself_still_forgets_what_is_between_two_generations() -> None:
-    """When it saves it, `rlvr.training.checkpoint_trainer.SavingTrainer` has less to do."""
+    """When it saves it, `rlvr.training.checkpoint_trainer.CheckpointTrainer` has less to do."""
     assert "_buffered_inputs" not in inspect.getsource(GRPOTrainer._save_checkpoint)
 
 
 def test_trl_itself_still_passes_no_tokenizer_to_generate() -> None:
-    """When it does, `RecipeTrainer._generate_single_turn` and `_generate` can go."""
+    """When it does, `RecipeTrainer.generate_turn` and `generate_completions` can go."""
     source = inspect.getsource(GRPOTrainer._generate_single_turn)
     assert "unwrapped_model.generate(" in source and "tokenizer=" not in source
 
 
 def test_trl_itself_still_counts_none_as_zero_beside_another_reward() -> None:
-    """When it masks such rows by itself, `RecipeTrainer._calculate_rewards` need only apply gates."""
+    """When it masks such rows by itself, `RecipeTrainer.compute_rewards` need only apply gates."""
     assert "nansum(dim=1)" in inspect.getsource(GRPOTrainer._generate_and_score_completions)
+
+
+# ── The table of completions and the metrics ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_table_that_is_written_is_read_back_and_nothing_of_the_earlier_one_is_left() -> None:
+    logs: dict[str, Any] = {
+        **{name: deque(maxlen=2) for name in ("images", "prompt", "completion", "advantages")},
+        **{name: defaultdict(lambda: deque(maxlen=2)) for name in ("rewards", "extra")},
+    }
+    first = CompletionTable(["p0", "p1"], ["c0", "c1"], {"right": [0.0, 1.0]}, [-1.0, 1.0], {"note": ["a", "b"]})
+    second = CompletionTable(["p2"], ["c2"], {"right": [1.0]}, [0.0], {})
+    trl_internals.write_table(logs, first)
+    assert trl_internals.read_table(logs) == first
+    trl_internals.write_table(logs, second)
+    assert trl_internals.read_table(logs) == second
+
+
+def test_metrics_are_cut_back_to_what_they_were() -> None:
+    metrics: dict[str, list[float]] = {"reward": [0.1, 0.2]}
+    with trl_internals.keep_lengths(metrics):
+        metrics["reward"].append(0.5)
+        metrics["new"] = [1.0]
+    assert metrics == {"reward": [0.1, 0.2]}

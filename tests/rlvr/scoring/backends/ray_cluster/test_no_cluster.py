@@ -14,7 +14,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
-from rlvr.training.interruption import Stop, SyncedStopCallback
+from rlvr.training.interruption import StopRequest, SyncedStopCallback
 
 
 def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +50,8 @@ def test_what_has_not_answered_is_named_when_it_ends_the_run(
 ) -> None:
     arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     trainer = SimpleNamespace(silent_s=90.0, silent=silent, accelerator=Accelerator(cpu=True), last_save_s=None)
-    together = SyncedStopCallback(Stop(), cast(Any, trainer), outage_s=60.0)
+    callback = SyncedStopCallback(StopRequest(), cast(Any, trainer), outage_s=60.0)
     control = TrainerControl()
-    together.on_step_end(arguments, TrainerState(global_step=1, max_steps=9), control)
+    callback.on_step_end(arguments, TrainerState(global_step=1, max_steps=9), control)
     assert control.should_save and control.should_training_stop
     assert f"Stopped by an outage: no {silent} has answered for 2 min" in capsys.readouterr().out

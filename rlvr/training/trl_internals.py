@@ -1,0 +1,228 @@
+"""Private names of TRL and transformers, behind public ones.
+
+No other module names an underscore member of GRPOTrainer. trl is bounded to one minor version in pyproject.toml, and
+tests/rlvr/training/test_trl_contract.py holds every name and signature that is used here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from trl import GRPOTrainer
+
+from rlvr.training.batch_merge import CompletionTable
+
+
+class ExtensibleGRPOTrainer(GRPOTrainer):
+    """`GRPOTrainer` with public names for what its subclasses override, read and write."""
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Methods to override; each calls TRL's own
+
+    def sample_batch(self, inputs: Any) -> dict[str, Any]:
+        """Generate and score the completions of one generation batch: this rank's rows; collective."""
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        return output
+
+    def generate_completions(self, prompts: Any) -> Any:
+        """Complete prompts, in several turns where there are tools: prompt ids, completion ids, and more."""
+        return super()._generate(prompts)
+
+    def generate_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **kwargs: Any
+    ) -> Any:
+        """Complete prompts once: completion ids, and their log probabilities or None."""
+        return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, **kwargs)
+
+    def compute_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        """Call the reward functions: (completions of all ranks, rewards), NaN for None; collective."""
+        return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+
+    def compute_log_probabilities(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute each token's log probability, entropy, and the auxiliary loss."""
+        return super()._get_per_token_logps_and_entropies(*args, **kwargs)
+
+    def compute_grpo_loss(self, model: Any, inputs: Any) -> torch.Tensor:
+        return super()._compute_loss(model, inputs)
+
+    def write_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+
+    def run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        super()._run_epoch(*args, **kwargs)
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        return self.sample_batch(inputs)
+
+    def _generate(self, prompts: Any) -> Any:
+        return self.generate_completions(prompts)
+
+    def _generate_single_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **kwargs: Any
+    ) -> Any:
+        return self.generate_turn(prompt_ids, images, multimodal_fields, num_generations, **kwargs)
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        return self.compute_rewards(inputs, prompts, completions, completion_ids_list)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compute_log_probabilities(*args, **kwargs)
+
+    def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
+        return self.compute_grpo_loss(model, inputs)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.write_checkpoint(model, trial)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        self.run_epoch(*args, **kwargs)
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Metrics of the next log line, and the table of completions
+
+    @property
+    def mode(self) -> str:
+        return "train" if self.model.training else "eval"
+
+    @property
+    def text_tokenizer(self) -> Any:
+        """The tokenizer itself, also where `processing_class` is a processor."""
+        return self._tokenizer
+
+    @property
+    def micro_step(self) -> int:
+        """Forward and backward passes since the run's beginning."""
+        return int(self._step)
+
+    def add_metric(self, name: str, value: float) -> None:
+        self._metrics[self.mode][name].append(value)
+
+    def replace_metric(self, name: str, value: float) -> None:
+        """Replace the value that was added last."""
+        self._metrics[self.mode][name][-1] = value
+
+    @contextmanager
+    def without_further_metrics(self) -> Iterator[None]:
+        """Drop what is added to the metrics inside."""
+        with keep_lengths(self._metrics[self.mode]):
+            yield
+
+    def last_advantages(self, count: int) -> list[float]:
+        """The table's last advantages, all ranks'; at most `count`."""
+        return list(self._logs["advantages"])[-count:]
+
+    def replace_last_advantages(self, values: Sequence[float]) -> None:
+        for _ in values:
+            self._logs["advantages"].pop()
+        self._logs["advantages"].extend(values)
+
+    def last_completions(self, count: int) -> list[Any]:
+        """The table's last completions, all ranks'; at most `count`."""
+        return list(self._logs["completion"])[-count:]
+
+    def clear_table(self) -> None:
+        clear_table(self._logs)
+
+    def read_table(self) -> CompletionTable:
+        return read_table(self._logs)
+
+    def write_table(self, table: CompletionTable) -> None:
+        write_table(self._logs, table)
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # What TRL's checkpoints lack
+
+    def state_between_steps(self) -> dict[str, Any]:
+        """What training holds between two steps and TRL doesn't save: plain values and tensors."""
+        cycle = self.args.steps_per_generation * self.num_iterations
+        table_is_needed = self._step % cycle or self._globalstep_last_logged < self.state.global_step
+        return {
+            "step": self._step,
+            # At the end of a cycle new completions are sampled anyway.
+            "buffered_inputs": self._buffered_inputs if self._step % cycle else None,
+            "metrics": {mode: dict(metrics) for mode, metrics in self._metrics.items()},
+            "logs": {name: _plain(values) for name, values in self._logs.items()} if table_is_needed else {},
+            "step_time": self._current_train_step_time,
+            "loss": self._tr_loss,
+            "last_logged": self._globalstep_last_logged,
+        }
+
+    def load_state_between_steps(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_between_steps()`; after transformers has loaded its own part."""
+        self._step = state["step"]
+        self._buffered_inputs = state["buffered_inputs"]
+        if self._buffered_inputs is not None:
+            device = self.accelerator.device
+            self._buffered_inputs = [
+                {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in batch.items()}
+                for batch in self._buffered_inputs
+            ]
+        for mode, metrics in state["metrics"].items():
+            self._metrics[mode].update(metrics)
+        for name, values in state["logs"].items():
+            if isinstance(values, dict):
+                for key, column in values.items():
+                    self._logs[name][key].extend(column)
+            else:
+                self._logs[name].extend(values)
+        self._current_train_step_time = state["step_time"]
+        self._tr_loss = state["loss"].to(self.args.device)
+        self._globalstep_last_logged = state["last_logged"]
+
+
+def _plain(values: Any) -> Any:
+    """Deques as lists, and dictionaries of them as plain ones, which torch.load takes without trusting the file."""
+    if isinstance(values, deque | list):
+        return list(values)
+    return {key: list(column) for key, column in values.items()}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# On TRL's `_logs` and `_metrics` themselves
+
+
+def clear_table(logs: Mapping[str, Any]) -> None:
+    for column in (
+        *(logs[name] for name in ("prompt", "completion", "advantages")),
+        *logs["rewards"].values(),
+        *logs["extra"].values(),
+    ):
+        column.clear()
+
+
+def read_table(logs: Mapping[str, Any]) -> CompletionTable:
+    return CompletionTable(
+        prompt=list(logs["prompt"]),
+        completion=list(logs["completion"]),
+        rewards={name: list(column) for name, column in logs["rewards"].items() if column},
+        advantages=list(logs["advantages"]),
+        extra={name: list(column) for name, column in logs["extra"].items() if column},
+    )
+
+
+def write_table(logs: Mapping[str, Any], table: CompletionTable) -> None:
+    """Replace the rows of TRL's table."""
+    clear_table(logs)
+    logs["prompt"].extend(table.prompt)
+    logs["completion"].extend(table.completion)
+    logs["advantages"].extend(table.advantages)
+    for name, values in table.rewards.items():
+        logs["rewards"][name].extend(values)
+    for name, values in table.extra.items():
+        logs["extra"][name].extend(values)
+
+
+@contextmanager
+def keep_lengths(metrics: MutableMapping[str, list[float]]) -> Iterator[None]:
+    """Cut lists back to the lengths that they had on entry, and drop new ones."""
+    lengths = {name: len(values) for name, values in metrics.items()}
+    yield
+    for name in list(metrics):
+        if name in lengths:
+            del metrics[name][lengths[name] :]
+        else:
+            del metrics[name]  # TRL would log an empty list as None
