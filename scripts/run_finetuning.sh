@@ -72,6 +72,7 @@ judge)
     fi
     judge=scripts/serve_rewards.py
     [[ -f $judge ]] || fail "$SM_CURRENT_HOST is to judge, but $judge, which would do it, is not among the uploaded files."
+    export PYTHONPATH=$PWD  # rlvr is not installed in the job
     exec python3 -m rlvr.sagemaker.container.entrypoint serve python3 "$judge" --config "$recipe" --host 0.0.0.0 --port 8000
     ;;
 *)

@@ -1,8 +1,9 @@
-"""The reward server: rewards and the judge behind HTTP, for runs that compute them on another machine.
+"""Reward server: rewards and the judge behind HTTP, for runs that compute them on another machine.
 
     python scripts/serve_rewards.py --config recipes/demo-programs.yaml --port 8000
 
-docs/reward-server.md says how it is used. In a request's own order: `gate` lets it in or refuses it (key, size, number,
-repeats), `app` reads it, `rewards` and `programs` have workers do what it asks, `openrlhf` speaks another trainer's
-protocol, and `metrics` counts. The client's side is rlvr/elsewhere.
+A request passes `http_connection` (timeouts of the connection), `middleware` (key, size, number, repeats),
+`request_body` (JSON to the models of `schemas`), `app` (the paths) and `service` (scores, checks, judgements).
+`served_rewards` and `judge_service` call worker processes. `openrlhf` adapts OpenRLHF's protocol. The client is
+rlvr/scoring/backends/http. docs/reward-server.md describes its use.
 """

@@ -1,4 +1,7 @@
-"""Requests that come twice: a client whose connection broke asks again, and what it asked for is not done again."""
+"""Answer a repeated request from the first one's answer.
+
+A client whose connection broke repeats its request with the same Idempotency-Key; the work is not done twice.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A whole answer of the application."""
+class StoredResponse:
+    """A complete response of the application."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
@@ -19,75 +22,76 @@ class Answer:
 
 @dataclass
 class PendingRequest:
-    """A request under its key.
+    """A request in progress, or its response.
 
     Attributes:
-        digest: of what was asked.
-        answer: done when there is one.
-        until: when it is forgotten.
+        digest: of path and body.
+        response: future of the response.
+        expires: when the response is removed (time.monotonic()).
     """
 
     digest: bytes
-    answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    until: float = 0.0
+    response: asyncio.Future[StoredResponse] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    expires: float = 0.0
 
 
 class IdempotencyCache:
-    """Answers that were given lately, and requests that are at work; all calls from the thread of the event loop.
+    """Recent responses and requests in progress, by key. Call it from the event loop's thread only.
 
     Args:
-        most_bytes: of answers that are kept; the oldest are forgotten first.
-        most: answers that are kept.
-        keep_s: how long an answer is kept.
+        max_bytes: bodies that are kept; the oldest are removed first.
+        max_responses: responses that are kept.
+        keep_s: how long a response is kept.
     """
 
-    def __init__(self, most_bytes: int = 128 << 20, most: int = 20_000, keep_s: float = 900.0) -> None:
-        self.most_bytes = most_bytes
-        self.most = most
+    def __init__(self, max_bytes: int = 128 << 20, max_responses: int = 20_000, keep_s: float = 900.0) -> None:
+        self.max_bytes = max_bytes
+        self.max_responses = max_responses
         self.keep_s = keep_s
         self.bytes = 0
-        self._known: dict[str, PendingRequest] = {}
-        self._kept: deque[str] = deque()  # those of them that are answered, in the order in which they are forgotten
+        self._requests: dict[str, PendingRequest] = {}
+        self._answered: deque[str] = deque()  # keys with a response, oldest first
 
     def begin(self, key: str, digest: bytes) -> tuple[PendingRequest, bool]:
-        """The request under a key, and whether it is a new one.
+        """The request with a key, and whether it is new.
 
         Raises:
-            ValueError: the key was used for something else.
+            ValueError: the key belongs to a request with another digest.
         """
-        self._forget()
-        once = self._known.get(key)
-        if once is None:
-            once = self._known[key] = PendingRequest(digest)
-            return once, True
-        if once.digest != digest:
+        self._expire()
+        request = self._requests.get(key)
+        if request is None:
+            request = self._requests[key] = PendingRequest(digest)
+            return request, True
+        if request.digest != digest:
             raise ValueError(key)
-        return once, False
+        return request, False
 
-    def end(self, key: str, answer: Answer) -> None:
-        """Hands an answer to all who wait for it, and keeps it if the work was done."""
-        once = self._known[key]
-        if not once.answer.done():
-            once.answer.set_result(answer)
-        if answer.status != 200 or len(answer.body) > self.most_bytes:
-            del self._known[key]  # to be tried again
+    def complete(self, key: str, response: StoredResponse) -> None:
+        """Pass a response to all that wait for it; keep it if its status is 200, so that failures are retried."""
+        request = self._requests[key]
+        if not request.response.done():
+            request.response.set_result(response)
+        if response.status != 200 or len(response.body) > self.max_bytes:
+            del self._requests[key]
             return
-        once.until = time.monotonic() + self.keep_s
-        self.bytes += len(answer.body)
-        self._kept.append(key)
-        self._forget()
+        request.expires = time.monotonic() + self.keep_s
+        self.bytes += len(response.body)
+        self._answered.append(key)
+        self._expire()
 
     def fail(self, key: str) -> None:
-        """The request came to no answer: whoever waits for it may ask again."""
-        once = self._known.pop(key, None)
-        if once is not None and not once.answer.done():
-            once.answer.cancel()
+        """Remove a request that got no response; waiting repeats are cancelled."""
+        request = self._requests.pop(key, None)
+        if request is not None and not request.response.done():
+            request.response.cancel()
 
-    def _forget(self) -> None:
+    def _expire(self) -> None:
         now = time.monotonic()
-        while self._kept:
-            once = self._known[self._kept[0]]
-            if once.until > now and self.bytes <= self.most_bytes and len(self._kept) <= self.most:
+        while self._answered:
+            request = self._requests[self._answered[0]]
+            fits = self.bytes <= self.max_bytes and len(self._answered) <= self.max_responses
+            if request.expires > now and fits:
                 break
-            self.bytes -= len(once.answer.result().body)
-            del self._known[self._kept.popleft()]
+            self.bytes -= len(request.response.result().body)
+            del self._requests[self._answered.popleft()]

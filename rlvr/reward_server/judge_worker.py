@@ -1,4 +1,4 @@
-"""What a worker of /judge does: it judges the programs of one request, and can be killed when that takes too long."""
+"""Judge the programs of one /judge request, in a worker that can be killed."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from rlvr.errors import InputError
 from rlvr.scoring.call import spread
 from rlvr.verifiers.code import Judgement, Limits, SandboxUnavailable, judge_many
 
-MOST_STDERR = 200  # characters a test
+MAX_STDERR = 200  # characters a test
 
 
 def judge_request(item: Mapping[str, Any]) -> dict[str, Any]:
-    """The judgements of the submissions, in their order; or the error that none was judged for, and its status.
+    """Judge all submissions; return their judgements, or an error with its HTTP status and kind.
 
     Args:
-        item: submissions, the arguments of `rlvr.verifiers.code.judge` in each but `tests`; these, as
-            `rlvr.scoring.call.gathered` has them; and whether to say why tests failed.
+        item: "submissions": the arguments of `rlvr.verifiers.code.judge` except `tests`; "tests": packed by
+            `rlvr.scoring.call.gathered`; "reasons": whether to include why tests failed.
     """
     try:
         submissions = [
-            {**one, "tests": tests, "limits": Limits(**one["limits"])}
-            for one, tests in zip(item["submissions"], spread(*item["tests"]), strict=True)
+            {**submission, "tests": tests, "limits": Limits(**submission["limits"])}
+            for submission, tests in zip(item["submissions"], spread(*item["tests"]), strict=True)
         ]
         judgements = judge_many(submissions)
     except SandboxUnavailable as error:
-        return {"error": str(error), "status": 503}
+        return {"error": str(error), "status": 503, "kind": "no-sandbox"}
     except InputError as error:
-        return {"error": str(error), "status": 422}
-    return {"judgements": [_told(judgement, item["reasons"]) for judgement in judgements]}
+        return {"error": str(error), "status": 422, "kind": error.kind}
+    return {"judgements": [_as_json(judgement, item["reasons"]) for judgement in judgements]}
 
 
-def _told(judgement: Judgement, reasons: bool) -> dict[str, Any]:
-    told = {
+def _as_json(judgement: Judgement, reasons: bool) -> dict[str, Any]:
+    content = {
         "score": judgement.score,
         "verdicts": judgement.verdicts,
         "cpu_s": judgement.cpu_s,
@@ -42,6 +42,6 @@ def _told(judgement: Judgement, reasons: bool) -> dict[str, Any]:
         "sampled": judgement.sampled,
     }
     if reasons:
-        stderr = [text.strip()[-MOST_STDERR:] for text in judgement.stderr]
-        told |= {"reasons": judgement.reasons, "feedback": judgement.feedback, "stderr": stderr}
-    return told
+        stderr = [text.strip()[-MAX_STDERR:] for text in judgement.stderr]
+        content |= {"reasons": judgement.reasons, "feedback": judgement.feedback, "stderr": stderr}
+    return content

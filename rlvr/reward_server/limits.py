@@ -1,4 +1,4 @@
-"""What one request may ask of the server, and all of them together."""
+"""Limits on a request, and on all requests together."""
 
 from __future__ import annotations
 
@@ -7,71 +7,64 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
-class Refused(Exception):
-    """A request that is not served, in a sentence for whoever sent it.
-
-    Attributes:
-        status: of HTTP.
-        retry_after_s: when it is worth trying again; None: it isn't.
-    """
-
-    def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry_after_s = retry_after_s
+from rlvr.reward_server.errors import RequestError
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits of the server.
+    """Limits of a server.
 
     Attributes:
-        body_bytes: of one request.
-        held_bytes: of all requests that are being read or answered.
+        body_bytes: body of one request.
+        total_bytes: bodies and answers of all requests in progress.
         rows: completions, or programs, of one request.
-        requests: at the same time; more are told to come back.
-        deadline_s: that a request may be worked on, whatever it asks for.
-        reading_s: within which a request must have arrived.
-        test_time_s, test_memory_mb: that a client may allow a program for a test.
-        weak_sandbox: whether a client may have programs run that can't be confined.
+        requests: requests in progress; further ones get 429.
+        deadline_s: work on one request, whatever the request allows.
+        read_timeout_s: time in which a request must arrive, and its answer must be read.
+        test_time_s, test_memory_mb: the largest limits of a test that a client may set.
+        weak_sandbox: whether clients may run programs unconfined.
     """
 
     body_bytes: int = 64 << 20
-    held_bytes: int = 256 << 20
+    total_bytes: int = 256 << 20
     rows: int = 8192
     requests: int = 128
     deadline_s: float = 900.0
-    reading_s: float = 60.0
+    read_timeout_s: float = 60.0
     test_time_s: float = 60.0
     test_memory_mb: float = 4096.0
     weak_sandbox: bool = False
 
-    def refuse_options(self, name: str, given: Mapping[str, Any]) -> None:
-        """Refuses what would loosen the limits of this server.
+    def check_options(self, name: str, options: Mapping[str, Any]) -> None:
+        """Check that options do not loosen the server's limits.
 
         Args:
-            name: of the reward, or "The submission"; for the message.
-            given: options and columns; of a column every entry is looked at.
+            name: the reward or submission, for the message.
+            options: options and columns; every entry of a column is checked.
 
         Raises:
-            Refused: with what is too much.
+            RequestError: an option exceeds a limit.
         """
-        if given.get("allow_weak_sandbox") and not self.weak_sandbox:
-            raise Refused(
-                422, f"{name}: allow_weak_sandbox is for whoever starts the server (--allow-weak-sandbox), not for a "
-                "client."
+        if options.get("allow_weak_sandbox") and not self.weak_sandbox:
+            raise RequestError(
+                422, f"{name}: clients cannot set allow_weak_sandbox. Start the server with --allow_weak_sandbox.",
+                kind="weak-sandbox",
             )  # fmt: skip
-        factor = max(_numbers(given.get("time_factor")), default=1.0)
-        for key, most, unit in (("time_s", self.test_time_s, "s"), ("memory_mb", self.test_memory_mb, "MB")):
-            # Without a limit in the row the judge's own holds, which the factor stretches, too.
-            asked = max(_numbers(given.get(key)), default=2.0 if key == "time_s" else 0.0)
-            asked *= factor if key == "time_s" else 1.0
-            if not asked <= most:
-                raise Refused(
-                    422, f"{name}: {key} is {asked:g}, but this server allows a test {most:g} {unit} at most "
-                    f"(--most-{'test-time-s' if key == 'time_s' else 'test-memory-mb'})."
-                )  # fmt: skip
+        factor = max(_numbers(options.get("time_factor")), default=1.0)
+        # A row without a limit gets the judge's default of 2 s, which time_factor scales, too.
+        self._check_test("time_s", factor * max(_numbers(options.get("time_s")), default=2.0), name)
+        self._check_test("memory_mb", max(_numbers(options.get("memory_mb")), default=0.0), name)
+
+    def _check_test(self, key: str, value: float, name: str) -> None:
+        limit, unit, flag = {
+            "time_s": (self.test_time_s, "s", "--max_test_time_s"),
+            "memory_mb": (self.test_memory_mb, "MB", "--max_test_memory_mb"),
+        }[key]
+        if not value <= limit:
+            raise RequestError(
+                422, f"{name}: {key} is {value:g}, but this server allows a test at most {limit:g} {unit} ({flag}).",
+                kind="limit-exceeded",
+            )  # fmt: skip
 
 
 def _numbers(value: Any) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""Starts a reward server, and ends it: what is being done is done, what is new is told to go elsewhere."""
+"""Start a reward server, serve until a signal, and shut down: finish requests in progress, refuse new ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -19,33 +20,35 @@ import uvicorn
 from rlvr import console
 from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
-from rlvr.reward_server.app import Service, make_app
-from rlvr.reward_server.connections import Connection
-from rlvr.reward_server.judge_endpoint import Programs
+from rlvr.reward_server.app import make_app
+from rlvr.reward_server.http_connection import HttpConnection
+from rlvr.reward_server.judge_service import JudgeService
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.middleware import RequestGuard, is_loopback
-from rlvr.reward_server.openrlhf import Labels
-from rlvr.reward_server.reward_endpoint import ServedRewards
-from rlvr.reward_server.stored_tests import References
+from rlvr.reward_server.openrlhf import LabelColumns
+from rlvr.reward_server.served_rewards import ServedRewards
+from rlvr.reward_server.service import RewardService
+from rlvr.reward_server.stored_tests import StoredTests
 from rlvr.verifiers.code import slots
 from rlvr.workers.pool import WorkerError
 
-GRACE_S = 120.0  # for requests that are being answered, once the server is told to end
-SHORTEST_KEY = 16
+SHUTDOWN_TIMEOUT_S = 120.0
+MIN_KEY_LENGTH = 16
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a server is started with.
+    """Settings of a server.
 
     Attributes:
-        rewards: that it serves.
-        host, port: where it listens; port 0 is any that is free.
-        key: that requests must hold; None only on the machine's own loopback.
-        tests: a JSONL file of tests that requests may refer to.
-        workers: processes a group of rewards; None for the default.
-        label_column: what OpenRLHF's labels are.
+        rewards: the rewards that it serves.
+        host, port: address; port 0: any free port.
+        key: key that requests must send; None only on a loopback address.
+        tests: JSONL file of stored tests.
+        workers: processes for each group of rewards; None: the default.
+        label_column: column of OpenRLHF's labels.
+        shutdown_timeout_s: time for requests in progress at shutdown.
     """
 
     rewards: Sequence[RewardSpec]
@@ -55,146 +58,147 @@ class ServerConfig:
     tests: Path | None = None
     workers: int | None = None
     label_column: str | None = None
-    grace_s: float = GRACE_S
-    allowance: ServerLimits = field(default_factory=ServerLimits)
+    shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S
+    limits: ServerLimits = field(default_factory=ServerLimits)
 
 
-def serve(plan: ServerConfig) -> int:
-    """Runs a server until it is told to end (SIGTERM, Ctrl-C; twice: at once); returns the exit code.
+def serve(config: ServerConfig) -> int:
+    """Run a server until SIGTERM or Ctrl-C (twice: stop at once); return the exit code.
 
     Raises:
-        InputError: what it was started with is wrong, or it can't listen.
+        InputError: a setting is wrong, or the server can't listen.
     """
-    if plan.key is None and not is_loopback(plan.host):
+    if config.key is None and not is_loopback(config.host):
         raise InputError(
-            f"--host {plan.host} can be reached from other machines, so requests must hold a key: set "
-            "GRPO_REWARDS_KEY or give --key-file. Without one a server listens on 127.0.0.1 only."
-        )
-    slots()  # what the environment says of them is looked at now, and not by the first request
+            f"--host {config.host} can be reached from other machines, so requests must send a key. Set "
+            "GRPO_REWARDS_KEY or give --key_file, or listen on 127.0.0.1.",
+            kind="missing-key", key="host",
+        )  # fmt: skip
+    slots()  # reports a wrong GRPO_JUDGE_SLOTS now, not at the first request
     metrics = Metrics()
-    references = References(plan.tests)
-    rewards = ServedRewards(plan.rewards, plan.allowance, plan.workers)
-    labels = Labels(rewards.rewards, plan.label_column)
-    programs = Programs(plan.allowance, metrics, rewards.workers)
-    service = Service(rewards, programs, references, labels, metrics)
-    app = make_app(service, lambda: gate, "grpo-recipes reward server")
-    gate = RequestGuard(app, plan.allowance, metrics, plan.key)
-    listening = _listen(plan.host, plan.port)
-    server = _Server(gate, plan.grace_s)
-    failed: list[Exception] = []
+    stored_tests = StoredTests(config.tests)
+    rewards = ServedRewards(config.rewards, config.limits, config.workers)
+    labels = LabelColumns(rewards.rewards, config.label_column)
+    judge = JudgeService(config.limits, stored_tests, metrics, rewards.workers)
+    service = RewardService(rewards, judge, stored_tests, labels, metrics)
+    threads = ThreadPoolExecutor(max_workers=config.limits.requests, thread_name_prefix="request")
+    app = make_app(service, lambda: guard, threads, "grpo-recipes reward server")
+    guard = RequestGuard(app, config.limits, metrics, config.key)
+    listener = _listen(config.host, config.port)
+    server = _Server(guard, config.shutdown_timeout_s)
+    failures: list[Exception] = []
 
     def start() -> None:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
-            programs.pool.launch()
-            rewards.start()
-            programs.pool.start()
-        except Exception as error:  # raised below, in the thread that somebody waits for
-            failed.append(error)
+            service.start()
+        except Exception as error:  # raised below, in the main thread
+            failures.append(error)
             server.should_exit = True
             return
-        # What has been imported stays; Python's collector would stop all requests for 50 ms to walk through it.
+        # A garbage collection that scans all imported modules would stop every request for 50 ms.
         gc.collect()
         gc.freeze()
-        gate.ready = True
-        console.info(f"  ready after {time.monotonic() - begun:.1f} s")
+        guard.ready = True
+        console.info(f"  ready after {time.monotonic() - started:.1f} s")
 
-    host, port = listening.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     console.info(f"Serving on http://{f'[{host}]' if ':' in host else host}:{port}")
-    for one in rewards.described():
-        console.info(f"  /score    {one['name']}")
-    held = f", {len(references):,} sets of tests by id" if plan.tests is not None else ""
-    console.info(f"  /judge    {programs.sandbox()}{held}")
-    starting = threading.Thread(target=start, daemon=True)
-    starting.start()
+    for reward in rewards.describe():
+        console.info(f"  /score    {reward['name']}")
+    stored = f", {len(stored_tests):,} sets of tests by id" if config.tests is not None else ""
+    console.info(f"  /judge    {judge.describe_sandbox()}{stored}")
+    threading.Thread(target=start, daemon=True).start()
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(server.serve(sockets=[listening]))
+            asyncio.run(server.serve(sockets=[listener]))
     finally:
-        gate.draining = True
-        rewards.close()
+        guard.draining = True
         service.close()
-        programs.pool.close()
-    if failed:
-        if not isinstance(failed[0], WorkerError):
-            raise failed[0]
-        raise InputError(f"The rewards do not start:\n{failed[0]}")
+        threads.shutdown(wait=False)
+    if failures:
+        if not isinstance(failures[0], WorkerError):
+            raise failures[0]
+        raise InputError(f"The rewards do not start:\n{failures[0]}", kind="rewards-do-not-start")
     console.info("Ended.")
     return 0
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, which goes on answering while it ends, so that clients are told and do not find a closed door."""
+    """Uvicorn that keeps answering during shutdown, so that clients get a 503 and not a refused connection."""
 
-    def __init__(self, gate: RequestGuard, grace_s: float) -> None:
+    def __init__(self, guard: RequestGuard, shutdown_timeout_s: float) -> None:
         super().__init__(
             uvicorn.Config(
-                gate,
-                log_level="error",  # of its warnings, whoever can connect could make as many as he likes
+                guard,
+                log_level="error",  # any client could flood the log with warnings
                 access_log=False,
-                http=Connection,
+                http=HttpConnection,
                 ws="none",
                 lifespan="off",
                 server_header=False,
-                proxy_headers=False,  # nothing depends on who a proxy says that it speaks for
+                proxy_headers=False,  # nothing depends on the client's address
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=10,
                 backlog=1024,
             )
         )
-        self.gate = gate
-        self.grace_s = grace_s
-        self._until: float | None = None
+        self.guard = guard
+        self.shutdown_timeout_s = shutdown_timeout_s
+        self._deadline: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal begins the end, a second one ends at once."""
-        if self._until is not None:
-            self._until = 0.0
+        """Shut down at the first signal; stop at once at the second."""
+        if self._deadline is not None:
+            self._deadline = 0.0
             return
-        self.gate.draining = True
-        self._until = time.monotonic() + self.grace_s
-        console.info(f"Ending: {self.gate.in_flight} requests are being answered.")
+        self.guard.draining = True
+        self._deadline = time.monotonic() + self.shutdown_timeout_s
+        console.info(f"Ending: {self.guard.in_flight} requests are being answered.")
 
     async def on_tick(self, counter: int) -> bool:
-        ended = self._until is not None and (self.gate.in_flight == 0 or time.monotonic() >= self._until)
-        return ended or await super().on_tick(counter)
+        is_done = self._deadline is not None and (self.guard.in_flight == 0 or time.monotonic() >= self._deadline)
+        return is_done or await super().on_tick(counter)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # By this protocol asyncio knows that answers are to be sent at once; else each would wait 40 ms.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(1024)  # from now on clients wait and are not turned away
+        # With IPPROTO_TCP, asyncio sets TCP_NODELAY; otherwise each answer would wait 40 ms.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)  # from now on clients wait and are not refused
     except (OSError, OverflowError) as error:
-        raise InputError(f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port.") from error
-    return listening
+        raise InputError(
+            f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port.", kind="cannot-listen"
+        ) from error
+    return listener
 
 
 def read_key(path: Path | None) -> str | None:
-    """The key of a file, or else of the environment, out of which it is taken; None where there is none.
+    """Read the key from a file, else from GRPO_REWARDS_KEY, which is removed from the environment; None without both.
 
     Raises:
-        InputError: the file can't be read, is empty, or may be read by others; or the key is too short to be one.
+        InputError: the file can't be read or can be read by other users, or the key is too short.
     """
     key = os.environ.pop("GRPO_REWARDS_KEY", "").strip() or None
     where = "GRPO_REWARDS_KEY"
     if path is not None:
-        where = f"--key-file {path}"
+        where = f"--key_file {path}"
         try:
             key = path.read_text(encoding="utf-8").strip()
             mode = path.stat().st_mode
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{where} can't be read: {error}.") from error
+            raise InputError(f"{where} can't be read: {error}.", kind="unreadable-file", path=path) from error
         if mode & 0o077:
-            raise InputError(f"{where} can be read by others: chmod 600 {path}.")
+            raise InputError(f"{where} can be read by other users. Run: chmod 600 {path}", kind="key-not-private")
     if key is None:
         return None
-    if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+    if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
         raise InputError(
-            f"{where}: a key has {SHORTEST_KEY} or more characters, no spaces: python -c "
-            "'import secrets; print(secrets.token_urlsafe(32))' makes one."
-        )
+            f"{where}: a key needs at least {MIN_KEY_LENGTH} ASCII characters, without spaces. Make one: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            kind="weak-key",
+        )  # fmt: skip
     return key

@@ -1,4 +1,4 @@
-"""Tests by reference: a file that the server holds, so that a batch need not carry megabytes of tests."""
+"""Tests that the server holds in a file. Requests refer to them by id, so a batch need not carry megabytes of tests."""
 
 from __future__ import annotations
 
@@ -8,82 +8,89 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.reward_server.limits import Refused
+from rlvr.reward_server.errors import RequestError
 
 
-class References:
-    """The rows of a JSONL file by their `id`; only where they lie is kept in memory.
+class StoredTests:
+    """The rows of a JSONL file by their `id`. Only their offsets are kept in memory.
 
     Args:
-        path: of the file; None: nothing can be referred to.
+        path: the file; None: no stored tests.
 
     Raises:
-        InputError: it can't be read, or a row has no id, or one that another has.
+        InputError: the file can't be read, or a row has no id or a duplicate one.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._places: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
         if path is None:
             return
         try:
             with path.open("rb") as file:
-                place = 0
+                offset = 0
                 for number, line in enumerate(file, start=1):
                     if line.strip():
-                        self._note(number, line, place)
-                    place += len(line)
+                        self._add(number, line, offset)
+                    offset += len(line)
         except OSError as error:
-            raise InputError(f"--tests {path} can't be read: {error.strerror}.") from error
+            message = f"--tests {path} can't be read: {error.strerror}."
+            raise InputError(message, kind="unreadable-file", path=path) from error
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._offsets)
 
-    def _note(self, number: int, line: bytes, place: int) -> None:
+    def _add(self, number: int, line: bytes, offset: int) -> None:
+        where = f"--tests {self.path}, line {number}"
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise InputError(f"--tests {self.path}, line {number}: no JSON: {error}.") from error
+            raise InputError(f"{where}: invalid JSON: {error}.", kind="invalid-json", line=number) from error
         if not isinstance(row, dict) or not isinstance(row.get("id"), str | int):
-            raise InputError(f"--tests {self.path}, line {number}: a row should be an object with an id.")
-        name = str(row["id"])
-        if name in self._places:
-            raise InputError(f"--tests {self.path}, line {number}: the id {name!r} comes twice.")
-        self._places[name] = place
+            raise InputError(f"{where}: a row must be an object with an id.", kind="missing-id", line=number)
+        row_id = str(row["id"])
+        if row_id in self._offsets:
+            raise InputError(f"{where}: duplicate id {row_id!r}.", kind="duplicate-id", line=number)
+        self._offsets[row_id] = offset
 
-    def row(self, name: str) -> Mapping[str, Any]:
+    def row(self, row_id: str) -> Mapping[str, Any]:
         """The row with an id.
 
         Raises:
-            Refused: there is none.
+            RequestError: there is none.
         """
-        if name not in self._places or self.path is None:
-            held = f"holds {len(self._places):,} others" if self.path is not None else "was started without --tests"
-            raise Refused(404, f"There are no tests with the id {name!r:.200}: this server {held}.")
+        if row_id not in self._offsets or self.path is None:
+            stored = f"holds {len(self._offsets):,} others" if self.path is not None else "was started without --tests"
+            raise RequestError(404, f"There are no tests with the id {row_id!r:.200}: this server {stored}.",
+                               kind="unknown-id")  # fmt: skip
         with self.path.open("rb") as file:
-            file.seek(self._places[name])
-            found = json.loads(file.readline())
-        if str(found.get("id")) != name:
-            raise Refused(503, f"The server's file of tests has changed under it: {name!r:.200} is gone. Restart it.")
-        return dict(found)
+            file.seek(self._offsets[row_id])
+            row = json.loads(file.readline())
+        if str(row.get("id")) != row_id:
+            raise RequestError(
+                503, f"The server's file of tests has changed: {row_id!r:.200} is gone. Restart the server.",
+                kind="tests-changed",
+            )  # fmt: skip
+        return dict(row)
 
     def resolve(self, column: str, values: Sequence[Any]) -> list[Any]:
-        """A column whose entries {"id": …} are replaced by what the file holds in that column.
+        """Replace entries {"id": …} of a column by that column of the stored rows.
 
         Raises:
-            Refused: there is no such row, or it lacks the column.
+            RequestError: there is no such row, or it lacks the column.
         """
-        rows: dict[str, Any] = {}
+        stored: dict[str, Any] = {}
         resolved = []
         for value in values:
             if not (isinstance(value, dict) and value.keys() == {"id"} and isinstance(value["id"], str | int)):
                 resolved.append(value)
                 continue
-            name = str(value["id"])
-            if name not in rows:
-                row = self.row(name)
+            row_id = str(value["id"])
+            if row_id not in stored:
+                row = self.row(row_id)
                 if column not in row:
-                    raise Refused(404, f"The tests with the id {name!r:.200} have no column {column}.")
-                rows[name] = row[column]
-            resolved.append(rows[name])
+                    message = f"The tests with the id {row_id!r:.200} have no column {column}."
+                    raise RequestError(404, message, kind="missing-column")
+                stored[row_id] = row[column]
+            resolved.append(stored[row_id])
         return resolved

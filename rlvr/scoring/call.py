@@ -159,7 +159,7 @@ def prepare_served(rewards: bytes) -> Callable[[bytes], dict[str, Any]]:
 
     An item is JSON: the reward's name, its options (null: those that the server was started with), and the arguments
     of the call, or columns for the file's `validate_rows`. The server has validated names and options
-    (rlvr/reward_server/reward_endpoint.py).
+    (rlvr/reward_server/served_rewards.py).
 
     Args:
         rewards: specs, pickled by the server itself when it was started.

@@ -1,4 +1,4 @@
-"""The script, and the page about it: what the page says can be typed, and does what it says."""
+"""scripts/serve_rewards.py, and the commands of its docs page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
 PAGE = (REPOSITORY / "docs" / "reward-server.md").read_text(encoding="utf-8")
 
 
-def test_the_commands_of_the_page_do_what_it_says() -> None:
+def test_the_commands_of_the_docs_page_work() -> None:
     started, asked = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     words = started.split()
     assert words[:2] == ["python", "scripts/serve_rewards.py"]
@@ -34,47 +34,56 @@ def test_the_commands_of_the_page_do_what_it_says() -> None:
     assert 'grpo_verdicts_total{verdict="AC"} 1' in metrics
 
 
-def test_every_flag_and_path_that_the_page_names_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_flag_and_path_of_the_docs_page_exists(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         serve_rewards.main(["--help"])
-    told = capsys.readouterr().out
-    for flag in set(re.findall(r"`(--[a-z-]+)", PAGE)) - {"--reward", "--rewards", "--help"}:
-        assert flag in told, flag
-    with RewardServer("--judge-only") as server:
+    text = capsys.readouterr().out
+    for flag in set(re.findall(r"`(--[a-z_]+)", PAGE)) - {"--reward", "--rewards", "--help"}:
+        assert flag in text, flag
+    with RewardServer("--judge_only") as server:
         paths = set(server.get("/openapi.json")[1]["paths"])
     assert set(re.findall(r"`(/[a-z_]+)`", PAGE)) <= paths
 
 
 @pytest.mark.parametrize(
-    ("words", "told", "why"),
+    ("words", "named", "why"),
     [
-        (["--config", "recipes/nowhere.yaml"], "There is no recipe", "a recipe that isn't there"),
-        (["--rewards", "math_corectness"], "Did you mean math_correctness?", "a reward that isn't there"),
-        (["--rewards", " , "], "names no reward", "none at all"),
-        (["--rewards", "answer_format", "--port", "99999"], "port 99999", "no port"),
+        (["--config", "recipes/nowhere.yaml"], "recipes/nowhere.yaml", "a missing recipe"),
+        (["--rewards", "math_corectness"], "math_correctness", "an unknown reward"),
+        (["--rewards", " , "], "--rewards", "no reward"),
+        (["--rewards", "answer_format", "--port", "99999"], "99999", "an invalid port"),
     ],
 )
-def test_what_it_is_started_with_is_checked(
-    words: list[str], told: str, why: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_arguments_exit_with_2(
+    words: list[str], named: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert serve_rewards.main(words) == 2 and told in capsys.readouterr().err, why
+    assert serve_rewards.main(words) == 2 and named in capsys.readouterr().err, why
 
 
-def test_slots_that_no_worker_could_use_are_refused_at_once(
+def test_former_flags_work_and_name_their_successors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve_rewards.main(["--judge-only", "--most-rows", "0", "--grace-s=5"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    for flag, line in zip(("--judge_only", "--max_rows", "--shutdown_timeout_s"), lines, strict=False):
+        assert line.startswith("warning: ") and flag in line
+    assert len(lines) == 4 and lines[3].startswith("--max_rows is 0")
+    assert set(serve_rewards.FORMER_FLAGS.values()) <= set(serve_rewards._parser()._option_string_actions)
+
+
+def test_an_invalid_number_of_judge_slots_is_refused_at_the_start(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRPO_JUDGE_SLOTS", "0")
-    assert serve_rewards.main(["--judge-only", "--port", "0"]) == 2
-    assert "GRPO_JUDGE_SLOTS is '0'" in capsys.readouterr().err
+    assert serve_rewards.main(["--judge_only", "--port", "0"]) == 2
+    assert "GRPO_JUDGE_SLOTS" in capsys.readouterr().err
 
 
-def test_only_a_recipe_has_keys_to_override(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipe_keys_need_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        serve_rewards.main(["--judge-only", "--learning_rate", "1"])
+        serve_rewards.main(["--judge_only", "--learning_rate", "1"])
     assert ended.value.code == 2 and "--learning_rate" in capsys.readouterr().err
 
 
-def test_a_recipe_is_served_but_for_what_the_trainer_calls_itself(tmp_path: Path) -> None:
+def test_rewards_with_where_trainer_are_not_served(tmp_path: Path) -> None:
     rewards: list[dict[str, Any]] = [
         {"name": "answer_format", "where": "http://127.0.0.1:1"},
         {"name": "math_correctness", "where": "trainer"},
@@ -85,7 +94,7 @@ def test_a_recipe_is_served_but_for_what_the_trainer_calls_itself(tmp_path: Path
         assert server.end() == 0 and server.said().endswith("Ended.\n")
 
 
-def test_rewards_that_do_not_start_end_the_server_with_their_own_words(
+def test_the_error_of_a_reward_that_fails_to_import_is_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "fails_in_workers.py"

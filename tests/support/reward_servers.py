@@ -1,4 +1,4 @@
-"""Real reward servers for the tests: the script, started as a person would start it."""
+"""Real reward servers for the tests: scripts/serve_rewards.py in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_S = 100.0  # for a process to start on a machine as busy as a machine can be
+PATIENCE_S = 100.0  # timeout of a start; the machine may be very busy
 
 
 def accept(listening: socket.socket, serve: Callable[[socket.socket], None]) -> None:
-    """Serves each connection to a socket in a thread of its own, until the socket is closed."""
+    """Serve each connection to a socket in a thread of its own, until the socket is closed."""
 
     def work() -> None:
         while True:
@@ -39,7 +39,7 @@ class RewardServer:
 
     Args:
         words: of its command line.
-        within: a command that is to run it, in place of itself.
+        within: a command that runs the server's command.
 
     Attributes:
         port, url: where it listens.
@@ -61,7 +61,7 @@ class RewardServer:
         self.start(ready=ready)
 
     def start(self, *, ready: bool = True) -> None:
-        """Starts it, on the port that it had before, if it had one."""
+        """Start the server, on its previous port if it had one."""
         begun = self.output.tell()
         self.process = subprocess.Popen(
             [*self.within, sys.executable, "scripts/serve_rewards.py", *self.words, "--port", str(self.port)],
@@ -74,7 +74,7 @@ class RewardServer:
             raise
 
     def _wait(self, begun: int, ready: bool) -> None:
-        """Until it listens, and takes requests if that is asked for."""
+        """Wait until the server listens, and with `ready` until it accepts requests."""
         end = time.monotonic() + PATIENCE_S
         while True:
             said = self.said(begun)
@@ -89,14 +89,14 @@ class RewardServer:
             time.sleep(0.02)
 
     def said(self, place: int = 0) -> str:
-        """What it has printed."""
+        """The output, from a position on."""
         return os.pread(self.output.fileno(), 1 << 20, place).decode()
 
     def get(self, path: str, **headers: str) -> tuple[int, Any]:
         return self.ask("GET", path, None, **headers)
 
     def post(self, path: str, content: Any, **headers: str) -> tuple[int, Any]:
-        """The status of an answer and what it says; content that is no text is sent as JSON."""
+        """Send bytes as they are, anything else as JSON; return the status and the content of the answer."""
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         return self.ask("POST", path, body, **{"Content-Type": "application/json", **headers})
 
@@ -112,7 +112,7 @@ class RewardServer:
         return answer.status, json.loads(text) if "json" in self.headers.get("content-type", "") else text
 
     def figure(self, name: str) -> float:
-        """A figure of /metrics, by its name and labels as they stand there; 0 where it isn't there."""
+        """A value of /metrics, by its name and labels; 0 if it is missing."""
         return self.figure_with(None, name)
 
     def figure_with(self, key: str | None, name: str) -> float:
@@ -120,12 +120,12 @@ class RewardServer:
         return next((float(line.split()[-1]) for line in page.splitlines() if line.rpartition(" ")[0] == name), 0.0)
 
     def kill(self) -> None:
-        """As the kernel would."""
+        """SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def end(self) -> int:
-        """As an administrator would; returns the exit code."""
+        """SIGTERM; return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -142,7 +142,7 @@ class RewardServer:
 
 
 def recipe_of(path: Path, rewards: list[Any]) -> Path:
-    """A recipe with some rewards, to start a server with."""
+    """Write a recipe with these rewards."""
     lines = json.dumps(rewards)
     path.write_text(
         f"model_name_or_path: models/tiny-arithmetic\ntask: {{name: arithmetic}}\nrewards: {lines}\n", encoding="utf-8"

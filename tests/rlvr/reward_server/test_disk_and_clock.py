@@ -1,4 +1,4 @@
-"""A disk that is full and a clock that jumps: no row is scored wrongly for it, and afterwards all is as before."""
+"""A full disk and a clock that jumps: no row gets a wrong score, and the server recovers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TESTS = [{"input": "1 2", "output": "3"}, {"input": "5 0", "output": "5"}]
 
 
 class Disk:
-    """The disk that a server has its temporary files on, and nobody else.
+    """The disk of a server's temporary files, mounted for the server alone.
 
     Args:
         folder: where it is mounted, for the server alone.
@@ -46,7 +46,7 @@ class Disk:
         self.filler = self.folder / "filler"
 
     def fill(self, spare: int = 0) -> None:
-        """Takes all space but so many bytes."""
+        """Fill the disk except this many bytes."""
         about = os.statvfs(self.folder)
         line = os.open(self.filler, os.O_CREAT | os.O_WRONLY)
         try:
@@ -78,7 +78,7 @@ _times = itertools.count()
 
 
 def score(server: RewardServer, *programs: tuple[str, str]) -> Scored:
-    """What programs earn; they are never the same text, of which the judge would remember what it earned before."""
+    """Score programs. A comment makes each text unique, because the judge caches results."""
     rows, time_of_asking = len(programs), next(_times)
     comments = {"cpp": f"// {time_of_asking}", "python": f"# {time_of_asking}"}
     with Scorer(load_rewards([RewardSpec("code_execution", where=server.url)])) as scoring:
@@ -89,7 +89,7 @@ def score(server: RewardServer, *programs: tuple[str, str]) -> Scored:
         )
 
 
-def test_a_full_disk_masks_programs_that_need_it_and_nothing_is_left_of_it(server: tuple[RewardServer, Disk]) -> None:
+def test_a_full_disk_masks_compiled_programs_until_there_is_space(server: tuple[RewardServer, Disk]) -> None:
     started, disk = server
     programs = [("cpp", CPP), ("python", PYTHON), ("cpp", WRONG_CPP), ("cpp", BROKEN_CPP), ("python", "print(3)")]
     quiet = score(started, *programs)
@@ -131,7 +131,7 @@ def test_a_disk_that_is_full_for_moments_makes_no_right_program_wrong(server: tu
 # ----------------------------------------------------------------------------------------------------------------------
 # A clock that jumps
 
-# As if somebody set the machine's clock: by as many seconds as the file holds that $CLOCK_OFFSET names.
+# Shifts the wall clock by the number of seconds in the file $CLOCK_OFFSET.
 JUMPING_CLOCK = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -178,7 +178,7 @@ REWARD = '''
 import os, time
 
 def slow(completions, **kwargs):
-    """A row is noted when it is begun."""
+    """Log the start of each row."""
     values = []
     for completion in completions:
         name, _, folder = completion.partition(" ")
@@ -205,7 +205,7 @@ HOURS = 3 * 3600
 
 @pytest.fixture(scope="module")
 def clock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of processes whose clock can be set; all of them have the same one."""
+    """The environment of processes with a clock that tests can set."""
     folder = tmp_path_factory.mktemp("clock")
     (folder / "clock.c").write_text(JUMPING_CLOCK, encoding="utf-8")
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -227,7 +227,7 @@ def begun(folder: Path) -> list[list[str]]:
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def test_a_clock_that_jumps_in_mid_batch_changes_nothing(clock: dict[str, str], tmp_path: Path) -> None:
+def test_a_clock_that_jumps_during_a_batch_changes_nothing(clock: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "slowly.py").write_text(REWARD, encoding="utf-8")
     name = f"{tmp_path}/slowly.py:slow"
     set_clock(clock, 0)
@@ -245,7 +245,7 @@ def test_a_clock_that_jumps_in_mid_batch_changes_nothing(clock: dict[str, str], 
                     time.sleep(0.01)
                 set_clock(clock, offset)
             said = client.communicate(timeout=60)[0]
-        assert server.post("/score", content, Idempotency_Key="before") == first, "nor is an answer forgotten for it"
+        assert server.post("/score", content, Idempotency_Key="before") == first, "cached responses do not expire by it"
         assert server.get("/readyz")[0] == 200
     values, faults, silent_s, took_s, jumped_s = json.loads(said)
     assert values == [[float(row)] for row in range(6)] and not faults and not silent_s and took_s < 30

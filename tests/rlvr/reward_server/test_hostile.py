@@ -1,4 +1,4 @@
-"""Whoever has no key can't keep others out, and whoever writes completions, or answers, can't make values of them."""
+"""Hostile clients, completions and servers: clients without a key, slow readers, crafted text, invalid answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from rlvr.reward_server.connections import Connection
-from rlvr.reward_server.idempotency import Answer, IdempotencyCache
+from rlvr.reward_server.http_connection import HttpConnection
+from rlvr.reward_server.idempotency import IdempotencyCache, StoredResponse
 from rlvr.scoring.backends.http.connection import Unavailable
 from rlvr.scoring.backends.http.responses import outcomes_of
 from rlvr.scoring.backends.http.sharding import RequestShard
@@ -28,7 +28,7 @@ TESTS = [{"input": "1 2", "output": "3"}]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RewardServer]:
-    with RewardServer("--rewards", ",".join(REWARDS), "--most-requests", "2", env={"GRPO_REWARDS_KEY": KEY}) as started:
+    with RewardServer("--rewards", ",".join(REWARDS), "--max_requests", "2", env={"GRPO_REWARDS_KEY": KEY}) as started:
         yield started
 
 
@@ -42,28 +42,26 @@ def first_line(server: RewardServer, head: str, body: bytes = b"") -> str:
 @pytest.mark.parametrize(
     ("head", "status", "why"),
     [
-        ("GET /healthz HTTP/1.1\nHost: x", 200, "what is open to all"),
-        ("HEAD /readyz HTTP/1.1\nHost: x", 405, "and says nothing"),
-        ("POST /healthz HTTP/1.1\nHost: x\nContent-Length: 60000000", 401, "a body there would take up room"),
+        ("GET /healthz HTTP/1.1\nHost: x", 200, "open to all"),
+        ("HEAD /readyz HTTP/1.1\nHost: x", 405, "another method"),
+        ("POST /healthz HTTP/1.1\nHost: x\nContent-Length: 60000000", 401, "its body would be held"),
         ("POST /readyz HTTP/1.1\nHost: x\nTransfer-Encoding: chunked", 401, "the same without its size"),
         ("PUT /healthz HTTP/1.1\nHost: x\nContent-Length: 5", 401, "any other method"),
-        ("GET //healthz HTTP/1.1\nHost: x", 401, "a path that looks alike"),
-        ("GET /healthz/../rewards HTTP/1.1\nHost: x", 401, "one that leads elsewhere"),
-        ("GET http://x/rewards HTTP/1.1\nHost: x", 401, "a path with an address, as a proxy is told"),
+        ("GET //healthz HTTP/1.1\nHost: x", 401, "a similar path"),
+        ("GET /healthz/../rewards HTTP/1.1\nHost: x", 401, "a path with .."),
+        ("GET http://x/rewards HTTP/1.1\nHost: x", 401, "an absolute URI, as for a proxy"),
         ("GET /rewards HTTP/1.1\nHost: x\nUpgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13"
-         "\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", 401, "another protocol on the same line"),
-        ("GET /rewards HTTP/1.1\nHost: x\nX-Forwarded-For: 127.0.0.1", 401, "who says to be from here"),
+         "\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", 401, "another protocol on the same connection"),
+        ("GET /rewards HTTP/1.1\nHost: x\nX-Forwarded-For: 127.0.0.1", 401, "a forged proxy header"),
         (f"GET /rewards HTTP/1.1\nHost: x\nauthorization: Bearer {KEY}\nAuthorization: Bearer x", 401, "two keys"),
         ("nonsense", 400, "no HTTP"),
     ],
 )  # fmt: skip
-def test_without_a_key_nothing_but_two_questions_is_answered(
-    server: RewardServer, head: str, status: int, why: str
-) -> None:
+def test_without_a_key_only_health_checks_are_answered(server: RewardServer, head: str, status: int, why: str) -> None:
     assert first_line(server, head).split()[1] == str(status), why
 
 
-def test_who_has_no_key_cannot_take_the_places_of_those_who_have_one(server: RewardServer) -> None:
+def test_clients_without_a_key_cannot_use_up_the_requests(server: RewardServer) -> None:
     lines = [socket.create_connection(("127.0.0.1", server.port), 20) for _ in range(40)]
     try:
         for number, line in enumerate(lines):
@@ -86,14 +84,14 @@ def test_who_has_no_key_cannot_take_the_places_of_those_who_have_one(server: Rew
         (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /", "half a head after an answer"),
     ],
 )
-def test_who_connects_and_keeps_silent_is_not_waited_for(said: bytes, why: str) -> None:
+def test_a_silent_connection_is_closed(said: bytes, why: str) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(0.5)  # an answer may take longer than a head
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 
-    class Impatient(Connection):
-        head_s = 0.3
+    class Impatient(HttpConnection):
+        head_timeout_s = 0.3
 
     async def run() -> tuple[bytes, float]:
         config = uvicorn.Config(app, lifespan="off", timeout_keep_alive=1, log_level="error")
@@ -115,13 +113,13 @@ def test_who_connects_and_keeps_silent_is_not_waited_for(said: bytes, why: str) 
     assert took_s < 10 and (b"200 OK" in heard) == (b"\r\n\r\n" in said), why
 
 
-async def many(scope: Any, receive: Any, send: Any) -> None:
+async def large_answer(scope: Any, receive: Any, send: Any) -> None:
     """An application whose every answer has eight megabytes."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8388608")]})
     await send({"type": "http.response.body", "body": bytes(8 << 20)})
 
 
-def listening(made: type[Connection], app: Any, state: ServerState) -> Any:
+def listening(made: type[HttpConnection], app: Any, state: ServerState) -> Any:
     config = uvicorn.Config(app, lifespan="off", log_level="error")
     return asyncio.get_running_loop().create_server(lambda: made(config, state, {}), "127.0.0.1", 0)
 
@@ -129,17 +127,17 @@ def listening(made: type[Connection], app: Any, state: ServerState) -> Any:
 @pytest.mark.parametrize(
     ("pace", "whole", "why"),
     [
-        (0, False, "who reads nothing of his answer"),
-        (1 << 10, False, "who reads a kilobyte now and then, to keep it"),
-        (2 << 20, True, "who is slow, but reads"),
+        (0, False, "reads nothing"),
+        (1 << 10, False, "reads a kilobyte now and then to keep the connection"),
+        (2 << 20, True, "slow, but reads"),
     ],
 )
-def test_who_does_not_take_his_answer_is_not_waited_for(pace: int, whole: bool, why: str) -> None:
-    class Impatient(Connection):
-        unread_s = 0.5
+def test_a_client_that_does_not_read_is_disconnected(pace: int, whole: bool, why: str) -> None:
+    class Impatient(HttpConnection):
+        read_timeout_s = 0.5
 
     async def run() -> int:
-        async with await listening(Impatient, many, ServerState()) as server:
+        async with await listening(Impatient, large_answer, ServerState()) as server:
             line = socket.create_connection(server.sockets[0].getsockname())
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
             line.setblocking(False)
@@ -168,9 +166,9 @@ def test_who_does_not_take_his_answer_is_not_waited_for(pace: int, whole: bool, 
     assert (asyncio.run(run()) >= 8 << 20) == whole, why
 
 
-def test_of_too_many_connections_those_go_on_which_nobody_waits() -> None:
-    class Few(Connection):
-        most = 4
+def test_beyond_the_connection_limit_idle_connections_are_closed_first() -> None:
+    class Few(HttpConnection):
+        max_connections = 4
 
     answers = asyncio.Event()
 
@@ -202,22 +200,22 @@ def test_of_too_many_connections_those_go_on_which_nobody_waits() -> None:
     assert [said.split()[1] for said in asyncio.run(run())] == [b"200"] * 3
 
 
-def test_as_many_repeated_requests_as_one_likes_take_neither_memory_nor_time() -> None:
+def test_the_cache_of_responses_is_bounded_in_memory_and_time() -> None:
     async def run() -> float:
-        repeats = IdempotencyCache(most=1000)
+        cache = IdempotencyCache(max_responses=1000)
         begun = time.process_time()
         for number in range(20_000):
-            repeats.begin(str(number), b"")
-            repeats.end(str(number), Answer(200, (), b""))
-        assert len(repeats._known) == 1000 and repeats.begin("19999", b"")[1] is False
-        assert repeats.begin("0", b"")[1] is True, "the oldest are forgotten"
+            cache.begin(str(number), b"")
+            cache.complete(str(number), StoredResponse(200, (), b""))
+        assert len(cache._requests) == 1000 and cache.begin("19999", b"")[1] is False
+        assert cache.begin("0", b"")[1] is True, "the oldest are forgotten"
         return time.process_time() - begun
 
     assert asyncio.run(run()) < 5.0
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a model writes
+# Completions
 
 
 @pytest.mark.parametrize(
@@ -243,10 +241,10 @@ def test_as_many_repeated_requests_as_one_likes_take_neither_memory_nor_time() -
         (3, "a number"),
     ],
 )
-def test_nothing_that_a_model_writes_earns_what_it_should_not_or_costs_others_theirs(
+def test_a_crafted_completion_scores_0_and_changes_no_other_row(
     server: RewardServer, completion: Any, why: str
 ) -> None:
-    """Beside it stands a right completion, which must not suffer by it: in rows that are called one by one."""
+    """The second row is right and must score 1; the rows are called one by one."""
     right = "```python\nprint(sum(map(int, input().split())))\n```\n#### The final answer is 3"
     content = {
         "rewards": list(REWARDS), "prompts": ["p", "q"], "completions": [completion, right], "one_by_one": True,
@@ -261,7 +259,7 @@ def test_nothing_that_a_model_writes_earns_what_it_should_not_or_costs_others_th
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a server answers that is none of ours
+# Answers of a foreign server
 
 
 def _reply(values: Any, **more: Any) -> Any:
@@ -280,7 +278,7 @@ def _reply(values: Any, **more: Any) -> Any:
         ("no reply", "TypeError", "text"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_none(value: Any, told: str, why: str) -> None:
+def test_an_invalid_answer_is_rejected(value: Any, told: str, why: str) -> None:
     errand = RewardCall(0, EncodedBatch({"prompts": ["p", "q"], "completions": ["c", "d"]}, 2), [], {}, ())
     said = json.loads(json.dumps({"results": [{"outcomes": [{"status": "done", "value": value, "why": ""}]}]}))
     with pytest.raises(Unavailable, match=told):

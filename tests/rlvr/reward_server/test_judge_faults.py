@@ -1,4 +1,4 @@
-"""Processes behind /judge that are killed in mid-batch: each program has the verdicts of a quiet run, once."""
+"""Processes behind /judge are killed during a batch: verdicts are the same, and counted once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def counted(server: RewardServer) -> Counter[str]:
 
 
 def below(process: int) -> list[int]:
-    """Its children, whichever of its threads has started them."""
+    """The children of a process, of all its threads."""
     found: list[str] = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{process}/task"):
@@ -67,14 +67,14 @@ def runs(process: int) -> str:
 
 
 def at_work(server: RewardServer, what: str) -> dict[str, int] | None:
-    """Processes of the server, by what they are, when the one that is asked for is there."""
+    """The server's processes by their role, once `what` is running."""
     for fork_server in below(server.process.pid):
         for worker in below(fork_server):
-            for starter in below(worker):
-                if "zygote.py" not in runs(starter):
+            for zygote in below(worker):
+                if "zygote.py" not in runs(zygote):
                     continue
-                found = {"fork server": fork_server, "worker": worker, "starter": starter}
-                for program in below(starter):
+                found = {"fork server": fork_server, "worker": worker, "zygote": zygote}
+                for program in below(zygote):
                     compiler = next((part for part in below(program) if "cc1plus" in runs(part)), None)
                     found["program" if compiler is None else "compiler"] = compiler or program
                 if what in found and len(found) == 4:
@@ -85,14 +85,14 @@ def at_work(server: RewardServer, what: str) -> dict[str, int] | None:
 @pytest.mark.parametrize(
     ("whose", "why"),
     [
-        ("fork server", "the process that has forked the workers"),
+        ("fork server", "it forks the workers"),
         ("worker", "the worker that judges the request"),
-        ("starter", "the process in which a program's sandbox is made"),
-        ("program", "the program itself, which is none of its doing"),
-        ("compiler", "a part of a compiler, which says nothing of the program"),
+        ("zygote", "it makes the sandbox of a program"),
+        ("program", "the program did not cause it"),
+        ("compiler", "a compiler's death says nothing about the program"),
     ],
 )
-def test_what_the_kernel_kills_in_mid_batch_changes_no_verdict(server: RewardServer, whose: str, why: str) -> None:
+def test_a_killed_process_changes_no_verdict(server: RewardServer, whose: str, why: str) -> None:
     before = counted(server)
     answers: list[list[list[str]]] = []
     asking = threading.Thread(target=lambda: answers.append(judged(server)))

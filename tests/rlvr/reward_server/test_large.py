@@ -1,4 +1,4 @@
-"""A request costs the server about what it is worth: no small one takes gigabytes, or keeps all others waiting."""
+"""Large requests: refused cheaply, and memory stays in proportion to the body."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.support.reward_servers import RewardServer
 
 MANY = 400_000
-MOST_MB = 300  # of memory that a request of a few megabytes may add
+MAX_GROWTH_MB = 300  # of memory that a request of a few megabytes may add
 ROWS = 400  # that refer to a megabyte each
 
 
@@ -29,7 +29,7 @@ def scores(**more: Any) -> dict[str, Any]:
 
 
 def peak_mb(server: RewardServer) -> float:
-    """Of the server and its workers: the most that any of them has had."""
+    """Peak memory of any process of the server."""
     found = [server.process.pid]
     for pid in found:
         found += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -38,40 +38,40 @@ def peak_mb(server: RewardServer) -> float:
 
 
 @pytest.mark.parametrize(
-    ("path", "content", "status", "told", "why"),
+    ("path", "content", "status", "named", "why"),
     [
-        ("/score", scores(rows=[None] * MANY), 413, "rows has 400,000 entries", "numbers that are none"),
-        ("/score", scores(columns={"c": [1] * MANY}), 413, "columns.c has 400,000", "rows without an end"),
-        ("/score", scores(columns={f"c{i}": [1] for i in range(2000)}), 422, "2,000 keys", "columns without an end"),
-        ("/score", scores(rewards=[{"name": "answer_format", "reads": [1] * MANY}]), 422, "reads", "in a reward"),
-        ("/score", scores(rewards=[{"name": "answer_format", "options": {"x": "x" * 70_000}}]), 413, "64 kB", "one"),
+        ("/score", scores(rows=[None] * MANY), 413, "rows", "row numbers"),
+        ("/score", scores(columns={"c": [1] * MANY}), 413, "columns.c", "a long column"),
+        ("/score", scores(columns={f"c{i}": [1] for i in range(2000)}), 422, "2,000", "many columns"),
+        ("/score", scores(rewards=[{"name": "answer_format", "reads": [1] * MANY}]), 422, "reads", "many column names"),
+        ("/score", scores(rewards=[{"name": "answer_format", "options": {"x": "x" * 70_000}}]), 413, "options", "text"),
         ("/score", scores(rewards=[{"name": "answer_format", "seed": ["x" * 2000]}]), 422, "seed", "a seed"),
         ("/score", scores(trainer_state={"x": "x" * 2000}), 422, "trainer_state.x", "a state"),
-        ("/get_reward", {"query": [1] * MANY, "prompts": [], "labels": []}, 413, "query has", "of OpenRLHF"),
-        ("/judge", {"submissions": [{}] * MANY}, 413, "submissions has 400,000", "programs without an end"),
-        ("/judge", {"submissions": [{}] * 8000}, 422, "submissions.0.program", "programs that are none"),
-        ("/judge", {"submissions": [{"program": "", "tests": [1] * MANY}]}, 422, "tests.0", "tests that are none"),
-        ("/judge", {"submissions": [{f"k{i}": 1 for i in range(MANY)}]}, 422, "400,000 keys", "keys without an end"),
-        ("/check", {"name": "code_execution", "columns": {"c": [[]] * MANY}}, 413, "columns.c", "rows to be checked"),
+        ("/get_reward", {"query": [1] * MANY, "prompts": [], "labels": []}, 413, "query", "OpenRLHF's protocol"),
+        ("/judge", {"submissions": [{}] * MANY}, 413, "submissions", "many programs"),
+        ("/judge", {"submissions": [{}] * 8000}, 422, "submissions.0.program", "many invalid programs"),
+        ("/judge", {"submissions": [{"program": "", "tests": [1] * MANY}]}, 422, "tests.0", "many invalid tests"),
+        ("/judge", {"submissions": [{f"k{i}": 1 for i in range(MANY)}]}, 422, "400,000", "many keys"),
+        ("/check", {"name": "code_execution", "columns": {"c": [[]] * MANY}}, 413, "columns.c", "rows to check"),
     ],
 )  # fmt: skip
-def test_what_is_too_much_is_refused_for_little(
-    server: RewardServer, path: str, content: dict[str, Any], status: int, told: str, why: str
+def test_an_oversized_request_is_refused_with_little_memory(
+    server: RewardServer, path: str, content: dict[str, Any], status: int, named: str, why: str
 ) -> None:
     before = peak_mb(server)
     got, said = server.post(path, content)
-    assert (got, told in said["detail"]) == (status, True), (why, said)
-    assert len(said["detail"]) < 2000 and peak_mb(server) - before < MOST_MB, why
+    assert (got, named in said["detail"]) == (status, True), (why, said)
+    assert len(said["detail"]) < 2000 and peak_mb(server) - before < MAX_GROWTH_MB, why
 
 
-def test_a_body_of_nothing_but_brackets_is_refused_unread(server: RewardServer) -> None:
+def test_a_body_of_brackets_is_refused_before_parsing(server: RewardServer) -> None:
     before = peak_mb(server)
     status, said = server.post("/score", scores(columns={"c": [[[]] * 6_000_000]}))
-    assert status == 413 and "opening brackets" in said["detail"] and peak_mb(server) - before < MOST_MB
+    assert (status, said["kind"]) == (413, "too-large") and peak_mb(server) - before < MAX_GROWTH_MB
 
 
 @pytest.mark.parametrize("path", ["/score", "/judge"])
-def test_what_many_rows_refer_to_is_held_once(server: RewardServer, path: str) -> None:
+def test_a_stored_row_is_held_once_for_many_references(server: RewardServer, path: str) -> None:
     before = peak_mb(server)
     if path == "/score":
         right = "```python\nprint(3)\n```"
@@ -85,7 +85,7 @@ def test_what_many_rows_refer_to_is_held_once(server: RewardServer, path: str) -
     assert peak_mb(server) - before < ROWS / 2, f"MB, of {ROWS} rows that refer to one"
 
 
-def test_rows_that_are_called_one_by_one_are_not_all_held_at_once(server: RewardServer) -> None:
+def test_items_of_one_by_one_calls_are_not_all_in_memory(server: RewardServer) -> None:
     rows = 2000
     before = peak_mb(server)
     content = scores(one_by_one=True, trainer_state={f"key {number}": "x" * 900 for number in range(100)})

@@ -1,4 +1,4 @@
-"""A request is let in or refused: by its key, its size, how many there are, and whether it was asked before."""
+"""Requests are refused by key, size, number and speed; repeated requests run once; shutdown finishes requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.reward_server.idempotency import Answer, IdempotencyCache
+from rlvr.reward_server.idempotency import IdempotencyCache, StoredResponse
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.middleware import RequestGuard
@@ -38,7 +38,7 @@ def notes_calls(completions, *, seconds: float = 0.0, **kwargs):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("gate")
+    made = tmp_path_factory.mktemp("middleware")
     (made / "rewards_of_a_test.py").write_text(REWARDS, encoding="utf-8")
     return made
 
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[RewardServer]:
     recipe = recipe_of(folder / "recipe.yaml", [f"{folder}/rewards_of_a_test.py:notes_calls"])
-    limits = ("--host", "0.0.0.0", "--most-body-mb", "1", "--most-rows", "50", "--most-requests", "3", "--workers", "2")
+    limits = ("--host", "0.0.0.0", "--max_body_mb", "1", "--max_rows", "50", "--max_requests", "3", "--workers", "2")
     with RewardServer("--config", recipe, *limits, env={"GRPO_REWARDS_KEY": KEY}) as started:
         yield started
 
@@ -72,32 +72,32 @@ def held(**more: str) -> dict[str, str]:
         (f"bearer  {KEY} ", 200, "the right one, with spaces that don't matter"),
     ],
 )
-def test_without_the_key_nothing_is_told(server: RewardServer, header: str | None, status: int, why: str) -> None:
+def test_a_wrong_key_is_refused(server: RewardServer, header: str | None, status: int, why: str) -> None:
     given = {"Authorization": header} if header is not None else {}
     assert [server.get(path, **given)[0] for path in ("/rewards", "/metrics", "/docs", "/openapi.json")] == [status] * 4
     assert server.post("/score", {}, **given)[0] == (401 if status == 401 else 422), why
-    assert server.get("/healthz") == (200, {"status": "ok"}), "whoever looks after the machine needs none"
+    assert server.get("/healthz") == (200, {"status": "ok"}), "health checks need no key"
     assert KEY not in server.said()
 
 
 @pytest.mark.parametrize(
-    ("words", "env", "told", "why"),
+    ("words", "env", "named", "why"),
     [
-        (("--host", "0.0.0.0"), {}, "must hold a key", "every machine could ask"),
-        (("--host", "::"), {}, "must hold a key", "the same in IPv6"),
-        (("--host", "example.invalid"), {}, "must hold a key", "a name may be anything"),
-        ((), {"GRPO_REWARDS_KEY": "short"}, "16 or more characters", "it could be guessed"),
-        (("--key-file", "/nowhere/key"), {}, "can't be read", "a key that was meant is not left out silently"),
-        (("--host", "203.0.113.1"), {"GRPO_REWARDS_KEY": KEY}, "Can't listen on 203.0.113.1", "not this machine's"),
-        (("--workers", "0"), {}, "at least 1", "nobody would work"),
-        (("--tests", "/nowhere/tests.jsonl"), {}, "can't be read", "a file that isn't there"),
-        (("--label-column", "gold"), {}, "no reward reads it", "a column that isn't read"),
+        (("--host", "0.0.0.0"), {}, "--key_file", "every machine could send requests"),
+        (("--host", "::"), {}, "--key_file", "the same in IPv6"),
+        (("--host", "example.invalid"), {}, "--key_file", "a name may be any address"),
+        ((), {"GRPO_REWARDS_KEY": "short"}, "secrets.token_urlsafe", "it could be guessed"),
+        (("--key_file", "/nowhere/key"), {}, "/nowhere/key", "a missing key file must not mean no key"),
+        (("--host", "203.0.113.1"), {"GRPO_REWARDS_KEY": KEY}, "203.0.113.1", "an address of another machine"),
+        (("--workers", "0"), {}, "--workers", "no process"),
+        (("--tests", "/nowhere/tests.jsonl"), {}, "/nowhere/tests.jsonl", "a missing file"),
+        (("--label_column", "gold"), {}, "gold", "a column that no reward reads"),
     ],
 )
-def test_a_server_that_would_be_open_or_wrong_does_not_start(
+def test_a_server_with_wrong_or_unsafe_settings_does_not_start(
     words: tuple[str, ...],
     env: dict[str, str],
-    told: str,
+    named: str,
     why: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -106,26 +106,26 @@ def test_a_server_that_would_be_open_or_wrong_does_not_start(
         monkeypatch.setenv(name, value)
     assert serve_rewards.main(["--rewards", "answer_format", "--port", "0", *words]) == 2, why
     said = capsys.readouterr()
-    assert told in said.err and not said.out, why
+    assert named in said.err and not said.out, why
 
 
-def test_a_key_file_that_others_can_read_is_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_file_that_other_users_can_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "key"
     file.write_text(KEY)
     file.chmod(0o644)
-    assert serve_rewards.main(["--judge-only", "--port", "0", "--key-file", str(file)]) == 2
+    assert serve_rewards.main(["--judge_only", "--port", "0", "--key_file", str(file)]) == 2
     said = capsys.readouterr().err
     assert "chmod 600" in said and KEY not in said
 
 
-def test_a_body_that_says_it_is_too_large_is_refused_before_any_of_it_is_sent(server: RewardServer) -> None:
+def test_a_large_content_length_is_refused_before_the_body_is_sent(server: RewardServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 20) as line:
         head = f"POST /score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {1 << 30}\r\n\r\n"
         line.sendall(head.encode())
         assert line.recv(1000).startswith(b"HTTP/1.1 413")
 
 
-def test_a_body_without_an_end_is_refused_while_it_is_read(server: RewardServer) -> None:
+def test_an_endless_body_is_refused_while_it_is_read(server: RewardServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 20) as line:
         head = f"POST /score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nTransfer-Encoding: chunked\r\n\r\n"
         line.sendall(head.encode())
@@ -138,34 +138,34 @@ def test_a_body_without_an_end_is_refused_while_it_is_read(server: RewardServer)
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "told", "why"),
+    ("content", "status", "kind", "named", "why"),
     [
-        (b"{", 400, "JSON", "no JSON"),
-        (b"", 400, "JSON", "nothing at all"),
-        (b"[" * 100_000, 400, "", "nested beyond any measure"),
-        (b'{"rewards": ["x"], "prompts": "\xff"}', 400, "", "no text"),
-        ({"rewards": [], "prompts": [], "completions": []}, 422, "rewards", "no reward"),
-        ({"rewards": ["x"], "prompts": [], "completions": [], "colums": {}}, 422, "colums", "a key that isn't known"),
-        ({"rewards": ["x"], "prompts": [], "completions": []}, 404, "no reward 'x'", "a reward that isn't served"),
-        ({"rewards": ["rewards/code_quality.py"], "prompts": [], "completions": []}, 404, "started with", "a file"),
-        ({"rewards": ["os.system"], "prompts": ["id"], "completions": ["id"]}, 404, "started with", "a function"),
-        ({"rewards": ["x"], "prompts": ["a"], "completions": []}, 422, "0 completions, but 1", "lists of two lengths"),
-        ({"rewards": ["x"], "prompts": ["a"] * 51, "completions": ["a"] * 51}, 413, "51 entries", "too many rows"),
+        (b"{", 400, "invalid-json", "JSON", "truncated"),
+        (b"", 400, "invalid-json", "JSON", "empty"),
+        (b"[" * 100_000, 400, "invalid-json", "", "nested too deeply"),
+        (b'{"rewards": ["x"], "prompts": "\xff"}', 400, "invalid-json", "", "not UTF-8"),
+        ({"rewards": [], "prompts": [], "completions": []}, 422, "invalid-body", "rewards", "no reward"),
+        ({"rewards": ["x"], "prompts": [], "completions": [], "colums": {}}, 422, "invalid-body", "colums", "a typo"),
+        ({"rewards": ["x"], "prompts": [], "completions": []}, 404, "unknown-reward", "'x'", "not served"),
+        ({"rewards": ["rewards/code_quality.py"], "prompts": [], "completions": []}, 404, "unknown-reward", "", "file"),
+        ({"rewards": ["os.system"], "prompts": ["id"], "completions": ["id"]}, 404, "unknown-reward", "", "function"),
+        ({"rewards": ["x"], "prompts": ["a"], "completions": []}, 422, "length-mismatch", "prompts", "two lengths"),
+        ({"rewards": ["x"], "prompts": ["a"] * 51, "completions": ["a"] * 51}, 413, "too-large", "51", "many rows"),
         (
-            {"rewards": ["x"], "prompts": [], "completions": [], "columns": {"log_metric": []}}, 422, "log_metric",
-            "what a function would be given by the trainer",
+            {"rewards": ["x"], "prompts": [], "completions": [], "columns": {"log_metric": []}}, 422,
+            "reserved-column", "log_metric", "an argument that the trainer gives",
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_request_is_said_in_a_sentence(
-    server: RewardServer, content: Any, status: int, told: str, why: str
+def test_an_invalid_request_is_refused_with_its_cause(
+    server: RewardServer, content: Any, status: int, kind: str, named: str, why: str
 ) -> None:
-    found, said = server.post("/score", content, **held())
-    assert (found, told in said["detail"]) == (status, True), (why, said)
+    answered, said = server.post("/score", content, **held())
+    assert (answered, said["kind"], named in said["detail"]) == (status, kind, True), (why, said)
     assert len(said["detail"]) < 2000 and "Traceback" not in server.said(), why
 
 
-def test_what_is_too_much_is_told_to_come_back_and_has_cost_nothing(server: RewardServer, folder: Path) -> None:
+def test_excess_requests_get_429_and_are_not_run(server: RewardServer, folder: Path) -> None:
     file, statuses = folder / "busy", []
 
     def ask() -> None:
@@ -184,10 +184,10 @@ def test_what_is_too_much_is_told_to_come_back_and_has_cost_nothing(server: Rewa
         thread.join()
     assert statuses == [200] * 3 and len(file.read_text().split()) == 3
     assert not (folder / "refused").exists()
-    assert server.post("/score", call(folder, folder / "refused"), **held())[0] == 200, "and later there is room"
+    assert server.post("/score", call(folder, folder / "refused"), **held())[0] == 200, "accepted later"
 
 
-def test_a_request_that_is_repeated_is_not_run_twice(server: RewardServer, folder: Path) -> None:
+def test_a_repeated_request_is_run_once(server: RewardServer, folder: Path) -> None:
     file = folder / "repeated"
     content = call(folder, file, 0.5)
     key = held(Idempotency_Key="one")
@@ -201,13 +201,13 @@ def test_a_request_that_is_repeated_is_not_run_twice(server: RewardServer, folde
     assert answers[0][0] == 200 and answers == [answers[0]] * 3
     assert len(file.read_text().split()) == 1, "two at the same time, and one that came later"
     status, said = server.post("/score", call(folder, file), **key)
-    assert status == 422 and "another request" in said["detail"]
+    assert (status, said["kind"]) == (422, "idempotency-key")
     assert server.post("/score", content, **held(Idempotency_Key="two"))[0] == 200
     assert len(file.read_text().split()) == 2, "another key is another request"
     assert server.post("/score", content, **held(Idempotency_Key="x" * 300))[0] == 400
 
 
-def test_work_whose_client_hung_up_is_there_when_it_asks_again(server: RewardServer, folder: Path) -> None:
+def test_a_retry_after_a_broken_connection_gets_the_first_runs_answer(server: RewardServer, folder: Path) -> None:
     file = folder / "hung up"
     body = json.dumps(call(folder, file, 1.0)).encode()
     with socket.create_connection(("127.0.0.1", server.port), 20) as line:
@@ -223,7 +223,7 @@ def test_work_whose_client_hung_up_is_there_when_it_asks_again(server: RewardSer
     assert status == 200 and said["results"][0]["values"] == [1.0] and len(file.read_text().split()) == 1
 
 
-def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_nothing_behind(server: RewardServer) -> None:
+def test_a_client_that_disconnects_in_mid_request_frees_its_memory(server: RewardServer) -> None:
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", server.port), 20) as line:
             head = f"POST /score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 900\r\n\r\n"
@@ -235,7 +235,7 @@ def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_nothing_behi
     assert server.figure_with(KEY, "grpo_bytes_in_flight") == 0
 
 
-def test_a_server_that_is_told_to_end_finishes_what_it_does_and_refuses_the_rest(folder: Path) -> None:
+def test_shutdown_finishes_requests_in_progress_and_refuses_new_ones(folder: Path) -> None:
     recipe = recipe_of(folder / "recipe.yaml", [f"{folder}/rewards_of_a_test.py:notes_calls"])
     with RewardServer("--config", recipe) as server:
         answers: list[Any] = []
@@ -256,7 +256,7 @@ def test_a_server_that_is_told_to_end_finishes_what_it_does_and_refuses_the_rest
         assert len((folder / "ending").read_text().split()) == 1
 
 
-def test_nothing_is_left_of_a_server_that_was_killed(folder: Path) -> None:
+def test_workers_end_with_a_killed_server(folder: Path) -> None:
     recipe = recipe_of(folder / "recipe.yaml", [f"{folder}/rewards_of_a_test.py:notes_calls"])
     with RewardServer("--config", recipe) as server:
         assert server.post("/score", call(folder, folder / "killed"))[0] == 200
@@ -281,32 +281,32 @@ def _below(pid: int) -> list[int]:
 # Without a server
 
 
-def test_answers_are_kept_within_bounds_and_failures_not_at_all() -> None:
+def test_responses_are_kept_within_limits_and_failures_not_at_all() -> None:
     async def run() -> None:
-        repeats = IdempotencyCache(most_bytes=100, keep_s=0.2)
+        cache = IdempotencyCache(max_bytes=100, keep_s=0.2)
         for number in range(20):
-            repeats.begin(str(number), b"")
-            repeats.end(str(number), Answer(200, (), b"x" * 30))
-        assert repeats.bytes == 90 and repeats.begin("19", b"")[1] is False and repeats.begin("0", b"")[1] is True
-        repeats.end("0", Answer(503, (), b"busy"))
-        assert repeats.begin("0", b"")[1] is True, "to be tried again"
-        repeats.fail("0")
+            cache.begin(str(number), b"")
+            cache.complete(str(number), StoredResponse(200, (), b"x" * 30))
+        assert cache.bytes == 90 and cache.begin("19", b"")[1] is False and cache.begin("0", b"")[1] is True
+        cache.complete("0", StoredResponse(503, (), b"busy"))
+        assert cache.begin("0", b"")[1] is True, "to be tried again"
+        cache.fail("0")
         await asyncio.sleep(0.25)
-        assert repeats.begin("19", b"")[1] is True and repeats.bytes == 0, "forgotten in time"
-        repeats.begin("large", b"")
-        repeats.end("large", Answer(200, (), b"x" * 101))
-        assert repeats.bytes == 0
+        assert cache.begin("19", b"")[1] is True and cache.bytes == 0, "forgotten in time"
+        cache.begin("large", b"")
+        cache.complete("large", StoredResponse(200, (), b"x" * 101))
+        assert cache.bytes == 0
 
     asyncio.run(run())
 
 
-def test_a_request_that_arrives_too_slowly_is_given_up() -> None:
+def test_a_slow_request_gets_408() -> None:
     async def run() -> None:
         async def app(*arguments: Any) -> None:
             raise AssertionError("it is not to be reached")
 
-        gate = RequestGuard(app, ServerLimits(reading_s=0.05), Metrics(), None)
-        gate.ready = True
+        guard = RequestGuard(app, ServerLimits(read_timeout_s=0.05), Metrics(), None)
+        guard.ready = True
         said: list[Any] = []
 
         async def receive() -> dict[str, Any]:
@@ -317,8 +317,8 @@ def test_a_request_that_arrives_too_slowly_is_given_up() -> None:
             said.append(message)
 
         headers = [(b"host", b"localhost")]
-        await gate({"type": "http", "path": "/score", "method": "POST", "headers": headers}, receive, send)
-        assert said[0]["status"] == 408 and gate.in_flight == 0
+        await guard({"type": "http", "path": "/score", "method": "POST", "headers": headers}, receive, send)
+        assert said[0]["status"] == 408 and guard.in_flight == 0
 
     asyncio.run(run())
 
@@ -326,16 +326,16 @@ def test_a_request_that_arrives_too_slowly_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("headers", "status", "why"),
     [
-        ({}, 200, "as a program asks"),
+        ({}, 200, "a program"),
         ({"Host": "localhost:1"}, 200, "a name of this machine"),
         ({"Host": "[::1]:1"}, 200, "in IPv6"),
-        ({"Host": "evil.example"}, 421, "a page whose name was made to lead here"),
-        ({"Host": "127.0.0.1.evil.example"}, 421, "one that looks alike"),
-        ({"Content-Type": "text/plain"}, 415, "what a page may send to anybody without being asked"),
-        ({"Content-Type": ""}, 415, "the same, of no kind"),
+        ({"Host": "evil.example"}, 421, "DNS rebinding"),
+        ({"Host": "127.0.0.1.evil.example"}, 421, "a similar name"),
+        ({"Content-Type": "text/plain"}, 415, "a page may send it without a preflight request"),
+        ({"Content-Type": ""}, 415, "no content type"),
     ],
 )
-def test_without_a_key_no_web_page_gets_in(
+def test_without_a_key_web_pages_are_refused(
     keyless: RewardServer, headers: dict[str, str], status: int, why: str
 ) -> None:
     content = {"rewards": ["answer_format"], "prompts": ["p"], "completions": ["c"]}
@@ -348,6 +348,6 @@ def keyless() -> Iterator[RewardServer]:
         yield started
 
 
-def test_the_key_is_taken_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_removed_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPO_REWARDS_KEY", KEY)
     assert read_key(None) == KEY and "GRPO_REWARDS_KEY" not in os.environ and read_key(None) is None

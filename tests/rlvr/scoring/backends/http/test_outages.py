@@ -52,7 +52,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(recipe: Path) -> Iterator[RewardServer]:
-    with RewardServer("--config", recipe, "--most-requests", "2") as started:
+    with RewardServer("--config", recipe, "--max_requests", "2") as started:
         yield started
 
 
@@ -229,7 +229,7 @@ def test_what_no_wait_would_mend_is_said_at_once(
 
 
 def test_a_batch_that_is_larger_than_a_request_may_be_goes_in_several(recipe: Path, tmp_path: Path) -> None:
-    with RewardServer("--config", recipe, "--most-rows", "5") as server, scorer(recipe, server.url) as scoring:
+    with RewardServer("--config", recipe, "--max_rows", "5") as server, scorer(recipe, server.url) as scoring:
         scored = score(scoring, tmp_path, 12)
         assert scored.values == [[float(row)] for row in range(12)] and not scored.faults
         assert server.figure('grpo_requests_total{path="/score",status="200"}') == 3

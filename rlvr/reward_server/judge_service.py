@@ -1,0 +1,141 @@
+"""Judge programs in worker processes (/judge)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rlvr.errors import InputError
+from rlvr.reward_server.errors import RequestError
+from rlvr.reward_server.limits import ServerLimits
+from rlvr.reward_server.metrics import Metrics
+from rlvr.reward_server.schemas import JudgeRequest, SubmittedProgram
+from rlvr.reward_server.stored_tests import StoredTests
+from rlvr.scoring.call import gathered
+from rlvr.verifiers.code import Limits, detect_capabilities
+from rlvr.workers.pool import OUT_OF_TIME, WorkerPool
+
+MAX_OUTPUT_KB, MAX_PROCESSES = 64 << 10, 256  # of a test: outputs are held in memory
+START_S = 300.0  # timeout of a worker's imports
+_PROBLEM_FIELDS = ("language", "entry_point", "signature", "checker", "comparison", "tolerance")  # of a stored row
+
+
+class JudgeService:
+    """Workers that judge programs, each on all processors. Usable from any thread."""
+
+    def __init__(self, limits: ServerLimits, stored_tests: StoredTests, metrics: Metrics, workers: int) -> None:
+        self.limits = limits
+        self.stored_tests = stored_tests
+        self.metrics = metrics
+        self.pool = WorkerPool(
+            "rlvr.reward_server.judge_worker:judge_request",
+            processes=workers,
+            memory_mb=None,  # compilers and programs are its children
+            inherit_env=True,
+            folder=os.getcwd(),
+            start_s=START_S,
+        )
+
+    def describe_sandbox(self) -> str:
+        return detect_capabilities().describe()
+
+    def judge(self, request: JudgeRequest) -> list[dict[str, Any]]:
+        """The judgement of each submission.
+
+        Raises:
+            RequestError: a submission is invalid, or exceeds a limit; the sandbox is unavailable; or the timeout.
+        """
+        stored_rows: dict[str, Mapping[str, Any]] = {}
+        submissions = [
+            self._arguments(submission, f"Submission {number}", stored_rows)
+            for number, submission in enumerate(request.submissions, start=1)
+        ]
+        tests = gathered([submission.pop("tests") for submission in submissions])
+        deadline_s = min(request.deadline_s or self.limits.deadline_s, self.limits.deadline_s)
+        judgements = self._call_worker(
+            {"submissions": submissions, "tests": tests, "reasons": request.reasons}, deadline_s
+        )
+        for submission, judgement in zip(submissions, judgements, strict=True):
+            self.metrics.add("grpo_programs_total", submission["language"])
+            for verdict, count in Counter(judgement["verdicts"]).items():
+                self.metrics.add("grpo_verdicts_total", verdict, by=count)
+            self.metrics.add("grpo_program_cpu_seconds_total", by=sum(judgement["cpu_s"]))
+        return judgements
+
+    def _call_worker(self, item: Mapping[str, Any], deadline_s: float) -> list[dict[str, Any]]:
+        end = time.monotonic() + deadline_s
+        for _ in range(2):  # the fork server may have been killed
+            left_s = max(end - time.monotonic(), 0.0)
+            (result,) = self.pool.map([item], timeout_s=left_s, batch_timeout_s=left_s, count_waiting=True)
+            in_queue = result.status == "unavailable" and result.why == OUT_OF_TIME
+            if result.status != "unavailable" or in_queue:
+                break
+        if (result.status == "timeout" or in_queue) and deadline_s < self.limits.deadline_s:
+            raise RequestError(
+                422, f"The programs were not judged within {deadline_s:g} s. Send fewer, or a longer deadline_s.",
+                kind="timeout",
+            )  # fmt: skip
+        if result.status == "timeout":
+            raise RequestError(
+                422, f"The programs were not judged within {deadline_s:g} s, this server's limit for a request "
+                "(--max_deadline_s). Send fewer, or set smaller limits.", kind="timeout",
+            )  # fmt: skip
+        if result.status != "done":
+            message = f"The programs could not be judged: {result.why}."
+            raise RequestError(503, message, kind="workers-unavailable", retry_after_s=1.0)
+        if "error" in result.value:
+            raise RequestError(result.value["status"], result.value["error"], kind=result.value["kind"])
+        judgements: list[dict[str, Any]] = result.value["judgements"]
+        return judgements
+
+    def _arguments(
+        self, submission: SubmittedProgram, where: str, stored_rows: dict[str, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """The arguments of `rlvr.verifiers.code.judge`, as JSON values.
+
+        Args:
+            where: for messages.
+            stored_rows: rows that this request has referred to before; new ones are added.
+        """
+        if (submission.tests is None) == (submission.id is None):
+            message = f"{where}: give either tests, or the id of tests that the server holds."
+            raise RequestError(422, message, kind="invalid-submission")
+        row: Mapping[str, Any] = {}
+        if submission.id is not None:
+            row_id = str(submission.id)
+            if row_id not in stored_rows:
+                stored_rows[row_id] = self.stored_tests.row(row_id)
+            row = stored_rows[row_id]
+            if not isinstance(row.get("tests"), list):
+                raise RequestError(404, f"{where}: the row {submission.id!r} has no tests.", kind="missing-column")
+        arguments = submission.model_dump(exclude={"id", "limits", "tests"})
+        for name in _PROBLEM_FIELDS:
+            if arguments[name] is None:
+                arguments[name] = row.get(name)
+        row_limits = {name: row[name] for name in ("time_s", "memory_mb") if row.get(name) is not None}
+        limits = {**row_limits, **submission.limits.model_dump(exclude_none=True)}
+        self._check_limits(where, limits)
+        return {
+            **arguments,
+            "tests": row["tests"] if submission.tests is None else submission.tests,
+            "language": arguments["language"] or "python",
+            "limits": limits,
+            "allow_weak_sandbox": self.limits.weak_sandbox,
+        }
+
+    def _check_limits(self, where: str, limits: Mapping[str, Any]) -> None:
+        for name in ("time_s", "wall_s", "compile_time_s"):  # compiling and sleeping occupy the machine, too
+            if name in limits:
+                self.limits.check_options(where, {"time_s": limits[name]})
+        self.limits.check_options(where, {"memory_mb": limits.get("memory_mb")})
+        for name, limit in (("output_kb", MAX_OUTPUT_KB), ("processes", MAX_PROCESSES)):
+            if limits.get(name, 0) > limit:
+                message = f"{where}: {name} is {limits[name]:,}, but this server allows a test at most {limit:,}."
+                raise RequestError(422, message, kind="limit-exceeded")
+        try:
+            Limits(**limits)
+        except InputError as error:
+            raise RequestError(422, f"{where}: {error}", kind=error.kind) from error

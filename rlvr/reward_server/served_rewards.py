@@ -1,0 +1,303 @@
+"""The rewards that a server was started with, in worker processes.
+
+A request names rewards and may set options. It cannot add a file or code: the server imports only what its own recipe
+or command line names. Rewards of one `WORKER_GROUP` are called one after the other in one
+worker, so that a program which two of them judge runs once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pickle
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlvr.config.recipe import RewardSpec
+from rlvr.errors import InputError
+from rlvr.reward_server.errors import RequestError
+from rlvr.reward_server.limits import ServerLimits
+from rlvr.scoring.call import check_item, digest_of, served_item
+from rlvr.scoring.registry import (
+    FROM_TRAINER,
+    companion_function,
+    environment_info,
+    load_reward,
+    load_rewards,
+    worker_group,
+)
+from rlvr.scoring.reward import Reward
+from rlvr.workers.pool import OUT_OF_TIME, TaskResult, WorkerPool
+
+START_S = 300.0  # timeout of a worker's imports, which may include torch
+DEFAULT_WORKERS = 4  # at most, for each group; each judges on all processors
+_MAX_CHECKED = 256  # sets of options that are remembered as valid
+
+
+@dataclass(frozen=True)
+class SelectedReward:
+    """A reward that a request selects.
+
+    Attributes:
+        name: as the server's recipe writes it.
+        options: of the function; None: those that the server was started with.
+        reads: the columns that the function gets; None: all.
+        seed: seed of the call's random numbers.
+    """
+
+    name: str
+    options: Mapping[str, Any] | None = None
+    reads: Sequence[str] | None = None
+    seed: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class RequestRows:
+    """The rows of a request: one entry a row in each list, and the rows' numbers in the batch."""
+
+    prompts: Sequence[Any]
+    completions: Sequence[Any]
+    columns: Mapping[str, Sequence[Any]]
+    numbers: Sequence[int]
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _ServedReward:
+    reward: Reward
+    group: str
+    digest: str
+    parameters: frozenset[str]
+    options: Mapping[str, Any]
+
+
+class ServedRewards:
+    """Workers around the rewards of a server. Usable from any thread.
+
+    Args:
+        specs: the rewards; their `where` is ignored.
+        workers: processes for each group; None: 2 to 4.
+
+    Raises:
+        InputError: as `rlvr.scoring.registry.load_rewards`.
+    """
+
+    def __init__(self, specs: Sequence[RewardSpec], limits: ServerLimits, workers: int | None = None) -> None:
+        self.limits = limits
+        self.specs = [replace(spec, where=None) for spec in specs]
+        self.rewards = load_rewards(self.specs) if specs else []
+        self._lock = threading.Lock()
+        self._valid_options: OrderedDict[str, None] = OrderedDict()
+        self._served: dict[str, _ServedReward] = {}
+        groups: dict[str, list[RewardSpec]] = {}
+        for reward, spec in zip(self.rewards, self.specs, strict=True):
+            group = worker_group(reward.function) or f"only {spec.name}"
+            groups.setdefault(group, []).append(spec)
+            options = reward.spec.options if reward.spec is not None else {}
+            self._served[spec.name] = _ServedReward(
+                reward, group, digest_of(reward), _parameters(reward.function), options
+            )
+        self.workers = workers or max(2, min(DEFAULT_WORKERS, len(os.sched_getaffinity(0))))
+        self._pools = {
+            group: WorkerPool(
+                "rlvr.scoring.call:prepare_served",
+                processes=self.workers,
+                memory_mb=None,  # compilers and programs are its children
+                init_payload=pickle.dumps(members),
+                inherit_env=True,
+                folder=os.getcwd(),
+                start_s=START_S,
+            )
+            for group, members in groups.items()
+        }
+        self.environment_info: dict[str, str] = {}
+        self._threads = ThreadPoolExecutor(max_workers=max(1, len(self._pools)) * limits.requests)
+
+    def start(self) -> None:
+        """Start all workers, and wait until they have made their imports.
+
+        Raises:
+            WorkerError: they do not start.
+        """
+        for pool in self._pools.values():
+            pool.launch()
+        self.environment_info = environment_info(self.rewards)
+        for pool in self._pools.values():
+            pool.start()
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+        self._threads.shutdown(wait=False)
+
+    @property
+    def pools(self) -> list[WorkerPool]:
+        return list(self._pools.values())
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Describe each reward, so that a client can compare it with its own."""
+        return [
+            {
+                "name": name,
+                "label": served.reward.label,
+                "columns": list(served.reward.columns),
+                "options": dict(served.options),
+                "shares": worker_group(served.reward.function),
+                "digest": served.digest,
+            }
+            for name, served in self._served.items()
+        ]
+
+    def check(self, selection: Sequence[SelectedReward], columns: Mapping[str, Any]) -> None:
+        """Check that this server serves the rewards, with these options and columns.
+
+        Raises:
+            RequestError: an unknown reward, an option that is invalid or exceeds a limit, or a reserved column name.
+        """
+        reserved = sorted((FROM_TRAINER - {"completion_ids"}) & columns.keys())
+        if reserved:
+            message = f"{reserved[0]} is not a column: give it beside `columns`, not in it."
+            raise RequestError(422, message, kind="reserved-column")
+        for selected in selection:
+            served = self._served.get(selected.name)
+            if served is None:
+                names = ", ".join(self._served) or "none"
+                raise RequestError(
+                    404, f"This server has no reward {selected.name!r}; it was started with: {names}. Start it with "
+                    "--config or --rewards.", kind="unknown-reward",
+                )  # fmt: skip
+            options = served.options if selected.options is None else selected.options
+            values = {name: entries for name, entries in columns.items() if name in served.parameters}
+            if dict(options) != dict(served.options):
+                self._check_options(served, options)
+                values = {**values, **options}
+            elif "time_s" in values and "time_factor" in served.options:
+                values = {"time_factor": served.options["time_factor"], **values}
+            self.limits.check_options(f"The reward {selected.name}", values)
+
+    def _check_options(self, served: _ServedReward, options: Mapping[str, Any]) -> None:
+        """Check options that differ from those that the server was started with."""
+        reward = served.reward
+        key = json.dumps([reward.name, options], sort_keys=True)
+        with self._lock:
+            if key in self._valid_options:
+                return
+        if not inspect.isfunction(reward.function) or reward.function.__name__ != reward.label:
+            # A factory made it: for each client another one would be made, and kept.
+            raise RequestError(
+                422, f"The reward {reward.name} was created with the options {dict(served.options)} when the server "
+                f"started. A request can't change them to {dict(options)}.", kind="fixed-options",
+            )  # fmt: skip
+        try:
+            load_reward(RewardSpec(reward.name, options=options))
+        except InputError as error:
+            raise RequestError(422, str(error), kind=error.kind) from error
+        with self._lock:
+            self._valid_options[key] = None
+            while len(self._valid_options) > _MAX_CHECKED:
+                self._valid_options.popitem(last=False)
+
+    def validate_rows(
+        self, selected: SelectedReward, columns: Mapping[str, Any], deadline_s: float
+    ) -> list[str | None]:
+        """Check rows with `validate_rows` of the reward's file: a message or None for each row.
+
+        Raises:
+            RequestError: the check failed for all rows, such as for a missing compiler; or the timeout.
+        """
+        served = self._served[selected.name]
+        check = companion_function(served.reward.function, "validate_rows")
+        if check is None:
+            return [None] * max((len(values) for values in columns.values()), default=0)
+        parameters = _parameters(check)
+        known = {name: values for name, values in columns.items() if name in parameters}
+        items = [check_item(selected.name, selected.options, known)]
+        (result,) = self._pools[served.group].map(
+            items, timeout_s=deadline_s, batch_timeout_s=deadline_s, max_workers=1, count_waiting=True
+        )
+        if result.status != "done":
+            message = f"The reward {selected.name} could not check the rows: {result.why}."
+            raise RequestError(503, message, kind="workers-unavailable")
+        if "error" in result.value:
+            raise RequestError(422, result.value["error"], kind="invalid-rows")
+        return list(result.value["faults"])
+
+    def score(
+        self,
+        selection: Sequence[SelectedReward],
+        rows: RequestRows,
+        *,
+        one_by_one: bool,
+        deadline_s: float,
+        budget_s: float,
+    ) -> list[list[TaskResult]]:
+        """Call the rewards: one result for each, or with `one_by_one` one result for each row.
+
+        The value of a result that is done has the fields of `rlvr.scoring.call.CallResult`.
+
+        Args:
+            deadline_s: timeout of one call.
+            budget_s: timeout of all calls.
+        """
+        end = time.monotonic() + budget_s
+        groups: dict[str, list[int]] = {}
+        for index, selected in enumerate(selection):
+            groups.setdefault(self._served[selected.name].group, []).append(index)
+        results: list[list[TaskResult]] = [[] for _ in selection]
+
+        def call_group(group: str, indices: Sequence[int]) -> None:
+            items = _WorkerItems([selection[index] for index in indices], rows, one_by_one)
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                group_results = [TaskResult("unavailable", why=OUT_OF_TIME)] * len(items)
+            else:
+                group_results = self._pools[group].map(
+                    items,
+                    timeout_s=min(deadline_s, left_s),
+                    batch_timeout_s=left_s,
+                    max_workers=None if one_by_one else 1,
+                    count_waiting=True,
+                )
+            for number, index in enumerate(indices):
+                results[index] = group_results[number * items.calls : (number + 1) * items.calls]
+
+        first, *others = groups.items()
+        futures = [self._threads.submit(call_group, *other) for other in others]
+        call_group(*first)
+        for future in futures:
+            future.result()
+        return results
+
+
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
+
+
+class _WorkerItems(Sequence[bytes]):
+    """The workers' items, reward after reward. Each is built when it is sent: all together are many times the body."""
+
+    def __init__(self, selection: Sequence[SelectedReward], rows: RequestRows, one_by_one: bool) -> None:
+        self.selection, self.rows, self.one_by_one = selection, rows, one_by_one
+        self.calls = len(rows.numbers) if one_by_one else 1  # of each reward
+
+    def __len__(self) -> int:
+        return len(self.selection) * self.calls
+
+    def __getitem__(self, index: Any) -> Any:
+        number, row = divmod(index, self.calls)
+        selected, rows = self.selection[number], self.rows
+        arguments: dict[str, Sequence[Any]] = {"prompts": rows.prompts, "completions": rows.completions}
+        arguments |= {
+            name: values for name, values in rows.columns.items() if selected.reads is None or name in selected.reads
+        }
+        seed = selected.seed
+        if self.one_by_one:
+            arguments = {name: [values[row]] for name, values in arguments.items()}
+            seed = [*seed, rows.numbers[row]]
+        return served_item(selected.name, selected.options, arguments, rows.state, seed)

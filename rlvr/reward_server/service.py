@@ -1,0 +1,184 @@
+"""What the paths do: score completions, check rows, judge programs. Usable from any thread."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr.reward_server.errors import RequestError
+from rlvr.reward_server.judge_service import JudgeService
+from rlvr.reward_server.limits import ServerLimits
+from rlvr.reward_server.metrics import Metrics
+from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missing_reward_error
+from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, RequestedReward, ScoreRequest
+from rlvr.reward_server.served_rewards import RequestRows, SelectedReward, ServedRewards
+from rlvr.reward_server.stored_tests import StoredTests
+from rlvr.scoring.call import WIRE_STATUS
+from rlvr.scoring.failures import reply_of
+from rlvr.scoring.reward import apply_gates_and_mask, total
+from rlvr.workers.pool import TaskResult, WorkerPool
+
+
+class RewardService:
+    """The operations behind the server's paths, on the workers of the rewards and of the judge."""
+
+    def __init__(
+        self,
+        rewards: ServedRewards,
+        judge: JudgeService,
+        stored_tests: StoredTests,
+        labels: LabelColumns,
+        metrics: Metrics,
+    ) -> None:
+        self.rewards = rewards
+        self.programs = judge
+        self.stored_tests = stored_tests
+        self.labels = labels
+        self.metrics = metrics
+        self.limits: ServerLimits = rewards.limits
+        metrics.set_gauge("grpo_workers", lambda: rewards.workers)
+        metrics.set_gauge("grpo_workers_busy", lambda: sum(pool.load()[0] for pool in self.pools))
+        metrics.set_gauge("grpo_calls_waiting", lambda: sum(pool.load()[1] for pool in self.pools))
+
+    @property
+    def pools(self) -> list[WorkerPool]:
+        return [*self.rewards.pools, self.programs.pool]
+
+    def start(self) -> None:
+        """Start all workers.
+
+        Raises:
+            WorkerError: they do not start.
+        """
+        self.programs.pool.launch()
+        self.rewards.start()
+        self.programs.pool.start()
+
+    def close(self) -> None:
+        self.rewards.close()
+        self.programs.pool.close()
+
+    def describe(self) -> dict[str, Any]:
+        """The rewards, limits and environment, so that a client can compare them with its own."""
+        limits = {"rows": self.limits.rows, "body_bytes": self.limits.body_bytes, "deadline_s": self.limits.deadline_s}
+        return {
+            "rewards": self.rewards.describe(),
+            "limits": limits,
+            "workers": self.rewards.workers,
+            "conditions": self.rewards.environment_info,
+            "sandbox": self.programs.describe_sandbox(),
+        }
+
+    def score(self, request: ScoreRequest) -> dict[str, Any]:
+        started = time.perf_counter()
+        count = len(request.completions)
+        numbers = list(range(count)) if request.rows is None else request.rows
+        for name, values in (("prompts", request.prompts), *request.columns.items(), ("rows", numbers)):
+            if len(values) != count:
+                message = f"{count} completions, but {len(values)} entries in {name}. Give one each."
+                raise RequestError(422, message, kind="length-mismatch")
+        selection = [_selected(reward) for reward in request.rewards]
+        columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
+        self.rewards.check(selection, columns)
+        if count == 0:
+            empty = [{"reward": selected.name, "values": [], "outcomes": []} for selected in selection]
+            return {"results": empty, "seconds": 0.0}
+        state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
+        limit_s = self.limits.deadline_s
+        results_by_reward = self.rewards.score(
+            selection,
+            RequestRows(request.prompts, request.completions, columns, numbers, state),
+            one_by_one=request.one_by_one,
+            deadline_s=min(request.deadline_s or limit_s, limit_s),
+            budget_s=min(request.budget_s or limit_s, limit_s),
+        )
+        content = []
+        for selected, results in zip(selection, results_by_reward, strict=True):
+            values = _values(results, count)
+            self._count(selected.name, results, values)
+            content.append({"reward": selected.name, "values": values, "outcomes": [_on_wire(one) for one in results]})
+        return {"results": content, "seconds": time.perf_counter() - started}
+
+    def _count(self, name: str, results: Sequence[TaskResult], values: Sequence[float | None]) -> None:
+        add = self.metrics.add
+        add("grpo_rows_total", name, by=len(values))
+        add("grpo_rows_unscored_total", name, by=sum(value is None for value in values))
+        add("grpo_reward_sum_total", name, by=sum(value for value in values if value is not None and value > 0))
+        rows_per_call = len(values) / max(len(results), 1)
+        for result in results:
+            reply = reply_of(result)
+            add("grpo_calls_total", name, WIRE_STATUS[result.status] if reply is None else reply.kind or "done")
+            for note, figure, value in reply.notes if reply is not None else ():
+                if note == "metric" and isinstance(value, int | float) and math.isfinite(value) and value >= 0:
+                    add("grpo_figure_sum_total", figure, by=value * rows_per_call)
+                    add("grpo_figure_rows_total", figure, by=rows_per_call)
+
+    def check(self, request: CheckRequest) -> dict[str, Any]:
+        lengths = {len(values) for values in request.columns.values()}
+        if len(lengths) > 1:
+            listed = " and ".join(map(str, sorted(lengths)))
+            message = f"The columns have {listed} entries. Give one a row each."
+            raise RequestError(422, message, kind="length-mismatch")
+        selected = SelectedReward(request.name, request.options)
+        columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
+        self.rewards.check([selected], columns)
+        return {"faults": self.rewards.validate_rows(selected, columns, self.limits.deadline_s)}
+
+    def judge(self, request: JudgeRequest) -> dict[str, Any]:
+        return {"judgements": self.programs.judge(request)}
+
+    def get_reward(self, request: OpenRLHFRequest) -> dict[str, Any]:
+        rewards = self.rewards.rewards
+        if not rewards:
+            raise RequestError(404, "This server was started without rewards.", kind="unknown-reward")
+        count = len(request.query)
+        if len(request.prompts) != count:
+            message = f"{count} entries in query, but {len(request.prompts)} in prompts. Give one each."
+            raise RequestError(422, message, kind="length-mismatch")
+        completions = [
+            extract_completion(query, prompt, row)
+            for row, (query, prompt) in enumerate(zip(request.query, request.prompts, strict=True))
+        ]
+        columns = self.labels.columns(request.labels, count)
+        scored = self.score(
+            ScoreRequest(
+                rewards=[reward.name for reward in rewards],
+                prompts=list(request.prompts),
+                completions=completions,
+                columns=columns,
+            )
+        )
+        values = [result["values"] for result in scored["results"]]
+        rows = apply_gates_and_mask(list(zip(*values, strict=True)), rewards)
+        sums = [total(row, rewards) for row in rows]
+        failed = [row for row, value in enumerate(sums) if value is None]
+        if failed:
+            raise missing_reward_error(
+                failed,
+                scored["results"],
+                lambda name: self.check(CheckRequest(name=name, columns=columns))["faults"],
+            )
+        logs = {reward.label: [row[index] for row in rows] for index, reward in enumerate(rewards)}
+        return {"rewards": sums, "scores": sums, "extra_logs": logs}
+
+
+def _selected(reward: RequestedReward | str) -> SelectedReward:
+    if isinstance(reward, str):
+        return SelectedReward(reward)
+    return SelectedReward(reward.name, reward.options, reward.reads, tuple(reward.seed or ()))
+
+
+def _on_wire(result: TaskResult) -> dict[str, Any]:
+    return {**vars(result), "status": WIRE_STATUS[result.status]}  # asdict would copy every value
+
+
+def _values(results: Sequence[TaskResult], rows: int) -> list[float | None]:
+    """The values of all rows; None for a row without one."""
+    if len(results) == rows and rows != 1:
+        return [value for result in results for value in _values([result], 1)]
+    reply = reply_of(results[0])
+    if reply is None or reply.kind:
+        return [None] * rows
+    return [None if isinstance(value, str) else value for value in reply.values]

@@ -1,0 +1,77 @@
+"""OpenRLHF's protocol: completions, labels, and errors for rows without a value, since it has no null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rlvr.reward_server.errors import RequestError
+from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missing_reward_error
+from rlvr.scoring.reward import Reward
+
+INPUT = "raised InputError: Reward r, row 1 of the batch: the column tests is 3, but should be a list of tests."
+
+
+@pytest.mark.parametrize(
+    ("query", "prompt", "completion", "why"),
+    [
+        ("ask answer", "ask ", "answer", "as it is"),
+        ("<s>ask answer</s>", "ask ", "answer", "special tokens on both sides"),
+        ("ask answer<|im_end|>\n<|endoftext|>", "ask ", "answer", "more than one at the end"),
+        ("ask answer</s> so", "ask ", "answer</s> so", "inside, it is the model's own text"),
+        ("ask ask ", "ask ", "ask ", "the first match counts"),
+    ],
+)
+def test_the_completion_follows_the_prompt(query: str, prompt: str, completion: str, why: str) -> None:
+    assert extract_completion(query, prompt, 0) == completion, why
+
+
+def test_a_label_is_the_only_column_or_the_configured_one() -> None:
+    rewards = [Reward("a", len, columns=("gold",)), Reward("b", len, columns=())]
+    assert LabelColumns(rewards).columns(["x", '{"gold": 1}', "{no JSON"], 3) == {"gold": ["x", 1, "{no JSON"]}
+    assert LabelColumns([Reward("b", len)]).columns([], 2) == {}
+    two = [*rewards, Reward("c", len, columns=("tests",))]
+    with pytest.raises(RequestError):
+        LabelColumns(two).columns(["x"], 1)
+    assert LabelColumns(two, "tests").columns(["x"], 1) == {"tests": ["x"]}
+
+
+def result(values: list[Any], *, status: str = "done", kind: str = "", said: str = "", why: str = "") -> dict[str, Any]:
+    value = {"values": values, "kind": kind, "said": said} if status == "done" else None
+    return {"reward": "r", "values": values, "outcomes": [{"status": status, "value": value, "why": why}]}
+
+
+@pytest.mark.parametrize(
+    ("found", "faults", "status", "named", "why"),
+    [
+        (result([1.0, None, 1.0]), [None, "there is no test", None], 422, "Row 1: r can't score it: there is no test",
+         "a label of null has no value, and the reward's own file says why"),
+        (result([None] * 3, kind="raised", said=INPUT), [None, "tests is 3.", "it is empty."], 422,
+         "Row 1: r can't score it: tests is 3", "one that is wrong fails the call for all"),
+        (result([None] * 3, kind="raised", said=INPUT), RequestError(503, "timeout", kind="timeout"), 422,
+         "row 1 of the batch: the column tests is 3", "the call said it"),
+        (result([None] * 3, kind="raised", said="raised OSError: no route to host"), [None] * 3, 503,
+         "raised OSError: no route to host", "a reward that asks somebody else may be better off later"),
+        (result([None] * 3, status="late", why="not done after 2 s"), [None] * 3, 503,
+         "not done after 2 s", "a machine that is too busy"),
+        (result([1.0, None, None]), [None] * 3, 503,
+         "Row 1", "a sandbox without room"),
+    ],
+)  # fmt: skip
+def test_only_rows_that_a_retry_could_score_get_a_retry_after(
+    found: Mapping[str, Any], faults: Any, status: int, named: str, why: str
+) -> None:
+    def check(name: str) -> list[str | None]:
+        assert name == "r"
+        if isinstance(faults, RequestError):
+            raise faults
+        return list(faults)
+
+    failed = [row for row, value in enumerate(found["values"]) if value is None]
+    fine = {"reward": "fine", "values": [1.0] * 3, "outcomes": []}
+    error = missing_reward_error(failed, [fine, found], check)
+    assert error.status == status and named in str(error), (why, str(error))
+    assert error.kind == ("invalid-rows" if status == 422 else "reward-failed"), why
+    assert (error.retry_after_s is None) == (status == 422), why
