@@ -34,9 +34,9 @@ if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
 from rlvr.sandbox import compiler as compiling  # noqa: E402
-from rlvr.sandbox import python_modules, zygote  # noqa: E402
+from rlvr.sandbox import compiler_cache, python_modules, zygote  # noqa: E402
 from rlvr.sandbox.languages import LANGUAGES  # noqa: E402
-from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, judge_many, slots  # noqa: E402
+from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, executor_count, judge_many  # noqa: E402
 
 SUM = "import sys\ndata = sys.stdin.read().split()\nprint(sum(map(int, data)))\n"
 SUM_CPP = "#include <bits/stdc++.h>\nusing namespace std;\nint main() { long long a, s = 0; while (cin >> a) s += a; cout << s; }\n"  # noqa: E501
@@ -247,7 +247,7 @@ def cpp_runs(runs: int) -> None:
 def compiling_times(repeats: int) -> None:
     print("\nCompiling a contest program (seconds of CPU time, best)")
     row = LANGUAGES["cpp"]
-    compiling.precompiled(row)
+    compiler_cache.precompiled_header(row)
     compiler = compiling.Compiler(detect_capabilities(), allow_weak_sandbox=False)
     with contextlib.closing(compiler):
         best = {}
@@ -281,12 +281,12 @@ def hanging(programs: int) -> None:
     begun = time.perf_counter()
     judge_many([submission for mark, submission in enumerate(asked) if mark % 10])
     honest = time.perf_counter() - begun
-    least = (programs // 10) * 20 * 0.5 / slots() + honest
+    least = (programs // 10) * 20 * 0.5 / executor_count() + honest
     begun = time.perf_counter()
     judgements = judge_many(asked)
     taken = time.perf_counter() - begun
     assert all(j.score == (0 if mark % 10 == 0 else 1) for mark, j in enumerate(judgements))
-    print(f"  arithmetic of the limits over {slots()} cores          {least:>7.1f} s")
+    print(f"  arithmetic of the limits over {executor_count()} cores          {least:>7.1f} s")
     print(f"  measured                                       {taken:>7.1f} s   {taken / least - 1:+.1%}")
 
 
@@ -340,7 +340,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["python", "cpp", "compiling", "hanging", "growth", "steady"])
     options = parser.parse_args()
     part = 10 if options.quick else 1
-    print(f"{detect_capabilities().describe()}; {slots()} slots; Python {sys.version.split()[0]}")
+    print(f"{detect_capabilities().describe()}; {executor_count()} executors; Python {sys.version.split()[0]}")
     parts: dict[str, Callable[[], None]] = {
         "python": lambda: python_runs(4000 // part),
         "cpp": lambda: cpp_runs(4000 // part),

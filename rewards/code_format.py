@@ -15,7 +15,7 @@ import re
 from typing import Any, Literal
 
 from rlvr.errors import InputError
-from rlvr.sandbox.languages import language as row_of_language
+from rlvr.sandbox.languages import find_language
 from rlvr.verifiers.code.code_extraction import begun_by, is_label_of, read_turn
 from rlvr.verifiers.completion_text import full_text, has_content, prompt_opens_think
 
@@ -81,7 +81,7 @@ def _fault(completion: Any, prompt: Any, language: str | None, style: str, opene
     """What is wrong with the form, as the rest of a sentence; None if nothing is."""
     if style not in STYLES:
         raise InputError(f"Reward code_format, option style: {style!r:.60} is none of {', '.join(STYLES)}.")
-    name = row_of_language(language or "python").name
+    name = find_language(language or "python").name
     if style == "tags":
         return _tags_fault(completion, prompt_opens_think(prompt) if opened is None else opened, name)
     return _block_fault(completion, begun_by(prompt) if opened is None else "<think>" if opened else "", name)

@@ -7,8 +7,9 @@ exits with 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,6 +87,26 @@ class InputError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions are pickled as their class and args, which would lose the problems between processes.
         return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+@contextlib.contextmanager
+def error_context(where: str, *, key: str | None = None, row: int | None = None) -> Iterator[None]:
+    """Put `where` before the message of an InputError, and fill in its key and row if it has none."""
+    try:
+        yield
+    except InputError as error:
+        problem = error.problems[0]
+        raise type(error)(
+            f"{where}: {error}",
+            problems=[
+                replace(
+                    problem,
+                    message=f"{where}: {problem.message}",
+                    key=problem.key or key,
+                    row=problem.row if problem.row is not None else row,
+                )
+            ],
+        ) from error
 
 
 def _rebuild(cls: type[InputError], args: tuple[Any, ...], state: dict[str, Any]) -> InputError:

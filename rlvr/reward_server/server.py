@@ -30,7 +30,7 @@ from rlvr.reward_server.openrlhf import LabelColumns
 from rlvr.reward_server.served_rewards import ServedRewards
 from rlvr.reward_server.service import RewardService
 from rlvr.reward_server.stored_tests import StoredTests
-from rlvr.verifiers.code import slots
+from rlvr.verifiers.code import executor_count
 from rlvr.workers.pool import WorkerError
 
 SHUTDOWN_TIMEOUT_S = 120.0
@@ -74,7 +74,7 @@ def serve(config: ServerConfig) -> int:
             "GRPO_REWARDS_KEY or give --key_file, or listen on 127.0.0.1.",
             kind="missing-key", key="host",
         )  # fmt: skip
-    slots()  # reports a wrong GRPO_JUDGE_SLOTS now, not at the first request
+    executor_count()  # reports a wrong GRPO_JUDGE_SLOTS now, not at the first request
     metrics = Metrics()
     stored_tests = StoredTests(config.tests)
     rewards = ServedRewards(config.rewards, config.limits, config.workers)

@@ -23,17 +23,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from rlvr.sandbox import directories, seccomp
+from rlvr.sandbox.execution import ResourceLimits
 from rlvr.sandbox.limits import SandboxUnavailable
-from rlvr.sandbox.zygote import (
-    _SMALL_USERS,
-    _USERS,
-    GUEST,
-    Confinement,
-    ResourceLimits,
-    Zygote,
-    ZygoteError,
-    ZygoteSpec,
-)
+from rlvr.sandbox.user_lease import SMALL_USERS, USERS
+from rlvr.sandbox.zygote import GUEST, Confinement, Zygote, ZygoteError, ZygoteSpec
 
 _log = logging.getLogger(__name__)
 STRONG, SEALED, WEAK = "strong", "sealed", "weak"
@@ -107,9 +100,9 @@ def _try_mechanisms(disabled: Collection[str]) -> SandboxCapabilities:
     with contextlib.suppress(OSError):
         folder = directories.Scratch("probe")
     try:
-        code = seccomp.starter_filter().hex() if seccomp.supported() else ""
+        code = seccomp.zygote_filter().hex() if seccomp.supported() else ""
         command = [sys.executable, "-S", "-s", "-P", "-B", str(GUEST / "probe.py"), str(folder.path if folder else "")]
-        command += [json.dumps([_USERS[-1], _SMALL_USERS[-1]]), code]
+        command += [json.dumps([USERS[-1], SMALL_USERS[-1]]), code]
         process = subprocess.run(
             command, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath}, check=False
         )
@@ -141,7 +134,7 @@ def _verify(capabilities: SandboxCapabilities) -> None:
         return
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        files = [str(GUEST / "escape_canary.py"), "/etc/passwd"]
+        files = [str(GUEST / "escape_attempts.py"), "/etc/passwd"]
         with contextlib.suppress(OSError):
             files.append(stack.enter_context(tempfile.NamedTemporaryFile(dir=directories.temporary_folders()[0])).name)
         targets = {"files": files, "port": listener.getsockname()[1], "judge": os.getpid()}
@@ -150,8 +143,8 @@ def _verify(capabilities: SandboxCapabilities) -> None:
         except ZygoteError as error:
             raise SandboxUnavailable(f"Programs can't be confined here ({capabilities.describe()}): {error}") from error
         stack.callback(zygote.close)
-        zygote.load((GUEST / "escape_canary.py").read_bytes())
-        result = zygote.run(ResourceLimits(10, 30, 512, 1 << 16, 8), given=json.dumps(targets).encode())
+        zygote.load((GUEST / "escape_attempts.py").read_bytes())
+        result = zygote.run(ResourceLimits(10, 30, 512, 1 << 16, 8), stdin=json.dumps(targets).encode())
     try:
         escapes = json.loads(result.output)
     except ValueError as error:

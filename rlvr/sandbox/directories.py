@@ -1,4 +1,4 @@
-"""Where the judge keeps files: a cache that stays (the launcher, precompiled headers) and folders that do not."""
+"""The judge's folders: a lasting cache (launcher, precompiled headers) and temporary ones."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NAME = "grpo-recipes"
-_SETTLED_S = 2.0
+_MIN_AGE_S = 2.0
 
 
 def cache() -> Path:
-    """A folder that only this user writes to and, if this user is root, everybody can read.
+    """Return a folder that only this user can write to and all users can read.
 
     $GRPO_RECIPES_CACHE, else /var/cache for root, else $XDG_CACHE_HOME or ~/.cache, else a temporary folder.
 
     Raises:
-        OSError: none of them can be written to.
+        OSError: none of them can be written.
     """
     for folder in _candidates():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            about = folder.lstat()
-            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
-                continue  # somebody else's: what lies there would be run
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                continue  # another user could plant files there, which would be run
             folder.chmod(0o755)
             with tempfile.TemporaryFile(dir=folder):
                 return folder
         except OSError:
             continue
-    raise OSError("no folder can be written to: tried " + ", ".join(str(folder) for folder in _candidates()))
+    raise OSError("no folder can be written: tried " + ", ".join(str(folder) for folder in _candidates()))
 
 
 def _candidates() -> Iterator[Path]:
@@ -52,22 +52,22 @@ def _candidates() -> Iterator[Path]:
 
 
 def temporary_folders() -> list[Path]:
-    """Folders for temporary files, the best first, whether or not they exist."""
+    """Return candidate folders for temporary files, best first. They need not exist."""
     named = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
     return [Path(folder) for folder in (*named, "/tmp", "/var/tmp", "/dev/shm", "/run")]
 
 
 class Scratch:
-    """A new, empty folder of our own, removed by `discard`.
+    """A new, empty temporary folder; `discard` removes it.
 
-    A lock on it lasts as long as this process, so that the next one can tell what a killed one left, and remove it.
+    This process holds a lock on it, so a later process recognises and removes the folder of a killed one.
 
     Args:
-        within: where to make it; one of `temporary_folders` if not given.
-        reachable: whether other users must be able to reach it (not what is in it, unless it is given to them).
+        within: parent folder; one of `temporary_folders` by default.
+        reachable: whether other users must be able to reach the path.
 
     Raises:
-        OSError: there is no place for one.
+        OSError: no folder can be made.
     """
 
     def __init__(self, purpose: str, within: Path | None = None, *, reachable: bool = False) -> None:
@@ -76,21 +76,21 @@ class Scratch:
             if reachable and not _can_be_reached(parent):
                 continue
             try:
-                _sweep(parent)
+                _remove_abandoned(parent)
                 self.path = Path(tempfile.mkdtemp(prefix=f"{NAME}-{purpose}-", dir=parent))
-                self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                fcntl.flock(self._held, fcntl.LOCK_EX)
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
                 return
             except OSError:
                 continue
         raise OSError("no temporary folder can be made: tried " + ", ".join(map(str, temporary_folders())))
 
     def discard(self) -> None:
-        """Removes it; in a forked child it only lets go of it."""
+        """Remove it. In a forked child, only close its descriptor."""
         if self.owner == os.getpid():
             shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
-            os.close(self._held)
+            os.close(self._lock)
 
 
 def _can_be_reached(folder: Path) -> bool:
@@ -101,19 +101,19 @@ def _can_be_reached(folder: Path) -> bool:
         return False
 
 
-def _sweep(parent: Path) -> None:
-    """Removes the folders of processes that were killed: nobody holds their locks."""
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of killed processes, whose locks are free."""
     for folder in parent.glob(f"{NAME}-*-????????"):
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             continue
         try:
-            # One that is brand new may not be locked yet.
-            if time.time() - os.fstat(descriptor).st_mtime > _SETTLED_S:
+            # A new folder may not be locked yet.
+            if time.time() - os.fstat(descriptor).st_mtime > _MIN_AGE_S:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            continue  # somebody works in it
+            continue  # in use
         finally:
             os.close(descriptor)

@@ -1,7 +1,6 @@
-"""The languages that programs may be written in. A compiled one is a row of this table.
+"""Table of the languages that programs may be written in. To add a compiled language, add a row.
 
-A row's compiler makes one file that runs without opening any other: programs can't open files, so they are linked
-statically. Rows are all that the judge knows about a compiled language.
+A row's compiler must make one static executable, since programs can't open files.
 """
 
 from __future__ import annotations
@@ -15,17 +14,16 @@ from rlvr.errors import InputError
 
 @dataclass(frozen=True)
 class Language:
-    """A row.
+    """A language.
 
     Attributes:
-        name: as recipes say it.
-        fences: other words for it behind the opening fence of a code block.
-        source: what its source file is called; empty: the program is not compiled (Python).
-        compiler: the program that compiles it, looked up in PATH.
-        arguments: to the compiler; {source} and {program} stand for the files, {headers} for the folder with the
-            precompiled header.
-        package: what to install where the compiler is missing.
-        header: a header worth precompiling.
+        name: as in recipes.
+        fences: further labels of its code blocks.
+        source: name of its source file; empty if programs are not compiled (Python).
+        compiler: its compiler, looked up in PATH.
+        arguments: of the compiler: {source} and {program} are files, {headers} the precompiled header's folder.
+        package: how to install the compiler.
+        header: a header to precompile.
     """
 
     name: str
@@ -80,29 +78,36 @@ LANGUAGES = {
 }  # fmt: skip
 
 
-def language(name: str) -> Language:
-    """The row of a language.
+def find_language(name: str) -> Language:
+    """Return the language of that name or label.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is none.
     """
     if name in LANGUAGES:
         return LANGUAGES[name]
-    for row in LANGUAGES.values():
-        if isinstance(name, str) and name.lower() in (row.name, *row.fences):
-            return row
+    for language in LANGUAGES.values():
+        if isinstance(name, str) and name.lower() in (language.name, *language.fences):
+            return language
     near = difflib.get_close_matches(str(name).lower(), LANGUAGES, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"Unknown language {name!r}: the judge knows {', '.join(LANGUAGES)}.{hint}")
+    raise InputError(
+        f"Unknown language {name!r}. The judge knows {', '.join(LANGUAGES)}.{hint}",
+        kind="unknown-language",
+        key="language",
+    )
 
 
-def compiler_path(row: Language) -> str:
-    """Where a language's compiler is.
+def compiler_path(language: Language) -> str:
+    """Return the path of a language's compiler.
 
     Raises:
-        InputError: it is not installed; with the package to install.
+        InputError: it is not installed.
     """
-    path = shutil.which(row.compiler)
+    path = shutil.which(language.compiler)
     if path is None:
-        raise InputError(f"Programs in {row.name} need {row.compiler}, which is not in PATH. {row.package}")
+        raise InputError(
+            f"Programs in {language.name} need {language.compiler}, which is not in PATH. {language.package}",
+            kind="compiler-missing",
+        )
     return path

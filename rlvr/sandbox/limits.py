@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlvr.errors import InputError
+from rlvr.errors import InputError, Problem
+from rlvr.sandbox.execution import ResourceLimits
 
 
 class SandboxUnavailable(InputError):
-    """Programs can't be confined on this machine as they must be, or not compiled; nothing was judged."""
+    """Programs or compilers can't be confined on this machine, so nothing was judged."""
+
+    def __init__(
+        self, message: str = "", *, kind: str = "sandbox-unavailable", problems: Sequence[Problem] = ()
+    ) -> None:
+        super().__init__(message, kind=kind, problems=problems)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use for one test, and its compiler for all of them.
+    """What a program may use in one test, and what its compiler may use.
 
     Attributes:
-        time_s: seconds of CPU time, of all its threads together. This alone makes TLE of a program that computes.
-        wall_s: seconds of wall time in which it did not compute and did not wait for a processor either: it slept, or
-            waited for what never came. Time in which the machine was busy with other things is not counted. None:
-            twice time_s and one more.
+        time_s: CPU seconds of all threads together. More is TLE, whatever else runs on the machine.
+        wall_s: wall-clock seconds in which the program neither computes nor waits for a processor: it sleeps, or waits
+            for input that never comes. More is TLE. None: twice time_s plus 1.
         memory_mb: largest resident memory, the interpreter's included.
-        output_kb: of its standard output, and as much of its standard error.
-        processes: threads at once (a program can have no other processes). Only where each program has a user of its
-            own; else the memory limit alone bounds them.
-        compile_time_s: seconds of CPU time for the compiler.
+        output_kb: size of standard output, and of standard error.
+        processes: threads at once; a program can have no other processes. Enforced only where each program runs as a
+            separate user. Elsewhere the memory limit alone bounds them.
+        compile_time_s: CPU seconds of the compiler.
     """
 
     time_s: float = 2.0
@@ -43,9 +49,14 @@ class Limits:
             if value is None and name == "wall_s":
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-                raise InputError(f"Limits: {name} is {value!r}, but should be a number from {low} to {high}.")
+                raise InputError(
+                    f"Limits: {name} is {value!r}. Use a number from {low} to {high}.", kind="invalid-limit", key=name
+                )
 
     @property
     def idle_s(self) -> float:
-        """`wall_s`, or what stands for it."""
+        """`wall_s`, or its default."""
         return self.wall_s if self.wall_s is not None else 2 * self.time_s + 1
+
+    def for_execution(self) -> ResourceLimits:
+        return ResourceLimits(self.time_s, self.idle_s, self.memory_mb, self.output_kb << 10, self.processes)

@@ -1,7 +1,7 @@
-"""Which modules a Python program finds: imported before the door closes, since a program can open no file.
+"""Choose the modules to import before the confinement, since a program can open no file.
 
-Most programs want what is in `BASE`. One that imports anything of `RICH` runs in a copy of a larger interpreter, whose
-fork costs more; one that imports a package of `PACKAGES`, where it is installed, in a larger one still.
+Most programs need `BASE` only. A program that imports a module of `RICH` runs in a larger interpreter, whose fork costs
+more. A program that imports one of `PACKAGES`, if it is installed, runs in a still larger one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RICH_TOPS = frozenset(name.partition(".")[0] for name in RICH)
 
 @functools.cache
 def site(package: str) -> str | None:
-    """The folder from which a package is imported, or None where it is not installed."""
+    """Return the folder from which a package is imported, or None if it is not installed."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
@@ -50,7 +50,7 @@ def site(package: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def wanted(source: str) -> tuple[str, ...]:
-    """What an interpreter must have imported for a program: the names beyond `BASE`, packages last."""
+    """Return the modules beyond `BASE` that a program needs, packages last."""
     names: set[str] = set()
     for match in _IMPORTED.finditer(source):
         names.update(_WORD.findall(match[1] or match[2] or ""))

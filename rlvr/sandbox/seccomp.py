@@ -1,11 +1,11 @@
-"""System-call filters (seccomp-bpf, Linux on x86-64 and aarch64): what a model-written program may ask of the kernel.
+"""Build the system-call filters of programs and compilers (seccomp-bpf, Linux on x86-64 and aarch64).
 
-Two filters are stacked. The broad one is loaded once by the process that starts programs, which needs to fork, to wait
-and to kill; loading it costs most of a millisecond. The narrow one is loaded by every program's process before it runs,
-takes those away again, and is a dozen instructions. Whatever is not allowed fails with an error number instead of
-killing, because honest programs probe (the C library tries clone3, Python stats paths that may not exist).
+Two filters are stacked. The zygote loads the broad one once, since it must fork, wait and kill; that takes most of a
+millisecond. Every program's process loads the narrow one before it runs: a dozen instructions that forbid these calls
+again. A forbidden call fails with an error number and does not kill, because honest programs probe: the C library tries
+clone3, and Python stats paths that may not exist.
 
-Everything that opens, lists or changes a path is refused, so a program has its standard streams and nothing else.
+Every call that opens, lists or changes a path is refused, so a program has only its standard streams.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import errno
 import platform
 import struct
 
-# Numbers of the system calls by name: x86-64 (arch/x86/entry/syscalls/syscall_64.tbl), aarch64 (the generic table).
+# System call numbers by name: x86-64 (arch/x86/entry/syscalls/syscall_64.tbl), aarch64 (the generic table).
 # None: the architecture has no such call.
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "poll": (7, None), "lseek": (8, 62),
@@ -49,7 +49,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "seccomp": (317, 277), "getrandom": (318, 278), "execveat": (322, 281), "membarrier": (324, 283),
     "rseq": (334, 293), "pidfd_open": (434, 434), "clone3": (435, 435), "close_range": (436, 436),
     "faccessat2": (439, 439), "statx": (332, 291), "faccessat": (269, 48),
-    # What only compilers need.
+    # For compilers only.
     "open": (2, None), "stat": (4, None), "lstat": (6, None), "flock": (73, 32), "truncate": (76, 45),
     "getdents64": (217, 61), "chdir": (80, 49), "fchdir": (81, 50), "rename": (82, None), "renameat": (264, 38),
     "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None), "creat": (85, None),
@@ -60,7 +60,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7), "arm64": (1, 0xC00000B7)}
 
-# Allowed without a look at their arguments, to programs and to the process that starts them.
+# Allowed with any arguments, to programs and zygotes.
 _PLAIN_CALLS = """
     read write close fstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64
     pwrite64 readv writev preadv pwritev pipe pipe2 select pselect6 ppoll sched_yield mremap msync mincore
@@ -74,8 +74,8 @@ _PLAIN_CALLS = """
     epoll_ctl epoll_pwait epoll_create1 set_robust_list get_robust_list timerfd_create timerfd_settime
     timerfd_gettime eventfd2 getcpu getrandom membarrier rseq close_range
 """
-# Allowed to the process that starts programs; the narrow filter takes them from the programs.
-_STARTER = ["kill", "tgkill", "clone", "fork", "vfork", "pidfd_open", "seccomp"]
+# Allowed to zygotes; the narrow filter forbids them to programs.
+_ZYGOTE_CALLS = ["kill", "tgkill", "clone", "fork", "vfork", "pidfd_open", "seccomp"]
 _COMPILER_CALLS = """
     open openat stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat flock truncate
     getdents64 chdir fchdir rename renameat renameat2 mkdir mkdirat rmdir creat unlink unlinkat chmod fchmod
@@ -90,7 +90,7 @@ _CLONE_THREAD = 0x00010000
 _AF_UNIX, _SOCK_STREAM = 1, 1
 _AT_EMPTY_PATH = 0x1000
 # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, locks, F_DUPFD_CLOEXEC, pipe sizes, F_GET_SEALS. Not F_SETOWN and
-# F_SETSIG, with which a program has the kernel send signals to others, nor locks that outlive their process.
+# F_SETSIG, which make the kernel send signals to other processes, nor locks that outlive their process.
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1031, 1032, 1034)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
@@ -98,24 +98,24 @@ _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PRCTL = (2, 3, 15, 16, 30, 38, 0x53564D41)
 _PR_SET_SECCOMP, _PR_SET_PDEATHSIG = 22, 1
 
-# Stands in the narrow filter for the program's own process number, which is known only after the fork.
+# Placeholder in the narrow filter for the program's own process number, which is known only after the fork.
 OWN_PID = 0x7E57C0DE
 
 
 def supported() -> bool:
-    """Whether filters for this machine's processor are known here."""
+    """Whether filters exist for this machine's processor."""
     return platform.system() == "Linux" and platform.machine() in _ARCHITECTURES
 
 
-def starter_filter() -> bytes:
-    """For the process that starts programs: what programs need, and fork, wait and kill."""
-    return _Filter().allow(*_PLAIN_CALLS.split(), *_STARTER).guarded(starter=True).done(errno.EPERM)
+def zygote_filter() -> bytes:
+    """Return the filter of a zygote: what programs need, and fork, wait and kill."""
+    return _Filter().allow(*_PLAIN_CALLS.split(), *_ZYGOTE_CALLS).guard_arguments().done(errno.EPERM)
 
 
 def program_filter() -> bytes:
-    """For every program, stacked on `starter_filter`: no process but its threads, no signal but to itself.
+    """Return the filter of a program, stacked on `zygote_filter`: only its own threads, signals only to itself.
 
-    The constant `OWN_PID` in it is to be replaced by the program's process number.
+    The loader replaces the constant `OWN_PID` by the program's process number.
     """
     rules = _Filter()
     rules.deny("fork", "vfork", "pidfd_open", "seccomp", error=errno.EPERM)
@@ -127,17 +127,17 @@ def program_filter() -> bytes:
 
 
 def compiler_filter() -> bytes:
-    """For compilers: they start processes of their own and use files (what they reach is up to other means)."""
+    """Return the filter of compilers, which start processes and use files. Other mechanisms restrict their paths."""
     return (
         _Filter()
-        .allow(*_PLAIN_CALLS.split(), *_STARTER, *_COMPILER_CALLS.split())
-        .guarded(starter=True, paths=False)
+        .allow(*_PLAIN_CALLS.split(), *_ZYGOTE_CALLS, *_COMPILER_CALLS.split())
+        .guard_arguments(paths=False)
         .done(errno.EPERM)
     )
 
 
 class _Filter:
-    """A list of instructions, put together rule by rule; each rule ends in a return or falls through to the next."""
+    """BPF instructions, built rule by rule. Each rule returns or falls through to the next."""
 
     def __init__(self) -> None:
         self.column, architecture = _ARCHITECTURES[platform.machine()]
@@ -155,15 +155,15 @@ class _Filter:
 
     def allow(self, *names: str) -> _Filter:
         for name in names:
-            self._answer(name, _ALLOW)
+            self._return(name, _ALLOW)
         return self
 
     def deny(self, *names: str, error: int) -> _Filter:
         for name in names:
-            self._answer(name, _error(error))
+            self._return(name, _error(error))
         return self
 
-    def _answer(self, name: str, action: int) -> None:
+    def _return(self, name: str, action: int) -> None:
         number = self.number(name)
         if number is not None:
             self.code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, action)]
@@ -177,7 +177,7 @@ class _Filter:
         mask: int | None = None,
         otherwise: int = errno.EPERM,
     ) -> None:
-        """Allows a call if its argument passes one of the tests, else answers with the error.
+        """Allow a call if its argument passes one of the tests, else return the error.
 
         Args:
             tests: pairs of an instruction (`_EQUAL` or `_SET`) and its constant.
@@ -194,15 +194,17 @@ class _Filter:
         body += [(_RETURN, 0, 0, _error(otherwise)), (_RETURN, 0, 0, _ALLOW)]
         self.code += [(_EQUAL, 0, len(body), number), *body]
 
-    def guarded(self, *, starter: bool, paths: bool = True) -> _Filter:
-        """The calls that are allowed with some arguments only."""
-        self.deny("clone3", error=errno.ENOSYS)  # its flags lie in memory, out of a filter's sight; libraries fall back
+    def guard_arguments(self, *, paths: bool = True) -> _Filter:
+        """Add the calls that are allowed with some arguments only."""
+        self.deny(
+            "clone3", error=errno.ENOSYS
+        )  # a filter can't see its flags, which are in memory; libraries fall back to clone
         self.when("fcntl", 1, [(_EQUAL, command) for command in _FCNTL])
         self.when("ioctl", 1, [(_EQUAL, command) for command in _IOCTL], otherwise=errno.ENOTTY)
-        options = [*_PRCTL, _PR_SET_SECCOMP, _PR_SET_PDEATHSIG] if starter else list(_PRCTL)
+        options = (*_PRCTL, _PR_SET_SECCOMP, _PR_SET_PDEATHSIG)
         self.when("prctl", 0, [(_EQUAL, option) for option in options])
         self.when("prlimit64", 0, [(_EQUAL, 0)])
-        # A pair of stream sockets is connected for good; one of datagrams could be sent from to any address.
+        # A pair of stream sockets stays connected; a datagram socket could send to any address.
         self._both("socketpair", [(0, 0xFFFFFFFF, _AF_UNIX), (1, 0xF, _SOCK_STREAM)])
         self.when("sendto", 4, [(_EQUAL, 0)], otherwise=errno.EISCONN)  # no address
         if paths:
@@ -214,7 +216,7 @@ class _Filter:
         return self
 
     def _both(self, name: str, conditions: list[tuple[int, int, int]]) -> None:
-        """Allows a call if every (argument, mask, value) holds."""
+        """Allow a call if every (argument, mask, value) matches."""
         number = self.number(name)
         if number is None:
             return
@@ -230,7 +232,7 @@ class _Filter:
         return b"".join(struct.pack("<HBBI", *line) for line in [*self.code, (_RETURN, 0, 0, action)])
 
 
-# The descriptor under which a compiled program is handed to the process that starts it.
+# Descriptor of the compiled program in the launcher.
 PROGRAM_FD = 4
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import shutil
 import time
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_reward
 from rlvr.verifiers.code import VERDICTS, Judgement, Limits, judge
-from rlvr.verifiers.code.completion_judge import Batch, Row, passed_all
+from rlvr.verifiers.code.completion_judge import JudgedBatch, JudgedRow, _log_sandbox_failures
+from rlvr.verifiers.code.options import JudgeOptions
 
 
 def fenced(code: str, label: str = "python") -> str:
@@ -247,19 +250,22 @@ def test_the_figures_of_a_batch_are_logged() -> None:
 
 
 def test_a_failure_of_the_sandbox_is_masked_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    from rlvr.verifiers.code.completion_judge import _sound_alarm
-
     failed = Judgement(["AC", "SE"], ["", "no process could be started"], [0.1, 0.0], [1.0, 0.0], ["", ""])
     fine = Judgement(["AC"], [""], [0.1], [1.0], [""])
-    rows = [Row(2, "x", "", failed), Row(1, "x", "", fine), Row(1, None, ""), Row(1, "y", "", fine)]
+    rows = [
+        JudgedRow(2, "x", "", failed),
+        JudgedRow(1, "x", "", fine),
+        JudgedRow(1, None, ""),
+        JudgedRow(1, "y", "", fine),
+    ]
     assert [row.can_be_scored for row in rows] == [False, True, True, True]
-    assert not passed_all(rows[0]) and passed_all(rows[1])
+    assert not rows[0].passed_all and rows[1].passed_all
     logged: dict[str, float] = {}
-    Batch(rows, 1.0).log("code_execution", logged.__setitem__)
+    JudgedBatch(rows, 1.0).log("code_execution", logged.__setitem__)
     assert logged["code_execution/sandbox_errors"] == 0.25
     with caplog.at_level(logging.WARNING):
-        _sound_alarm("code_execution", rows)
-        _sound_alarm("code_execution", rows[1:])
+        _log_sandbox_failures("code_execution", rows)
+        _log_sandbox_failures("code_execution", rows[1:])
     (record,) = caplog.records
     assert "failed on 1 of 4" in record.getMessage() and "no process could be started" in record.getMessage()
 
@@ -269,39 +275,60 @@ def test_a_failure_of_the_sandbox_is_masked_counted_and_said(caplog: pytest.LogC
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words", "why"),
+    ("arguments", "kind", "key", "row", "why"),
     [
-        ({"tests": [SUMS]}, ["2 completions", "1 entries", "tests"], "too few tests"),
-        ({"tests": SUMS[0]}, ["tests"], "no list"),
-        ({"tests": [SUMS, 7]}, ["row 1", "tests", "7"], "tests that are none"),
-        ({"tests": [SUMS, "{"]}, ["row 1", "no JSON"], "tests that are no JSON"),
-        ({"tests": [SUMS, [{"inptu": "1", "output": "1"}]]}, ["'inptu'", "input"], "an unknown key"),
-        ({"tests": [SUMS, [{"input": "1"}]]}, ["no output"], "no output"),
-        ({"tests": [SUMS] * 2, "language": "pyhton"}, ["pyhton", "python"], "an unknown language"),
-        ({"tests": [SUMS] * 2, "language": ["python"]}, ["1 entries", "language"], "too few languages"),
-        ({"tests": [SUMS] * 2, "comparison": "token"}, ["tokens?"], "an unknown comparison"),
-        ({"tests": [SUMS] * 2, "time_s": [2.0, "2"]}, ["row 1", "time_s", "'2'"], "a limit that is no number"),
-        ({"tests": [SUMS] * 2, "time_s": [2.0, -1.0]}, ["row 1", "time_s"], "a negative limit"),
-        ({"tests": [SUMS] * 2, "memory_mb": [True, 1]}, ["row 0", "memory_mb"], "a truth value"),
-        ({"tests": [SUMS] * 2, "visibility": "hidden"}, ["visibility", "private, public, all"], "an unknown choice"),
-        ({"tests": [SUMS] * 2, "visibility": "public"}, ["public_tests"], "no public tests"),
-        ({"tests": [SUMS] * 2, "blocks": "best"}, ["blocks", "last, first, only, join"], "another one"),
-        ({"tests": [SUMS] * 2, "sample": 0}, ["sample"], "no sample"),
-        ({"tests": [SUMS] * 2, "time_factor": 0}, ["time_factor"], "no time"),
-        ({"tests": [SUMS] * 2, "sample": [1, 2]}, ["sample", "column"], "a column that stands for an option"),
-        ({"tests": [SUMS] * 2, "checker": "def check("}, ["checker"], "a checker that is no Python"),
+        ({"tests": [SUMS]}, "wrong-length", "tests", None, "too few tests"),
+        ({"tests": SUMS[0]}, "wrong-length", "tests", None, "no list"),
+        ({"tests": [SUMS, 7]}, "wrong-type", "tests", 1, "tests that are none"),
+        ({"tests": [SUMS, "{"]}, "invalid-json", "tests", 1, "tests that are no JSON"),
+        ({"tests": [SUMS, [{"inptu": "1", "output": "1"}]]}, "unknown-key", "inptu", 1, "an unknown key"),
+        ({"tests": [SUMS, [{"input": "1"}]]}, "missing-key", "output", 1, "no output"),
+        ({"tests": [SUMS] * 2, "language": "pyhton"}, "unknown-language", "language", 0, "an unknown language"),
+        ({"tests": [SUMS] * 2, "language": ["python"]}, "wrong-length", "language", None, "too few languages"),
+        ({"tests": [SUMS] * 2, "comparison": "token"}, "unknown-choice", "comparison", 0, "an unknown comparison"),
+        ({"tests": [SUMS] * 2, "time_s": [2.0, "2"]}, "wrong-type", "time_s", 1, "a limit that is no number"),
+        ({"tests": [SUMS] * 2, "time_s": [2.0, -1.0]}, "invalid-limit", "time_s", 1, "a negative limit"),
+        ({"tests": [SUMS] * 2, "memory_mb": [True, 1]}, "wrong-type", "memory_mb", 0, "a truth value"),
+        ({"tests": [SUMS] * 2, "visibility": "hidden"}, "unknown-choice", "visibility", None, "an unknown choice"),
+        ({"tests": [SUMS] * 2, "visibility": "public"}, "missing-column", "public_tests", None, "no public tests"),
+        ({"tests": [SUMS] * 2, "blocks": "best"}, "unknown-choice", "blocks", None, "another one"),
+        ({"tests": [SUMS] * 2, "sample": 0}, "invalid-sample", "sample", None, "no sample"),
+        ({"tests": [SUMS] * 2, "time_factor": 0}, "invalid-limit", "time_factor", None, "no time"),
+        (
+            {"tests": [SUMS] * 2, "sample": [1, 2]},
+            "column-hides-option",
+            "sample",
+            None,
+            "a column named like an option",
+        ),
+        (
+            {"tests": [SUMS] * 2, "checker": "def check("},
+            "invalid-checker",
+            "checker",
+            0,
+            "a checker that is no Python",
+        ),
     ],
 )
-def test_a_callers_mistake_is_named(arguments: dict[str, Any], words: list[str], why: str) -> None:
+def test_invalid_arguments_are_located(
+    arguments: dict[str, Any], kind: str, key: str, row: int | None, why: str
+) -> None:
     with pytest.raises(InputError) as error:
         code_execution([""] * 2, [RIGHT] * 2, **arguments)
-    message = str(error.value)
-    assert "code_execution" in message and all(word in message for word in words), (why, message)
+    assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
+    assert "code_execution" in str(error.value)
 
 
-def test_prompts_and_completions_must_be_as_many() -> None:
-    with pytest.raises(InputError, match="1 prompts for 2 completions"):
+def test_prompts_and_completions_have_the_same_length() -> None:
+    with pytest.raises(InputError) as error:
         code_execution([""], [RIGHT] * 2, tests=[SUMS] * 2)
+    assert (error.value.kind, error.value.key) == ("wrong-length", "prompts")
+
+
+def test_the_signature_shows_every_shared_option() -> None:
+    for reward in (code_execution, code_tiered, code_quality):
+        parameters = inspect.signature(reward).parameters
+        assert {field.name for field in fields(JudgeOptions)} <= set(parameters) and "options" not in parameters
 
 
 def test_rows_that_can_not_be_judged_are_named_before_training() -> None:
@@ -319,8 +346,9 @@ def test_rows_that_can_not_be_judged_are_named_before_training() -> None:
     assert validate_rows(tests=[[{"input": ""}]], checker=["def check(i, o, e): return True"]) == [None]
     assert "checker" in (validate_rows(tests=[SUMS], checker=["def check("])[0] or "")
     assert validate_rows(tests=[SUMS], public_tests=[None], visibility="public") == ["there is no public test"]
-    with pytest.raises(InputError, match="visibility"):
+    with pytest.raises(InputError) as error:
         validate_rows(tests=[SUMS], visibility="hidden")
+    assert error.value.key == "visibility"
 
 
 def test_a_recipe_can_name_it() -> None:

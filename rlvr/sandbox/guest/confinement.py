@@ -1,6 +1,6 @@
-"""The means by which a process gives up what it could do: run by the process itself, never undone.
+"""Confinement mechanisms that a process applies to itself, irreversibly.
 
-Standard library only: this runs inside, in an interpreter that sees nothing of the project but this folder.
+Standard library only: this runs in an interpreter that sees only this folder of the project.
 Sources: Linux man pages landlock(7), seccomp(2), prctl(2), setresuid(2), setrlimit(2).
 """
 
@@ -21,22 +21,22 @@ _EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
 _NETWORK = 0b11  # bind and connect over TCP, from version 4
 _SCOPES = 0b11  # abstract sockets and signals, from version 6
 
-# Not through ctypes.CDLL, which gives up Python's lock around each call.
+# Not ctypes.CDLL, which releases the interpreter lock around each call.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
 def fork() -> int:
-    """`os.fork` without Python's own preparations for the child, for a process that has one thread.
+    """Fork a process with one thread, without Python's fork hooks.
 
-    They put right what threads that are not in the child had locked, of which there is none here, and give `random` a
-    new seed. To do so they write to some 200 pages, each of which is copied for it: more than the fork itself costs.
+    The hooks reset locks of other threads, of which there are none, and reseed `random`. They write to some 200 pages,
+    each of which is then copied: that costs more than the fork itself.
     """
     return int(_libc.fork())
 
 
 def end_with_parent() -> None:
-    """Has the kernel kill this process when the thread that started it ends, however that comes."""
+    """Have the kernel kill this process when the thread that started it ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
 
 
@@ -54,48 +54,52 @@ class _Program(ctypes.Structure):
 
 
 class Filter:
-    """A seccomp filter, ready to be loaded any number of times; `own_pid` is a constant in it to replace first."""
+    """A seccomp filter that can be loaded many times.
+
+    Args:
+        own_pid: a constant in the code, replaced by the process number on every load.
+    """
 
     def __init__(self, code: bytes, own_pid: int | None = None) -> None:
         self._buffer = ctypes.create_string_buffer(code, len(code))
         self._program = _Program(len(code) // 8, ctypes.addressof(self._buffer))
         self._reference = ctypes.byref(self._program)
-        self._places = []
+        self._pid_fields = []
         if own_pid is not None:
             constants = [int.from_bytes(code[at + 4 : at + 8], "little") for at in range(0, len(code), 8)]
-            self._places = [
+            self._pid_fields = [
                 ctypes.c_uint32.from_buffer(self._buffer, 8 * line + 4)
                 for line, constant in enumerate(constants)
                 if constant == own_pid
             ]
 
     def load(self) -> None:
-        """Loads it into this process for good."""
-        if self._places:
-            own = os.getpid()
-            for place in self._places:
-                place.value = own
+        """Load it into this process, irreversibly."""
+        if self._pid_fields:
+            own_pid = os.getpid()
+            for field in self._pid_fields:
+                field.value = own_pid
         if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._reference, 0, 0) != 0:
-            raise _failed("prctl(PR_SET_SECCOMP)")
+            raise _system_error("prctl(PR_SET_SECCOMP)")
 
 
 def no_new_privileges() -> None:
-    """No program started from here on gains rights from its file (set-user-id bits, capabilities)."""
+    """Keep programs executed from now on from gaining rights by their files (set-user-id bits, capabilities)."""
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise _failed("prctl(PR_SET_NO_NEW_PRIVS)")
+        raise _system_error("prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def landlock_version() -> int:
-    """The kernel's Landlock version; 0 where it has none or it is switched off."""
+    """Return the kernel's Landlock version; 0 if it has none or it is disabled."""
     version = _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION))
     return max(int(version), 0)
 
 
 def restrict_paths(readable: list[str], writable: list[str]) -> None:
-    """Landlock: no file but those beneath `readable` (read, list, execute) and `writable` (everything); no TCP.
+    """Allow only files beneath `readable` (read, list, execute) and `writable` (everything), and no TCP, by Landlock.
 
     Raises:
-        OSError: the kernel can't.
+        OSError: the kernel refuses.
     """
     version = landlock_version()
     if version == 0:
@@ -108,7 +112,7 @@ def restrict_paths(readable: list[str], writable: list[str]) -> None:
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     descriptor = _libc.syscall(_LANDLOCK_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
     if descriptor < 0:
-        raise _failed("landlock_create_ruleset")
+        raise _system_error("landlock_create_ruleset")
     for paths, rights in ((readable, _EXECUTE | _READ_FILE | _READ_DIR), (writable, handled)):
         for path in paths:
             try:
@@ -122,27 +126,27 @@ def restrict_paths(readable: list[str], writable: list[str]) -> None:
             )
             os.close(folder)
             if added != 0:
-                raise _failed(f"landlock_add_rule for {path}")
+                raise _system_error(f"landlock_add_rule for {path}")
     if _libc.syscall(_LANDLOCK_RESTRICT, descriptor, ctypes.c_uint32(0)) != 0:
-        raise _failed("landlock_restrict_self")
+        raise _system_error("landlock_restrict_self")
     os.close(descriptor)
 
 
 def change_root(folder: str) -> None:
-    """`folder` becomes `/` (needs CAP_SYS_CHROOT, which root has in a default container)."""
+    """Make `folder` the root (needs CAP_SYS_CHROOT, which root has in a default container)."""
     os.chroot(folder)
     os.chdir("/")
 
 
 def change_user(user: int) -> None:
-    """For good to a user (and group) that owns nothing; root's capabilities go with it."""
+    """Become a user and group that own nothing, irreversibly. Root's capabilities go too."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
 
 
 def limit(**limits: int) -> None:
-    """Sets resource limits, hard and soft, by the lower-case ends of their names: `limit(core=0, nofile=64)`."""
+    """Set hard and soft resource limits by the ends of their names: `limit(core=0, nofile=64)`."""
     for name, value in limits.items():
         kind = getattr(resource, f"RLIMIT_{name.upper()}")
         hard = resource.getrlimit(kind)[1]
@@ -151,6 +155,6 @@ def limit(**limits: int) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _failed(what: str) -> OSError:
+def _system_error(call: str) -> OSError:
     number = ctypes.get_errno()
-    return OSError(number, f"{what}: {os.strerror(number)}")
+    return OSError(number, f"{call}: {os.strerror(number)}")

@@ -1,7 +1,7 @@
-// Calls one function of a compiled submission: reads its arguments, writes its result (in the notation of values.py).
+// Call one function of a compiled submission: read its arguments, write its result as JSON in the form of values.py.
 //
-// Arguments are written with counts, so that reading needs no look-ahead: a list is its length and its items, a text its
-// length, a colon and its bytes. Which type is read is decided by the function's own parameters.
+// Arguments are prefixed with counts, so reading needs no look-ahead: a list is its length and its items; a string is its
+// length, a colon and its bytes. The function's parameters decide which types are read.
 #include <bits/stdc++.h>
 #include <unistd.h>
 
@@ -85,7 +85,7 @@ template <class T, class = void> struct Number {
     }
 };
 template <class T> struct Value : Number<T> {
-    static_assert(std::is_arithmetic_v<T>, "the judge has no notation for this type");
+    static_assert(std::is_arithmetic_v<T>, "the judge cannot encode this type");
 };
 template <> struct Value<bool> {
     static bool read(Reader &reader) { return reader.count() != 0; }
@@ -216,7 +216,7 @@ template <class T> struct Value<std::optional<T>> {
     }
 };
 
-// A function without a result is judged by its first argument, which it is taken to have changed.
+// A void function is judged by its first argument, which it is assumed to change.
 template <class R, class... A> int drive(R (*function)(A...)) {
     Reader reader;
     std::tuple<std::decay_t<A>...> arguments{judge_driver::read<std::decay_t<A>>(reader)...};

@@ -1,8 +1,8 @@
-// Starts compiled programs: what zygote.py does for Python programs, in a process so small that forking costs little.
+// Start compiled programs, as zygote.py starts Python programs, in a small process: forking it costs little.
 //
-// It is entered by execution from zygote.py, which has confined the process already, and finds the descriptors of
-// protocol.py. The narrow filter lies in the exchange when it starts. Each request may bring a program (an open file),
-// which is kept for the requests that follow. The two structures below are those of protocol.py.
+// zygote.py confines the process and then executes this program, with the descriptors of protocol.py. The narrow filter
+// lies in the exchange file at the start. A request may bring a program (an open file), which is kept for the requests
+// that follow. The two structures below are those of protocol.py.
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -25,7 +25,7 @@ enum { SCRIPT = 0, CALL = 1 };
 struct __attribute__((packed)) Request {
     uint32_t operation, mode;
     uint64_t cpu_ns, space, size;
-    uint32_t processes, form;
+    uint32_t processes, format;
 };
 struct __attribute__((packed)) Reply {
     int32_t status;
@@ -36,34 +36,34 @@ struct __attribute__((packed)) Reply {
 static sock_filter filter[256];
 static sock_fprog narrow = {0, filter};
 static const uint32_t OWN_PID = 0x7E57C0DE;
-static unsigned own_places[8], own_count;
+static unsigned own_pid_places[8], own_count;
 
-static void lower(int what, uint64_t value) {
+static void set_limit(int what, uint64_t value) {
     rlimit r;
     r.rlim_cur = r.rlim_max = value;
     setrlimit(static_cast<__rlimit_resource>(what), &r);
 }
 
 // Between vfork and exec: system calls only, since memory is shared with the parent, which waits.
-[[noreturn]] static void become(const Request &request) {
+[[noreturn]] static void execute(const Request &request) {
     static char *const nothing[] = {nullptr};
     static char name[] = "program";
     static char *const arguments[] = {name, nullptr};
     uint64_t seconds = request.cpu_ns / 1000000000ull + 2;
-    lower(RLIMIT_CPU, seconds);
-    lower(RLIMIT_FSIZE, request.size);
-    if (request.processes) lower(RLIMIT_NPROC, request.processes);
-    lower(RLIMIT_AS, request.space);
+    set_limit(RLIMIT_CPU, seconds);
+    set_limit(RLIMIT_FSIZE, request.size);
+    if (request.processes) set_limit(RLIMIT_NPROC, request.processes);
+    set_limit(RLIMIT_AS, request.space);
     if (request.mode != CALL) close(EXCHANGE);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     uint32_t own = static_cast<uint32_t>(syscall(SYS_getpid));
-    for (unsigned i = 0; i < own_count; i++) filter[own_places[i]].k = own;
+    for (unsigned i = 0; i < own_count; i++) filter[own_pid_places[i]].k = own;
     if (narrow.len && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &narrow, 0, 0) != 0) _exit(127);
     syscall(SYS_execveat, PROGRAM, "", arguments, nothing, 0x1000 /* AT_EMPTY_PATH */);
     _exit(127);
 }
 
-// The judge watches over the child, and ends it.
+// The judge watches the child and kills it if needed.
 static Reply wait_for(pid_t child) {
     int status = 0;
     rusage usage;
@@ -76,12 +76,12 @@ static Reply wait_for(pid_t child) {
 }
 
 int main() {
-    struct stat about;
-    if (fstat(EXCHANGE, &about) != 0 || about.st_size > static_cast<off_t>(sizeof filter)) return 1;
-    if (pread(EXCHANGE, filter, about.st_size, 0) != about.st_size) return 1;
-    narrow.len = about.st_size / sizeof(sock_filter);
+    struct stat info;
+    if (fstat(EXCHANGE, &info) != 0 || info.st_size > static_cast<off_t>(sizeof filter)) return 1;
+    if (pread(EXCHANGE, filter, info.st_size, 0) != info.st_size) return 1;
+    narrow.len = info.st_size / sizeof(sock_filter);
     for (unsigned i = 0; i < narrow.len; i++)
-        if (filter[i].k == OWN_PID && own_count < 8) own_places[own_count++] = i;
+        if (filter[i].k == OWN_PID && own_count < 8) own_pid_places[own_count++] = i;
     fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
     static const char ready[] = "{\"ready\": true, \"missing\": []}";
     if (send(CONTROL, ready, sizeof ready - 1, 0) < 0) return 1;
@@ -107,7 +107,7 @@ int main() {
         }
         if (got != sizeof request || request.operation != RUN) continue;
         pid_t child = vfork();
-        if (child == 0) become(request);
+        if (child == 0) execute(request);
         Reply reply = {-1, 0, 0};
         if (child > 0) reply = wait_for(child);
         if (send(CONTROL, &reply, sizeof reply, 0) < 0) return 0;

@@ -1,4 +1,4 @@
-"""Tries each means of confinement in a process of its own and prints as JSON why it is not to be had, or null."""
+"""Try each confinement mechanism in a child process; print as JSON why it fails, or null."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import confinement  # type: ignore[import-not-found]
 
 
-def tried(measure: Callable[[], None]) -> str | None:
-    """What hinders a measure, or None."""
+def failure_of(action: Callable[[], None]) -> str | None:
+    """Run an action in a child process; return why it fails, or None."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            measure()
+            action()
         except BaseException as error:
             os.write(writing, str(error).encode() or b"it fails")
             os._exit(1)
         os._exit(0)
     os.close(writing)
-    words = os.read(reading, 1000).decode(errors="replace")
+    message = os.read(reading, 1000).decode(errors="replace")
     os.close(reading)
     status = os.waitpid(child, 0)[1]
-    return None if status == 0 else words or f"its process ended with status {status}"
+    return None if status == 0 else message or f"its process ended with status {status}"
 
 
 def main() -> None:
@@ -41,14 +41,14 @@ def main() -> None:
         confinement.no_new_privileges()
         confinement.restrict_paths([], [])
 
-    outcome: dict[str, object] = {
-        "seccomp": tried(load) if filter_code else "its calls are not known for this machine's processor",
-        "landlock": tried(landlock),
-        "chroot": tried(lambda: confinement.change_root(folder)) if folder else "no folder can be made for it",
-        "users": [tried(functools.partial(confinement.change_user, user)) for user in users],
+    failures: dict[str, object] = {
+        "seccomp": failure_of(load) if filter_code else "no filter for this machine's processor",
+        "landlock": failure_of(landlock),
+        "chroot": failure_of(lambda: confinement.change_root(folder)) if folder else "no empty folder can be made",
+        "users": [failure_of(functools.partial(confinement.change_user, user)) for user in users],
         "landlock_version": confinement.landlock_version(),
     }
-    print(json.dumps(outcome))
+    print(json.dumps(failures))
 
 
 main()

@@ -1,7 +1,7 @@
-"""Runs one Python program in the process that was forked for it: what an interpreter's main program does, and no more.
+"""Run one Python program in the process that was forked for it, as an interpreter's main program would.
 
-Nothing here decides anything: the process holds no expected value, and what it says about itself (a note in the
-exchange, an exit status) can only turn one failure into another.
+Nothing is decided here. The process holds no expected value, and what it says about itself (a note in the exchange
+file, an exit status) can only turn one failure into another.
 """
 
 from __future__ import annotations
@@ -19,38 +19,49 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import values  # type: ignore[import-not-found]
-from protocol import CALL, EXAMINE, EXCHANGE, PROGRAM, SCRIPT, SERVE, SOURCE, TRANSLATE  # type: ignore[import-not-found]
+from protocol import (  # type: ignore[import-not-found]
+    CALL,
+    EXCHANGE,
+    MAKE_BYTECODE,
+    NOTE_BYTECODE,
+    NOTE_MEMORY,
+    NOTE_RAISED,
+    NOTE_SYNTAX,
+    NOTE_VALUE,
+    PROGRAM,
+    RUN_ASSERTS,
+    SCRIPT,
+    SERVE,
+    SOURCE,
+)
 
 NAME = "program.py"
-# Notes in the exchange's first byte: it does not compile; no memory was left; it raised; a value follows; code follows.
-NOTE_SYNTAX, NOTE_MEMORY, NOTE_RAISED, NOTE_VALUE, NOTE_CODE = b"S", b"M", b"R", b"V", b"C"
-
 _BUFFERED = (_io.TextIOWrapper, _io.BufferedWriter, _io.BufferedRandom, _io.BufferedRWPair)
 _STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
-def run(mode: int, form: int) -> NoReturn:
-    """Runs the program in the descriptor PROGRAM and ends the process as an interpreter would end.
+def run(mode: int, program_format: int) -> NoReturn:
+    """Run the program in the descriptor PROGRAM and end the process as an interpreter would.
 
     Args:
-        form: whether it is source, or what this very function made of the source in the mode TRANSLATE, for a program
-            that is to run many times. The judge only carries that: it goes back to where a program can do no harm.
+        program_format: source, or bytecode that an earlier run made in the mode MAKE_BYTECODE. The judge only carries
+            bytecode and never loads it: it is the program's, and is loaded inside the sandbox alone.
     """
     gc.enable()
-    order: Any = None
-    if mode in (CALL, EXAMINE):
-        order = values.decode(os.pread(EXCHANGE, os.fstat(EXCHANGE).st_size, 0).decode())
+    arguments: Any = None
+    if mode in (CALL, RUN_ASSERTS):
+        arguments = values.decode(os.pread(EXCHANGE, os.fstat(EXCHANGE).st_size, 0).decode())
         os.ftruncate(EXCHANGE, 0)
     status = 1
     try:
-        if mode == EXAMINE:
-            sys.modules["assert_runner"].examine(order["entry_point"])
+        if mode == RUN_ASSERTS:  # only zygotes made for this mode, or for SERVE, have imported its module
+            sys.modules["assert_runner"].run_asserts(arguments["entry_point"])
             status = 0
         else:
             text = os.pread(PROGRAM, os.fstat(PROGRAM).st_size, 0)
-            code = _compiled(text) if form == SOURCE else marshal.loads(text)
-            if mode == TRANSLATE:
-                _note(NOTE_CODE + marshal.dumps(code))
+            code = _compiled(text) if program_format == SOURCE else marshal.loads(text)
+            if mode == MAKE_BYTECODE:
+                _note(NOTE_BYTECODE + marshal.dumps(code))
                 os._exit(0)
             module = ModuleType("__main__" if mode == SCRIPT else "program")
             module.__dict__["__file__"] = NAME
@@ -60,11 +71,11 @@ def run(mode: int, form: int) -> NoReturn:
                 sys.modules["__main__"] = module
             exec(code, module.__dict__)
             if mode == CALL:
-                function = find(module.__dict__, order["entry_point"])
-                _note(NOTE_VALUE + values.encode(function(*order["arguments"])).encode())
+                function = find(module.__dict__, arguments["entry_point"])
+                _note(NOTE_VALUE + values.encode(function(*arguments["arguments"])).encode())
                 sys.stdout.flush()
                 os._exit(0)
-            if mode == SERVE:  # only interpreters that are to serve, or to examine, have imported what it takes
+            if mode == SERVE:
                 sys.modules["rpc_server"].serve(module.__dict__)
             status = 0
     except SystemExit as stop:
@@ -77,10 +88,10 @@ def run(mode: int, form: int) -> NoReturn:
 
 
 def find(namespace: dict[str, Any], name: str) -> Any:
-    """The function of that name: `f`, `Solution.f`, or a method `f` of a class `Solution`.
+    """Return the function `f`, `Solution.f`, or a method `f` of a class `Solution`.
 
     Raises:
-        NameError: there is none.
+        NameError: the program has no such function.
     """
     holder, _, method = name.rpartition(".")
     if not holder and name not in namespace and "Solution" in namespace:
@@ -101,20 +112,20 @@ def _compiled(source: bytes) -> Any:
     except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
         _note(NOTE_SYNTAX)
         sys.excepthook(type(error), error.with_traceback(None), None)
-    except MemoryError:  # the parser's name for a text that is nested too deeply
+    except MemoryError:  # the parser raises it for deep nesting
         _note(NOTE_SYNTAX)
         sys.stderr.write("MemoryError: the program is too deeply nested or too large to compile\n")
     _end(1)
 
 
-def furnish() -> None:
-    """What `site` gives an interpreter, and the standard streams by their paths, since no path can be opened here."""
+def add_builtins() -> None:
+    """Define what `site` defines, and let `open` accept the paths of the standard streams: no path can be opened."""
 
-    def leave(code: object = None) -> NoReturn:
+    def raise_exit(code: object = None) -> NoReturn:
         raise SystemExit(code)
 
     for name in ("exit", "quit"):
-        setattr(builtins, name, leave)
+        setattr(builtins, name, raise_exit)
 
     def open(file: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(file, str) and file in _STREAMS:
@@ -135,29 +146,29 @@ def _exit_status(code: object) -> int:
 
 def _report(error: BaseException) -> None:
     _note(NOTE_RAISED)
-    here = error.__traceback__
-    while here is not None and here.tb_frame.f_code.co_filename != NAME:
-        here = here.tb_next
-    if here is not None:
-        error = error.with_traceback(here)
+    trace = error.__traceback__  # from the program's first frame on
+    while trace is not None and trace.tb_frame.f_code.co_filename != NAME:
+        trace = trace.tb_next
+    if trace is not None:
+        error = error.with_traceback(trace)
     sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _note(text: bytes) -> None:
-    at = 0
-    while at < len(text):
-        at += os.pwrite(EXCHANGE, text[at:], at)
+    written = 0
+    while written < len(text):
+        written += os.pwrite(EXCHANGE, text[written:], written)
 
 
 def _flush() -> None:
-    """Writes what still waits in a buffer, in the program's own files too, as an interpreter's end would."""
+    """Flush all streams, including files that the program opened, as an interpreter does at its end."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not getattr(stream, "closed", False):
             stream.flush()
-    # What lies in the generations now is the program's own: all that was there before it has been frozen.
-    own = [thing for thing in gc.get_objects() if type(thing) in _BUFFERED]
+    # Only the program's own objects are listed: those that existed before it are frozen.
+    own = [stream for stream in gc.get_objects() if type(stream) in _BUFFERED]
     if own or sys.stdout is not sys.__stdout__:
-        own.sort(key=lambda thing: type(thing) is not _io.TextIOWrapper)  # text first: it fills the others
+        own.sort(key=lambda stream: type(stream) is not _io.TextIOWrapper)  # text first: it writes into the others
         for stream in (*own, sys.__stdout__):
             if stream is not None and not stream.closed:
                 with contextlib.suppress(OSError, ValueError):
@@ -165,7 +176,7 @@ def _flush() -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """Waits for threads, runs what was registered for the end, and flushes; a failing flush is a failure."""
+    """Wait for threads, run atexit functions and flush; a failing flush is a failure."""
     try:
         if _thread._count():
             sys.modules["threading"]._shutdown()

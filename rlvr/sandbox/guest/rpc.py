@@ -1,4 +1,4 @@
-"""The line between a program and the statements that test it, and what both of its ends know; see examining.py."""
+"""The connection between a program and the assert runner, for both ends; see assert_runner.py."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import values  # type: ignore[import-not-found]
 from protocol import CHANNEL  # type: ignore[import-not-found]
 
-LARGEST = 64 << 20
+MAX_MESSAGE_BYTES = 64 << 20
 
 
 class RemoteError(Exception):
-    """The program raised something that has no counterpart here."""
+    """The program raised an exception that has no builtin counterpart."""
 
 
-class Ended(BaseException):
-    """The program is gone, tried to end, or says nothing sensible: nothing that a test may expect of it."""
+class ProgramEnded(BaseException):
+    """The program ended, tried to end, or sent no valid message. No test may expect this, so it is no Exception."""
 
 
-class _Line:
+class _Connection:
     def send(self, text: str) -> None:
         data = text.encode()
         data = len(data).to_bytes(4, "big") + data
@@ -29,8 +29,8 @@ class _Line:
 
     def receive(self) -> str:
         size = int.from_bytes(self._exactly(4), "big")
-        if size > LARGEST:
-            raise Ended("a message is too large")
+        if size > MAX_MESSAGE_BYTES:
+            raise ProgramEnded("a message is too large")
         return self._exactly(size).decode()
 
     def _exactly(self, size: int) -> bytes:
@@ -38,77 +38,77 @@ class _Line:
         while len(parts) < size:
             part = os.read(CHANNEL, min(size - len(parts), 1 << 16))
             if not part:
-                raise Ended("the program ended")
+                raise ProgramEnded("the program ended")
             parts += part
         return bytes(parts)
 
 
-class Party:
-    """Either end: asks the other, and answers what the other asks while it waits."""
+class Peer:
+    """One end: it sends requests, and answers the other end's requests while it waits."""
 
     def __init__(self) -> None:
-        self.line = _Line()
+        self.connection = _Connection()
         self.objects: dict[int, Any] = {}
 
-    def ask(self, *question: Any) -> Any:
-        self.line.send(values.encode(["ask", *question], self.export))
+    def request(self, *operation: Any) -> Any:
+        self.connection.send(values.encode(["request", *operation], self.export))
         while True:
             try:
-                message = values.decode(self.line.receive(), self.stand_in)
+                message = values.decode(self.connection.receive(), self.make_proxy)
             except ValueError as error:
-                raise Ended("not a message") from error
+                raise ProgramEnded("not a message") from error
             if not isinstance(message, list) or len(message) < 2:
-                raise Ended("not a message")
-            if message[0] == "ask":
+                raise ProgramEnded("not a message")
+            if message[0] == "request":
                 self.reply(message[1:])
             else:
                 return message
 
-    def reply(self, question: list[Any]) -> None:
+    def reply(self, operation: list[Any]) -> None:
         try:
-            answer = self.answer(*question)
+            answer = self.answer(*operation)
         except Exception as error:
-            answer = ["raised", type(error).__name__, words_of(error)]
-        except BaseException as error:  # SystemExit and its like end no test, they fail it
-            answer = ["ended", f"{type(error).__name__}: {words_of(error)}"]
-        self.line.send(values.encode(answer, self.export))
+            answer = ["raised", type(error).__name__, message_of(error)]
+        except BaseException as error:  # SystemExit and the like fail a test, they do not end it
+            answer = ["ended", f"{type(error).__name__}: {message_of(error)}"]
+        self.connection.send(values.encode(answer, self.export))
 
-    def answer(self, *question: Any) -> list[Any]:
+    def answer(self, *operation: Any) -> list[Any]:
         raise NotImplementedError
 
-    def export(self, thing: object) -> object:
+    def export(self, value: object) -> object:
         raise NotImplementedError
 
-    def stand_in(self, content: Any) -> object:
+    def make_proxy(self, content: Any) -> object:
         raise NotImplementedError
 
 
-def is_known_type(thing: type) -> bool:
-    """Whether it is a builtin type, which both ends know by its name."""
-    return vars(builtins).get(thing.__name__) is thing
+def is_known_type(value: type) -> bool:
+    """Whether it is a builtin type, which both ends know by name."""
+    return vars(builtins).get(value.__name__) is value
 
 
 def known_type(name: str) -> type:
-    found = vars(builtins)[name]
-    if not isinstance(found, type):
+    known = vars(builtins)[name]
+    if not isinstance(known, type):
         raise ValueError(f"{name!r} is no type")
-    return found
+    return known
 
 
-def words_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     try:
         return str.__str__(str(error))[:500]
     except Exception:
         return ""
 
 
-def counterpart(name: str, words: str) -> Exception:
-    """The builtin exception of that name, if raising it can't be mistaken for something else."""
+def local_exception(name: str, message: str) -> Exception:
+    """Return the builtin exception of that name, or RemoteError if raising it here would have another meaning."""
     kind = getattr(builtins, name, None)
-    steers = (StopIteration, StopAsyncIteration)
-    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, steers):
+    control_flow = (StopIteration, StopAsyncIteration)
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, control_flow):
         try:
-            return kind(words)
-        except TypeError:  # such as UnicodeDecodeError, which wants five arguments
+            return kind(message)
+        except TypeError:  # such as UnicodeDecodeError, which takes five arguments
             pass
-    return RemoteError(f"{name}: {words}")
+    return RemoteError(f"{name}: {message}")

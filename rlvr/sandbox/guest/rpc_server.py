@@ -1,4 +1,4 @@
-"""The program's end of the line: answers what the statements that test it ask; see examining.py."""
+"""The program's end of the connection: answer the requests of the assert runner; see assert_runner.py."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 import values  # type: ignore[import-not-found]
 from program import find  # type: ignore[import-not-found]
-from rpc import Ended, Party, counterpart, is_known_type, known_type  # type: ignore[import-not-found]
+from rpc import Peer, ProgramEnded, is_known_type, known_type, local_exception  # type: ignore[import-not-found]
 
 
 def serve(namespace: dict[str, Any]) -> None:
-    """Answers the tester until it is done."""
-    party = _Program(namespace)
+    """Answer the assert runner until it closes the connection."""
+    peer = _ProgramPeer(namespace)
     while True:
         try:
-            message = values.decode(party.line.receive(), party.stand_in)
-        except Ended:
+            message = values.decode(peer.connection.receive(), peer.make_proxy)
+        except ProgramEnded:
             return
-        party.reply(message[1:])
+        peer.reply(message[1:])
 
 
-class _Program(Party):
+class _ProgramPeer(Peer):
     def __init__(self, namespace: dict[str, Any]) -> None:
         super().__init__()
         self.namespace = namespace
@@ -31,12 +31,12 @@ class _Program(Party):
     def answer(self, operation: str, *rest: Any) -> list[Any]:
         if operation == "describe":
             (names,) = rest
-            return ["value", {name: _kind(find(self.namespace, name)) for name in names if self.knows(name)}]
+            return ["value", {name: _kind(find(self.namespace, name)) for name in names if self.defines(name)}]
         if operation == "name":
             return ["value", find(self.namespace, rest[0])]
         if operation == "call":
-            thing, arguments, named = rest
-            result = thing(*arguments, **named)
+            value, arguments, named = rest
+            result = value(*arguments, **named)
             return [
                 "value",
                 result,
@@ -60,53 +60,53 @@ class _Program(Party):
         if operation == "truth":
             return ["value", bool(rest[0])]
         if operation == "method":
-            thing, name, arguments = rest
-            if not hasattr(type(thing), name):
-                raise TypeError(f"{type(thing).__name__!r} object has no {name}")
-            result = getattr(type(thing), name)(thing, *arguments)
+            value, name, arguments = rest
+            if not hasattr(type(value), name):
+                raise TypeError(f"{type(value).__name__!r} object has no {name}")
+            result = getattr(type(value), name)(value, *arguments)
             return ["not implemented", None] if result is NotImplemented else ["value", result]
         raise ValueError(f"unknown operation {operation!r}")
 
-    def knows(self, name: str) -> bool:
+    def defines(self, name: str) -> bool:
         try:
             find(self.namespace, name)
         except (NameError, AttributeError):
             return False
         return True
 
-    def export(self, thing: object) -> object:
-        if isinstance(thing, type) and is_known_type(thing):
-            return ["type", thing.__name__]
-        if isinstance(thing, types.CoroutineType):
-            self.objects[id(thing)] = thing
-            return ["coroutine", id(thing)]
-        if isinstance(thing, _Callback):
-            return ["yours", thing.number]
-        self.objects[id(thing)] = thing
-        return ["mine", id(thing)]
+    def export(self, value: object) -> object:
+        if isinstance(value, type) and is_known_type(value):
+            return ["type", value.__name__]
+        if isinstance(value, types.CoroutineType):
+            self.objects[id(value)] = value
+            return ["coroutine", id(value)]
+        if isinstance(value, _Callback):
+            return ["yours", value.number]
+        self.objects[id(value)] = value
+        return ["mine", id(value)]
 
-    def stand_in(self, content: Any) -> object:
-        whose, number = content
-        if whose == "type":
+    def make_proxy(self, content: Any) -> object:
+        owner, number = content
+        if owner == "type":
             return known_type(number)
-        return self.objects[number] if whose == "yours" else _Callback(self, number)
+        return self.objects[number] if owner == "yours" else _Callback(self, number)
 
 
 class _Callback:
-    """On the program's side: a function that the test handed over."""
+    """A function that the assert runner handed over, as the program sees it."""
 
-    def __init__(self, party: Party, number: int) -> None:
-        self.party = party
+    def __init__(self, peer: Peer, number: int) -> None:
+        self.peer = peer
         self.number = number
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        answer = self.party.ask("callback", self.number, list(arguments), named)
+        answer = self.peer.request("callback", self.number, list(arguments), named)
         if answer[0] == "raised":
-            raise counterpart(answer[1], answer[2])
+            raise local_exception(answer[1], answer[2])
         return answer[1]
 
 
-def _kind(thing: object) -> list[str]:
-    if isinstance(thing, type) and issubclass(thing, BaseException):
-        return ["exception", next(base.__name__ for base in thing.__mro__ if base.__module__ == "builtins")]
-    return ["thing"]
+def _kind(value: object) -> list[str]:
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return ["exception", next(base.__name__ for base in value.__mro__ if base.__module__ == "builtins")]
+    return ["value"]

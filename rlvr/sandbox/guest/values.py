@@ -1,9 +1,8 @@
-"""Plain values as JSON: how arguments go into a program's process and results come out of it.
+"""Encode plain values as JSON: the arguments that go into a program's process and the results that come out.
 
-Nothing is executed when a text is read back, whoever wrote it, and what is read back has exact builtin types. Beyond
-JSON's own types there are tuples, sets, bytes, complex numbers, ranges, big integers, dictionaries with any plain key,
-and the standard library's fractions, decimals, dates and deques; what is none of these arrives as `Foreign`, which
-equals nothing.
+Decoding executes nothing, whoever wrote the text, and returns exact builtin types. Beyond JSON's own types: tuples,
+sets, bytes, complex numbers, ranges, big integers, dictionaries with any plain key, and the standard library's
+fractions, decimals, dates and deques. Anything else arrives as `Foreign`, which equals nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-_SMALL = 1 << 63  # beyond, Python's limit on the digits of integers in text would be met
-_DEEPEST = 200
-_MOST_OF_A_HASH = 64
+_SMALL = 1 << 63  # larger integers are written in hex, since Python limits the digits of decimal integers in text
+_MAX_DEPTH = 200
+_MAX_EQUAL_HASHES = 64
 _CLASSES = {
     "Fraction": "fractions", "Decimal": "decimal", "deque": "collections", "date": "datetime", "datetime": "datetime",
     "timedelta": "datetime",
@@ -24,7 +23,7 @@ _LIBRARY = frozenset(_CLASSES.values())
 
 
 class Foreign:
-    """Stands for a value that is not plain data; equal to nothing, itself included."""
+    """Placeholder for a value that is not plain data. It equals nothing, not even itself."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -39,31 +38,31 @@ class Foreign:
 
 
 def encode(value: object, export: Callable[[object], object] | None = None) -> str:
-    """The JSON text of a value.
+    """Return the JSON text of a value.
 
-    Subclasses are written as the builtin type that they extend, numbers and arrays of numpy as Python's.
+    Subclasses are written as the builtin type that they extend; numpy numbers and arrays as Python's.
 
     Args:
-        export: gives for anything that is not plain data something that JSON can carry, from which `decode` will make
-            a stand-in. Without it such a thing arrives as `Foreign`.
+        export: turns a value that is not plain data into JSON data, from which `decode` makes a proxy. Without it such
+            a value arrives as `Foreign`.
     """
     return json.dumps(_plain(value, 0, export), separators=(",", ":"))
 
 
-def decode(text: str, stand_in: Callable[[object], object] | None = None) -> object:
-    """The value of a text that `encode` wrote.
+def decode(text: str, make_proxy: Callable[[object], object] | None = None) -> object:
+    """Return the value of a text that `encode` wrote.
 
     Raises:
-        ValueError: it is not such a text.
+        ValueError: it is no such text.
     """
     try:
-        return _value(json.loads(text), stand_in)
+        return _value(json.loads(text), make_proxy)
     except (RecursionError, TypeError, AttributeError, KeyError, ArithmeticError) as error:
         raise ValueError(f"not an encoded value ({type(error).__name__})") from error
 
 
 def _plain(value: object, depth: int, export: Callable[[object], object] | None) -> object:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return {"foreign": "a value nested too deeply"}
     kind = type(value)
     if kind.__module__ == "numpy":
@@ -97,11 +96,11 @@ def _plain(value: object, depth: int, export: Callable[[object], object] | None)
         library = _from_library(value, kind, deeper, export)
         if library is not None:
             return library
-    return {"foreign": kind.__name__} if export is None else {"stand_in": export(value)}
+    return {"foreign": kind.__name__} if export is None else {"proxy": export(value)}
 
 
 def _from_library(value: Any, kind: type, depth: int, export: Callable[[object], object] | None) -> object:
-    """The standard library's classes of values; None for its others."""
+    """Encode a value of a class in `_CLASSES`; return None for other classes."""
     if kind.__name__ == "Fraction" and max(abs(value.numerator), value.denominator) < _SMALL:
         return {"Fraction": [value.numerator, value.denominator]}
     if kind.__name__ == "Decimal":
@@ -115,12 +114,12 @@ def _from_library(value: Any, kind: type, depth: int, export: Callable[[object],
     return None
 
 
-def _to_library(name: str, content: Any, stand_in: Callable[[object], object] | None) -> object:
+def _to_library(name: str, content: Any, make_proxy: Callable[[object], object] | None) -> object:
     kind = getattr(importlib.import_module(_CLASSES[name]), name)
     if name in ("date", "datetime"):
         return kind.fromisoformat(content)
     if name == "deque":
-        return kind([_value(item, stand_in) for item in content])
+        return kind([_value(item, make_proxy) for item in content])
     if name == "Decimal":
         return kind(str(content)[:1000])
     if name == "Fraction" and max(map(abs, content)) >= _SMALL:
@@ -128,19 +127,19 @@ def _to_library(name: str, content: Any, stand_in: Callable[[object], object] | 
     return kind(*content)
 
 
-def _value(data: object, stand_in: Callable[[object], object] | None) -> object:
+def _value(data: object, make_proxy: Callable[[object], object] | None) -> object:
     if isinstance(data, list):
-        return [_value(item, stand_in) for item in data]
+        return [_value(item, make_proxy) for item in data]
     if not isinstance(data, dict):
         return data
     ((name, content),) = data.items()
     if name == "dict":
-        keys = _spread([_value(key, stand_in) for key, _ in content])
-        return {key: _value(item, stand_in) for key, (_, item) in zip(keys, content, strict=True)}
+        keys = _require_spread_hashes([_value(key, make_proxy) for key, _ in content])
+        return {key: _value(item, make_proxy) for key, (_, item) in zip(keys, content, strict=True)}
     if name == "tuple":
-        return tuple(_value(item, stand_in) for item in content)
+        return tuple(_value(item, make_proxy) for item in content)
     if name in ("set", "frozenset"):
-        items = _spread([_value(item, stand_in) for item in content])
+        items = _require_spread_hashes([_value(item, make_proxy) for item in content])
         return set(items) if name == "set" else frozenset(items)
     if name == "int":
         return int(content, 16)
@@ -151,25 +150,25 @@ def _value(data: object, stand_in: Callable[[object], object] | None) -> object:
     if name == "range":
         return range(*content)
     if name in _CLASSES:
-        return _to_library(name, content, stand_in)
+        return _to_library(name, content, make_proxy)
     if name == "foreign":
         return Foreign(str(content)[:100])
-    if name == "stand_in" and stand_in is not None:
-        return stand_in(content)
+    if name == "proxy" and make_proxy is not None:
+        return make_proxy(content)
     raise ValueError(f"not an encoded value: {str(name)[:40]!r}")
 
 
-def _spread(items: list[object]) -> list[object]:
-    """Items for a table, unless they were made to have one hash: each would be compared with all of the others.
+def _require_spread_hashes(items: list[object]) -> list[object]:
+    """Return the items if their hashes are spread. Items with one hash make a set or dictionary quadratic.
 
     Raises:
-        ValueError: they were.
+        ValueError: too many items have the same hash.
     """
     hashes: dict[str, int] = {}
     for item in items:
-        # Their texts' hashes nobody can choose; of how many items each hash is.
+        # Counted by text: hashes of text are randomised, so this table itself stays fast.
         text = str(hash(item))
         hashes[text] = hashes.get(text, 0) + 1
-    if hashes and max(hashes.values()) > _MOST_OF_A_HASH:
+    if hashes and max(hashes.values()) > _MAX_EQUAL_HASHES:
         raise ValueError("a set or dictionary whose items have the same hash")
     return items

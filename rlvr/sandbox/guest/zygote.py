@@ -1,9 +1,9 @@
-"""A process that has given up everything and waits, warm, to fork a program's process.
+"""A warm, confined process that forks one child per program.
 
-Started by the judge as `python -S -P … zygote.py CONFIGURATION` with the descriptors of protocol.py. It prepares what
-its kind needs (imports modules, opens the launcher of compiled programs), confines itself for good, says so, and
-serves: one request, one child, one reply, until the judge is gone. Every child inherits the confinement and adds the
-narrow filter of its own. No program's code ever runs in this process.
+The judge starts it as `python -S -P … zygote.py CONFIGURATION` with the descriptors of protocol.py. It imports modules
+or opens the launcher of compiled programs, confines itself for good, and reports ready. Then it serves: one request,
+one child, one reply, until the judge is gone. Each child inherits the confinement and adds the narrow seccomp filter.
+No program's code runs in this process itself.
 
 Kinds: `python` runs Python programs in forked copies of this interpreter; `launch` becomes the launcher of compiled
 programs; `compile` starts compilers.
@@ -42,22 +42,22 @@ def main() -> None:
     configuration = json.loads(sys.argv[1])
     confinement.end_with_parent()
     if os.getppid() != configuration["judge"]:
-        return  # it is gone already
+        return  # the judge is gone already
     os.closerange(CHANNEL + 1 if configuration["kind"] == "launch" else CHANNEL, 1 << 16)
     kind = configuration["kind"]
     if kind == "python" and resource.getrlimit(resource.RLIMIT_STACK)[0] != resource.RLIM_INFINITY:
-        # How far the main thread's stack may grow is laid out when a program is loaded, so this one is loaded again.
+        # The main thread's stack limit is fixed at exec, so raise the limit and execute this program again.
         hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
         if resource.getrlimit(resource.RLIMIT_STACK)[0] != hard:
             resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
             os.execv(sys.executable, [sys.executable, *configuration["flags"], __file__, sys.argv[1]])
     filters = None
     if configuration["filters"]:
-        first, second = configuration["filters"]
-        code = os.pread(PROGRAM, first + second, 0)
+        broad_size, narrow_size = configuration["filters"]
+        code = os.pread(PROGRAM, broad_size + narrow_size, 0)
         filters = (
-            confinement.Filter(code[:first]),
-            confinement.Filter(code[first:], own_pid=configuration["own_pid"]) if second else None,
+            confinement.Filter(code[:broad_size]),
+            confinement.Filter(code[broad_size:], own_pid=configuration["own_pid"]) if narrow_size else None,
         )
     if kind == "launch":
         os.dup2(CHANNEL, PROGRAM)
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _import(names: list[str], site: str | None) -> list[str]:
-    """Imports what programs may want, since they can open no file; the names that are not to be had are returned."""
+    """Import modules for programs, which can open no file; return the names of those that can't be imported."""
     missing = []
     if site:
         sys.path.append(site)
@@ -88,7 +88,7 @@ def _import(names: list[str], site: str | None) -> list[str]:
     if site:
         sys.path.remove(site)
     with contextlib.suppress(OSError):
-        ctypes.CDLL("libgcc_s.so.1")  # the C library loads it when a thread ends by pthread_exit, too late here
+        ctypes.CDLL("libgcc_s.so.1")  # loaded now, since pthread_exit would load it after the confinement
     return missing
 
 
@@ -100,27 +100,27 @@ def _confine(configuration: dict[str, Any], broad: Any) -> None:
         confinement.change_root(configuration["root"])
     if configuration["user"]:
         confinement.change_user(configuration["user"])
-    confinement.end_with_parent()  # a change of the user has undone it
+    confinement.end_with_parent()  # again, since a change of user resets it
     if broad is not None:
         broad.load()
 
 
 def _serve(kind: str, narrow: Any) -> None:
-    # Programs must not find these through sys.modules, nor their imports by chance.
-    for name in ("confinement", "program", "protocol", "values", "line"):
+    # Hide these modules from programs.
+    for name in ("confinement", "program", "protocol", "values", "rpc"):
         sys.modules.pop(name, None)
     control = _socket.socket(fileno=CONTROL)
-    room = _socket.CMSG_LEN(_DESCRIPTOR)
+    ancillary_size = _socket.CMSG_LEN(_DESCRIPTOR)
     run = _compile if kind == "compile" else program.run
-    program.furnish()
-    print(end="", flush=True)  # sets up the stream, once for all
+    program.add_builtins()
+    print(end="", flush=True)  # initialises the stream before the fork
     gc.collect()
     gc.freeze()
     gc.disable()
-    # After a fork each page that is written to, here or in the child, is copied first. So this loop does little, and
-    # it is the judge that watches over the child and ends it.
+    # After a fork, each page that either process writes to is copied first. So this loop does little, and the judge
+    # watches the child.
     while True:
-        message, attached, _, _ = control.recvmsg(REQUEST.size, room)
+        message, attached, _, _ = control.recvmsg(REQUEST.size, ancillary_size)
         if not message:
             return
         request = REQUEST.unpack(message)
@@ -144,13 +144,13 @@ def _serve(kind: str, narrow: Any) -> None:
             os.close(int.from_bytes(attached[0][2][:_DESCRIPTOR], sys.byteorder))
         _, status, usage = os.wait4(child, 0)
         if kind == "compile":
-            _sweep(child)
+            _kill_group(child)
         control.send(REPLY.pack(status, usage.ru_maxrss, int((usage.ru_utime + usage.ru_stime) * 1e9)))
 
 
 def _limit(request: tuple[int, ...]) -> None:
     _, _, cpu_ns, space, size, processes, _ = request
-    seconds = cpu_ns // 1_000_000_000 + 2  # the kernel counts whole seconds; the judge is more exact
+    seconds = cpu_ns // 1_000_000_000 + 2  # a backstop in whole seconds; the judge enforces the exact limit
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     if processes:
@@ -158,27 +158,27 @@ def _limit(request: tuple[int, ...]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
-def _sweep(group: int) -> None:
-    """Ends what a compiler may have left running."""
+def _kill_group(group: int) -> None:
+    """Kill processes that a compiler left running."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
 
 def _default_signals() -> None:
-    """What Python ignores for itself would stay ignored in what is executed."""
+    """Restore signals that Python ignores: an executed program would inherit that."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
 
 
-def _compile(mode: int, form: int) -> None:
-    """In the child: becomes the command that the exchange names."""
-    order = json.loads(os.pread(EXCHANGE, 1 << 20, 0))
+def _compile(mode: int, program_format: int) -> None:
+    """Execute the command in the exchange file, in the child."""
+    job = json.loads(os.pread(EXCHANGE, 1 << 20, 0))
     os.setsid()
-    os.chdir(order["folder"])
+    os.chdir(job["folder"])
     _default_signals()
     soft = resource.getrlimit(resource.RLIMIT_CPU)[0]
     resource.setrlimit(resource.RLIMIT_CPU, (soft - 1, soft - 1))
-    os.execve(order["command"][0], order["command"], order["environment"])
+    os.execve(job["command"][0], job["command"], job["environment"])
 
 
 main()

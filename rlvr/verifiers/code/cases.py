@@ -1,4 +1,4 @@
-"""Tests as the judge works with them: read and checked once, whoever is judged by them."""
+"""Read and check test cases, and encode them for execution."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.errors import InputError
+from rlvr.errors import InputError, error_context
 from rlvr.sandbox.guest import values
 from rlvr.sandbox.languages import Language
-from rlvr.verifiers.code.compare_output import check_comparison
+from rlvr.verifiers.code.tolerance import check_comparison
 
 STDIO, CALL, ASSERT = "stdio", "call", "assert"
-_KEYS = {"input", "output", "call", "expected", "assert", "comparison", "tolerance"}
+_KEYS = ("input", "output", "call", "expected", "assert", "comparison", "tolerance")
 
 
 @dataclass(frozen=True)
 class Test:
-    """One test.
+    """One test case.
 
     Attributes:
-        given: the program's standard input, or the encoded arguments of a call, or the statements of an assert.
-        expected: the expected output, or the expected value.
-        entry_point: the function that a call is to; for an assert that is not a plain call, None.
-        python_equality: whether values are compared as Python's `==` does (an assert), not as JSON would (a call).
+        form: STDIO, CALL or ASSERT.
+        given: standard input, or the encoded arguments of a call, or the statements of an assert.
+        expected: the expected output or value.
+        entry_point: the function to call; None for an assert that is not a plain call.
+        python_equality: whether values are compared by Python's `==` (asserts) or as JSON data (calls).
     """
 
-    __test__ = False  # pytest would take the class for tests
+    __test__ = False  # not a test class for pytest
 
     form: str
     given: bytes
@@ -40,129 +41,149 @@ class Test:
 
 
 def read_tests(
-    tests: Sequence[Mapping[str, Any]], *, language: Language, entry_point: str | None, checker: bool, where: str
+    tests: Sequence[Mapping[str, Any]], *, language: Language, entry_point: str | None, has_checker: bool
 ) -> list[Test]:
-    """Checks tests and puts them into the form that the judge works with.
+    """Check tests and encode them.
 
     Raises:
-        InputError: a test is none; with its place and key.
+        InputError: a test is invalid. The message has its number, and `key` the key.
     """
     if isinstance(tests, (str, bytes)) or not isinstance(tests, Sequence):
-        raise InputError(f"{where}: tests should be a list of tests, but is {type(tests).__name__}.")
-    return [
-        _read(test, language, entry_point, checker, f"{where}, test {index + 1} of {len(tests)}")
-        for index, test in enumerate(tests)
-    ]
+        raise InputError(f"tests is {type(tests).__name__}. Give a list of tests.", kind="wrong-type", key="tests")
+    checked = []
+    for number, test in enumerate(tests, 1):
+        with error_context(f"test {number} of {len(tests)}"):
+            checked.append(_read_test(test, language, entry_point, has_checker))
+    return checked
 
 
-def _read(test: Mapping[str, Any], language: Language, entry_point: str | None, checker: bool, where: str) -> Test:
-    if not isinstance(test, Mapping):
-        raise InputError(f"{where} should be a dictionary, but is {type(test).__name__}.")
-    # Tables fill in what a row lacks: an "output" that is None is none.
-    test = {key: value for key, value in test.items() if value is not None or key == "expected"}
-    unknown = set(test) - _KEYS
-    if unknown:
-        raise InputError(f"{where} has the unknown key {min(unknown)!r}; known are {', '.join(sorted(_KEYS))}.")
-    comparison, tolerance = test.get("comparison"), test.get("tolerance")
+def check_checker(source: str) -> None:
+    """Raise InputError unless a checker is Python and names a function `check`."""
     try:
-        check_comparison(comparison if comparison is not None else "exact", tolerance if tolerance is not None else 0)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        compile(source, "checker", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise InputError(f"the checker is not valid Python: {error}.", kind="invalid-checker", key="checker") from error
+    if "check" not in source:
+        raise InputError(
+            "the checker defines no function check(input, output, expected).", kind="invalid-checker", key="checker"
+        )
+
+
+def _read_test(test: Mapping[str, Any], language: Language, entry_point: str | None, has_checker: bool) -> Test:
+    if not isinstance(test, Mapping):
+        raise InputError(f"it is {type(test).__name__}. Give a dictionary.", kind="wrong-type")
+    # Tables fill in None for keys that a row lacks.
+    test = {key: value for key, value in test.items() if value is not None or key == "expected"}
+    unknown = set(test) - set(_KEYS)
+    if unknown:
+        key = min(map(str, unknown))
+        raise InputError(f"unknown key {key!r}. Known keys: {', '.join(sorted(_KEYS))}.", kind="unknown-key", key=key)
+    comparison, tolerance = test.get("comparison"), test.get("tolerance")
+    check_comparison(comparison if comparison is not None else "exact", tolerance if tolerance is not None else 0)
     if "assert" in test:
-        return _assertion(str(test["assert"]), language, entry_point, comparison, tolerance, where)
+        return _read_assert(str(test["assert"]), language, entry_point, comparison, tolerance)
     if "call" in test:
-        return _call(test, language, entry_point, comparison, tolerance, where)
+        return _read_call(test, language, entry_point, comparison, tolerance)
     if "input" not in test and "output" not in test:
-        raise InputError(f"{where} has neither input and output, nor call and expected, nor assert.")
-    if "output" not in test and not checker:
-        raise InputError(f"{where} has no output to compare with. Give one, or a checker that does without.")
+        raise InputError("it has neither input and output, nor call and expected, nor assert.", kind="missing-key")
+    if "output" not in test and not has_checker:
+        raise InputError("it has no output. Give one, or a checker.", kind="missing-key", key="output")
     texts = []
     for key in ("input", "output"):
         text = test.get(key, "")
         if isinstance(text, str):
-            text = text.encode("utf-8", "surrogateescape" if _escaped(text) else "surrogatepass")
+            text = text.encode("utf-8", "surrogateescape" if _has_escaped_bytes(text) else "surrogatepass")
         if not isinstance(text, bytes):
-            raise InputError(f"{where}: {key} should be text, but is {type(text).__name__}.")
+            raise InputError(f"{key} is {type(text).__name__}. Give text.", kind="wrong-type", key=key)
         texts.append(text)
     return Test(STDIO, texts[0], texts[1], comparison, tolerance)
 
 
-def _escaped(text: str) -> bool:
-    """Whether surrogates in it stand for bytes, as in a text that was read with surrogateescape."""
+def _has_escaped_bytes(text: str) -> bool:
+    """Whether all surrogates in a text stand for bytes, as in a file read with surrogateescape."""
     return all(0xDC80 <= ord(character) <= 0xDCFF for character in text if "\ud800" <= character <= "\udfff")
 
 
-def _call(
-    test: Mapping[str, Any], language: Language, entry_point: str | None, comparison: str | None,
-    tolerance: float | None, where: str,
-) -> Test:  # fmt: skip
+def _read_call(
+    test: Mapping[str, Any],
+    language: Language,
+    entry_point: str | None,
+    comparison: str | None,
+    tolerance: float | None,
+) -> Test:
     if "expected" not in test:
-        raise InputError(f"{where} has a call, but not what is expected of it.")
+        raise InputError("it has a call, but no expected value.", kind="missing-key", key="expected")
     if not entry_point:
-        raise InputError(f"{where} calls a function: say which, with entry_point.")
+        raise InputError(
+            "it calls a function, but entry_point is not set. Set it to the function's name.",
+            kind="missing-entry-point",
+            key="entry_point",
+        )
     arguments = test["call"]
     if isinstance(arguments, str) or not isinstance(arguments, Sequence):
-        raise InputError(f"{where}: call should be the list of the arguments, but is {type(arguments).__name__}.")
-    if language.compiled:
-        given = _tokens(list(arguments), where)
-        expected = test["expected"]
-    else:
-        given = _order(entry_point, list(arguments))
-        expected = test["expected"]
-    return Test(CALL, given, expected, comparison, tolerance, entry_point)
+        raise InputError(
+            f"call is {type(arguments).__name__}. Give the list of arguments.", kind="wrong-type", key="call"
+        )
+    encode = _encode_for_driver if language.compiled else _encode_for_python
+    return Test(CALL, encode(entry_point, list(arguments)), test["expected"], comparison, tolerance, entry_point)
 
 
-def _order(entry_point: str, arguments: list[Any]) -> bytes:
+def _encode_for_python(entry_point: str, arguments: list[Any]) -> bytes:
     return values.encode({"entry_point": entry_point, "arguments": arguments}).encode()
 
 
-def _tokens(arguments: list[Any], where: str) -> bytes:
-    """The arguments in the notation that driver.hpp reads."""
-    words: list[bytes] = []
+def _encode_for_driver(entry_point: str, arguments: list[Any]) -> bytes:
+    """Encode arguments in the format that guest/driver.hpp reads. The driver is linked to one function."""
+    tokens: list[bytes] = []
 
     def put(value: Any) -> None:
         if isinstance(value, bool):
-            words.append(b"1" if value else b"0")
+            tokens.append(b"1" if value else b"0")
         elif isinstance(value, (int, float)):
-            words.append(repr(value).encode())
+            tokens.append(repr(value).encode())
         elif isinstance(value, str):
             text = value.encode("utf-8", "surrogateescape")
-            words.append(str(len(text)).encode() + b":" + text)
+            tokens.append(str(len(text)).encode() + b":" + text)
         elif isinstance(value, Mapping):
-            words.append(str(len(value)).encode())
+            tokens.append(str(len(value)).encode())
             for key, item in value.items():
                 put(key)
                 put(item)
         elif isinstance(value, (list, tuple, set, frozenset)):
-            words.append(str(len(value)).encode())
+            tokens.append(str(len(value)).encode())
             for item in value:
                 put(item)
         else:
-            raise InputError(f"{where}: {value!r} can't be handed to a compiled function.")
+            raise InputError(f"{value!r} can't be passed to a compiled function.", kind="unsupported-value", key="call")
 
     for argument in arguments:
         put(argument)
-    return b" ".join(words)
+    return b" ".join(tokens)
 
 
-def _assertion(
-    text: str, language: Language, entry_point: str | None, comparison: str | None, tolerance: float | None, where: str
+def _read_assert(
+    source: str, language: Language, entry_point: str | None, comparison: str | None, tolerance: float | None
 ) -> Test:
     if language.compiled:
-        raise InputError(f"{where} is an assert: that is Python, and the program is in {language.name}.")
+        raise InputError(
+            f"it is a Python assert, but the program is in {language.name}.", kind="unsupported-test", key="assert"
+        )
     try:
-        tree = ast.parse(text)
+        tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"{where} is no Python: {error}") from error
-    plain = _plain_call(tree)
+        raise InputError(f"its assert is not valid Python: {error}.", kind="invalid-assert", key="assert") from error
+    plain = _read_plain_call(tree)
     if plain is not None and comparison is None:
         name, arguments, expected = plain
-        return Test(CALL, _order(name, arguments), expected, None, None, name, python_equality=True)
-    return Test(ASSERT, text.encode(), None, None, None, entry_point)
+        return Test(CALL, _encode_for_python(name, arguments), expected, None, None, name, python_equality=True)
+    return Test(ASSERT, source.encode(), None, None, None, entry_point)
 
 
-def _plain_call(tree: ast.Module) -> tuple[str, list[Any], Any] | None:
-    """Function, arguments and expected value of `assert f(literals) == literal`, which is most asserts; or None."""
+def _read_plain_call(tree: ast.Module) -> tuple[str, list[Any], Any] | None:
+    """Return function, arguments and expected value of `assert f(literals) == literal`; None for other asserts.
+
+    Most asserts have this form, and a call needs no second process.
+    """
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assert):
         return None
     test = tree.body[0].test
@@ -182,10 +203,10 @@ def _plain_call(tree: ast.Module) -> tuple[str, list[Any], Any] | None:
     return call.func.id, arguments, expected
 
 
-# `assert sorted(f(x)) == …` is no call of the program's function.
+# `assert sorted(f(x)) == …` calls a builtin, not the program's function.
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 
 
 def digest(tests: Sequence[Mapping[str, Any]]) -> str:
-    """The same for equal tests, whatever object holds them."""
+    """Return a hash that is the same for equal tests."""
     return hashlib.sha256(values.encode(tests).encode("utf-8", "surrogatepass")).hexdigest()

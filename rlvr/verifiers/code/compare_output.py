@@ -71,7 +71,7 @@ def same_output(
         return _token_difference(wanted, got, lambda left, right: left.lower() == right.lower())
     if comparison == "float":
         near = Tolerance(tolerance)
-        return _token_difference(wanted, got, lambda left, right: left == right or near.token(left, right))
+        return _token_difference(wanted, got, lambda left, right: left == right or near.allows_text(left, right))
     return _token_difference(wanted, got, bytes.__eq__)
 
 

@@ -86,7 +86,7 @@ def _value_fault(expected: Any, got: Any, rules: _Rules, depth: int) -> str | No
         return _set_fault(expected, got, rules, depth)
     same = expected == got or (expected != expected and got != got)
     if not same and rules.near is not None and kind is float and type(got) in (int, float):
-        same = rules.near.number(expected, got)
+        same = rules.near.allows(expected, got)
     return None if same else f"expected {named(expected)}, got {named(got)}"
 
 

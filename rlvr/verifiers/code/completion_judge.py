@@ -1,10 +1,10 @@
-"""From completions and columns of the data to judgements: what the code rewards have in common.
+"""Judge the programs in completions: what the rewards for programs have in common.
 
-    batch = judge_completions("code_execution", prompts, completions, Settings(tests, language="cpp"))
+    batch = judge_completions("code_execution", prompts, completions, JudgeOptions(tests=tests, language="cpp"))
     batch.rows[0].judgement.score
 
-Rewards of one recipe judge the same programs by the same tests (code_execution, code_tiered, code_quality). What was
-judged last is kept here, so that each program runs once, whichever of them asks first.
+Rewards of one recipe (code_execution, code_tiered, code_quality) judge the same programs by the same tests. The latest
+judgements are cached here, so each program runs once.
 """
 
 from __future__ import annotations
@@ -16,30 +16,33 @@ import pickle
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlvr.errors import InputError
+from rlvr.errors import InputError, error_context
+from rlvr.sandbox.capabilities import detect_capabilities
 from rlvr.verifiers.code.code_extraction import begun_by, extract_program, with_prefix
 from rlvr.verifiers.code.judge import judge_many
-from rlvr.verifiers.code.problems import Settings, read_problems
+from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
+from rlvr.verifiers.code.problems import read_problems, row_faults
 from rlvr.verifiers.code.types import AC, CE, SE, SKIP, VERDICTS, Judgement, Submission
 
 _log = logging.getLogger(__name__)
-LOUD_RUN = 0.5  # share of completions that the sandbox failed on from which the alarm is an error
+WORKER_GROUP = "judgements"  # one worker calls all rewards of this group, so that they share the cache
+ALARM_SHARE = 0.5  # share of completions with a sandbox failure from which the log message is an error
 
 
 @dataclass(frozen=True)
-class Row:
-    """What became of one completion.
+class JudgedRow:
+    """The result for one completion.
 
     Attributes:
-        tests: how many tests it was to be judged by; 0: it can't be scored.
-        program: what was judged; None if the completion has no program.
-        why: which block that is, or why there is none.
+        tests: number of tests; 0: the row can't be scored.
+        program: the program that was judged; None if the completion has none.
+        why: which block the program is, or why there is none.
         judgement: None without a program or without tests.
-        time_s: the time limit of a test.
+        time_s: time limit per test.
     """
 
     tests: int
@@ -50,95 +53,108 @@ class Row:
 
     @property
     def can_be_scored(self) -> bool:
-        """Whether there were tests, and the sandbox did not fail."""
+        """Whether there were tests and the sandbox did not fail."""
         return self.tests > 0 and not (self.judgement is not None and self.judgement.sandbox_failed)
 
     @property
     def verdicts(self) -> list[str]:
-        """Those of the tests that count, in their order."""
-        return counted(self.judgement) if self.judgement is not None else []
+        """Verdicts of the tests that count, in order."""
+        return self.judgement.counted_verdicts if self.judgement is not None else []
+
+    @property
+    def passed_all(self) -> bool:
+        """Whether the program passes every test that counts."""
+        return bool(self.verdicts) and all(verdict == AC for verdict in self.verdicts)
 
 
 @dataclass
-class Batch:
-    """The rows of a batch, and the seconds that judging them took."""
+class JudgedBatch:
+    """The rows of a batch, and how long judging took."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[JudgedRow] = field(default_factory=list)
     seconds: float = 0.0
 
     def log(self, name: str, log_metric: Callable[[str, float], None] | None) -> None:
-        """Logs the figures of the batch under a reward's name, over the completions that had tests."""
+        """Log the batch's metrics under a reward's name, over the completions that had tests."""
         rows = [row for row in self.rows if row.tests]
         if log_metric is None or not rows:
             return
         verdicts = Counter(verdict for row in rows for verdict in row.verdicts)
-        figures = {
+        metrics = {
             f"verdict_{verdict.lower()}": verdicts[verdict] / verdicts.total() for verdict in VERDICTS if verdicts
         }
-        figures["no_program"] = _share(row.program is None for row in rows)
-        figures["compile_errors"] = _share(CE in row.verdicts for row in rows)
-        figures["sandbox_errors"] = _share(SE in row.verdicts for row in rows)
-        ran = [
+        metrics["no_program"] = _share(row.program is None for row in rows)
+        metrics["compile_errors"] = _share(CE in row.verdicts for row in rows)
+        metrics["sandbox_errors"] = _share(SE in row.verdicts for row in rows)
+        cpu_s = [
             seconds
             for row in rows
             if row.judgement is not None
             for verdict, seconds in zip(row.judgement.verdicts, row.judgement.cpu_s, strict=True)
             if verdict not in (CE, SE, SKIP)
         ]
-        if ran:
-            figures["cpu_s"] = sum(ran) / len(ran)
-        figures["judge_s"] = self.seconds
-        for figure, value in figures.items():
-            log_metric(f"{name}/{figure}", value)
+        if cpu_s:
+            metrics["cpu_s"] = sum(cpu_s) / len(cpu_s)
+        metrics["judge_s"] = self.seconds
+        for metric, value in metrics.items():
+            log_metric(f"{name}/{metric}", value)
 
 
-def counted(judgement: Judgement) -> list[str]:
-    """The verdicts of the tests that were chosen to be run."""
-    chosen = judgement.sampled
-    return judgement.verdicts if chosen is None else [judgement.verdicts[index] for index in chosen]
-
-
-def judge_completions(name: str, prompts: Sequence[Any], completions: Sequence[Any], settings: Settings) -> Batch:
-    """Takes the programs out of completions and judges them, each once.
+def judge_completions(
+    reward: str, prompts: Sequence[Any], completions: Sequence[Any], options: JudgeOptions, *, stop_early: bool = False
+) -> JudgedBatch:
+    """Extract the programs of completions and judge each once.
 
     Args:
-        name: of the reward that asks, for its messages.
+        reward: name of the calling reward, for messages.
+        stop_early: whether a program's tests after its first failure are not run.
 
     Raises:
-        InputError: a column or an option is wrong; with the row.
-        SandboxUnavailable: programs can't be confined here.
+        InputError: a column or an option is invalid.
+        SandboxUnavailable: programs can't be confined on this machine.
     """
-    problems = read_problems(name, settings, len(completions))
-    if len(prompts) != len(completions):
-        raise InputError(f"Reward {name}: {len(prompts)} prompts for {len(completions)} completions. Give one each.")
-    rows: list[Row] = []
+    with error_context(f"Reward {reward}"):
+        problems = read_problems(options, len(completions))
+        if len(prompts) != len(completions):
+            raise InputError(
+                f"{len(prompts)} prompts for {len(completions)} completions. Give one prompt per completion.",
+                kind="wrong-length",
+                key="prompts",
+            )
+    rows: list[JudgedRow] = []
     submissions: dict[int, Submission] = {}
     for number, (prompt, completion, problem) in enumerate(zip(prompts, completions, problems, strict=True)):
-        begun = begun_by(prompt) if settings.opened is None else "<think>" if settings.opened else ""
-        found = extract_program(
+        begun = begun_by(prompt) if options.opened is None else "<think>" if options.opened else ""
+        extraction = extract_program(
             completion,
             language=problem.language,
-            blocks=settings.blocks,
-            tags=settings.code_tags,
-            bare=settings.bare,
+            blocks=options.blocks,
+            tags=options.code_tags,
+            bare=options.bare,
             begun=begun,
         )
-        rows.append(Row(len(problem.tests), found.program, found.why, time_s=problem.limits.time_s))
-        if found.program is not None and problem.tests:
-            program = with_prefix(found.program, problem.prefix, problem.entry_point, problem.language)
-            submissions[number] = problem.submission(program, settings)
+        rows.append(JudgedRow(len(problem.tests), extraction.program, extraction.why, time_s=problem.limits.time_s))
+        if extraction.program is not None and problem.tests:
+            program = with_prefix(extraction.program, problem.prefix, problem.entry_point, problem.language)
+            submissions[number] = problem.submission(program, options, stop_early=stop_early)
     started = time.perf_counter()
-    judgements = _judge_once(name, submissions)
+    with error_context(f"Reward {reward}"):
+        judgements = _judge_cached(submissions)
     seconds = time.perf_counter() - started
     rows = [replace(row, judgement=judgements.get(number)) for number, row in enumerate(rows)]
-    _sound_alarm(name, rows)
-    return Batch(rows, seconds)
+    _log_sandbox_failures(reward, rows)
+    return JudgedBatch(rows, seconds)
 
 
-def explain_row(name: str, completion: Any, prompt: Any, given: Mapping[str, Any]) -> tuple[Row, list[str]]:
-    """What becomes of one completion, and that as sentences, for people: they quote expected outputs."""
-    settings = Settings.of({**given, "tests": [given.get("tests")], "public_tests": [given.get("public_tests")]})
-    (row,) = judge_completions(name, [prompt], [completion], settings).rows
+def explain_row(
+    reward: str, completion: Any, prompt: Any, options: JudgeOptions, *, stop_early: bool = False
+) -> tuple[JudgedRow, list[str]]:
+    """Judge one completion and describe the steps. The description quotes expected outputs: it is for people.
+
+    Args:
+        options: with the tests of this row alone.
+    """
+    (row,) = judge_completions(reward, [prompt], [completion], options.for_one_row(), stop_early=stop_early).rows
     lines = [f"{'The program is' if row.program is not None else 'No program:'} {row.why}."]
     if not row.tests:
         lines.append("The row has no tests.")
@@ -152,50 +168,76 @@ def explain_row(name: str, completion: Any, prompt: Any, given: Mapping[str, Any
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Each program once
+# Companion functions of every reward for programs; see `rlvr.scoring.registry.companion_function`.
 
-MOST_KEPT = 4096
-MOST_STDERR = 200  # characters a test
-_kept: OrderedDict[bytes, Judgement] = OrderedDict()
+
+@with_judge_options
+def validate_rows(*, options: JudgeOptions, **kwargs: Any) -> list[str | None]:
+    """Return for each row of the data why no program can be judged by its tests, or None.
+
+    Raises:
+        InputError: an option is invalid, a compiler is missing, or programs can't be confined on this machine.
+    """
+    return row_faults(options)
+
+
+def environment_info(**kwargs: Any) -> dict[str, str]:
+    """Return the sandbox's capabilities, for a run's metadata."""
+    return detect_capabilities().metadata()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Cache of judgements
+
+MAX_CACHED = 4096
+MAX_STDERR = 200  # characters per test, since thousands are kept
+_cache: OrderedDict[bytes, Judgement] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _judge_once(name: str, submissions: Mapping[int, Submission]) -> dict[int, Judgement]:
-    """The judgements of submissions, those of an earlier call where there are any."""
+def _judge_cached(submissions: Mapping[int, Submission]) -> dict[int, Judgement]:
+    """Judge submissions, except those whose judgement is cached."""
     digests: dict[int, bytes] = {}
-    keys = {number: _key(submission, digests) for number, submission in submissions.items()}
+    keys = {number: _cache_key(submission, digests) for number, submission in submissions.items()}
     known: dict[bytes, Judgement] = {}
     with _lock:
         for number, key in keys.items():
-            kept = _kept.get(key)
+            cached = _cache.get(key)
             stop_early = submissions[number].stop_early
-            if kept is not None and (stop_early or SKIP not in counted(kept)):
-                known[key] = _stopped(kept) if stop_early else kept
-                _kept.move_to_end(key)
-    missing = {key: submissions[number] for number, key in keys.items() if key not in known}
+            if cached is not None and (stop_early or SKIP not in cached.counted_verdicts):
+                known[key] = _stopped_early(cached) if stop_early else cached
+                _cache.move_to_end(key)
+    missing: dict[bytes, int] = {}  # key -> first of its submissions
+    for number, key in keys.items():
+        if key not in known:
+            missing.setdefault(key, number)
     try:
-        judged = {
-            # What a program writes to its standard error is kept short, as there is room for thousands.
-            key: replace(judgement, stderr=[text.strip()[-MOST_STDERR:] for text in judgement.stderr])
-            for key, judgement in zip(missing, judge_many(list(missing.values())), strict=True)
-        }
-    except InputError as error:
-        raise type(error)(f"Reward {name}: {error}") from error
+        judgements = judge_many([submissions[number] for number in missing.values()])
+    except InputError as error:  # its row is an index of `missing`
+        problems = [
+            replace(problem, row=None if problem.row is None else list(missing.values())[problem.row])
+            for problem in error.problems
+        ]
+        raise type(error)(str(error), problems=problems) from error
+    judged = {
+        key: replace(judgement, stderr=[text.strip()[-MAX_STDERR:] for text in judgement.stderr])
+        for key, judgement in zip(missing, judgements, strict=True)
+    }
     with _lock:
         for key, judgement in judged.items():
             if not judgement.sandbox_failed:
-                _kept[key] = judgement
-                _kept.move_to_end(key)
-        while len(_kept) > MOST_KEPT:
-            _kept.popitem(last=False)
+                _cache[key] = judgement
+                _cache.move_to_end(key)
+        while len(_cache) > MAX_CACHED:
+            _cache.popitem(last=False)
     known |= judged
     return {number: known[key] for number, key in keys.items()}
 
 
-def _stopped(judgement: Judgement) -> Judgement:
-    """What a judgement would have been, had it ended at the first failure: the same as if it had been asked for."""
-    chosen = range(len(judgement.verdicts)) if judgement.sampled is None else judgement.sampled
-    failed = next((index for index in chosen if judgement.verdicts[index] != AC), None)
+def _stopped_early(judgement: Judgement) -> Judgement:
+    """Return the judgement as it would be with `stop_early`."""
+    selected = range(len(judgement.verdicts)) if judgement.sampled is None else judgement.sampled
+    failed = next((index for index in selected if judgement.verdicts[index] != AC), None)
     if failed is None or judgement.verdicts[failed] == CE:
         return judgement
     end = failed + 1
@@ -210,8 +252,8 @@ def _stopped(judgement: Judgement) -> Judgement:
     )
 
 
-def _key(submission: Submission, digests: dict[int, bytes]) -> bytes:
-    """The same for submissions of which one judgement holds for both: whether the first failure ends it aside."""
+def _cache_key(submission: Submission, digests: dict[int, bytes]) -> bytes:
+    """Return a key that is the same for submissions that differ in `stop_early` alone."""
     if id(submission.tests) not in digests:
         try:
             data = json.dumps(submission.tests, default=repr, sort_keys=True).encode("utf-8", "surrogatepass")
@@ -223,26 +265,21 @@ def _key(submission: Submission, digests: dict[int, bytes]) -> bytes:
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).digest()
 
 
-def _sound_alarm(name: str, rows: Sequence[Row]) -> None:
-    """Says once a batch that the sandbox failed; an error where it fails most programs."""
+def _log_sandbox_failures(reward: str, rows: Sequence[JudgedRow]) -> None:
+    """Log sandbox failures once per batch, as an error if most programs are affected."""
     failed = [row.judgement for row in rows if row.judgement is not None and row.judgement.sandbox_failed]
     if failed:
         first = failed[0]
         reason = first.reasons[first.verdicts.index(SE)] or "no reason given"
-        level = logging.ERROR if len(failed) >= LOUD_RUN * len(rows) else logging.WARNING
+        level = logging.ERROR if len(failed) >= ALARM_SHARE * len(rows) else logging.WARNING
         _log.log(
             level,
-            "Reward %s: the sandbox failed on %d of %d completions, which get no reward and are left out of the update "
-            "(%s). docs/code-rewards.md says what to do.",
-            name, len(failed), len(rows), reason,
+            "Reward %s: the sandbox failed on %d of %d completions (%s). They get no reward and leave the update. See "
+            '"What can\'t be scored" in docs/code-rewards.md.',
+            reward, len(failed), len(rows), reason,
         )  # fmt: skip
 
 
-def _share(flags: Any) -> float:
+def _share(flags: Iterable[bool]) -> float:
     flags = list(flags)
     return sum(flags) / len(flags) if flags else 0.0
-
-
-def passed_all(row: Row) -> bool:
-    """Whether a completion's program passes every test that counts."""
-    return bool(row.verdicts) and all(verdict == AC for verdict in row.verdicts)

@@ -1,13 +1,10 @@
-"""A slot: the warm processes of one judging thread, and what it does with them.
+"""Run a program against one test at a time, in warm zygotes that belong to one judging thread.
 
-From facts (a status, seconds, megabytes, bytes) this makes verdicts. What the program says about itself can turn one
-failure into another, never into success: that takes the right output, which is compared here.
+This module handles processes. verdict.py decides what their results mean.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,371 +13,258 @@ from typing import Any, TypeVar
 
 from rlvr.sandbox import python_modules
 from rlvr.sandbox.capabilities import SandboxCapabilities
-from rlvr.sandbox.compiler import Compiled, Compiler, launcher
+from rlvr.sandbox.compiler import Compiled, Compiler
+from rlvr.sandbox.compiler_cache import launcher
+from rlvr.sandbox.execution import ExecutionResult
 from rlvr.sandbox.guest import values
-from rlvr.sandbox.guest.protocol import CALL as CALL_MODE
-from rlvr.sandbox.guest.protocol import CODE, EXAMINE, SCRIPT, SERVE, SOURCE, TRANSLATE
+from rlvr.sandbox.guest.protocol import BYTECODE, CALL, MAKE_BYTECODE, NOTE_BYTECODE, RUN_ASSERTS, SCRIPT, SERVE, SOURCE
 from rlvr.sandbox.languages import Language
 from rlvr.sandbox.limits import Limits
-from rlvr.sandbox.zygote import ExecutionResult, ResourceLimits, Zygote, ZygoteError, ZygoteSpec
-from rlvr.verifiers.code.cases import ASSERT, CALL, Test
-from rlvr.verifiers.code.compare_output import same_output, same_value
-from rlvr.verifiers.code.compare_values import named
-from rlvr.verifiers.code.types import AC, CE, MLE, OLE, RE, SE, TLE, WA, Submission
+from rlvr.sandbox.zygote import Zygote, ZygoteError, ZygoteSpec
+from rlvr.verifiers.code import cases, verdict
+from rlvr.verifiers.code.cases import Test
+from rlvr.verifiers.code.types import RE, SE, Submission
+from rlvr.verifiers.code.verdict import Outcome
 
-_MOST_ZYGOTES = 5  # a slot keeps warm
-_TESTER = Limits(time_s=10.0, wall_s=60.0, memory_mb=512, output_kb=1024)
+_MAX_ZYGOTES = 5
+# Limits of the processes that run checkers and asserts.
+_RUNNER_LIMITS = Limits(time_s=10.0, wall_s=60.0, memory_mb=512, output_kb=1024)
 _T = TypeVar("_T")
 
 
 @dataclass
 class Program:
-    """A submission as it is worked on.
+    """A submission in work.
 
     Attributes:
-        code: what Python made of the source, if it is to run many times.
-        compiled: a descriptor of what a compiler made of it.
+        bytecode: of a Python program that runs many times, if it could be made.
+        compiled: descriptor of a compiled program.
     """
 
     submission: Submission
-    row: Language
+    language: Language
     source: bytes
     checker: bytes | None = None
-    code: bytes | None = None
+    bytecode: bytes | None = None
     compiled: int | None = None
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One test's verdict and figures."""
-
-    verdict: str
-    reason: str = ""
-    cpu_s: float = 0.0
-    memory_mb: float = 0.0
-    stderr: str = ""
-
-
 class Executor:
-    """Used by one thread at a time."""
+    """Warm zygotes and a compiler. Use it from one thread at a time; only `interrupt` may come from another."""
 
-    def __init__(self, found: SandboxCapabilities) -> None:
-        self.found = found
-        self.running: list[Zygote] = []
+    def __init__(self, capabilities: SandboxCapabilities) -> None:
+        self.capabilities = capabilities
+        self._running: list[Zygote] = []
         self._zygotes: OrderedDict[tuple[str, ...], Zygote] = OrderedDict()
         self._compiler: Compiler | None = None
+        self._retry_started: bool | None = None  # None outside of a retry
 
     def interrupt(self) -> None:
-        """From another thread: asks for the end of what runs here."""
-        for zygote in list(self.running):
+        """Kill the running programs; call it from another thread."""
+        for zygote in list(self._running):
             zygote.interrupt()
 
     def close(self) -> None:
         for zygote in self._zygotes.values():
             zygote.close()
         self._zygotes.clear()
-        if self._compiler is not None:
-            self._compiler.close()
-            self._compiler = None
-
-    # ------------------------------------------------------------------------------------------------------------------
+        self._close_compiler()
 
     def compile(self, program: Program) -> Compiled:
-        """Compiles a program.
+        """Compile a program.
 
         Raises:
-            ZygoteError: compilers can't do their work here at present.
+            ZygoteError: the compiler can't work, through no fault of the program.
         """
-
         submission = program.submission
 
         def attempt() -> Compiled:
             if self._compiler is None or not self._compiler.alive():
-                self._drop_compiler()
+                self._close_compiler()
                 try:
-                    self._compiler = Compiler(self.found, allow_weak_sandbox=submission.allow_weak_sandbox)
+                    self._compiler = Compiler(self.capabilities, allow_weak_sandbox=submission.allow_weak_sandbox)
                 except OSError as error:
                     raise ZygoteError(str(error)) from error
-            self.running = [self._compiler.zygote]
+            self._running = [self._compiler.zygote]
             signature = submission.signature if submission.entry_point else None
-            return self._compiler.compile(program.row, program.source, submission.limits, signature)
+            return self._compiler.compile(program.language, program.source, submission.limits, signature)
 
-        return self._twice(attempt)
+        return self._retry_once(attempt)
 
-    def test(self, program: Program, test: Test) -> Outcome:
-        """Runs one test."""
+    def run_test(self, program: Program, test: Test) -> Outcome:
+        """Run one test and return its verdict."""
         try:
-            return self._twice(lambda: self._test(program, test))
-        except _Fatal as error:
+            return self._retry_once(lambda: self._run_test(program, test))
+        except _ProgramBreaksZygotes as error:
             return Outcome(RE, f"two processes ended over it: {error}")
         except ZygoteError as error:
             return Outcome(SE, str(error))
 
-    def translate(self, program: Program) -> bytes | None:
-        """What Python makes of the source, for a program that is to run many times; None where it can't tell."""
+    def make_bytecode(self, program: Program) -> bytes | None:
+        """Compile Python source once for many runs; None if that fails. It happens inside the sandbox."""
 
         def attempt() -> bytes | None:
-            zygote = self._python(program.source.decode(errors="replace"))
+            zygote = self._python_zygote(program.source.decode(errors="replace"))
             zygote.load(program.source)
-            self.running = [zygote]
-            ran = zygote.run(_allowance(program.submission.limits), mode=TRANSLATE)
-            self.running = []
-            return ran.exchange[1:] if ran.status == 0 and ran.exchange[:1] == b"C" and not ran.stopped else None
+            result = self._run_once(zygote, program.submission.limits, mode=MAKE_BYTECODE)
+            made = result.status == 0 and result.exchange[:1] == NOTE_BYTECODE and not result.stopped
+            return result.exchange[1:] if made else None
 
         try:
-            return self._twice(attempt)
+            return self._retry_once(attempt)
         except ZygoteError:
             return None
 
-    def _twice(self, action: Callable[[], _T]) -> _T:
-        """A process that starts programs may go once through anybody's fault; the second time is the program's doing.
+    # ------------------------------------------------------------------------------------------------------------------
+    # Running tests
+
+    def _run_test(self, program: Program, test: Test) -> Outcome:
+        submission, limits = program.submission, program.submission.limits
+        compiled = program.language.compiled
+        if compiled:
+            zygote = self._zygote(("launch",), lambda: ZygoteSpec("launch", launcher=str(launcher())))
+        else:
+            zygote = self._python_zygote(program.source.decode(errors="replace"), rpc=test.form == cases.ASSERT)
+            zygote.load(program.bytecode or program.source, BYTECODE if program.bytecode else SOURCE)
+        if test.form == cases.ASSERT:
+            return self._run_assert(zygote, limits, test)
+        descriptor = program.compiled if zygote.loaded is not program else None
+        if test.form == cases.CALL:
+            result = self._run(zygote, limits, mode=CALL, exchange=test.given, descriptor=descriptor)
+        else:
+            result = self._run(zygote, limits, mode=SCRIPT, stdin=test.given, descriptor=descriptor)
+        zygote.loaded = program  # the launcher keeps the descriptor
+        failed = verdict.failure(result, limits, compiled=compiled)
+        if failed is not None:
+            return failed
+        if program.checker is not None and test.form != cases.CALL:
+            return verdict.compared(result, self._run_checker(program.checker, limits, test, result.output))
+        return verdict.output_verdict(result, test, submission.comparison, submission.tolerance)
+
+    def _run(self, zygote: Zygote, limits: Limits, **arguments: Any) -> ExecutionResult:
+        """Run once, or twice if the first run was killed within its limits.
+
+        A kernel that is out of memory kills any process. A program that is killed twice did it itself.
+        """
+        result = self._run_once(zygote, limits, **arguments)
+        if verdict.killed_within_limits(result, limits):
+            result = self._run_once(zygote, limits, **arguments)
+        return result
+
+    def _run_once(self, zygote: Zygote, limits: Limits, **arguments: Any) -> ExecutionResult:
+        self._running = [zygote]
+        result = zygote.run(limits.for_execution(), **arguments)
+        self._running = []
+        return result
+
+    def _run_checker(self, checker: bytes, limits: Limits, test: Test, output: bytes) -> str | None:
+        """Return why a checker rejects an output, or None. Its process never runs a program."""
+        arguments = [text.decode("utf-8", "surrogateescape") for text in (test.given, output, test.expected)]
+        zygote = self._python_zygote("", runner=True)
+        zygote.load(checker)
+        # A program's output must not keep the checker busy for much longer than the program itself ran.
+        time_s = min(max(2 * limits.time_s, 1.0), _RUNNER_LIMITS.time_s)
+        result = self._run(
+            zygote,
+            replace(_RUNNER_LIMITS, time_s=time_s),
+            mode=CALL,
+            exchange=values.encode({"entry_point": "check", "arguments": arguments}).encode(),
+        )
+        return verdict.checker_fault(result)
+
+    def _run_assert(self, zygote: Zygote, limits: Limits, test: Test) -> Outcome:
+        """Run an assert that is not a plain call: in a second process, which calls the program over a connection."""
+        runner_zygote = self._python_zygote("", runner=True)
+        runner_zygote.load(test.given)
+        program, runner = self._run_connected(zygote, runner_zygote, limits, test)
+        if verdict.killed_within_limits(program, limits) or verdict.killed_within_limits(runner, _RUNNER_LIMITS):
+            program, runner = self._run_connected(zygote, runner_zygote, limits, test)
+        return verdict.assert_verdict(program, runner, limits)
+
+    def _run_connected(
+        self, zygote: Zygote, runner_zygote: Zygote, limits: Limits, test: Test
+    ) -> tuple[ExecutionResult, ExecutionResult]:
+        """Run the program and the assert runner at the same time; return both results."""
+        program_end, runner_end = socket.socketpair()
+        with program_end, runner_end:
+            exchange = values.encode({"entry_point": test.entry_point}).encode()
+            self._running = [zygote, runner_zygote]
+            zygote.start_run(limits.for_execution(), mode=SERVE, descriptor=program_end.fileno())
+            runner_zygote.start_run(
+                _RUNNER_LIMITS.for_execution(), mode=RUN_ASSERTS, exchange=exchange, descriptor=runner_end.fileno()
+            )
+        # Each ends when the other does, since the connection breaks.
+        program = zygote.finish_run(limits.for_execution())
+        if program.stopped:
+            runner_zygote.interrupt()
+        runner = runner_zygote.finish_run(_RUNNER_LIMITS.for_execution())
+        self._running = []
+        return program, runner
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Processes
+
+    def _retry_once(self, action: Callable[[], _T]) -> _T:
+        """Repeat an action in fresh processes if a zygote fails. The first failure may have any cause.
 
         Raises:
-            _Fatal: two processes went while the program ran.
-            ZygoteError: none could be had.
+            _ProgramBreaksZygotes: a second, fresh zygote failed after it had started.
+            ZygoteError: no second zygote could be started.
         """
         try:
             return action()
         except ZygoteError:
             self._drop_all()
-        started = False
-
-        def note() -> None:
-            nonlocal started
-            started = True
-
-        self._on_start = note
+        self._retry_started = False
         try:
             return action()
         except ZygoteError as error:
             self._drop_all()
-            raise (_Fatal(str(error)) if started else error) from error
+            raise (_ProgramBreaksZygotes(str(error)) if self._retry_started else error) from error
         finally:
-            self._on_start = None
+            self._retry_started = None
 
-    _on_start: Callable[[], None] | None = None
+    def _drop_all(self) -> None:
+        self._running = []
+        self.close()
 
-    def _drop_compiler(self) -> None:
+    def _close_compiler(self) -> None:
         if self._compiler is not None:
             self._compiler.close()
             self._compiler = None
 
-    def _drop_all(self) -> None:
-        self.running = []
-        self.close()
-
-    def _zygote(self, key: tuple[str, ...], make: Callable[[], ZygoteSpec]) -> Zygote:
+    def _zygote(self, key: tuple[str, ...], make_spec: Callable[[], ZygoteSpec]) -> Zygote:
+        """Return a warm zygote; keep those used last."""
         zygote = self._zygotes.get(key)
         if zygote is not None and not zygote.alive():
             zygote.close()
             del self._zygotes[key]
             zygote = None
         if zygote is None:
-            zygote = self._zygotes[key] = Zygote(make(), self.found.confinement)
-            while len(self._zygotes) > _MOST_ZYGOTES:
+            zygote = self._zygotes[key] = Zygote(make_spec(), self.capabilities.confinement)
+            while len(self._zygotes) > _MAX_ZYGOTES:
                 self._zygotes.popitem(last=False)[1].close()
         self._zygotes.move_to_end(key)
-        if self._on_start is not None:
-            self._on_start()
+        if self._retry_started is not None:
+            self._retry_started = True
         return zygote
 
-    def _python(self, source: str, *, remote: bool = False, tester: bool = False) -> Zygote:
-        wanted = python_modules.RICH if tester else python_modules.wanted(source)
-        preload = (
-            python_modules.BASE
-            + wanted
-            + (python_modules.ASSERT_RUNNER if tester else python_modules.RPC_SERVER if remote else ())
-        )
-        site = next(
-            (
-                found
-                for name in reversed(wanted)
-                if name in python_modules.PACKAGES and (found := python_modules.site(name))
-            ),
-            None,
-        )
-        key = ("tester" if tester else "python", "remote" if remote else "", *wanted)
-        return self._zygote(key, lambda: ZygoteSpec("python", preload=preload, site=site))
+    def _python_zygote(self, source: str, *, rpc: bool = False, runner: bool = False) -> Zygote:
+        """Return a zygote with the modules that a Python source imports.
 
-    # ------------------------------------------------------------------------------------------------------------------
-
-    def _test(self, program: Program, test: Test) -> Outcome:
-        submission, row, limits = program.submission, program.row, program.submission.limits
-        if row.compiled:
-            zygote = self._zygote(("launch",), lambda: ZygoteSpec("launch", launcher=str(launcher())))
-        else:
-            zygote = self._python(program.source.decode(errors="replace"), remote=test.form == ASSERT)
-            zygote.load(program.code or program.source, CODE if program.code else SOURCE)
-        if test.form == ASSERT:
-            return self._examine(zygote, submission, test)
-        mode = CALL_MODE if test.form == CALL else SCRIPT
-        ran = self._run(
-            zygote,
-            limits,
-            mode=mode,
-            given=b"" if mode else test.given,
-            exchange=test.given if mode else b"",
-            attached=program.compiled if zygote.loaded is not program else None,
-        )
-        zygote.loaded = program  # the launcher keeps it
-        failed = _failure(ran, limits, row)
-        if failed is not None:
-            return failed
-        reason = self._difference(submission, test, ran, program.checker)
-        return _outcome(AC if reason is None else WA, reason or "", ran)
-
-    def _run(self, zygote: Zygote, limits: Limits, **how: Any) -> ExecutionResult:
-        """One run; or two, where the first one was killed by nobody here and within its limits.
-
-        The kernel kills whom it likes when the machine has no memory left. Whoever is killed again has done it himself.
+        Args:
+            rpc: whether it serves calls of an assert runner.
+            runner: whether it runs asserts and checkers. Programs never run in it.
         """
-        for _ in range(2):
-            self.running = [zygote]
-            ran = zygote.run(_allowance(limits), **how)
-            self.running = []
-            if not _killed_within(ran, limits):
-                break
-        return ran
-
-    def _difference(
-        self, submission: Submission, test: Test, ran: ExecutionResult, checker: bytes | None
-    ) -> str | None:
-        """Why the result is not the expected one, or None."""
-        tolerance = test.tolerance if test.tolerance is not None else submission.tolerance
-        comparison = test.comparison or submission.comparison
-        if test.form != CALL:
-            if checker is not None:
-                return self._check(submission, checker, test, ran.output)
-            return same_output(test.expected, ran.output, comparison, tolerance)
-        if ran.exchange[:1] != b"V":
-            return "the program ended before the function returned"
-        try:
-            got = values.decode(ran.exchange[1:].decode())
-        except ValueError as error:
-            return f"the result can't be read ({error})"
-        if test.python_equality:
-            return None if _equal(test.expected, got) else f"expected {named(test.expected)}, got {named(got)}"
-        if comparison not in ("float", "unordered"):
-            comparison = "exact"
-        return same_value(test.expected, got, comparison=comparison, tolerance=tolerance)
-
-    def _check(self, submission: Submission, checker: bytes, test: Test, output: bytes) -> str | None:
-        """Why a checker refuses an output, or None. It runs in a process that never holds a program."""
-        arguments = [text.decode("utf-8", "surrogateescape") for text in (test.given, output, test.expected)]
-        zygote = self._python("", tester=True)
-        zygote.load(checker)
-        exchange = values.encode({"entry_point": "check", "arguments": arguments}).encode()
-        # A program must not be able to keep a checker busy for much longer than itself.
-        limits = replace(_TESTER, time_s=min(max(2 * submission.limits.time_s, 1.0), _TESTER.time_s))
-        ran = self._run(zygote, limits, mode=CALL_MODE, exchange=exchange)
-        try:
-            verdict = values.decode(ran.exchange[1:].decode()) if ran.exchange[:1] == b"V" and ran.status == 0 else None
-        except ValueError:
-            verdict = None
-        if verdict is True or (isinstance(verdict, (int, float)) and not isinstance(verdict, bool) and verdict >= 1):
-            return None
-        if isinstance(verdict, (bool, int, float)):
-            return "the checker says no"
-        words = ran.stderr.decode(errors="replace").strip().splitlines()
-        return f"the checker fails on it: {words[-1] if words else 'no result'}"[:300]
-
-    def _examine(self, zygote: Zygote, submission: Submission, test: Test) -> Outcome:
-        """An assert that is not a plain call: the program at one end of a line, the tester at the other."""
-        limits = submission.limits
-        tester = self._python("", tester=True)
-        tester.load(test.given)
-        for _ in range(2):
-            ran, examined = self._run_both(zygote, tester, limits, test)
-            if not _killed_within(ran, limits) and not _killed_within(examined, _TESTER):
-                break
-        note, words = examined.exchange[:1], examined.exchange[1:].decode(errors="replace")[:300]
-        if note == b"P" and examined.status == 0 and not ran.stopped and ran.cpu_s <= limits.time_s:
-            return _outcome(AC, "", ran)
-        failed = _failure(ran, limits, None)
-        if failed is not None:
-            return failed
-        if examined.stopped:
-            return _outcome(TLE, "the test itself did not end", ran)
-        return _outcome(WA if note == b"F" else RE, words or "the test did not run through", ran)
-
-    def _run_both(
-        self, zygote: Zygote, tester: Zygote, limits: Limits, test: Test
-    ) -> tuple[ExecutionResult, ExecutionResult]:
-        """What came of the program and of its tester."""
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            exchange = values.encode({"entry_point": test.entry_point}).encode()
-            self.running = [zygote, tester]
-            zygote.begin(_allowance(limits), mode=SERVE, attached=ours.fileno())
-            tester.begin(_allowance(_TESTER), mode=EXAMINE, exchange=exchange, attached=theirs.fileno())
-        # The tester ends when the program does, and the other way round, since the line breaks.
-        ran = zygote.finish(_allowance(limits))
-        if ran.stopped:
-            tester.interrupt()
-        examined = tester.finish(_allowance(_TESTER))
-        self.running = []
-        return ran, examined
+        wanted = python_modules.RICH if runner else python_modules.wanted(source)
+        extra = python_modules.ASSERT_RUNNER if runner else python_modules.RPC_SERVER if rpc else ()
+        packages = [name for name in wanted if name in python_modules.PACKAGES]
+        site = next((folder for name in reversed(packages) if (folder := python_modules.site(name))), None)
+        key = ("runner" if runner else "program", "rpc" if rpc else "", *wanted)
+        return self._zygote(
+            key, lambda: ZygoteSpec("python", preload=(*python_modules.BASE, *wanted, *extra), site=site)
+        )
 
 
-class _Fatal(ZygoteError):
-    """Two fresh processes went over one program."""
-
-
-def _allowance(limits: Limits) -> ResourceLimits:
-    return ResourceLimits(limits.time_s, limits.idle_s, limits.memory_mb, limits.output_kb << 10, limits.processes)
-
-
-def _killed_within(ran: ExecutionResult, limits: Limits) -> bool:
-    """Whether it was killed, and by no limit of its own."""
-    return ran.killed and not ran.too_much and ran.cpu_s <= limits.time_s and ran.memory_mb <= limits.memory_mb
-
-
-def _failure(ran: ExecutionResult, limits: Limits, row: Language | None) -> Outcome | None:
-    """The verdict on a run that did not end as it should, or None."""
-    words = _last_line(ran.stderr)
-    if ran.too_much:
-        return _outcome(OLE, f"more than {limits.output_kb} kB", ran)
-    if ran.memory_mb > limits.memory_mb:
-        return _outcome(MLE, f"{ran.memory_mb:.0f} MB of {limits.memory_mb:g} MB", ran)
-    if ran.cpu_s > limits.time_s or ran.stopped == "cpu":
-        return _outcome(TLE, f"{ran.cpu_s:.2f} s of {limits.time_s:g} s", ran)
-    if ran.stopped:
-        return _outcome(TLE, f"neither done nor busy after {ran.wall_s:.1f} s", ran)
-    note = ran.exchange[:1]
-    if row is None or not row.compiled:
-        if note == b"S":
-            return _outcome(CE, words, ran)
-        starved = note == b"M"
-    else:
-        starved = b"std::bad_alloc" in ran.stderr and os.WIFSIGNALED(ran.status)
-    killed = os.WIFSIGNALED(ran.status) and os.WTERMSIG(ran.status) == signal.SIGKILL
-    if (starved and ran.status) or (killed and ran.memory_mb > limits.memory_mb / 2):
-        return _outcome(MLE, f"no more memory at {ran.memory_mb:.0f} MB of {limits.memory_mb:g} MB", ran)
-    if os.WIFSIGNALED(ran.status):
-        number = os.WTERMSIG(ran.status)
-        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        if number == signal.SIGSEGV and ran.memory_mb > limits.memory_mb * 0.9:
-            return _outcome(MLE, f"{ran.memory_mb:.0f} MB of {limits.memory_mb:g} MB", ran)
-        return _outcome(RE, f"{name}{': ' + words if words else ''}", ran)
-    if ran.status != 0:
-        return _outcome(RE, words or f"exit status {os.WEXITSTATUS(ran.status)}", ran)
-    return None
-
-
-def _equal(expected: object, got: object) -> bool:
-    """Python's own equality, of builtin types: what was decoded holds no others."""
-    try:
-        return bool(expected == got)
-    except RecursionError:
-        return False
-
-
-def _outcome(verdict: str, reason: str, ran: ExecutionResult) -> Outcome:
-    # Some of the words are the program's: they must not steer a terminal.
-    reason = "".join(character if character.isprintable() else " " for character in reason)
-    return Outcome(verdict, reason, ran.cpu_s, ran.memory_mb, ran.stderr.decode(errors="replace"))
-
-
-def _last_line(text: bytes) -> str:
-    lines = text.decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else ""
+class _ProgramBreaksZygotes(ZygoteError):
+    """Two fresh zygotes failed over one program."""

@@ -1,7 +1,6 @@
-"""The judge: submissions in, judgements out, spread over this machine's processors.
+"""Judge programs: check submissions, run their tests on all processors, return judgements.
 
-Threads and processes (rlvr/verifiers/code/scheduler.py) start at the first call and end with the process; a process
-that is forked from it starts its own.
+Threads and processes (scheduler.py) start at the first call and end with the process. A forked process starts its own.
 """
 
 from __future__ import annotations
@@ -12,19 +11,21 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr.errors import InputError
+from rlvr.errors import InputError, error_context
 from rlvr.sandbox.capabilities import WEAK, detect_capabilities
 from rlvr.sandbox.compiler import Compiled, function_name
-from rlvr.sandbox.languages import Language, compiler_path, language
+from rlvr.sandbox.languages import Language, compiler_path, find_language
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.sandbox.zygote import ZygoteError
-from rlvr.verifiers.code.cases import ASSERT, CALL, Test, digest, read_tests
-from rlvr.verifiers.code.compare_output import check_comparison
-from rlvr.verifiers.code.executor import Executor, Outcome, Program
-from rlvr.verifiers.code.scheduler import JudgeJob, pool
-from rlvr.verifiers.code.types import AC, CE, LARGEST_SOURCE, SE, SKIP, Judgement, Submission
+from rlvr.verifiers.code.cases import ASSERT, CALL, Test, check_checker, digest, read_tests
+from rlvr.verifiers.code.executor import Executor, Program
+from rlvr.verifiers.code.scheduler import JudgeJob, get_scheduler
+from rlvr.verifiers.code.tolerance import check_comparison
+from rlvr.verifiers.code.types import AC, CE, MAX_SOURCE_BYTES, SE, Judgement, Submission
+from rlvr.verifiers.code.verdict import Outcome, final_outcomes
 
-_TRANSLATED_FROM = 4  # tests, from which on it pays to compile a Python program once for all of them
+_MIN_TESTS_FOR_BYTECODE = 4  # from here on, compiling a Python program once for all tests is faster
+_MAX_TESTS_PER_TASK = 16
 
 
 def judge(
@@ -43,259 +44,261 @@ def judge(
     seed: int = 0,
     allow_weak_sandbox: bool = False,
 ) -> Judgement:
-    """Runs a program against tests, confined, and says how it did.
+    """Run a program against tests, confined, and return its judgement.
 
     Args:
-        program: its source.
-        language: "python", "cpp", or another name of languages.LANGUAGES.
-        tests: each is {"input": str, "output": str}: standard input and output; or {"call": [arguments], "expected":
-            value}: calls `entry_point`; or {"assert": "code"}: Python statements that are run against the program. A
-            test may name its own "comparison" and "tolerance".
-        limits: for each test, and for the compiler.
-        entry_point: the function that tests call; also "Class.method".
+        program: source code.
+        language: "python", "cpp", or another name in rlvr/sandbox/languages.py.
+        tests: each is {"input": str, "output": str} (standard input and output), {"call": [arguments], "expected":
+            value} (calls `entry_point`), or {"assert": "code"} (Python statements that test the program). A test may
+            have its own "comparison" and "tolerance".
+        limits: of each test, and of the compiler.
+        entry_point: the function that tests call, also "Class.method".
         signature: of that function in a compiled language: "int add(int, int)".
-        checker: Python source of `check(input, output, expected)`, true (or at least 1) for an output that is right;
-            used instead of a comparison.
-        comparison: of outputs: "lines", "tokens", "exact", "float", "unordered" or "yes_no"; of the values of calls:
-            "float" and "unordered", anything else compares exactly.
+        checker: Python source of `check(input, output, expected)`, used instead of a comparison. It returns True (or a
+            number from 1 on) for a right output.
+        comparison: of outputs: "lines", "tokens", "exact", "float", "unordered" or "yes_no". Of the values of calls:
+            "float" and "unordered"; anything else compares exactly.
         tolerance: of "float", absolute or relative.
-        stop_early: whether tests after the first failure are left out (SKIP).
-        sample: run only so many of the tests, drawn with `seed`; the others are SKIP and don't count.
+        stop_early: whether tests after the first failure are not run (SKIP).
+        sample: run only this many tests, drawn with `seed`. The others are SKIP and do not count.
         allow_weak_sandbox: whether to run programs where they can't be confined. They can then do whatever you can.
 
     Raises:
         InputError: an argument is wrong, or the language's compiler is missing.
-        SandboxUnavailable: programs can't be confined here.
+        SandboxUnavailable: programs can't be confined on this machine.
     """
-    given = dict(locals())
-    given["limits"] = limits or Limits()
-    return judge_many([given])[0]
+    arguments = dict(locals())
+    arguments["limits"] = limits or Limits()
+    return judge_many([arguments])[0]
 
 
 def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Judgement]:
-    """Judges a batch on all processors; the arguments of `judge` in each, the judgements in the same order.
+    """Judge a batch on all processors; each submission has the arguments of `judge`.
 
-    The same program with the same tests is judged once.
+    A program that occurs several times with the same tests is judged once.
+
+    Returns:
+        The judgements in the order of the submissions.
 
     Raises:
-        InputError: an argument is wrong; with the submission's number. Nothing was judged then.
-        SandboxUnavailable: programs can't be confined here.
+        InputError: an argument is wrong. `row` is the submission's index; nothing was judged.
+        SandboxUnavailable: programs can't be confined on this machine.
     """
-    asked = read_submissions(submissions)
-    if not asked:
+    checked = read_submissions(submissions)
+    if not checked:
         return []
-    found = detect_capabilities()
-    if found.level == WEAK and not all(submission.allow_weak_sandbox for submission in asked):
+    capabilities = detect_capabilities()
+    if capabilities.level == WEAK and not all(submission.allow_weak_sandbox for submission in checked):
         raise SandboxUnavailable(
-            f"Programs can't be confined here ({found.describe()}), so none is run. Use Linux with seccomp on x86-64 "
-            "or aarch64, or accept that programs can do whatever you can with allow_weak_sandbox: true; see "
-            "docs/sandbox.md."
+            f"Programs can't be confined here ({capabilities.describe()}), so none is run. Use Linux with seccomp on "
+            "x86-64 or aarch64, or accept that programs can do whatever you can, with allow_weak_sandbox: true "
+            "(docs/sandbox.md)."
         )
-    prepared: dict[Any, list[Test]] = {}
-    digests: dict[int, str] = {}  # of tests that several submissions share
-    jobs: dict[Any, _Job] = {}
+    tests_by_key: dict[Any, list[Test]] = {}
+    digests: dict[int, str] = {}  # by id, since submissions share test lists
+    runs: dict[Any, _SubmissionRun] = {}
     keys = []
-    for index, submission in enumerate(asked):
+    for index, submission in enumerate(checked):
         if id(submission.tests) not in digests:
             digests[id(submission.tests)] = digest(submission.tests)
-        about = (submission.language, submission.entry_point, submission.checker is None)
-        tests_key = (*about, digests[id(submission.tests)])
-        row = language(submission.language)
-        if tests_key not in prepared:
-            where = f"Submission {index + 1} of {len(asked)}" if len(asked) > 1 else "The submission"
-            prepared[tests_key] = read_tests(
-                submission.tests,
-                language=row,
-                entry_point=submission.entry_point,
-                checker=submission.checker is not None,
-                where=where,
-            )
-            _check_calls(submission, row, prepared[tests_key], where)
-        rest = tuple(getattr(submission, name) for name in _TELLING)
-        key = (submission.program, rest, tests_key)
+        language = find_language(submission.language)
+        tests_key = (language.name, submission.entry_point, submission.checker is None, digests[id(submission.tests)])
+        if tests_key not in tests_by_key:
+            with error_context(_describe(index, len(checked)), row=index):
+                tests_by_key[tests_key] = read_tests(
+                    submission.tests,
+                    language=language,
+                    entry_point=submission.entry_point,
+                    has_checker=submission.checker is not None,
+                )
+                _check_calls(submission, language, tests_by_key[tests_key])
+        key = (submission.program, *(getattr(submission, name) for name in _KEY_FIELDS), tests_key)
         keys.append(key)
-        if key not in jobs:
-            jobs[key] = _Job(submission, row, prepared[tests_key])
-    _run(list(jobs.values()))
-    judgements = {key: job.judgement() for key, job in jobs.items()}
+        if key not in runs:
+            runs[key] = _SubmissionRun(submission, language, tests_by_key[tests_key])
+    _run_all(list(runs.values()))
+    judgements = {key: run.judgement() for key, run in runs.items()}
     return [judgements[key] for key in keys]
 
 
-_TELLING = ("limits", "signature", "checker", "comparison", "tolerance", "stop_early", "sample", "seed")
+# Fields that tell submissions apart, besides the program and what the tests depend on.
+_KEY_FIELDS = ("limits", "signature", "checker", "comparison", "tolerance", "stop_early", "sample", "seed")
 
 
 def read_submissions(
     submissions: Sequence[Submission | Mapping[str, Any]], *, judged_here: bool = True
 ) -> list[Submission]:
-    """Submissions whose arguments are what they should be, but for their tests.
+    """Check the arguments of submissions, all but their tests.
 
     Args:
-        judged_here: whether compilers that they need must be on this machine.
+        judged_here: whether the compilers that they need must be on this machine.
 
     Raises:
-        InputError: an argument is wrong; with the submission's number.
+        InputError: an argument is wrong. `row` is the submission's index.
     """
-    return [_submission(given, index, len(submissions), judged_here) for index, given in enumerate(submissions)]
+    checked = []
+    for index, submission in enumerate(submissions):
+        with error_context(_describe(index, len(submissions)), row=index):
+            checked.append(_read_submission(submission, judged_here))
+    return checked
 
 
-def _submission(given: Submission | Mapping[str, Any], index: int, of: int, judged_here: bool) -> Submission:
-    where = f"Submission {index + 1} of {of}" if of > 1 else "The submission"
-    if not isinstance(given, Submission):
+def _describe(index: int, count: int) -> str:
+    return f"Submission {index + 1} of {count}" if count > 1 else "The submission"
+
+
+def _read_submission(submission: Submission | Mapping[str, Any], judged_here: bool) -> Submission:
+    if not isinstance(submission, Submission):
+        fields = {name: value for name, value in submission.items() if value is not None}
         try:
-            given = Submission(**{"limits": Limits(), **{k: v for k, v in given.items() if v is not None}})
+            submission = Submission(**{"limits": Limits(), **fields})
         except TypeError as error:
-            raise InputError(f"{where}: {error}.") from error
-    if not isinstance(given.program, (str, bytes)):
-        raise InputError(f"{where}: the program should be text, but is {type(given.program).__name__}.")
-    if not isinstance(given.limits, Limits):
-        raise InputError(f"{where}: limits should be a Limits, but is {type(given.limits).__name__}.")
-    try:
-        row = language(given.language)
-        if row.compiled and judged_here:
-            compiler_path(row)
-        check_comparison(given.comparison, given.tolerance)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-    if given.sample is not None and (isinstance(given.sample, bool) or given.sample < 1):
-        raise InputError(f"{where}: sample is {given.sample!r}, but should be a number of tests from 1 on.")
-    if given.checker is not None:
-        try:
-            compile(given.checker, "checker", "exec", dont_inherit=True)
-        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-            raise InputError(f"{where}: the checker is no Python: {error}.") from error
-        if "check" not in given.checker:
-            raise InputError(f"{where}: the checker defines no function check(input, output, expected).")
-    return given
+            raise InputError(f"{error}.", kind="invalid-submission") from error
+    for name, value, kind, expected in (
+        ("program", submission.program, (str, bytes), "text"),
+        ("limits", submission.limits, Limits, "a Limits"),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(f"{name} is {type(value).__name__}. Use {expected}.", kind="wrong-type", key=name)
+    language = find_language(submission.language)
+    if language.compiled and judged_here:
+        compiler_path(language)
+    check_comparison(submission.comparison, submission.tolerance)
+    sample = submission.sample
+    if sample is not None and (isinstance(sample, bool) or sample < 1):
+        raise InputError(f"sample is {sample!r}. Use a number of tests from 1 on.", kind="invalid-sample", key="sample")
+    if submission.checker is not None:
+        check_checker(submission.checker)
+    return submission
 
 
-def _check_calls(submission: Submission, row: Language, tests: Sequence[Test], where: str) -> None:
-    if not row.compiled or not any(test.form in (CALL, ASSERT) for test in tests):
+def _check_calls(submission: Submission, language: Language, tests: Sequence[Test]) -> None:
+    """Check that a compiled program's function can be called."""
+    if not language.compiled or not any(test.form in (CALL, ASSERT) for test in tests):
         return
-    if row.name != "cpp":
-        raise InputError(f"{where}: function calls are known for Python and C++, not for {row.name}.")
+    if language.name != "cpp":
+        raise InputError(
+            f"tests call a function in {language.name}. Only Python and C++ functions can be called.",
+            kind="unsupported-test",
+        )
     if not submission.signature:
-        raise InputError(f"{where} calls a function in C++: give its signature, as in 'int add(int, int)'.")
-    try:
-        name = function_name(submission.signature)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(
+            "tests call a function in C++. Give its signature, as in 'int add(int, int)'.",
+            kind="missing-signature",
+            key="signature",
+        )
+    name = function_name(submission.signature)
     if name != submission.entry_point:
-        raise InputError(f"{where}: the signature is that of {name!r}, but entry_point is {submission.entry_point!r}.")
+        raise InputError(
+            f"the signature is that of {name!r}, but entry_point is {submission.entry_point!r}.",
+            kind="invalid-signature",
+            key="signature",
+        )
     if any(test.form != CALL for test in tests):
         raise InputError(
-            f"{where} mixes calls with tests of standard input and output; a C++ program has one or the other."
+            "calls and tests of standard input are mixed. A C++ program has one or the other.", kind="mixed-tests"
         )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The work
 
 
-def _run(jobs: Sequence[_Job]) -> None:
-    turns = pool()
-    tests = sum(len(job.chosen) for job in jobs)
-    chunk = max(1, min(16, tests // (4 * turns.size)))
+def _run_all(runs: Sequence[_SubmissionRun]) -> None:
+    scheduler = get_scheduler()
+    tests = sum(len(run.selected) for run in runs)
+    tests_per_task = max(1, min(_MAX_TESTS_PER_TASK, tests // (4 * scheduler.size)))
 
-    def begin(call: JudgeJob) -> None:
-        for job in jobs:
-            job.start(call, chunk)
+    def submit(job: JudgeJob) -> None:
+        for run in runs:
+            run.submit(job, tests_per_task)
 
-    turns.run(begin, tests)
+    scheduler.run(submit, tests)
 
 
-class _Job:
-    """A submission on its way: which tests are to run, what has come of them."""
+class _SubmissionRun:
+    """A submission in work: the tests to run and their outcomes so far."""
 
-    def __init__(self, submission: Submission, row: Language, tests: list[Test]) -> None:
+    def __init__(self, submission: Submission, language: Language, tests: list[Test]) -> None:
         self.submission = submission
         self.tests = tests
         text = submission.program
         source = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         checker = submission.checker.encode() if submission.checker is not None else None
-        self.program = Program(submission, row, source, checker)
+        self.program = Program(submission, language, source, checker)
         self.outcomes: list[Outcome | None] = [None] * len(tests)
-        self.chosen = list(range(len(tests)))
+        self.selected = list(range(len(tests)))
         self.sampled: list[int] | None = None
         if submission.sample is not None and submission.sample < len(tests):
-            self.sampled = sorted(random.Random(submission.seed).sample(self.chosen, submission.sample))
-            self.chosen = self.sampled
+            self.sampled = sorted(random.Random(submission.seed).sample(self.selected, submission.sample))
+            self.selected = self.sampled
         self.compile_output = ""
         self.compile_s = 0.0
-        self.failed_at = len(tests)  # the first test known to have failed
+        self.first_failure = len(tests)  # index of the first test known to have failed
 
-    def start(self, call: JudgeJob, chunk: int) -> None:
-        """Puts its first pieces of work into the call's queue."""
-        if not self.chosen:
+    def submit(self, job: JudgeJob, tests_per_task: int) -> None:
+        """Add the first tasks to a job."""
+        if not self.selected:
             return
-        if len(self.program.source) > LARGEST_SOURCE:
-            self._all(CE, f"the program is larger than {LARGEST_SOURCE >> 20} MB")
-        elif self.program.row.compiled:
-            call.add(lambda slot: self._compile(slot, call, chunk))
+        if len(self.program.source) > MAX_SOURCE_BYTES:
+            self._set_all(CE, f"the program is larger than {MAX_SOURCE_BYTES >> 20} MB")
+        elif self.program.language.compiled:
+            job.add(lambda executor: self._compile(executor, job, tests_per_task))
         else:
-            self._add_tests(call, chunk)
+            self._add_test_tasks(job, tests_per_task)
 
-    def _add_tests(self, call: JudgeJob, chunk: int) -> None:
-        for start in range(0, len(self.chosen), chunk):
-            part = self.chosen[start : start + chunk]
-            call.add(functools.partial(self._run, call, part))
+    def _add_test_tasks(self, job: JudgeJob, tests_per_task: int) -> None:
+        for start in range(0, len(self.selected), tests_per_task):
+            indexes = self.selected[start : start + tests_per_task]
+            job.add(functools.partial(self._run_tests, job, indexes))
 
-    def _compile(self, slot: Executor, call: JudgeJob, chunk: int) -> None:
+    def _compile(self, executor: Executor, job: JudgeJob, tests_per_task: int) -> None:
         try:
-            compiled = slot.compile(self.program)
+            compiled = executor.compile(self.program)
         except ZygoteError as error:
-            self._all(SE, str(error))
+            self._set_all(SE, str(error))
             return
-        self._compiled(compiled)
+        self._take(compiled)
         if self.program.compiled is not None:
-            self._add_tests(call, chunk)
+            self._add_test_tasks(job, tests_per_task)
 
-    def _compiled(self, compiled: Compiled) -> None:
+    def _take(self, compiled: Compiled) -> None:
         self.program.compiled = compiled.program
         self.compile_output, self.compile_s = compiled.output, compiled.cpu_s
         if compiled.program is None:
             lines = compiled.output.splitlines()
-            self._all(CE, next((line for line in lines if "error" in line), lines[0] if lines else "")[:300])
+            self._set_all(CE, next((line for line in lines if "error" in line), lines[0] if lines else "")[:300])
 
-    def _run(self, call: JudgeJob, part: list[int], slot: Executor) -> None:
-        if len(self.chosen) >= _TRANSLATED_FROM and self.program.code is None and not self.program.row.compiled:
-            self.program.code = slot.translate(self.program)
-        for index in part:
-            if call.cancelled or (self.failed_at < index and self._stops()):
+    def _run_tests(self, job: JudgeJob, indexes: list[int], executor: Executor) -> None:
+        program = self.program
+        if len(self.selected) >= _MIN_TESTS_FOR_BYTECODE and program.bytecode is None and not program.language.compiled:
+            program.bytecode = executor.make_bytecode(program)
+        for index in indexes:
+            if job.cancelled or (self.first_failure < index and self._stops_at_failure()):
                 return
-            outcome = slot.test(self.program, self.tests[index])
+            outcome = executor.run_test(program, self.tests[index])
             self.outcomes[index] = outcome
             if outcome.verdict != AC:
-                self.failed_at = min(self.failed_at, index)
+                self.first_failure = min(self.first_failure, index)
             if outcome.verdict == CE:
-                self._all(CE, outcome.reason)
+                self._set_all(CE, outcome.reason)
                 self.compile_output = outcome.stderr[-2000:].strip()
                 return
 
-    def _stops(self) -> bool:
-        """Whether tests after a failed one are left out: asked for, or the program does not even compile."""
+    def _stops_at_failure(self) -> bool:
         return self.submission.stop_early or any(outcome and outcome.verdict == CE for outcome in self.outcomes)
 
-    def _all(self, verdict: str, reason: str) -> None:
-        for index in self.chosen:
+    def _set_all(self, verdict: str, reason: str) -> None:
+        for index in self.selected:
             self.outcomes[index] = Outcome(verdict, reason)
-        self.failed_at = -1
+        self.first_failure = -1
 
     def judgement(self) -> Judgement:
-        """What came of it; closes the compiled program."""
+        """Return the judgement; close the compiled program."""
         if self.program.compiled is not None:
             os.close(self.program.compiled)
             self.program.compiled = None
-        if any(outcome and outcome.verdict == CE for outcome in self.outcomes):
-            # Pieces that ran at the same time may have been told otherwise; a program compiles or it does not.
-            reason = next(outcome.reason for outcome in self.outcomes if outcome and outcome.verdict == CE)
-            self._all(CE, reason)
-        elif self.submission.stop_early:
-            # Which tests had been begun elsewhere when one failed is chance; what is told is not.
-            first = next((i for i in self.chosen if (o := self.outcomes[i]) is None or o.verdict != AC), None)
-            for index in self.chosen:
-                if first is not None and index > first:
-                    self.outcomes[index] = None
-        outcomes = [outcome or Outcome(SKIP) for outcome in self.outcomes]
+        outcomes = final_outcomes(self.outcomes, self.selected, stop_early=self.submission.stop_early)
         return Judgement(
             [outcome.verdict for outcome in outcomes],
             [outcome.reason for outcome in outcomes],

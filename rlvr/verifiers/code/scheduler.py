@@ -1,8 +1,8 @@
-"""The judge's threads, and whose work they do: callers take turns, so that a small batch does not wait for a large one.
+"""Schedule judging tasks on executor threads: callers take turns, so a small batch does not wait for a large one.
 
-Each slot is a thread with warm processes of its own, and does one thing at a time. Where several workers of a server
-judge at once, each uses its share of the slots (rlvr/workers/cpu_share.py): more programs than processors would only
-drive one another out of the caches.
+Each executor has a thread and warm processes of its own and does one task at a time. If several workers of a server
+judge at once, each uses its share of the executors (rlvr/workers/cpu_share.py): more programs than processors would
+only evict one another from the caches.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from rlvr.verifiers.code.executor import Executor
 from rlvr.workers.cpu_share import judge_cpu_share
 
 JudgeTask = Callable[[Executor], None]
-_LOOK_S = 0.1  # after which a slot beyond the share looks whether others are done
+_SHARE_POLL_S = 0.1  # how often an executor beyond the share looks whether the share has grown
 
 
 class JudgeJob:
-    """One caller's batch: its waiting pieces of work, and how many are unfinished."""
+    """One caller's batch: its waiting tasks and the number of unfinished ones."""
 
-    def __init__(self, pool: JudgeScheduler) -> None:
-        self.pool = pool
+    def __init__(self, scheduler: JudgeScheduler) -> None:
+        self.scheduler = scheduler
         self.waiting: deque[JudgeTask] = deque()
-        self.unfinished = 1  # for the filling itself, so that it is not done before it has begun
-        self.filled = False
+        self.unfinished = 1  # the first one is the submitting itself, so the job is not done before it has begun
+        self.submitted = False
         self.cancelled = False
         self.error: BaseException | None = None
         self.done = threading.Event()
 
-    def add(self, unit: JudgeTask) -> None:
-        with self.pool.changed:
-            self.waiting.append(unit)
+    def add(self, task: JudgeTask) -> None:
+        with self.scheduler.changed:
+            self.waiting.append(task)
             self.unfinished += 1
-            self.pool.say()
-            self.pool.changed.notify()
+            self.scheduler.report_demand()
+            self.scheduler.changed.notify()
 
 
 class JudgeScheduler:
-    """The slots, each with its thread, and the callers whose work they do in turns.
+    """Executors, each with its thread, and the jobs whose tasks they run in turns.
 
     Args:
-        size: slots.
+        size: number of executors.
         shared: whether other workers of the same server judge on the same processors.
     """
 
@@ -55,179 +55,187 @@ class JudgeScheduler:
         self.shared = shared
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
-        self.room = threading.Condition(lock)  # where slots beyond the share wait
-        self.calls: deque[JudgeJob] = deque()
-        self.slots: list[Executor] = []
+        self.share_grown = threading.Condition(lock)  # executors beyond the share wait for it
+        self.jobs: deque[JudgeJob] = deque()
+        self.executors: list[Executor] = []
         self.threads: list[threading.Thread] = []
         self.closed = False
         self._share = size
 
-    def run(self, begin: Callable[[JudgeJob], None], pieces: int) -> None:
-        """Has a caller's work done; returns when it is.
+    def run(self, submit: Callable[[JudgeJob], None], tasks: int) -> None:
+        """Run a job and return when all of its tasks are done.
 
         Args:
-            begin: puts pieces of work into the call; these may put more.
-            pieces: how many there may be at once.
+            submit: adds tasks to the job. Tasks may add further ones.
+            tasks: how many may run at once.
 
         Raises:
-            BaseException: whatever a piece of work raised that is no verdict (SandboxUnavailable, a defect here).
+            BaseException: whatever a task raised, such as SandboxUnavailable.
         """
-        call = JudgeJob(self)
+        job = JudgeJob(self)
         with self.changed:
-            self.calls.append(call)
+            self.jobs.append(job)
         try:
-            self._start(pieces)
-            begin(call)
+            self._start_executors(tasks)
+            submit(job)
             with self.changed:
-                self._fill(call)
-            while not call.done.wait(1.0):
+                self._end_submission(job)
+            while not job.done.wait(1.0):
                 pass
         except BaseException:
-            self._cancel(call)
+            self._cancel(job)
             raise
         finally:
             with self.changed:
-                if call in self.calls:
-                    self.calls.remove(call)
-                self.say()
-        if call.error is not None:
-            raise call.error
+                if job in self.jobs:
+                    self.jobs.remove(job)
+                self.report_demand()
+        if job.error is not None:
+            raise job.error
 
-    def say(self) -> None:
-        """Tells other workers how many slots this one could use now. The lock is held."""
+    def report_demand(self) -> None:
+        """Tell other workers how many executors this one could use now. Call it with the lock held."""
         if self.shared:
-            judge_cpu_share.set_demand(max(0, min(self.size, sum(call.unfinished for call in self.calls))))
+            judge_cpu_share.set_demand(max(0, min(self.size, sum(job.unfinished for job in self.jobs))))
 
-    def _start(self, pieces: int) -> None:
+    def _start_executors(self, tasks: int) -> None:
         with self.changed:
             if self.closed:
                 raise RuntimeError("the judge was closed while it was about to start")
-            for place in range(len(self.threads), min(self.size, max(pieces, 1))):
-                slot = Executor(detect_capabilities())
-                thread = threading.Thread(target=self._work, args=(slot, place), name="judge", daemon=True)
-                thread.start()  # it waits for the lock; where none can be started, the place is free for the next
-                self.slots.append(slot)
+            for index in range(len(self.threads), min(self.size, max(tasks, 1))):
+                executor = Executor(detect_capabilities())
+                thread = threading.Thread(target=self._work, args=(executor, index), name="judge", daemon=True)
+                thread.start()  # it waits for the lock; if it can't be started, the next attempt uses this index again
+                self.executors.append(executor)
                 self.threads.append(thread)
 
-    def _work(self, slot: Executor, place: int) -> None:
+    def _work(self, executor: Executor, index: int) -> None:
         while True:
             with self.changed:
-                if not self._await(place):
+                if not self._await_task(index):
                     return
-                while not self.calls[0].waiting:
-                    self.calls.rotate(-1)
-                call = self.calls[0]
-                unit = call.waiting.popleft()
-                self.calls.rotate(-1)
+                while not self.jobs[0].waiting:
+                    self.jobs.rotate(-1)
+                job = self.jobs[0]
+                task = job.waiting.popleft()
+                self.jobs.rotate(-1)
             try:
-                if not call.cancelled:
-                    unit(slot)
-            except BaseException as error:  # to be raised where the caller waits; this thread goes on
-                call.error = call.error or error
-                call.cancelled = True
-            self._finish(call)
+                if not job.cancelled:
+                    task(executor)
+            except BaseException as error:  # raised again in the caller's thread; this thread continues
+                job.error = job.error or error
+                job.cancelled = True
+            self._finish(job)
 
-    def _await(self, place: int) -> bool:
-        """Until there is work for the slot in this place; False: there will be none. The lock is held."""
+    def _await_task(self, index: int) -> bool:
+        """Wait for a task for the executor with this index; False if the scheduler is closed. Hold the lock."""
         while not self.closed:
-            if not any(call.waiting for call in self.calls):
+            if not any(job.waiting for job in self.jobs):
                 self.changed.wait()
                 continue
             before, self._share = self._share, judge_cpu_share.share_of(self.size) if self.shared else self.size
             if self._share > before:
-                self.room.notify_all()
-            if place < self._share:
+                self.share_grown.notify_all()
+            if index < self._share:
                 return True
-            self.changed.notify()  # whoever may do what this one was woken for
-            self.room.wait(_LOOK_S if place == self._share else None)  # the first of them looks for all
+            self.changed.notify()  # pass the wake-up on to an executor within the share
+            self.share_grown.wait(_SHARE_POLL_S if index == self._share else None)  # the first one polls for all
         return False
 
-    def _fill(self, call: JudgeJob) -> None:
-        """No more work comes from outside the call. The lock is held."""
-        if not call.filled:
-            call.filled = True
-            self._finish(call)
+    def _end_submission(self, job: JudgeJob) -> None:
+        """Count the submitting as finished, once. Hold the lock."""
+        if not job.submitted:
+            job.submitted = True
+            self._finish(job)
 
-    def _finish(self, call: JudgeJob, pieces: int = 1) -> None:
+    def _finish(self, job: JudgeJob, tasks: int = 1) -> None:
         with self.changed:
-            call.unfinished -= pieces
-            self.say()
-            if call.unfinished == 0:
-                call.done.set()
+            job.unfinished -= tasks
+            self.report_demand()
+            if job.unfinished == 0:
+                job.done.set()
 
-    def _cancel(self, call: JudgeJob) -> None:
-        """Ends what runs for a caller that no longer waits (Ctrl-C), and waits for that."""
+    def _cancel(self, job: JudgeJob) -> None:
+        """Kill what runs for a caller that no longer waits (Ctrl-C), and wait for the tasks to end."""
         with self.changed:
-            call.cancelled = True
-            self._fill(call)
-            self._finish(call, len(call.waiting))
-            call.waiting.clear()
-            for slot in self.slots:
-                slot.interrupt()
-        call.done.wait(10.0)
+            job.cancelled = True
+            self._end_submission(job)
+            self._finish(job, len(job.waiting))
+            job.waiting.clear()
+            for executor in self.executors:
+                executor.interrupt()
+        job.done.wait(10.0)
 
     def close(self) -> None:
         with self.changed:
             self.closed = True
-            for call in self.calls:  # of other threads, which would wait for ever
-                call.error = call.error or RuntimeError("the judge was closed while it was at work")
-                call.cancelled = True
-                call.waiting.clear()
-                call.done.set()
-            for slot in self.slots:
-                slot.interrupt()
+            for job in self.jobs:  # of other threads, which would otherwise wait forever
+                job.error = job.error or RuntimeError("the judge was closed while it was at work")
+                job.cancelled = True
+                job.waiting.clear()
+                job.done.set()
+            for executor in self.executors:
+                executor.interrupt()
             self.changed.notify_all()
-            self.room.notify_all()
+            self.share_grown.notify_all()
         for thread in self.threads:
             thread.join(10.0)
-        for slot in self.slots:
-            slot.close()
+        for executor in self.executors:
+            executor.close()
 
-    def forget(self) -> None:
-        """In a forked child: the parent's processes are not ours, and holding their lines would keep them alive."""
-        for slot in self.slots:
-            slot.close()
-
-
-_the_pool: JudgeScheduler | None = None
-_pool_lock = threading.Lock()
+    def release_in_child(self) -> None:
+        """Close the parent's descriptors in a forked child: open control sockets would keep its zygotes alive."""
+        for executor in self.executors:
+            executor.close()
 
 
-def pool() -> JudgeScheduler:
-    """This process's, made at the first call."""
-    global _the_pool
-    with _pool_lock:
-        if _the_pool is None:
-            _the_pool = JudgeScheduler(slots(), shared=not os.environ.get("GRPO_JUDGE_SLOTS"))
-        return _the_pool
+_scheduler: JudgeScheduler | None = None
+_lock = threading.Lock()
 
 
-def slots() -> int:
-    """How many programs run at once: the processors of this machine, shared among the processes of a launcher."""
-    chosen = os.environ.get("GRPO_JUDGE_SLOTS", "")
-    if chosen:
-        if not chosen.isdigit() or int(chosen) < 1:
-            raise InputError(f"GRPO_JUDGE_SLOTS is {chosen!r}, but should be a number from 1 on.")
-        return int(chosen)
+def get_scheduler() -> JudgeScheduler:
+    """Return this process's scheduler; the first call makes it."""
+    global _scheduler
+    with _lock:
+        if _scheduler is None:
+            _scheduler = JudgeScheduler(executor_count(), shared=not os.environ.get("GRPO_JUDGE_SLOTS"))
+        return _scheduler
+
+
+def executor_count() -> int:
+    """Return how many programs run at once: GRPO_JUDGE_SLOTS, else the processors, divided among a launcher's ranks.
+
+    Raises:
+        InputError: GRPO_JUDGE_SLOTS is no positive number.
+    """
+    setting = os.environ.get("GRPO_JUDGE_SLOTS", "")
+    if setting:
+        if not setting.isdigit() or int(setting) < 1:
+            raise InputError(
+                f"GRPO_JUDGE_SLOTS is {setting!r}. Set it to a number from 1 on, or unset it.",
+                kind="invalid-environment",
+                key="GRPO_JUDGE_SLOTS",
+            )
+        return int(setting)
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdigit() and int(ranks) else 1))
 
 
 def close() -> None:
-    """Ends the judge's threads and processes; the next call starts new ones."""
-    global _the_pool
-    with _pool_lock:
-        pool, _the_pool = _the_pool, None
-    if pool is not None:
-        pool.close()
+    """End the judge's threads and processes. The next call starts new ones."""
+    global _scheduler
+    with _lock:
+        scheduler, _scheduler = _scheduler, None
+    if scheduler is not None:
+        scheduler.close()
 
 
 def _after_fork() -> None:
-    global _the_pool, _pool_lock
-    pool, _the_pool = _the_pool, None
-    _pool_lock = threading.Lock()
-    if pool is not None:
-        pool.forget()
+    global _scheduler, _lock
+    scheduler, _scheduler = _scheduler, None
+    _lock = threading.Lock()
+    if scheduler is not None:
+        scheduler.release_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""What is asked of the judge and what it answers: limits, submissions, judgements."""
+"""Submissions and judgements: input and output of the judge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlvr.sandbox.limits import Limits
 
 AC, WA, TLE, MLE, OLE, RE, CE, SE, SKIP = VERDICTS = ("AC", "WA", "TLE", "MLE", "OLE", "RE", "CE", "SE", "SKIP")
 
-WORDS = {
+VERDICT_NAMES = {
     "AC": "accepted",
     "WA": "wrong answer",
     "TLE": "time limit exceeded",
@@ -22,12 +22,12 @@ WORDS = {
     "SKIP": "not run",
 }
 
-LARGEST_SOURCE = 1 << 20
+MAX_SOURCE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One program and what it is judged by; the arguments of `judge`."""
+    """One program and its tests: the arguments of `judge`."""
 
     program: str
     language: str
@@ -46,18 +46,18 @@ class Submission:
 
 @dataclass
 class Judgement:
-    """What became of a submission.
+    """The result of a submission.
 
     Attributes:
-        verdicts: one a test, in the tests' order: AC (passed), WA (wrong answer), TLE (time), MLE (memory), OLE (too
-            much output), RE (runtime error: raised, a signal, an exit status other than 0), CE (does not compile), SE
-            (the sandbox itself failed), SKIP (not run, because an early stop or a sample was asked for).
-        reasons: a few words a test that is not AC. They may quote expected outputs: not for the eyes of a policy.
-        cpu_s: seconds of CPU time a test, compilation not included.
-        memory_mb: largest resident memory a test.
-        stderr: the end of what each test's run wrote to its standard error.
-        compile_output: what the compiler said.
-        sampled: indexes of the tests that were run, where only a sample was.
+        verdicts: one per test, in order: AC (passed), WA (wrong answer), TLE (time), MLE (memory), OLE (too much
+            output), RE (runtime error: exception, signal, exit status other than 0), CE (does not compile), SE (the
+            sandbox failed), SKIP (not run, because of an early stop or a sample).
+        reasons: a few words per test that is not AC. They may quote expected outputs, so a policy must not see them.
+        cpu_s: CPU seconds per test, without compilation.
+        memory_mb: largest resident memory per test.
+        stderr: end of the standard error per test.
+        compile_output: the compiler's messages.
+        sampled: indexes of the tests that were run, if only a sample was.
     """
 
     verdicts: list[str]
@@ -70,19 +70,24 @@ class Judgement:
     sampled: list[int] | None = None
 
     @property
+    def counted_verdicts(self) -> list[str]:
+        """Verdicts of the tests that count: all, or those of the sample."""
+        return self.verdicts if self.sampled is None else [self.verdicts[index] for index in self.sampled]
+
+    @property
     def score(self) -> float:
-        """The fraction of the tests passed; of a sample, where only that was run. 0 where there was no test."""
-        counted = self.verdicts if self.sampled is None else [self.verdicts[index] for index in self.sampled]
-        return sum(verdict == AC for verdict in counted) / len(counted) if counted else 0.0
+        """The fraction of the counted tests that passed; 0 without tests."""
+        verdicts = self.counted_verdicts
+        return sum(verdict == AC for verdict in verdicts) / len(verdicts) if verdicts else 0.0
 
     @property
     def sandbox_failed(self) -> bool:
-        """Whether a test could not be run, through no fault of the program: its score says nothing."""
+        """Whether a test could not be run, through no fault of the program. The score then means nothing."""
         return SE in self.verdicts
 
     @property
     def feedback(self) -> str:
-        """The verdicts in words, the first failure with its reason."""
+        """The number of passed tests, and the first failure with its reason."""
         if not self.verdicts:
             return "There was no test."
         passed = sum(verdict == AC for verdict in self.verdicts)
@@ -90,6 +95,6 @@ class Judgement:
         for index, verdict in enumerate(self.verdicts):
             if verdict not in (AC, SKIP):
                 reason = f": {self.reasons[index]}" if self.reasons[index] else ""
-                lines.append(f"Test {index + 1}: {WORDS[verdict]}{reason}")
+                lines.append(f"Test {index + 1}: {VERDICT_NAMES[verdict]}{reason}")
                 break
         return "\n".join(lines)

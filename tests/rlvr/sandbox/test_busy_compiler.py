@@ -1,4 +1,4 @@
-"""A compiler that waits for a processor is not taken for one that waits for what never comes."""
+"""Compilers on a busy processor: waiting for the processor does not count as idle time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import sys
 
 import pytest
 
-JUDGED = """
+JUDGE_PROGRAM = """
 import sys
-from rlvr.verifiers.code import compiling, judge
+from rlvr.sandbox import compiler
+from rlvr.verifiers.code import judge
 
-compiling._COMPILER_IDLE_S = 0.5
+compiler._IDLE_S = 0.5
 judgement = judge(sys.stdin.read(), language="cpp", tests=[{"input": "", "output": ""}])
 print(judgement.verdicts, judgement.compile_output)
 """
-# The compiler proper is at work for half a second of CPU time, and then the assembler.
+# Half a second of CPU time in the compiler proper, then in the assembler.
 PROGRAM = r"""
 constexpr int f(int n) { int s = 0; for (int i = 0; i < n; i++) s ^= i; return s; }
 ASSERTS
@@ -26,18 +27,19 @@ int main() {}
 
 
 @pytest.mark.slow
-def test_a_program_compiles_on_a_busy_processor_however_long_the_compilers_parts_wait() -> None:
+def test_a_program_compiles_on_a_busy_processor() -> None:
     processors = os.sched_getaffinity(0)
     busy = []
     try:
-        os.sched_setaffinity(0, {min(processors)})  # what is started from here stays there
+        os.sched_setaffinity(0, {min(processors)})  # child processes inherit it
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
-        judged = subprocess.run(
-            [sys.executable, "-c", JUDGED], input=PROGRAM, capture_output=True, text=True, timeout=300, check=True
+        process = subprocess.run(
+            [sys.executable, "-c", JUDGE_PROGRAM], input=PROGRAM, capture_output=True, text=True, timeout=300
         )
     finally:
         os.sched_setaffinity(0, processors)
-        for process in busy:
-            process.kill()
-            process.wait()
-    assert judged.stdout.startswith("['AC']"), judged.stdout
+        for loop in busy:
+            loop.kill()
+            loop.wait()
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("['AC']"), process.stdout

@@ -95,7 +95,7 @@ from rlvr.verifiers.code import Submission, judge_many, scheduler
 
 def judged(item):
     '''When each of so many programs ran that sleep so long.'''
-    scheduler._the_pool = scheduler._the_pool or scheduler.JudgeScheduler({SLOTS}, shared=True)
+    scheduler._scheduler = scheduler._scheduler or scheduler.JudgeScheduler({SLOTS}, shared=True)
     name, number, seconds = item
     program = "import sys, time; a = time.monotonic(); time.sleep(%g); print(a, time.monotonic(), file=sys.stderr)"
     judgements = judge_many(

@@ -1,4 +1,4 @@
-"""The judge's threads by themselves, with pieces of work that start no process."""
+"""The judge's scheduler, with tasks that start no process."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rlvr.workers.cpu_share import judge_cpu_share
 
 
 @pytest.fixture
-def pool() -> Iterator[JudgeScheduler]:
-    made = JudgeScheduler(4, shared=True)
-    yield made
-    made.close()
+def scheduler() -> Iterator[JudgeScheduler]:
+    scheduler = JudgeScheduler(4, shared=True)
+    yield scheduler
+    scheduler.close()
 
 
 @pytest.fixture
 def crowded() -> Iterator[None]:
-    """Three other workers want all that there is, so that this one has one slot."""
+    """Three other workers demand all processors, so this one has one executor."""
     for worker in (1, 2, 3):
         judge_cpu_share.join(worker)
         judge_cpu_share.set_demand(100)
@@ -33,82 +33,81 @@ def crowded() -> Iterator[None]:
     judge_cpu_share.detach()
 
 
-def ran(pool: JudgeScheduler, pieces: int, seconds: float = 0.0) -> int:
-    """How many pieces of a call were done."""
+def run_tasks(scheduler: JudgeScheduler, tasks: int, seconds: float = 0.0) -> int:
+    """Run a job and return how many of its tasks ran."""
     done = []
 
-    def unit(slot: Executor) -> None:
+    def task(executor: Executor) -> None:
         time.sleep(seconds)
-        done.append(slot)
+        done.append(executor)
 
-    pool.run(lambda call: [call.add(unit) for _ in range(pieces)] and None, pieces)
+    scheduler.run(lambda job: [job.add(task) for _ in range(tasks)] and None, tasks)
     return len(done)
 
 
-def test_a_thread_that_cannot_be_started_leaves_its_place_to_the_next(
-    pool: JudgeScheduler, crowded: None, monkeypatch: pytest.MonkeyPatch
+def test_after_a_thread_that_cannot_start_the_next_one_takes_its_index(
+    scheduler: JudgeScheduler, crowded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
 
-    def full(thread: threading.Thread) -> None:
+    def fail_once(thread: threading.Thread) -> None:
         monkeypatch.setattr(threading.Thread, "start", start)
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", full)
-    begun = time.monotonic()
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    started = time.monotonic()
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        ran(pool, 8)
-    assert time.monotonic() - begun < 5, "nothing had begun that would have to end"
-    assert ran(pool, 8) == 8, "its share is the first place, and there is somebody in it"
+        run_tasks(scheduler, 8)
+    assert time.monotonic() - started < 5, "no task had started, so there is nothing to wait for"
+    assert run_tasks(scheduler, 8) == 8, "the share is index 0, and an executor has it"
 
 
-def test_a_call_that_fails_while_it_is_filled_ends_at_once(pool: JudgeScheduler) -> None:
-    ran(pool, 4)
+def test_a_job_whose_submission_fails_ends_at_once(scheduler: JudgeScheduler) -> None:
+    run_tasks(scheduler, 4)
 
-    def fails(call: JudgeJob) -> None:
-        call.add(lambda slot: time.sleep(0.2))
+    def fail(job: JudgeJob) -> None:
+        job.add(lambda executor: time.sleep(0.2))
         raise KeyboardInterrupt
 
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        pool.run(fails, 4)
-    assert time.monotonic() - begun < 5
-    assert ran(pool, 8) == 8
+        scheduler.run(fail, 4)
+    assert time.monotonic() - started < 5
+    assert run_tasks(scheduler, 8) == 8
 
 
-def test_whose_judge_is_closed_by_another_thread_is_told() -> None:
-    pool = JudgeScheduler(2)
-    told: list[BaseException] = []
+def test_closing_the_scheduler_raises_in_threads_that_wait_for_a_job() -> None:
+    scheduler = JudgeScheduler(2)
+    errors: list[BaseException] = []
 
-    def judges() -> None:
+    def judge() -> None:
         try:
-            ran(pool, 50, 0.2)
+            run_tasks(scheduler, 50, 0.2)
         except RuntimeError as error:
-            told.append(error)
+            errors.append(error)
 
-    thread = threading.Thread(target=judges)
+    thread = threading.Thread(target=judge)
     thread.start()
     time.sleep(0.5)
-    pool.close()
+    scheduler.close()
     thread.join(10)
-    assert not thread.is_alive() and "closed" in str(told[0])
+    assert not thread.is_alive() and "closed" in str(errors[0])
 
 
-def test_nothing_is_left_behind_of_calls_that_come_and_go(pool: JudgeScheduler, crowded: None) -> None:
+def test_every_task_runs_while_the_share_changes(scheduler: JudgeScheduler, crowded: None) -> None:
     stop = threading.Event()
 
-    def others() -> None:
-        """The share goes up and down all the time."""
+    def change_share() -> None:
         while not stop.wait(0.002):
             for worker in (1, 2, 3):
                 judge_cpu_share._demand[worker] = 0 if judge_cpu_share._demand[worker] else 100
 
-    flips = threading.Thread(target=others)
-    flips.start()
-    found: list[bool] = []
+    changer = threading.Thread(target=change_share)
+    changer.start()
+    complete: list[bool] = []
     threads = [
         threading.Thread(
-            target=lambda: found.extend(ran(pool, pieces, 0.001) == pieces for pieces in (0, 1, 3, 40) * 8)
+            target=lambda: complete.extend(run_tasks(scheduler, tasks, 0.001) == tasks for tasks in (0, 1, 3, 40) * 8)
         )
         for _ in range(6)
     ]
@@ -116,8 +115,8 @@ def test_nothing_is_left_behind_of_calls_that_come_and_go(pool: JudgeScheduler, 
         thread.start()
     for thread in threads:
         thread.join(60)
-        assert not thread.is_alive(), "somebody waits for a slot that nobody has woken"
+        assert not thread.is_alive(), "a job waits for an executor that was not woken"
     stop.set()
-    flips.join()
-    assert all(found) and len(found) == 6 * 32
-    assert judge_cpu_share._demand[0] == 0 and not pool.calls
+    changer.join()
+    assert all(complete) and len(complete) == 6 * 32
+    assert judge_cpu_share._demand[0] == 0 and not scheduler.jobs

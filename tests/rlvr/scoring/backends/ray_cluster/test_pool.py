@@ -34,8 +34,8 @@ from tests.support.ray_clusters import RayCluster
 REWARDS = (
     PUPPETS
     + '''
-import rlvr.verifiers.code.completion_judge as scoring
-from rlvr.verifiers.code.problems import Settings
+from rlvr.verifiers.code import completion_judge
+from rlvr.verifiers.code.options import JudgeOptions
 
 WORKER_GROUP = "judgements"
 
@@ -58,16 +58,16 @@ def slow(prompts, completions, *, number, notebook: str = "", **kwargs):
 
 def counts(prompts, completions, *, tests, notebook: str = "", **kwargs):
     """Notes how many programs are judged."""
-    judge_many = scoring.judge_many
+    judge_many = completion_judge.judge_many
     def counting(submissions):
         with open(notebook, "a") as file:
             file.write("x" * len(submissions))
         return judge_many(submissions)
-    scoring.judge_many = counting
+    completion_judge.judge_many = counting
     try:
-        batch = scoring.judge_completions("counts", prompts, completions, Settings(tests))
+        batch = completion_judge.judge_completions("counts", prompts, completions, JudgeOptions(tests=tests))
     finally:
-        scoring.judge_many = judge_many
+        completion_judge.judge_many = judge_many
     return [row.judgement.score for row in batch.rows]
 
 def counts_too(prompts, completions, *, tests, notebook: str = "", **kwargs):

@@ -1,6 +1,6 @@
-"""A program that tries to get out and prints what worked: run by the judge on itself when it starts.
+"""A program that tries to escape and prints which attempts escapes. The judge runs it when it starts.
 
-Its standard input is JSON: files that exist, a port that listens, the judge's process number.
+Standard input is JSON: files that exist, a port that listens, the judge's process number.
 """
 
 import ctypes
@@ -10,22 +10,22 @@ import os
 import sys
 from collections.abc import Callable
 
-given = json.loads(sys.stdin.read())
-worked: list[str] = []
+targets = json.loads(sys.stdin.read())
+escapes: list[str] = []
 
 
 def attempt(name: str, action: Callable[[], object]) -> None:
     try:
         if action() not in (False, None, -1):
-            worked.append(name)
-    except BaseException:  # whatever hinders it is as it should be
+            escapes.append(name)
+    except BaseException:  # refused, as it should be
         return
 
 
 def connect() -> object:
     import _socket
 
-    _socket.socket().connect(("127.0.0.1", given["port"]))
+    _socket.socket().connect(("127.0.0.1", targets["port"]))
     return True
 
 
@@ -47,19 +47,19 @@ def fork() -> object:
 
 
 libc = ctypes.CDLL(None)
-for path in given["files"]:
+for path in targets["files"]:
     attempt(f"read {path}", functools.partial(read, path))
-attempt("read the judge's environment", functools.partial(read, f"/proc/{given['judge']}/environ"))
+attempt("read the judge's environment", functools.partial(read, f"/proc/{targets['judge']}/environ"))
 attempt("list a folder", lambda: os.listdir("/"))
-attempt("write a file", lambda: os.open("/tmp/canary", os.O_CREAT | os.O_WRONLY, 0o600))
-attempt("make a file in memory", lambda: os.memfd_create("canary"))
+attempt("write a file", lambda: os.open("/tmp/escape", os.O_CREAT | os.O_WRONLY, 0o600))
+attempt("make a file in memory", lambda: os.memfd_create("escape"))
 attempt("connect to a port", connect)
 attempt("fork", fork)
 attempt("execute a program", lambda: os.posix_spawn("/bin/true", ["true"], {}))
 attempt("signal its parent", lambda: signal(os.getppid()))
-attempt("signal the judge", lambda: signal(given["judge"]))
+attempt("signal the judge", lambda: signal(targets["judge"]))
 attempt("trace its parent", lambda: libc.ptrace(16, os.getppid(), 0, 0) == 0)
 attempt("raise its limits", lambda: libc.prlimit(os.getppid(), 7, 0, ctypes.create_string_buffer(16)) == 0)
 attempt("make shared memory", lambda: libc.shmget(0, 4096, 0o1600) >= 0)
 attempt("take 4 GB of memory", lambda: bytearray(4 << 30))
-print(json.dumps(worked))
+print(json.dumps(escapes))

@@ -1,0 +1,118 @@
+"""Files that compiled programs need, made once per machine and cached: launcher, precompiled header, compiler root.
+
+The cache is a folder that only this user writes to (directories.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rlvr.errors import InputError
+from rlvr.sandbox import compiler_root, directories
+from rlvr.sandbox.languages import LANGUAGES, Language, compiler_path
+from rlvr.sandbox.zygote import GUEST
+
+_log = logging.getLogger(__name__)
+
+
+@functools.cache
+def precompiled_header(language: Language) -> Path:
+    """Return the folder of a language's precompiled header.
+
+    Raises:
+        InputError: the compiler can't make it.
+    """
+    flags = [argument for argument in language.arguments if argument.startswith(("-std", "-O", "-D", "-w"))]
+
+    def make(folder: Path) -> None:
+        target = folder / language.header
+        target.parent.mkdir(parents=True)
+        # The compiler ignores a precompiled header if a token precedes its #include. So the header itself is needed.
+        target.write_text(f"#pragma once\n#pragma GCC system_header\n#include_next <{language.header}>\n")
+        source = folder / "precompiled.hpp"  # a separate file, since #include_next in the main file means #include
+        source.write_text(f"#include <{language.header}>\n")
+        _compile(language, [*flags, f"-I{folder}", "-x", "c++-header", "-o", f"{target}.gch", str(source)])
+
+    return _cached(f"{language.name}-header", [_version(language), *flags], make)
+
+
+def compiler_root_folder() -> Path:
+    """Return a folder that holds only the C++ and C compilers, for use as `/`.
+
+    Raises:
+        InputError: they can't be copied.
+    """
+    language = LANGUAGES["cpp"]
+    return _cached("toolchain", [_version(language)], functools.partial(compiler_root.install, language))
+
+
+@functools.cache
+def launcher() -> Path:
+    """Return the program that starts compiled programs.
+
+    Raises:
+        InputError: it can't be compiled.
+    """
+    language = LANGUAGES["cpp"]
+    source = GUEST / "launcher.cpp"
+
+    def make(folder: Path) -> None:
+        _compile(language, ["-O2", "-static", "-o", str(folder / "launcher"), str(source)])
+
+    return _cached("launcher", [_version(language), source.read_text()], make) / "launcher"
+
+
+def _version(language: Language) -> str:
+    return subprocess.run([compiler_path(language), "--version"], capture_output=True, text=True, check=False).stdout
+
+
+def _compile(language: Language, arguments: list[str]) -> None:
+    process = subprocess.run([compiler_path(language), *arguments], capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise InputError(
+            f"{language.compiler} can't compile what the judge needs for programs in {language.name}. "
+            f"{language.package}\n{process.stderr.strip()[:1500]}",
+            kind="compiler-incomplete",
+        )
+
+
+def _cached(name: str, key: Sequence[str], make: Callable[[Path], None]) -> Path:
+    """Return the cached folder of that name and key. One process makes it while others wait."""
+    digest = hashlib.sha256("\n".join([platform.machine(), *key]).encode()).hexdigest()[:16]
+    try:
+        cache = directories.cache()
+        folder = cache / f"{name}-{digest}"
+        if folder.is_dir():
+            return folder
+        with open(cache / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.is_dir():
+                return folder
+            _log.info("preparing the judge for compiled programs, once on this machine: %s", name)
+            partial = cache / f"{name}-{digest}.new"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            try:
+                make(partial)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            for path in (partial, *(path for path in partial.rglob("*") if not path.is_symlink())):
+                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+            partial.rename(folder)
+            return folder
+    except OSError as error:
+        raise InputError(
+            f"The judge's cache for compiled programs can't be written: {error}. Set GRPO_RECIPES_CACHE to a "
+            "writable folder.",
+            kind="cache-not-writable",
+        ) from error

@@ -1,0 +1,147 @@
+"""Columns and options that all rewards for programs share, in one table."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Literal, TypeVar, get_args
+
+from rlvr.errors import InputError
+from rlvr.verifiers.code.code_extraction import WHICH
+
+_Result = TypeVar("_Result")
+Visibility = Literal["private", "public", "all"]
+VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """How programs are read from completions and judged.
+
+    Columns of the data, one value per row. All but the first two may also be one value for all rows, set in the recipe;
+    an empty entry of a column means the default.
+        tests: a list of tests (docs/code-rewards.md), or the same as JSON. None: the row can't be scored.
+        public_tests: the tests that the prompt shows, in the same form.
+        prefix: start of the program, given by the prompt (HumanEval). Put before a program that lacks it.
+        checker: Python source of `check(input, output, expected)`, for problems with several right outputs.
+        language: "python", "cpp", or another name in rlvr/sandbox/languages.py.
+        entry_point: the function that tests call.
+        signature: of that function, in C++: "int add(int, int)".
+        comparison: of outputs: "lines", "tokens", "exact", "float", "unordered" or "yes_no".
+        tolerance: of "float".
+        time_s: CPU seconds per test; 2 by default.
+        memory_mb: memory per test; 256 by default.
+
+    Options, one value for all rows.
+        visibility: which tests count: "private" (`tests`), "public" (`public_tests`), or "all".
+        time_factor: multiplies every `time_s`, for slow machines or languages.
+        blocks: which of several code blocks is the program: the "last", the "first", "only" (a completion with several
+            has no program), or all of them ("join").
+        code_tags: whether <code>…</code> is a block, like a fence.
+        bare: whether a completion without any block is a program as it stands.
+        opened: whether the prompt has opened <think>. By default read from a prompt that is text. Set `opened: true`
+            for a chat template that ends in <think>, which is not visible here.
+        sample: run only this many tests per problem, drawn with `seed`.
+        seed: of the sample.
+        allow_weak_sandbox: whether to run programs where they can't be confined. They can then do whatever you can.
+    """
+
+    tests: list[Any]
+    public_tests: list[Any] | None = None
+    prefix: list[Any] | str | None = None
+    checker: list[Any] | str | None = None
+    language: list[Any] | str = "python"
+    entry_point: list[Any] | str | None = None
+    signature: list[Any] | str | None = None
+    comparison: list[Any] | str | None = None
+    tolerance: list[Any] | float | None = None
+    time_s: list[Any] | float | None = None
+    memory_mb: list[Any] | float | None = None
+    visibility: Literal["private", "public", "all"] = "private"
+    time_factor: float = 1.0
+    blocks: Literal["last", "first", "only", "join"] = "last"
+    code_tags: bool = True
+    bare: bool = False
+    opened: bool | None = None
+    sample: int | None = None
+    seed: int = 0
+    allow_weak_sandbox: bool = False
+
+    def for_one_row(self) -> JudgeOptions:
+        """Return options for a batch of one, from options that hold the tests of a single row."""
+        return replace(self, tests=[self.tests], public_tests=[self.public_tests])
+
+    def check(self) -> None:
+        """Raise InputError if an option is invalid, whatever the rows hold."""
+        for name, value in vars(self).items():
+            if isinstance(value, list | tuple) and name not in COLUMNS:
+                raise InputError(
+                    f"option {name} is a list. If the data has a column {name}, rename it: it replaces the option.",
+                    kind="column-hides-option",
+                    key=name,
+                )
+        for name, choices in (("visibility", VISIBILITIES), ("blocks", WHICH)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise InputError(
+                    f"option {name} is {value!r:.60}. Use one of {', '.join(choices)}.", kind="unknown-choice", key=name
+                )
+        if self.visibility != "private" and self.public_tests is None:
+            raise InputError(
+                f"option visibility is {self.visibility!r}, but the data has no column public_tests.",
+                kind="missing-column",
+                key="public_tests",
+            )
+        if self.sample is not None and (
+            isinstance(self.sample, bool) or not isinstance(self.sample, int) or self.sample < 1
+        ):
+            raise InputError(
+                f"option sample is {self.sample!r:.60}. Use a number of tests from 1 on.",
+                kind="invalid-sample",
+                key="sample",
+            )
+        if not isinstance(self.time_factor, int | float) or not 0.01 <= self.time_factor <= 100:
+            raise InputError(
+                f"option time_factor is {self.time_factor!r:.60}. Use a number from 0.01 to 100.",
+                kind="invalid-limit",
+                key="time_factor",
+            )
+
+
+COLUMNS = (
+    "tests", "public_tests", "prefix", "checker", "language", "entry_point", "signature", "comparison", "tolerance",
+    "time_s", "memory_mb",
+)  # fmt: skip
+
+
+def with_judge_options(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Give a function the fields of JudgeOptions as keyword arguments; it receives them as one argument, `options`.
+
+    The signature shows the fields one by one: a recipe's columns and options are checked against it.
+    """
+    own = inspect.signature(function)
+    names = [field.name for field in fields(JudgeOptions)]
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> _Result:
+        options = JudgeOptions(**{name: kwargs.pop(name) for name in names if name in kwargs})
+        return function(*args, options=options, **kwargs)
+
+    wrapper.__signature__ = own.replace(parameters=_merged_parameters(own.parameters))  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _merged_parameters(own: Mapping[str, inspect.Parameter]) -> list[inspect.Parameter]:
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in fields(JudgeOptions)
+    ]
+    merged = [*(parameter for name, parameter in own.items() if name != "options"), *shared]
+    return sorted(merged, key=lambda parameter: parameter.kind)  # a stable sort: **kwargs last, the own options first

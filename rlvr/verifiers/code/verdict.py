@@ -1,0 +1,189 @@
+"""Decide the verdict of one test from the facts of its execution. No process is started here.
+
+What a program says about itself (exit status, notes) can turn one failure into another, never into AC. AC takes the
+right output, which is compared in this process.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr.sandbox.execution import ExecutionResult
+from rlvr.sandbox.guest import values
+from rlvr.sandbox.guest.protocol import (
+    NOTE_FAILED,
+    NOTE_MEMORY,
+    NOTE_PASSED,
+    NOTE_SYNTAX,
+    NOTE_VALUE,
+)
+from rlvr.sandbox.limits import Limits
+from rlvr.verifiers.code.cases import CALL, Test
+from rlvr.verifiers.code.compare_output import same_output, same_value
+from rlvr.verifiers.code.compare_values import named
+from rlvr.verifiers.code.types import AC, CE, MLE, OLE, RE, SKIP, TLE, WA
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test's verdict, its reason and its figures."""
+
+    verdict: str
+    reason: str = ""
+    cpu_s: float = 0.0
+    memory_mb: float = 0.0
+    stderr: str = ""
+
+
+def failure(result: ExecutionResult, limits: Limits, *, compiled: bool = False) -> Outcome | None:
+    """Return the verdict on an execution that did not end well, or None if it ended with status 0 within its limits.
+
+    Args:
+        compiled: whether it is a program of a compiled language, whose notes mean nothing.
+    """
+    memory = f"{result.memory_mb:.0f} MB of {limits.memory_mb:g} MB"
+    last_line = last_line_of(result.stderr)
+    if result.output_exceeded:
+        return _outcome(OLE, f"more than {limits.output_kb} kB", result)
+    if result.memory_mb > limits.memory_mb:
+        return _outcome(MLE, memory, result)
+    if result.cpu_s > limits.time_s or result.stopped == "cpu":
+        return _outcome(TLE, f"{result.cpu_s:.2f} s of {limits.time_s:g} s", result)
+    if result.stopped:
+        return _outcome(TLE, f"neither done nor busy after {result.wall_s:.1f} s", result)
+    note = b"" if compiled else result.exchange[:1]
+    if note == NOTE_SYNTAX:
+        return _outcome(CE, last_line, result)
+    if compiled:
+        allocation_failed = b"std::bad_alloc" in result.stderr and result.signal is not None
+    else:
+        allocation_failed = note == NOTE_MEMORY and result.status != 0
+    if allocation_failed or (result.signal == signal.SIGKILL and result.memory_mb > limits.memory_mb / 2):
+        return _outcome(MLE, f"no more memory at {memory}", result)
+    if result.signal == signal.SIGSEGV and result.memory_mb > limits.memory_mb * 0.9:
+        return _outcome(MLE, memory, result)
+    if result.signal is not None:
+        known = result.signal in set(signal.Signals)
+        name = signal.Signals(result.signal).name if known else f"signal {result.signal}"
+        return _outcome(RE, f"{name}{': ' + last_line if last_line else ''}", result)
+    if result.status != 0:
+        return _outcome(RE, last_line or f"exit status {result.status >> 8}", result)
+    return None
+
+
+def output_verdict(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> Outcome:
+    """Compare the output or the returned value of an execution that ended well."""
+    compare = _value_fault if test.form == CALL else _output_fault
+    return compared(result, compare(result, test, test.comparison or comparison, _own(test.tolerance, tolerance)))
+
+
+def compared(result: ExecutionResult, fault: str | None) -> Outcome:
+    """Return AC, or WA with what is wrong."""
+    return _outcome(AC if fault is None else WA, fault or "", result)
+
+
+def checker_fault(result: ExecutionResult) -> str | None:
+    """Return why a checker rejects an output, from the checker's own execution; None if it accepts."""
+    verdict: Any = None
+    if result.exchange[:1] == NOTE_VALUE and result.status == 0:
+        try:
+            verdict = values.decode(result.exchange[1:].decode())
+        except ValueError:
+            verdict = None
+    if verdict is True or (isinstance(verdict, (int, float)) and not isinstance(verdict, bool) and verdict >= 1):
+        return None
+    if isinstance(verdict, (bool, int, float)):
+        return "the checker rejects the output"
+    return f"the checker fails: {last_line_of(result.stderr) or 'no result'}"[:300]
+
+
+def assert_verdict(program: ExecutionResult, runner: ExecutionResult, limits: Limits) -> Outcome:
+    """Decide on an assert, from the execution of the program and that of the assert runner."""
+    note, message = runner.exchange[:1], runner.exchange[1:].decode(errors="replace")[:300]
+    if note == NOTE_PASSED and runner.status == 0 and not program.stopped and program.cpu_s <= limits.time_s:
+        return _outcome(AC, "", program)
+    failed = failure(program, limits)
+    if failed is not None:
+        return failed
+    if runner.stopped:
+        return _outcome(TLE, "the test itself did not end", program)
+    return _outcome(WA if note == NOTE_FAILED else RE, message or "the test did not run to its end", program)
+
+
+def killed_within_limits(result: ExecutionResult, limits: Limits) -> bool:
+    """Whether it was killed although it kept its limits: perhaps by a kernel that was out of memory."""
+    return (
+        result.killed
+        and not result.output_exceeded
+        and result.cpu_s <= limits.time_s
+        and result.memory_mb <= limits.memory_mb
+    )
+
+
+def final_outcomes(outcomes: Sequence[Outcome | None], selected: Sequence[int], *, stop_early: bool) -> list[Outcome]:
+    """Return the outcomes of all tests of a submission, independent of the order in which they ran.
+
+    Tests of one submission run at the same time. So some tests behind a failed one have run, by chance.
+
+    Args:
+        selected: indexes of the tests to run.
+        stop_early: whether tests behind the first failure are SKIP.
+    """
+    final: list[Outcome | None] = list(outcomes)
+    compile_error = next((outcome for outcome in outcomes if outcome and outcome.verdict == CE), None)
+    if compile_error is not None:  # a program compiles for all tests or for none
+        for index in selected:
+            final[index] = Outcome(CE, compile_error.reason)
+    elif stop_early:
+        failed = False
+        for index in selected:
+            outcome = final[index]
+            if failed:
+                final[index] = None
+            elif outcome is None or outcome.verdict != AC:
+                failed = True
+    return [outcome or Outcome(SKIP) for outcome in final]
+
+
+def last_line_of(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""
+
+
+def _own(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _output_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
+    return same_output(test.expected, result.output, comparison, tolerance)
+
+
+def _value_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
+    if result.exchange[:1] != NOTE_VALUE:
+        return "the program ended before the function returned"
+    try:
+        returned = values.decode(result.exchange[1:].decode())
+    except ValueError as error:
+        return f"the result can't be read ({error})"
+    if test.python_equality:
+        return None if _equal(test.expected, returned) else f"expected {named(test.expected)}, got {named(returned)}"
+    if comparison not in ("float", "unordered"):
+        comparison = "exact"
+    return same_value(test.expected, returned, comparison=comparison, tolerance=tolerance)
+
+
+def _equal(expected: object, returned: object) -> bool:
+    """Compare with Python's `==`. Decoded values have builtin types only."""
+    try:
+        return bool(expected == returned)
+    except RecursionError:
+        return False
+
+
+def _outcome(verdict: str, reason: str, result: ExecutionResult) -> Outcome:
+    # Parts of the reason may come from the program. They must not send control sequences to a terminal.
+    reason = "".join(character if character.isprintable() else " " for character in reason)
+    return Outcome(verdict, reason, result.cpu_s, result.memory_mb, result.stderr.decode(errors="replace"))

@@ -1,0 +1,254 @@
+"""Processes, threads, forks, files and memory of the judge."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.errors import InputError
+from rlvr.sandbox import child_monitor
+from rlvr.verifiers.code import Limits, Submission, close, executor_count, judge, judge_many
+from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
+
+
+def test_importing_the_judge_loads_neither_torch_nor_trl() -> None:
+    names = "('torch', 'trl', 'transformers', 'numpy')"
+    code = f"import sys, rlvr.verifiers.code; print([m for m in {names} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_small_batch_does_not_wait_for_a_large_one_of_another_thread() -> None:
+    spin = "import time\nx = time.process_time()\nwhile time.process_time() - x < 0.1: pass\nprint(1)\n#"
+    ended: dict[str, float] = {}
+
+    def run(name: str, count: int) -> None:
+        judged = judge_many([Submission(f"{spin}{name}{i}", "python", ONE) for i in range(count)])
+        assert all(judgement.score == 1 for judgement in judged)
+        ended[name] = time.monotonic()
+
+    large = threading.Thread(target=run, args=("large", 16 * executor_count()))
+    large.start()
+    time.sleep(0.2)
+    begun = time.monotonic()
+    run("small", 2)
+    large.join()
+    assert ended["small"] - begun < (ended["large"] - begun) / 2
+
+
+def _judge_in_a_fork(queue: multiprocessing.Queue) -> None:
+    queue.put(verdicts(ADD, tests=SUMS))
+
+
+def test_a_forked_process_starts_its_own_judge() -> None:
+    assert verdicts(ADD, tests=SUMS) == ["AC", "AC"]
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    children = [context.Process(target=_judge_in_a_fork, args=(queue,)) for _ in range(2)]
+    for child in children:
+        child.start()
+    assert [queue.get(timeout=60) for _ in children] == [["AC", "AC"]] * 2
+    for child in children:
+        child.join(30)
+        assert child.exitcode == 0
+    assert verdicts(ADD, tests=SUMS) == ["AC", "AC"], "and the parent's still works"
+
+
+def test_the_judge_works_after_a_fork_of_a_process_with_torch() -> None:
+    code = f"""
+        import os, torch
+        torch.randn(200, 200) @ torch.randn(200, 200)
+        from rlvr.verifiers.code import judge
+        child = os.fork()
+        if child == 0:
+            judged = judge({ADD!r}, language="python", tests={SUMS!r})
+            os._exit(0 if judged.score == 1 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        print(judge({ADD!r}, language="python", tests={SUMS!r}).verdicts)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "['AC', 'AC']", done.stderr
+
+
+def _processes(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("ending", ["exit", "exception", "kill", "interrupt"])
+def test_no_process_is_left_however_the_judging_process_ends(ending: str) -> None:
+    code = f"""
+        import os, signal, sys, threading, time
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
+        from rlvr.verifiers.code import judge, judge_many, Submission, Limits
+        judge({ADD!r}, language="python", tests={SUMS!r})
+        judge({ADD_CPP!r}, language="cpp", tests={SUMS!r})
+        print("ready", flush=True)
+        if {ending!r} == "exit":
+            sys.exit(0)
+        if {ending!r} == "exception":
+            raise RuntimeError
+        judge_many([Submission("import time; time.sleep(100)#%d" % i, "python", {ONE!r}, limits=Limits(wall_s=100))
+                    for i in range(4)])
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    kept = _processes(process.pid)
+    below = [child for zygote in kept for child in _processes(zygote)]
+    if ending == "kill":
+        process.kill()
+    elif ending == "interrupt":
+        assert below, "programs are running"
+        process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    process.communicate(timeout=60)
+    assert time.monotonic() - begun < 15
+    if ending == "interrupt":
+        assert process.returncode in (-signal.SIGINT, 130, 1)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and any(Path(f"/proc/{child}").exists() for child in kept + below):
+        time.sleep(0.05)
+    assert not [child for child in kept + below if Path(f"/proc/{child}").exists()]
+
+
+def test_thousands_of_runs_leak_no_descriptor_process_file_or_memory(temporary_folder: Path) -> None:
+    batch = [Submission(f"print(1)#{i}", "python", ONE) for i in range(400)]
+
+    def footprint() -> tuple[int, int, int]:
+        files = len(list(temporary_folder.rglob("*")))
+        return len(os.listdir("/proc/self/fd")), len(_processes(os.getpid())), files
+
+    judge_many(batch)
+    before = footprint()
+    resident = int(Path("/proc/self/statm").read_text().split()[1])
+    for _ in range(5):
+        judge_many(batch)
+    assert footprint() == before
+    grown = (int(Path("/proc/self/statm").read_text().split()[1]) - resident) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    assert grown < 8, f"{grown:.1f} MB"
+
+
+@pytest.fixture
+def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files that programs' own users can reach too."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    close()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    close()
+    shutil.rmtree(folder)
+
+
+def test_closing_removes_the_working_folder(temporary_folder: Path) -> None:
+    assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
+    assert list(temporary_folder.glob("grpo-recipes-compile-*"))
+    close()
+    assert not list(temporary_folder.iterdir())
+    assert verdicts(ADD, tests=SUMS) == ["AC", "AC"]
+
+
+def test_a_temporary_folder_that_only_its_owner_reaches_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    close()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
+    close()
+
+
+def test_a_full_disk_is_a_sandbox_failure(temporary_folder: Path) -> None:
+    small = temporary_folder / "small"
+    small.mkdir(mode=0o755)
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "tmpfs", str(small)]
+    if subprocess.run(mounting, capture_output=True).returncode != 0:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        os.environ["TMPDIR"] = str(small)
+        judgement = judge(ADD_CPP, language="cpp", tests=SUMS)
+        assert judgement.verdicts == ["SE", "SE"] and judgement.sandbox_failed
+        assert "no space left" in judgement.reasons[0]
+    finally:
+        close()
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_the_folder_of_a_killed_judge_is_removed_by_the_next(temporary_folder: Path) -> None:
+    left = temporary_folder / "grpo-recipes-compile-abcd1234"
+    left.mkdir()
+    (left / "program.cpp").write_text("int main() {}")
+    os.utime(left, (time.time() - 60, time.time() - 60))
+    assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
+    assert not left.exists()
+
+
+@pytest.mark.slow
+def test_verdicts_do_not_change_when_the_machine_is_busy() -> None:
+    half = "import time\nx = time.process_time()\nwhile time.process_time() - x < 0.25: pass\nprint(1)\n"
+    programs = [half, half.replace("0.25", "3"), "print(1)", "import time; time.sleep(0.3); print(1)"]
+    wanted = [["AC"], ["TLE"], ["AC"], ["AC"]]
+    limits = Limits(time_s=0.5, wall_s=2.0)
+
+    def all_of_them() -> list[list[str]]:
+        return [j.verdicts for j in judge_many([Submission(p, "python", ONE, limits=limits) for p in programs])]
+
+    assert all_of_them() == wanted
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        for _ in range(2):
+            assert all_of_them() == wanted
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def test_children_are_found_without_the_kernels_list_of_children() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert child.pid in child_monitor.children_by_search(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+    assert child.pid not in child_monitor.children_by_search(os.getpid())
+
+
+def test_a_zygote_that_is_killed_is_replaced() -> None:
+    verdicts(ADD, tests=SUMS)
+    for process in _processes(os.getpid()):
+        if b"zygote.py" in Path(f"/proc/{process}/cmdline").read_bytes():
+            os.kill(process, signal.SIGKILL)
+    assert verdicts(ADD, tests=SUMS) == ["AC", "AC"]
+
+
+def test_a_missing_compiler_is_reported_with_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"Install g\+\+") as error:
+        judge(ADD_CPP, language="cpp", tests=SUMS)
+    assert error.value.kind == "compiler-missing"
