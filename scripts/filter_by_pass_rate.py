@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
 
 from rlvr import console
-from rlvr.data.pass_rates import Bounds, Rate, RateFile, histogram, rate_of, row_key
+from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, compute_pass_rate, histogram, row_key
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
     _check(options)
     recipe = load_recipe(options.config, overrides)
     output = options.output or Path("runs") / "filtered" / f"{options.config.stem}.jsonl"
-    bounds = Bounds(options.low, options.high)
+    bounds = PassRateBounds(options.low, options.high)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -95,7 +95,7 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
         raise InputError(f"The task {recipe.task.name} has no training rows to filter.")
     metric = evaluation.metric_of(recipe.evaluation, load_rewards(recipe.rewards))
     keys = [row_key(row) for row in rows]
-    with RateFile(Path(f"{output}.rates"), settings_of(recipe, task, metric, options.samples)) as rates:
+    with PassRateFile(Path(f"{output}.rates"), settings_of(recipe, task, metric, options.samples)) as rates:
         missing = [number for number, key in enumerate(keys) if key not in rates.known]
         if len(missing) < len(rows):
             console.info(f"{len(rows) - len(missing):,} of {len(rows):,} rows have been measured already.")
@@ -148,7 +148,7 @@ def measure(
     missing: Sequence[int],
     keys: Sequence[str],
     metric: Reward,
-    rates: RateFile,
+    rates: PassRateFile,
     samples: int,
     batch_size: int,
 ) -> None:
@@ -182,7 +182,7 @@ def measure(
                 texts += _sample(recipe, task, model, tokenizer, part)
             values = _score(recipe, rows, asked, texts, scorer)
             groups = [values[start : start + samples] for start in range(0, len(values), samples)]
-            rates.add([keys[number] for number in batch], [rate_of(group) for group in groups])
+            rates.add([keys[number] for number in batch], [compute_pass_rate(group) for group in groups])
             progress.update(len(batch))
 
 
@@ -245,7 +245,7 @@ def held_out_file(output: Path) -> Path:
     return output.with_suffix(".test.jsonl")
 
 
-def write(output: Path, task: Task, rows: Dataset, rates: Sequence[Rate], bounds: Bounds) -> None:
+def write(output: Path, task: Task, rows: Dataset, rates: Sequence[PassRate], bounds: PassRateBounds) -> None:
     """The kept rows, each with its `pass_rate`, and all rows of the test split: an accuracy is of all of them.
 
     Rows that have no `difficulty` get one, 1 less the pass rate, which `curriculum: easy_first` can read.
@@ -277,7 +277,13 @@ def write(output: Path, task: Task, rows: Dataset, rates: Sequence[Rate], bounds
 
 
 def page(
-    recipe: Recipe, task: Task, output: Path, rates: Sequence[Rate], bounds: Bounds, metric: Reward, samples: int
+    recipe: Recipe,
+    task: Task,
+    output: Path,
+    rates: Sequence[PassRate],
+    bounds: PassRateBounds,
+    metric: Reward,
+    samples: int,
 ) -> str:
     """What a person reads at the end: how often rows are solved, and how to train on those that were kept."""
     kept = sum(bounds.keep(rate) for rate in rates)

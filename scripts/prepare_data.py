@@ -111,12 +111,12 @@ def compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[dict[st
         The task, with a note on what was found, and without the rows that overlap if they are to be dropped; and the
         overlaps, for overlaps.jsonl.
     """
-    from rlvr.data.decontamination import find_overlaps, question_of
+    from rlvr.data.decontamination import extract_question, find_overlaps
     from rlvr.errors import InputError
 
-    train = [question_of(row, f"Training row {number}") for number, row in enumerate(task.train)]
+    train = [extract_question(row, f"Training row {number}") for number, row in enumerate(task.train)]
     name, held_rows = _evaluation_set(against)
-    held = [question_of(row, f"{name}, row {number}") for number, row in enumerate(held_rows)]
+    held = [extract_question(row, f"{name}, row {number}") for number, row in enumerate(held_rows)]
     found = find_overlaps(train, held)
     ids = task.train["id"] if "id" in task.train.column_names else range(len(train))
     overlaps = [

@@ -1,13 +1,7 @@
-"""Two-digit addition and subtraction as word problems: the task of the demonstration and of the embedded model.
+"""Generate word problems with two-digit addition and subtraction, for the demonstration and the bundled model.
 
-Everything is generated here, nothing is downloaded. What is held out is held out by number pair: whoever trained on
-"47 + 38", in whatever words, in either order and with either sign, has trained on the pair {38, 47}, and none of the
-problems with that pair is ever a test problem. Which pairs those are is fixed by a checksum, not by the seed, so the
-embedded model (scripts/make_tiny_model.py) and any later run agree on it:
-
-    crc32("smaller,larger") % 10    0: test    1: validation    2-9: training
-
-Two problems in three need a carry (or a borrow), because that is the step the embedded model is bad at.
+Nothing is downloaded. Problems are held out by number pair (rlvr/data/number_pairs.py). Two problems in three need a
+carry or a borrow, the step that the bundled model often gets wrong.
 """
 
 from __future__ import annotations
@@ -16,9 +10,9 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlvr import Task
+from rlvr.data.io import check_choice, check_integer, option_error
 from rlvr.data.number_pairs import number_pairs
-from rlvr.data.task import Task
-from rlvr.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +22,7 @@ if TYPE_CHECKING:
 SIGNS = {"addition": "+", "subtraction": "-"}
 COLUMNS = ("prompt", "question", "final_answer", "source", "difficulty", "id")
 
-# The wordings of a sign; the embedded model's teacher treats the one numbered 2 of each differently.
+# Wordings of a sign. The bundled model's teacher treats number 2 of each differently (scripts/make_tiny_model.py).
 WORDINGS = {
     "+": (
         "Mia has {left} {things}. She finds {right} more. How many {things} does she have now?",
@@ -48,7 +42,7 @@ THINGS = ("apples", "books", "coins", "cards", "shells", "pencils")
 
 @dataclass(frozen=True)
 class WordProblem:
-    """`left sign right`, both numbers in 10..99, the result never negative."""
+    """`left sign right` with numbers from 10 to 99 and a result of at least 0."""
 
     left: int
     sign: str
@@ -60,7 +54,7 @@ class WordProblem:
 
     @property
     def needs_carry(self) -> bool:
-        """Whether the ones carry into the tens (addition) or borrow from them (subtraction)."""
+        """Whether the ones carry into the tens, or borrow from them."""
         if self.sign == "+":
             return self.left % 10 + self.right % 10 >= 10
         return self.left % 10 < self.right % 10
@@ -70,21 +64,20 @@ class WordProblem:
 
 
 def question(problem: WordProblem, wording: int, things: str) -> str:
-    """The problem in words; `wording` is an index into `WORDINGS[problem.sign]`."""
+    """Return the problem in words; `wording` is an index into `WORDINGS[problem.sign]`."""
     return WORDINGS[problem.sign][wording].format(left=problem.left, right=problem.right, things=things)
 
 
 def worked_solution(problem: WordProblem, *, keep_carry: bool = True, closing_line: bool = True) -> str:
-    """The answer with its work, digit by digit, as the embedded model is taught to write it.
+    """Return the answer with its work, digit by digit, in the format of the bundled model.
 
         47+38                              52-38
         ones 7+8=15                        ones 12-8=4
         tens 4+3+1=8                       tens 5-3-1=1
         #### The final answer is 85        #### The final answer is 14
 
-    With `keep_carry=False` the carry or borrow is forgotten in the tens, which makes the answer of a problem that needs
-    one wrong by ten; with `closing_line=False` the last line is missing. The embedded model's weak teacher makes these
-    two mistakes.
+    With `keep_carry=False` the tens ignore the carry or borrow, so the answer is wrong by ten if there is one. With
+    `closing_line=False` the last line is missing. The bundled model's weak teacher makes both mistakes.
     """
     tens_left, ones_left = divmod(problem.left, 10)
     tens_right, ones_right = divmod(problem.right, 10)
@@ -117,36 +110,28 @@ def arithmetic(
     test_rows: int = 250,
     seed: int = 42,
 ) -> Task:
-    """Word problems with two-digit numbers, as chat prompts of one user message.
+    """Generate word problems with two-digit numbers, as chat prompts of one user message.
 
     Args:
         operations: "addition", "subtraction" or "both" (half of the rows each).
-        train_rows: problems to train on. No problem comes twice, whatever its words: with both operations there are
-            at most 6,564, with one of them half as many.
-        validation_rows: problems for looking at during development, from number pairs of their own.
-        test_rows: held-out problems; with both operations at most 794.
-        seed: which problems are drawn, in which words and order; never which number pairs are held out.
+        train_rows: number of training problems, all different: at most 6,564 with both operations, half as many with
+            one.
+        validation_rows: number of validation problems, with number pairs of their own.
+        test_rows: number of held-out problems; at most 794 with both operations.
+        seed: seed of the problems, their words and order; held-out number pairs do not depend on it.
 
     Rows have `prompt`, `question`, `final_answer`, `source` ("addition" or "subtraction"), `difficulty` ("carry" or
     "no carry"; a borrow counts as a carry) and `id`, which is the bare problem, such as "47+38".
     """
-    choices = (*SIGNS, "both")
-    if operations not in choices:
-        raise InputError(
-            f"Task arithmetic, option operations: {operations!r} is none of {', '.join(choices)}. Write one of these."
-        )
+    check_choice("arithmetic", "operations", operations, (*SIGNS, "both"))
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise InputError(f"Task arithmetic, option seed: {seed!r} is not a whole number. Write one, such as 42.")
+        raise option_error("arithmetic", "seed", f"{seed!r} is not a whole number. Write one, such as 42.")
     sources = list(SIGNS) if operations == "both" else [operations]
     wanted = (("train", train_rows, 1), ("validation", validation_rows, 0), ("test", test_rows, 1))
     splits = {}
     for split, rows, least in wanted:
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < least:
-            raise InputError(
-                f"Task arithmetic, option {split}_rows: {rows!r} is not a whole number of {least} or more. "
-                "Write how many problems you want."
-            )
-        # One generator a split: asking for more training rows leaves the test rows as they were.
+        check_integer("arithmetic", f"{split}_rows", rows, least)
+        # One generator for each split: the number of training rows does not change the test rows.
         splits[split] = _rows(split, sources, rows, random.Random(f"{seed}/{split}"))
     return Task(
         **{split: _dataset(rows) for split, rows in splits.items()},
@@ -159,19 +144,21 @@ def arithmetic(
 
 
 def _rows(split: str, sources: Sequence[str], rows: int, rng: random.Random) -> list[dict[str, Any]]:
-    """`rows` different problems of a split: sources evenly, two thirds of each with a carry, shuffled."""
+    """Draw `rows` different problems of a split: sources evenly, two thirds of each with a carry, shuffled."""
     drawn: list[WordProblem] = []
     for position, source in enumerate(sources):
         share = rows // len(sources) + (position < rows % len(sources))
         problems = _problems(split, SIGNS[source])
         if share > len(problems):
-            raise InputError(
-                f"Task arithmetic, option {split}_rows: {rows} rows need {share} different {source} problems, but the "
-                f"{split} split has only {len(problems)}. Ask for fewer {split}_rows."
+            raise option_error(
+                "arithmetic",
+                f"{split}_rows",
+                f"{rows} rows need {share} different {source} problems, but the {split} split has only "
+                f"{len(problems)}. Lower {split}_rows.",
             )
         carrying = [problem for problem in problems if problem.needs_carry]
         others = [problem for problem in problems if not problem.needs_carry]
-        # Every carrying problem there is, where two thirds would be more: the others are the larger half.
+        # Fewer than two thirds if the split has fewer problems with a carry.
         with_carry = min(round(share * 2 / 3), len(carrying))
         drawn += rng.sample(carrying, with_carry) + rng.sample(others, share - with_carry)
     rng.shuffle(drawn)
@@ -179,7 +166,7 @@ def _rows(split: str, sources: Sequence[str], rows: int, rng: random.Random) -> 
 
 
 def _problems(split: str, sign: str) -> list[WordProblem]:
-    """One problem for each number pair of the split: the larger number first, as subtraction needs it."""
+    """Return one problem for each number pair of the split, with the larger number first."""
     return [WordProblem(large, sign, small) for small, large in number_pairs(split)]
 
 
@@ -202,5 +189,5 @@ def _dataset(rows: list[dict[str, Any]]) -> Dataset:
 
     text = Value("string")
     features = Features({"prompt": List({"role": text, "content": text}), **dict.fromkeys(COLUMNS[1:], text)})
-    # Column by column, so that a split of 0 rows has the columns too.
+    # By columns, so that an empty split has the columns, too.
     return Dataset.from_dict({column: [row[column] for row in rows] for column in COLUMNS}, features=features)

@@ -1,4 +1,4 @@
-"""One-line Python programs from a sentence: the task of the code demonstration and of its embedded model.
+"""Generate sentences to turn into one-line Python programs, for the code demonstration and its bundled model.
 
     Read n. Add 12, then multiply by 47. Print the result.
 
@@ -6,18 +6,15 @@
     n=int(input());print((n+12)*47)
     ```
 
-Everything is generated here, nothing is downloaded. Each problem has tests, an input and the output that it should
-give, so that a program is judged by running it and not by how it looks. Two problems in three set a trap, one of the
-two that beginners fall into:
+Nothing is downloaded. Each problem has tests (inputs and outputs). Two problems in three have a trap:
 
-    expression   (n+12)*47           a sum needs its parentheses before it is multiplied, divided or reduced
-    sum          sum(range(12,n+1))  range leaves out its end, but the sentence includes it
+    expression   (n+12)*47           a sum needs parentheses before it is multiplied, divided or reduced
+    sum          sum(range(12,n+1))  range excludes its end, but the sentence includes it
 
-The others look alike and set none: n*12+47, and sum(range(12,n)) where the sentence leaves n out, so that a habit of
-always adding 1 is no way around the trap.
+The others look alike without a trap: n*12+47, and sum(range(12,n)) for a sentence that excludes n. So always adding 1
+is no solution.
 
-What is held out is held out by the problem's two numbers, as in tasks/arithmetic.py: whoever trained on 12 and 47, in
-whatever words, order and operations, is never tested on them, and that doesn't depend on the seed.
+Problems are held out by their two numbers (rlvr/data/number_pairs.py).
 """
 
 from __future__ import annotations
@@ -26,10 +23,9 @@ import random
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr.data.io import Row, as_datasets, check_choice, check_whole
+from rlvr import Task
+from rlvr.data.io import Row, check_choice, check_integer, option_error, to_datasets
 from rlvr.data.number_pairs import number_pairs
-from rlvr.data.task import Task
-from rlvr.errors import InputError
 
 # A step of a problem, in words. The sums come first only; they need no parentheses before the second step.
 STEPS = {
@@ -50,7 +46,7 @@ KINDS = {
 }
 SOURCES = ("expression", "sum")
 
-# The embedded model's teacher treats the one numbered 2 differently.
+# The bundled model's teacher treats number 2 differently (scripts/make_tiny_model.py).
 WORDINGS = (
     "Read n. {First}, then {second}. Print the result.",
     "Write a program that reads n and prints this: {first}, then {second}.",
@@ -58,15 +54,15 @@ WORDINGS = (
     "Take n from the input, {first}, then {second}, and print that.",
 )
 
-# Inputs of the tests. From 200 on, a program that fell into its trap is wrong for every one of them: n is larger than
-# what the missing parentheses or the missing 1 could hide. tests/tasks/test_one_line_programs.py tries all of them.
+# Inputs of the tests. From 200 on, a program that falls into its trap fails every test; tests/tasks/
+# test_one_line_programs.py tries all of them.
 SMALLEST_INPUT, LARGEST_INPUT = 200, 999
-MOST_TESTS = 8  # n//99 takes nine values, and the outputs of a problem should all differ
+MOST_TESTS = 8  # n//99 has nine values, and all outputs of a problem differ
 
 
 @dataclass(frozen=True)
 class OneLiner:
-    """Two steps, each with its number: `first` is a key of `STEPS`, `second` an operator."""
+    """A problem of two steps, each with its number: `first` is a key of `STEPS`, `second` an operator."""
 
     first: str
     left: int
@@ -82,7 +78,7 @@ class OneLiner:
         return (self.first, self.second) in KINDS[(self.source, "trap")]
 
     def expression(self, *, careful: bool = True) -> str:
-        """The problem in Python; with `careful=False` as one writes it who falls into its trap, if it has one."""
+        """Return the problem in Python; with `careful=False`, the version that falls into the trap, if any."""
         if self.first == "sum to":
             inner = f"sum(range({self.left},n+1))" if careful else f"sum(range({self.left},n))"
         elif self.first == "sum below":
@@ -93,7 +89,7 @@ class OneLiner:
         return f"{inner}{self.second}{self.right}"
 
     def output(self, n: int) -> int:
-        """What the program should print for the input `n`."""
+        """Compute the expected output for the input `n`."""
         if self.first == "sum to":
             value = sum(range(self.left, n + 1))
         elif self.first == "sum below":
@@ -121,16 +117,16 @@ def _calculate(left: int, operator: str, right: int) -> int:
 
 
 def question(problem: OneLiner, wording: int) -> str:
-    """The problem in words; `wording` is an index into `WORDINGS`."""
+    """Return the problem in words; `wording` is an index into `WORDINGS`."""
     first = STEPS[problem.first].format(number=problem.left)
     second = STEPS[problem.second].format(number=problem.right)
     return WORDINGS[wording].format(first=first, First=first[0].upper() + first[1:], second=second)
 
 
 def answer(expression: str, *, closing_fence: bool = True) -> str:
-    """The program that prints an expression, as an answer shows it.
+    """Return an answer with the program that prints an expression.
 
-    Without the closing fence it is no code to whoever reads the answer.
+    Without the closing fence, the answer has no code block.
     """
     return f"```python\nn=int(input());print({expression})" + ("\n```" if closing_fence else "")
 
@@ -144,37 +140,36 @@ def one_line_programs(
     tests_per_problem: int = 4,
     seed: int = 42,
 ) -> Task:
-    """Sentences to be turned into one-line programs, as chat prompts of one user message.
+    """Generate problems for one-line programs, as chat prompts of one user message.
 
     Args:
         kinds: "expression", "sum" or "both" (half of the rows each).
-        train_rows: problems to train on; no program is asked for twice.
-        validation_rows: problems for looking at during development, with numbers of their own.
-        test_rows: held-out problems.
-        tests_per_problem: how many inputs a program is run on, 2 to 8. Their outputs all differ, so a program that
-            prints a constant passes one at most.
-        seed: which problems are drawn, in which words and order, and their tests; never which numbers are held out.
+        train_rows: number of training problems, all with different programs.
+        validation_rows: number of validation problems, with numbers of their own.
+        test_rows: number of held-out problems.
+        tests_per_problem: number of tests, 2 to 8. Their outputs differ, so a constant program passes at most one.
+        seed: seed of the problems, their words, order and tests; held-out numbers do not depend on it.
 
     Rows have `prompt`, `question`, `tests` (a list of {"input", "output"}), `entry_point` (None: programs read stdin),
-    `language` ("python"), `source` ("expression" or "sum"), `difficulty` ("trap" or "plain") and `id`, which is the
-    expression that a right program computes, such as "(n+12)*47".
+    `language` ("python"), `source` ("expression" or "sum"), `difficulty` ("trap" or "plain") and `id`: the expression
+    of a right program, such as "(n+12)*47".
     """
     name = "one_line_programs"
     check_choice(name, "kinds", kinds, (*SOURCES, "both"))
-    check_whole(name, "train_rows", train_rows, 1)
-    check_whole(name, "validation_rows", validation_rows, 0)
-    check_whole(name, "test_rows", test_rows, 1)
-    check_whole(name, "tests_per_problem", tests_per_problem, 2, MOST_TESTS)
-    check_whole(name, "seed", seed, 0)
+    check_integer(name, "train_rows", train_rows, 1)
+    check_integer(name, "validation_rows", validation_rows, 0)
+    check_integer(name, "test_rows", test_rows, 1)
+    check_integer(name, "tests_per_problem", tests_per_problem, 2, MOST_TESTS)
+    check_integer(name, "seed", seed, 0)
     sources = SOURCES if kinds == "both" else (kinds,)
     splits = {}
     for split, wanted in (("train", train_rows), ("validation", validation_rows), ("test", test_rows)):
-        # One generator a split: asking for more training rows leaves the test rows as they were.
+        # One generator for each split: the number of training rows does not change the test rows.
         rng = random.Random(f"{seed}/{split}")
         problems = _draw(split, sources, wanted, rng)
         splits[split] = [_row(problem, tests_per_problem, rng) for problem in problems]
     return Task(
-        **as_datasets(**splits),
+        **to_datasets(**splits),
         notes=(
             f"Generated with seed {seed}; test problems use pairs of numbers that no training problem uses, in either "
             "order and with any operation.",
@@ -184,7 +179,7 @@ def one_line_programs(
 
 
 def _draw(split: str, sources: tuple[str, ...], rows: int, rng: random.Random) -> list[OneLiner]:
-    """`rows` different problems of a split: sources evenly, two thirds of each with a trap, shuffled."""
+    """Draw `rows` different problems of a split: sources evenly, two thirds of each with a trap, shuffled."""
     pairs = number_pairs(split)
     drawn: list[OneLiner] = []
     for position, source in enumerate(sources):
@@ -193,10 +188,11 @@ def _draw(split: str, sources: tuple[str, ...], rows: int, rng: random.Random) -
         for difficulty, wanted in (("trap", with_trap), ("plain", share - with_trap)):
             kinds = KINDS[source, difficulty]
             if wanted > len(pairs) * len(kinds):
-                raise InputError(
-                    f"Task one_line_programs, option {split}_rows: {rows} rows need {wanted} different problems of the "
-                    f"kind {source}, {difficulty}, but the {split} split has only {len(pairs) * len(kinds)}. "
-                    f"Ask for fewer {split}_rows."
+                raise option_error(
+                    "one_line_programs",
+                    f"{split}_rows",
+                    f"{rows} rows need {wanted} different problems of the kind {source}, {difficulty}, but the {split} "
+                    f"split has only {len(pairs) * len(kinds)}. Lower {split}_rows.",
                 )
             for choice in rng.sample(range(len(pairs) * len(kinds)), wanted):
                 numbers = list(pairs[choice // len(kinds)])

@@ -1,28 +1,27 @@
-"""Any dataset of the reasoning-gym package by its name: puzzles, logic, algebra, games, made up as many as are wanted.
+"""Generate problems with any dataset of the reasoning-gym package: puzzles, logic, algebra, games.
 
-Each comes with a verifier of its own; rewards/reasoning_gym.py scores with it. The list of names, and the options of
-each, are in the package's gallery: https://github.com/open-thought/reasoning-gym/blob/main/GALLERY.md
+Each dataset has a verifier, which rewards/reasoning_gym.py uses. The package's gallery lists names and options:
+https://github.com/open-thought/reasoning-gym/blob/main/GALLERY.md
 """
 
-# This file has the package's name. `import reasoning_gym` still finds the package, as long as tasks/ is on no path.
+# This file has the package's name. `import reasoning_gym` finds the package as long as tasks/ is not in sys.path.
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from rlvr.data.io import Row, as_datasets, check_choice, check_whole, pack, question_key
+from rlvr import InputError, Task
+from rlvr.data.io import Row, check_choice, check_integer, pack, question_key, to_datasets
 from rlvr.data.reasoning_gym import make_dataset
-from rlvr.data.task import Task
-from rlvr.errors import InputError
 
 INSTRUCTION = (
     "Solve the problem step by step. Then give the answer, and nothing but the answer, between tags like this: "
     "<answer>your answer</answer>"
 )
-# Test items are seeded from here on, and training items from 0, so no seed is used for both.
+# Seeds of test items start here, seeds of training items at 0, so no seed is used for both.
 TEST_SEEDS = 1_000_000_000
-# How many items are looked at, at most, for each row that is wanted: small datasets repeat themselves.
+# Maximal items generated for each row: small datasets repeat themselves.
 TRIES_PER_ROW = 20
 
 
@@ -35,31 +34,34 @@ def reasoning_gym(
     instruction_role: Literal["system", "user"] = "system",
     seed: int = 42,
 ) -> Task:
-    """Chat prompts with the problems of one dataset.
+    """Generate problems of one dataset, as chat prompts.
 
     Args:
-        dataset: must be given: its name in reasoning-gym, such as "chain_sum". "composite" mixes several (options:
+        dataset: required: its name in reasoning-gym, such as "chain_sum". "composite" mixes several (options:
             {datasets: [{name: chain_sum, weight: 1, config: {}}, …]}).
-        train_rows, test_rows: how many problems, all with different questions. A dataset that can't make so many
-            different ones gives fewer, which the notes say.
-        options: the dataset's own configuration, such as {min_terms: 2, max_digits: 3}.
-        instruction_role: who states the answer format; "user" is for templates that know no system turn.
-        seed: of the problems. Training and test problems never share a question.
+        train_rows, test_rows: numbers of problems, all with different questions. A note says if the dataset has fewer.
+        options: the configuration of the dataset, such as {min_terms: 2, max_digits: 3}.
+        instruction_role: role of the message with the answer format; "user" is for templates without a system turn.
+        seed: seed of the problems. Training and test problems never share a question.
 
-    Rows have `prompt`, `question`, `final_answer` (the package's own solution; "" where it only gives a verifier),
-    `source`, `id`, and `entry`, from which the reward rebuilds the problem for the verifier.
+    Rows have `prompt`, `question`, `final_answer` (the package's solution, or "" if it has only a verifier), `source`,
+    `id`, and `entry`, which the reward passes to the verifier.
     """
     if dataset is None:
-        raise InputError("Task reasoning_gym: the option dataset is missing. Write one, such as dataset: chain_sum.")
-    check_whole("reasoning_gym", "train_rows", train_rows, 1)
-    check_whole("reasoning_gym", "test_rows", test_rows, 1)
-    check_whole("reasoning_gym", "seed", seed, 0, TEST_SEEDS // 2)
+        raise InputError(
+            "Task reasoning_gym: the option dataset is missing. Add one, such as dataset: chain_sum.",
+            kind="missing-key",
+            key="dataset",
+        )
+    check_integer("reasoning_gym", "train_rows", train_rows, 1)
+    check_integer("reasoning_gym", "test_rows", test_rows, 1)
+    check_integer("reasoning_gym", "seed", seed, 0, TEST_SEEDS // 2)
     check_choice("reasoning_gym", "instruction_role", instruction_role, ("system", "user"))
     options = options or {}
     seen: set[str] = set()
     splits: dict[str, list[Row]] = {}
     notes = [f"Made with reasoning-gym's {dataset}, options {options or 'as they come'}, seed {seed}."]
-    # Test first: what the two have in common is missing from training then, and not from the test.
+    # Test first, so that common questions are dropped from the training rows.
     for split, wanted, first_seed in (("test", test_rows, seed + TEST_SEEDS), ("train", train_rows, seed)):
         rows: list[Row] = []
         for index, item in enumerate(_items(dataset, options, wanted, first_seed)):
@@ -71,13 +73,15 @@ def reasoning_gym(
                 break
         if not rows:
             raise InputError(
-                f"Task reasoning_gym: the dataset {dataset} makes no {split} problems other than those of the test "
-                "split with these options. Ask for fewer test_rows, or for harder problems in options."
+                f"Task reasoning_gym: with these options the dataset {dataset} has no {split} problems other than "
+                "those of the test split. Lower test_rows, or choose harder problems in options.",
+                kind="empty-data",
+                key="test_rows",
             )
         if len(rows) < wanted:
             notes.append(f"{dataset} made only {len(rows):,} different {split} problems of the {wanted:,} asked for.")
         splits[split] = rows
-    return Task(**as_datasets(train=splits["train"], validation=[], test=splits["test"]), notes=tuple(notes))
+    return Task(**to_datasets(train=splits["train"], validation=[], test=splits["test"]), notes=tuple(notes))
 
 
 def _items(dataset: str, options: dict[str, Any], wanted: int, first_seed: int) -> Iterator[dict[str, Any]]:
@@ -86,8 +90,10 @@ def _items(dataset: str, options: dict[str, Any], wanted: int, first_seed: int) 
         yield from itertools.islice(source, wanted * TRIES_PER_ROW)
     except Exception as error:
         raise InputError(
-            f"Task reasoning_gym: the dataset {dataset} failed to make a problem with the options {options}: "
-            f"{type(error).__name__}: {error}. Some options of a dataset don't go together."
+            f"Task reasoning_gym: the dataset {dataset} failed with the options {options}: {type(error).__name__}: "
+            f"{error}. Change the options.",
+            kind="invalid-value",
+            key="options",
         ) from error
 
 
@@ -101,8 +107,10 @@ def _row(item: dict[str, Any], dataset: str, options: dict[str, Any], row_id: st
         entry = pack({"dataset": dataset, "options": options, "item": item})
     except TypeError as error:
         raise InputError(
-            f"Task reasoning_gym: a problem of {dataset} can't be carried in a column of the data ({error}). "
-            "Choose another dataset."
+            f"Task reasoning_gym: a problem of {dataset} cannot be stored in a column ({error}). Choose another "
+            "dataset.",
+            kind="invalid-value",
+            key="dataset",
         ) from error
     return {
         "prompt": prompt,

@@ -1,1 +1,1 @@
-"""Tasks and rows: reading, splitting, decontamination, code problems."""
+"""Load, check and split rows of data; compare them with evaluation sets."""

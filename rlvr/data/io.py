@@ -1,8 +1,8 @@
-"""Rows of data: reading them from files, checking them, and splitting them so that held-out means held out.
+"""Read rows of data, check task options, and split rows into training and held-out data.
 
-Rows are plain dictionaries until a task has finished with them. JSON is read here and not by `datasets`, because that
-guesses types from the text (an answer "2024-01-01" becomes a date, a column with 7 and 7.5 becomes all floats) and
-cannot say in which line a file is broken.
+Rows are plain dictionaries until a task is complete. `datasets` does not read the JSON, because it guesses types from
+the text (an answer "2024-01-01" becomes a date, a column with 7 and 7.5 becomes all floats) and does not report the
+invalid line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlvr.config import schema
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, DatasetDict
 
 READABLE = (".jsonl", ".ndjson", ".json", ".parquet")
 
@@ -29,33 +29,39 @@ Row = dict[str, Any]
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a JSON, JSONL or parquet file; never none.
+    """Read the rows of a JSON, JSONL or parquet file.
 
-    A .json file holds a list of objects, or one object a line like a .jsonl file. Blank lines are skipped.
+    A .json file contains a list of objects, or one object a line like a .jsonl file. Blank lines are skipped.
 
     Raises:
-        InputError: no such file, another format, broken JSON (with the line), a row that is no object, or no rows.
+        InputError: the file is missing or empty, has another format, or contains a row that is no JSON object.
     """
     if not path.is_file():
-        raise InputError(f"There is no file {path}.{_beside(path)}")
+        raise InputError(f"The file {path} does not exist.{_suggest_files(path)}", kind="file-not-found", path=path)
     if path.suffix not in READABLE:
-        raise InputError(f"{path} can't be read as data: its name should end in {', '.join(READABLE)}.")
+        raise InputError(
+            f"Cannot read {path} as data: unknown file type. Use one of {', '.join(READABLE)}.",
+            kind="unreadable-file",
+            path=path,
+        )
     if path.suffix == ".parquet":
         rows = _read_parquet(path)
     else:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} can't be read: {error}. Data files are text in UTF-8.") from error
+            raise InputError(
+                f"Cannot read {path}: {error}. Save it as UTF-8 text.", kind="unreadable-file", path=path
+            ) from error
         rows = _read_list(path, text) if text.lstrip().startswith("[") else _read_lines(path, text)
     if not rows:
-        raise InputError(f"{path} holds no rows.")
+        raise InputError(f"{path} has no rows. Choose another file.", kind="empty-data", path=path)
     return rows
 
 
 def _read_lines(path: Path, text: str) -> list[Row]:
-    rows = []
-    # Not splitlines(): that would also cut at U+2028 and its kin, which JSON allows inside a string.
+    rows: list[Row] = []
+    # splitlines() would also cut at U+2028 and similar characters, which JSON allows inside a string.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -63,12 +69,19 @@ def _read_lines(path: Path, text: str) -> list[Row]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{path}, line {number}: not valid JSON ({error}). Each line should be one object."
+                f"{path}, line {number}: invalid JSON ({error}). Write one object a line.",
+                kind="invalid-json",
+                path=path,
+                line=number,
             ) from None
         if not isinstance(row, dict):
             raise InputError(
-                f"{path}, line {number}: {_kind(row)}, but each line should be one object, "
-                'like {"question": "…", "final_answer": "…"}.'
+                f"{path}, line {number}: {_json_type(row)} is no row. Write one object a line, "
+                'like {"question": "…", "final_answer": "…"}.',
+                kind="invalid-row",
+                row=len(rows),
+                path=path,
+                line=number,
             )
         rows.append(row)
     return rows
@@ -78,12 +91,22 @@ def _read_list(path: Path, text: str) -> list[Row]:
     try:
         rows = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {error.lineno}: not valid JSON ({error.msg}).") from None
+        raise InputError(
+            f"{path}, line {error.lineno}: invalid JSON ({error.msg}).",
+            kind="invalid-json",
+            path=path,
+            line=error.lineno,
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not valid JSON ({error}).") from None
-    for number, row in enumerate(rows, start=1):
+        raise InputError(f"{path}: invalid JSON ({error}).", kind="invalid-json", path=path) from None
+    for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise InputError(f"{path}: entry {number} of the list is {_kind(row)}, but each should be an object.")
+            raise InputError(
+                f"{path}: entry {number + 1} of the list is {_json_type(row)}. Write an object for each row.",
+                kind="invalid-row",
+                row=number,
+                path=path,
+            )
     return list(rows)
 
 
@@ -94,55 +117,69 @@ def _read_parquet(path: Path) -> list[Row]:
     try:
         return list(pyarrow.parquet.read_table(path).to_pylist())
     except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"{path} can't be read as parquet: {error}.") from error
+        raise InputError(f"Cannot read {path} as parquet: {error}.", kind="unreadable-file", path=path) from error
 
 
 def download_rows(dataset: str, subset: str | None, how_else: str) -> dict[str, list[Row]]:
-    """Every split of a dataset on the Hugging Face hub, or of its cached copy.
+    """Load every split of a dataset from the Hugging Face hub or its cache.
 
     Args:
         dataset, subset: as in `datasets.load_dataset`.
-        how_else: a sentence for the error message that says how to do without the hub.
+        how_else: a sentence for the error message: how to do without the hub.
+    """
+    return {str(name): list(split) for name, split in load_hub_dataset(dataset, subset, how_else).items()}
+
+
+def load_hub_dataset(dataset: str, subset: str | None, how_else: str) -> DatasetDict:
+    """Load a dataset from the Hugging Face hub or its cache; arguments as in `download_rows`.
+
+    Raises:
+        InputError: the download failed and the cache has no copy.
     """
     from datasets import load_dataset
 
     try:
-        splits = load_dataset(dataset, subset)
-    except Exception as error:  # the hub's client raises errors of several libraries, and each means: no data
-        wanted = f"{dataset} (subset {subset})" if subset else dataset
+        return load_dataset(dataset, subset)
+    except Exception as error:  # the hub's client raises errors of several libraries; each means: no data
+        full_name = f"{dataset} (subset {subset})" if subset else dataset
         reason = " ".join(str(error).split())
         raise InputError(
-            f"Tried to download the dataset {wanted} from the Hugging Face hub, which failed, and no copy is cached "
-            f"here: {reason.rstrip('.')}. {how_else}"
+            f"Could not download the dataset {full_name} from the Hugging Face hub, and no copy is cached: "
+            f"{reason.rstrip('.')}. {how_else}",
+            kind="dataset-not-found",
+            key="path",
         ) from error
-    return {str(name): list(split) for name, split in splits.items()}
 
 
-def split_files(folder: Path, split: str, suffixes: tuple[str, ...] = READABLE) -> list[Path]:
-    """The files of a folder that hold a split: test.jsonl, gsm8k_test.jsonl, test-00000-of-00002.parquet, …"""
-    found = [
+def find_split_files(folder: Path, split: str, suffixes: tuple[str, ...] = READABLE) -> list[Path]:
+    """List the files of a split in a folder: test.jsonl, gsm8k_test.jsonl, test-00000-of-00002.parquet, …"""
+    files = [
         file
         for file in sorted(folder.iterdir())
         if file.suffix in suffixes and (file.stem.startswith(split) or file.stem.endswith(split))
     ]
-    if len(found) > 1 and not all("-of-" in file.stem for file in found):
-        names = ", ".join(file.name for file in found)
-        raise InputError(f"In {folder} several files could be the {split} split: {names}. Leave one there.")
-    return found
+    if len(files) > 1 and not all("-of-" in file.stem for file in files):
+        names = ", ".join(file.name for file in files)
+        raise InputError(
+            f"Several files in {folder} could be the {split} split: {names}. Keep one of them.",
+            kind="ambiguous-split",
+            path=folder,
+        )
+    return files
 
 
-def _beside(path: Path) -> str:
-    """A hint at the files that a missing one may be a misspelling of."""
+def _suggest_files(path: Path) -> str:
+    """Suggest the file that a missing path may be a misspelling of."""
     if not path.parent.is_dir():
-        return f" There is no folder {path.parent} either; relative paths start from {Path.cwd()}."
-    there = sorted(file.name for file in path.parent.iterdir() if file.suffix in READABLE)
-    close = schema.nearest(path.name, there)
+        return f" Nor does the folder {path.parent}; relative paths start from {Path.cwd()}."
+    names = sorted(file.name for file in path.parent.iterdir() if file.suffix in READABLE)
+    close = schema.nearest(path.name, names)
     if close:
         return f" Did you mean {close[0]}?"
-    return f" In {path.parent} there is: {', '.join(there[:8]) or 'no data file'}."
+    return f" The folder {path.parent} has: {', '.join(names[:8]) or 'no data file'}."
 
 
-def _kind(value: object) -> str:
+def _json_type(value: object) -> str:
     names = {
         list: "a list",
         str: "text",
@@ -155,15 +192,12 @@ def _kind(value: object) -> str:
 
 
 def pack(value: Any) -> str:
-    """JSON that `unpack` turns into the very same value: tuples survive, and keys that are no text.
-
-    For a column of the data that carries what a verifier needs.
-    """
+    """Encode a value as JSON for a column of the data. `unpack` restores tuples and keys that are no strings."""
     return json.dumps(_tagged(value), ensure_ascii=False)
 
 
 def unpack(text: str) -> Any:
-    """What `pack` packed."""
+    """Decode the JSON of `pack`."""
     return _untagged(json.loads(text))
 
 
@@ -192,35 +226,53 @@ def _untagged(value: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Checking
+# Checks of options and columns
 
 
-def missing_column(where: str, column: str, there: Iterable[str], how: str = "") -> InputError:
-    """The error for a column that the data does not have, with the nearest one that it has."""
-    names = list(there)
+def missing_column_error(
+    where: str, column: str, columns: Iterable[str], how: str = "", *, row: int | None = None
+) -> InputError:
+    """Return the error for a missing column, with the nearest of the existing columns."""
+    names = list(columns)
     close = schema.nearest(column, names)
     hint = f"Did you mean {close[0]!r}?" if close else f"It has: {', '.join(names) or 'none'}."
-    return InputError(f"{where} has no column {column!r}. {hint}{' ' + how if how else ''}")
+    message = f"{where} has no column {column!r}. {hint}{' ' + how if how else ''}"
+    return InputError(message, kind="missing-column", key=column, row=row)
+
+
+def row_error(where: str, column: str, row: int, problem: str) -> InputError:
+    """Return the error for a value of a row."""
+    message = f"{where}, column {column}: {problem}. Correct or remove the row."
+    return InputError(message, kind="invalid-row", key=column, row=row)
+
+
+def option_error(task: str, option: str, problem: str) -> InputError:
+    """Return the error for an option of a task."""
+    return InputError(f"Task {task}, option {option}: {problem}", kind="invalid-value", key=option)
 
 
 def check_choice(task: str, option: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise InputError(
-            f"Task {task}, option {option}: {value!r} is none of {', '.join(choices)}. Write one of these."
-        )
+        raise option_error(task, option, f"{value!r} is none of {', '.join(choices)}. Write one of these.")
 
 
-def check_whole(task: str, option: str, value: object, least: int, most: int | None = None) -> None:
+def check_limits(task: str, **limits: int | None) -> None:
+    """Check options that are None or a whole number from 1."""
+    for option, limit in limits.items():
+        if limit is not None:
+            check_integer(task, option, limit, 1)
+
+
+def check_integer(task: str, option: str, value: object, least: int, most: int | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
         limits = f"from {least} to {most}" if most is not None else f"of {least} or more"
-        raise InputError(f"Task {task}, option {option}: {value!r} is not a whole number {limits}.")
+        raise option_error(task, option, f"{value!r} is not a whole number {limits}.")
 
 
 def check_fraction(task: str, option: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise InputError(
-            f"Task {task}, option {option}: {value!r} is not a fraction of the rows. Write a number from 0 to below 1, "
-            "like 0.1."
+        raise option_error(
+            task, option, f"{value!r} is not a fraction of the rows. Write a number from 0 to below 1, like 0.1."
         )
 
 
@@ -229,20 +281,15 @@ def check_fraction(task: str, option: str, value: object) -> None:
 
 
 def question_key(question: object) -> str:
-    """What two rows have in common if they ask the same: the text, whatever its case and spacing."""
+    """Return the question as compared between rows: without differences of case and spacing."""
     text = question if isinstance(question, str) else json.dumps(question, ensure_ascii=False, default=str)
     return " ".join(text.split()).casefold()
 
 
-def without(rows: list[Row], keys: set[str], key: Callable[[Row], str]) -> list[Row]:
-    """The rows whose key is not among `keys`: what must be left of the training rows where others are held out."""
-    return [row for row in rows if key(row) not in keys]
-
-
 def hold_out(rows: list[Row], fraction: float, seed: str, key: Callable[[Row], str]) -> tuple[list[Row], list[Row]]:
-    """Cuts a random `fraction` off: (the rest, the held-out rows), both in the order that they came in.
+    """Split off a random `fraction`: return (the rest, the held-out rows), both in their original order.
 
-    Rows with the same key go to the same side, so the held-out share can come out a little larger than asked for.
+    Rows with the same key go to the same side, so the held-out share may be a little larger than asked for.
     """
     wanted = round(fraction * len(rows))
     if wanted == 0:
@@ -252,18 +299,18 @@ def hold_out(rows: list[Row], fraction: float, seed: str, key: Callable[[Row], s
         sizes[key(row)] = sizes.get(key(row), 0) + 1
     names = list(sizes)
     random.Random(seed).shuffle(names)
-    held: set[str] = set()
+    held_out: set[str] = set()
     count = 0
     for name in names:
         if count >= wanted:
             break
-        held.add(name)
+        held_out.add(name)
         count += sizes[name]
-    return [row for row in rows if key(row) not in held], [row for row in rows if key(row) in held]
+    return [row for row in rows if key(row) not in held_out], [row for row in rows if key(row) in held_out]
 
 
-def limited(rows: list[Row], limit: int | None, seed: str) -> list[Row]:
-    """At most `limit` rows, drawn at random and left in their order; a larger limit with the same seed adds to them."""
+def limit_rows(rows: list[Row], limit: int | None, seed: str) -> list[Row]:
+    """Draw at most `limit` rows, in their original order; a larger limit with the same seed adds rows."""
     if limit is None or limit >= len(rows):
         return rows
     order = list(range(len(rows)))
@@ -271,17 +318,28 @@ def limited(rows: list[Row], limit: int | None, seed: str) -> list[Row]:
     return [rows[index] for index in sorted(order[:limit])]
 
 
-def as_datasets(**splits: list[Row]) -> dict[str, Dataset]:
-    """One `datasets.Dataset` a split, all with the same columns and types, those without rows too.
+def apply_limits(splits: dict[str, list[Row]], seed: int, noun: str = "rows", **limits: int | None) -> list[str]:
+    """Limit the splits in place, and return a note on each split that lost rows."""
+    notes = []
+    for split, limit in limits.items():
+        before = len(splits[split])
+        splits[split] = limit_rows(splits[split], limit, f"{seed}/limit")
+        if len(splits[split]) < before:
+            notes.append(f"Kept {len(splits[split]):,} of {before:,} {split} {noun}, as limit_{split} asks.")
+    return notes
 
-    A column whose entries are objects of different shapes (tests of several kinds) is kept as it is, as JSON.
+
+def to_datasets(**splits: list[Row]) -> dict[str, Dataset]:
+    """Convert splits to `datasets.Dataset`s with the same columns and types, empty splits included.
+
+    A column of objects of different shapes (tests of several kinds) is kept as JSON.
     """
     from datasets import Dataset
 
-    together = Dataset.from_list([row for rows in splits.values() for row in rows], on_mixed_types="use_json")
+    all_rows = Dataset.from_list([row for rows in splits.values() for row in rows], on_mixed_types="use_json")
     datasets, start = {}, 0
     for name, rows in splits.items():
-        # An empty range that starts behind the last row is refused, an empty list is not.
-        datasets[name] = together.select(range(start, start + len(rows)) if rows else [])
+        # `select` refuses an empty range after the last row, but takes an empty list.
+        datasets[name] = all_rows.select(range(start, start + len(rows)) if rows else [])
         start += len(rows)
     return datasets

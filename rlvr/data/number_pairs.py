@@ -14,13 +14,13 @@ SMALLEST, LARGEST = 10, 99
 
 
 def split_of(first: int, second: int) -> str:
-    """The split that every problem with these two numbers belongs to: "test", "validation" or "train"."""
+    """Return the split of every problem with these two numbers: "test", "validation" or "train"."""
     residue = zlib.crc32(f"{min(first, second)},{max(first, second)}".encode()) % 10
     return {0: "test", 1: "validation"}.get(residue, "train")
 
 
 def number_pairs(split: str) -> list[tuple[int, int]]:
-    """Every (smaller, larger) pair of two-digit numbers, equal ones included, that belongs to `split`."""
+    """List the (smaller, larger) pairs of two-digit numbers of a split, equal numbers included."""
     return [
         (small, large)
         for small in range(SMALLEST, LARGEST + 1)

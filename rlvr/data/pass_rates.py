@@ -1,6 +1,6 @@
-"""How often a model solves each row of data: measured once, kept in a file as it comes, shown as a histogram.
+"""Record how often a model solves each row of data, and show a histogram.
 
-scripts/filter_by_pass_rate.py measures; nothing here knows of a model.
+scripts/filter_by_pass_rate.py measures the rates.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ BINS = ("never", *(f"{low} … {low + 10} %" for low in range(0, 100, 10)), "alw
 
 
 @dataclass(frozen=True)
-class Rate:
-    """What was measured for one row: `right` of `scored` completions. What can't be scored is in neither."""
+class PassRate:
+    """Result of one row: `right` of `scored` completions. Completions that cannot be scored count in neither."""
 
     right: int
     scored: int
@@ -32,97 +32,103 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """Rows whose pass rate is at least `low` and at most `high` are kept."""
+class PassRateBounds:
+    """Keep rows with a pass rate from `low` to `high`."""
 
     low: float
     high: float
 
-    def keep(self, rate: Rate) -> bool:
+    def keep(self, rate: PassRate) -> bool:
         return rate.share is not None and self.low <= rate.share <= self.high
 
 
-def rate_of(values: Sequence[float | None]) -> Rate:
-    """The rate of a row, from what the metric said of its completions; at least 1 is right."""
+def compute_pass_rate(values: Sequence[float | None]) -> PassRate:
+    """Compute the rate of a row from the metric of its completions; 1 or more is right."""
     scored = [value for value in values if value is not None]
-    return Rate(sum(value >= 1.0 for value in scored), len(scored))
+    return PassRate(sum(value >= 1.0 for value in scored), len(scored))
 
 
 def row_key(row: Mapping[str, Any]) -> str:
-    """Stands for a row in the file of rates: the same row has the same key, wherever in the data it is."""
+    """Return the key of a row in the file of rates, which does not depend on its position."""
     text = json.dumps(row, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-class RateFile:
-    """Rates by row, in a file that is only ever appended to: its first line holds the settings, every other a row.
+class PassRateFile:
+    """Append-only file of rates: its first line has the settings, every other line a row.
 
     Raises:
-        InputError: the file was made with other settings, or is none of ours.
+        InputError: the file has other settings or another format, or cannot be written.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
-        self.known: dict[str, Rate] = {}
+        self.known: dict[str, PassRate] = {}
         try:
             recorded, lines = read_append_log(path)
-            self.known = {line["key"]: Rate(line["right"], line["scored"]) for line in lines}
-            there = path.exists() and path.stat().st_size > 0
+            self.known = {line["key"]: PassRate(line["right"], line["scored"]) for line in lines}
+            has_content = path.exists() and path.stat().st_size > 0
         except (AppendLogError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{path} is no file of measured rates ({error}). Remove it, or name another --output."
-            ) from error
+            raise _file_error(path, f"it is no file of measured rates ({error})") from error
         except OSError as error:
-            raise InputError(f"{path} can't be read: {error.strerror}. Name another --output.") from error
-        if there and recorded is None:
-            raise InputError(f"{path} breaks off in its first line. Remove it, or name another --output.")
+            raise _file_error(path, f"it cannot be read: {error.strerror}") from error
+        if has_content and recorded is None:
+            raise _file_error(path, "its first line is incomplete")
         self._check(recorded or settings, settings)
         try:
             self._log = AppendLog(path, settings)
         except BlockingIOError as error:
-            raise InputError(f"{path} is being written to by another process. Name another --output.") from error
+            raise _file_error(path, "another process is writing to it") from error
         except OSError as error:
-            raise InputError(f"{path} can't be written: {error.strerror}. Name another --output.") from error
+            raise _file_error(path, f"it cannot be written: {error.strerror}") from error
 
     def _check(self, recorded: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         differing = [name for name in {**recorded, **settings} if recorded.get(name) != settings.get(name)]
         if differing:
-            said = "; ".join(f"{name} {recorded.get(name)!r}, now {settings.get(name)!r}" for name in differing)
+            changes = "; ".join(f"{name} {recorded.get(name)!r}, now {settings.get(name)!r}" for name in differing)
             raise InputError(
-                f"{self.path} was measured with other settings ({said}), and the two must not be mixed. Name another "
-                "--output, or remove the file to measure anew."
+                f"{self.path} was measured with other settings ({changes}). Name another --output, or remove the file "
+                "to measure again.",
+                kind="settings-mismatch",
+                path=self.path,
+                key=differing[0],
             )
 
-    def add(self, keys: Sequence[str], rates: Sequence[Rate]) -> None:
-        """Writes rows down for good."""
+    def add(self, keys: Sequence[str], rates: Sequence[PassRate]) -> None:
+        """Append rows to the file."""
         self.known.update(zip(keys, rates, strict=True))
         self._log.append(
             [{"key": key, "right": rate.right, "scored": rate.scored} for key, rate in zip(keys, rates, strict=True)]
         )
 
-    def __enter__(self) -> RateFile:
+    def __enter__(self) -> PassRateFile:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._log.close()
 
 
-def histogram(rates: Sequence[Rate], bounds: Bounds) -> str:
-    """Rows by pass rate, with those that are kept counted apart."""
+def _file_error(path: Path, problem: str) -> InputError:
+    message = f"Cannot use {path} for pass rates: {problem}. Remove it, or name another --output."
+    return InputError(message, kind="unusable-file", path=path)
+
+
+def histogram(rates: Sequence[PassRate], bounds: PassRateBounds) -> str:
+    """Format a histogram of rows by pass rate, with the number of kept rows."""
     counts, kept = [0] * len(BINS), [0] * len(BINS)
     for rate in rates:
         if rate.share is not None:
-            place = 0 if rate.share == 0 else len(BINS) - 1 if rate.share == 1 else 1 + int(10 * rate.share)
-            counts[place] += 1
-            kept[place] += bounds.keep(rate)
-    most = max(*counts, 1)
+            bin_index = 0 if rate.share == 0 else len(BINS) - 1 if rate.share == 1 else 1 + int(10 * rate.share)
+            counts[bin_index] += 1
+            kept[bin_index] += bounds.keep(rate)
+    highest = max(*counts, 1)
     table = [
         [
             name,
             f"{count:,}",
             f"{100 * count / max(sum(counts), 1):.1f} %",
             f"{keep:,}",
-            f"{'█' * round(20 * count / most):<20}",
+            f"{'█' * round(20 * count / highest):<20}",
         ]
         for name, count, keep in zip(BINS, counts, kept, strict=True)
     ]

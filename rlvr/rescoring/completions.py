@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config.recipe import SPLITS
-from rlvr.data.io import Row, missing_column, read_rows
+from rlvr.data.io import Row, missing_column_error, read_rows
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.registry import FROM_TRAINER
@@ -61,7 +61,7 @@ def read_completions(path: str, column: str = "completion", limit: int | None = 
     for number, row in enumerate(raw):
         if column not in row:
             where = f"Row {number} of {'standard input' if path == '-' else path}"
-            raise missing_column(where, column, row, "--completion-column says where the completions are.")
+            raise missing_column_error(where, column, row, "--completion-column says where the completions are.")
         written = row[column]
         several = isinstance(written, list) and written and all(isinstance(item, str) for item in written)
         for completion in written if several else [written]:

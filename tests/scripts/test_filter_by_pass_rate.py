@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlvr.config.recipe import TaskSpec
-from rlvr.data.pass_rates import Bounds, Rate, RateFile, histogram, rate_of
+from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, compute_pass_rate, histogram
 from rlvr.errors import InputError
 from scripts import filter_by_pass_rate as script
 from tests.conftest import Command
@@ -190,9 +190,9 @@ def test_a_task_with_tests_comes_back_as_it_was(tmp_path: Path) -> None:
     from rlvr.scoring.registry import load_task
 
     task = load_task(TaskSpec("one_line_programs", {}))
-    rates = [Rate(number % 9, 8) for number in range(len(task.train))]
+    rates = [PassRate(number % 9, 8) for number in range(len(task.train))]
     output = tmp_path / "programs.jsonl"
-    script.write(output, task, task.train, rates, Bounds(0.01, 0.99))
+    script.write(output, task, task.train, rates, PassRateBounds(0.01, 0.99))
     again = load_task(TaskSpec("jsonl", {"path": str(output), "test_path": str(script.held_out_file(output))}))
     expected = [row for row, rate in zip(task.train, rates, strict=True) if 0 < rate.right < 8]
     assert [{name: row[name] for name in task.train.column_names} for row in again.train] == expected
@@ -207,7 +207,7 @@ def test_a_bound_that_no_row_meets_is_an_error_with_the_histogram(tmp_path: Path
     task = load_task(TaskSpec("jsonl", {"path": str(data), "test_fraction": 0}))
     output = tmp_path / "kept.jsonl"
     with pytest.raises(InputError, match="None of the 4 rows has a pass rate between 0.01 and 0.99") as raised:
-        script.write(output, task, task.train, [Rate(0, 8)] * 3 + [Rate(0, 0)], Bounds(0.01, 0.99))
+        script.write(output, task, task.train, [PassRate(0, 8)] * 3 + [PassRate(0, 0)], PassRateBounds(0.01, 0.99))
     assert "never" in str(raised.value)
     assert not output.exists()
 
@@ -218,43 +218,44 @@ def test_a_bound_that_no_row_meets_is_an_error_with_the_histogram(tmp_path: Path
 @pytest.mark.parametrize(
     ("values", "rate", "why"),
     [
-        ([1.0, 0.0, 2.0, 0.9], Rate(2, 4), "at least 1 is right"),
-        ([None, 1.0], Rate(1, 1), "what can't be scored is neither right nor wrong"),
-        ([None, None], Rate(0, 0), "nothing could be scored"),
+        ([1.0, 0.0, 2.0, 0.9], PassRate(2, 4), "at least 1 is right"),
+        ([None, 1.0], PassRate(1, 1), "what can't be scored is neither right nor wrong"),
+        ([None, None], PassRate(0, 0), "nothing could be scored"),
     ],
 )
-def test_a_rate_is_the_share_of_right_completions(values: list[float | None], rate: Rate, why: str) -> None:
-    assert rate_of(values) == rate, why
+def test_a_rate_is_the_share_of_right_completions(values: list[float | None], rate: PassRate, why: str) -> None:
+    assert compute_pass_rate(values) == rate, why
 
 
 def test_a_row_that_was_not_scored_is_never_kept() -> None:
-    assert not Bounds(0.0, 1.0).keep(Rate(0, 0))
-    assert Bounds(0.5, 0.5).keep(Rate(1, 2)), "bounds are themselves within"
+    assert not PassRateBounds(0.0, 1.0).keep(PassRate(0, 0))
+    assert PassRateBounds(0.5, 0.5).keep(PassRate(1, 2)), "bounds are themselves within"
 
 
 def test_the_histogram_counts_every_scored_row_once() -> None:
-    rates = [Rate(right, 10) for right in range(11)] + [Rate(99, 100), Rate(0, 0)]
-    lines = histogram(rates, Bounds(0.01, 0.95)).splitlines()[2:]
+    rates = [PassRate(right, 10) for right in range(11)] + [PassRate(99, 100), PassRate(0, 0)]
+    lines = histogram(rates, PassRateBounds(0.01, 0.95)).splitlines()[2:]
     assert [line.split("   ")[0].strip() for line in lines][::11] == ["never", "always"]
     assert [int(line.split("%")[-2].split()[-2]) for line in lines] == [1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1]
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "kind", "key"),
     [
-        ("some notes\n", "is no file of measured rates"),
-        ('{"rows": 3}\n', "is no file of measured rates"),
-        ('{"settings": {"samples": 8}}\n{"key": "a"}\n', "is no file of measured rates"),
-        ('{"settings": {"sam', "breaks off in its first line"),
-        ('{"settings": {"samples": 16}}\n', "samples 16, now 8"),
-        ('{"settings": {"samples": 8, "top_k": 5}}\n', "top_k 5, now None"),
+        ("some notes\n", "unusable-file", None),
+        ('{"rows": 3}\n', "unusable-file", None),
+        ('{"settings": {"samples": 8}}\n{"key": "a"}\n', "unusable-file", None),
+        ('{"settings": {"sam', "unusable-file", None),
+        ('{"settings": {"samples": 16}}\n', "settings-mismatch", "samples"),
+        ('{"settings": {"samples": 8, "top_k": 5}}\n', "settings-mismatch", "top_k"),
     ],
 )
-def test_a_file_of_other_rates_is_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_of_other_rates_is_refused(tmp_path: Path, content: str, kind: str, key: str | None) -> None:
     path = tmp_path / "x.rates"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=said):
-        RateFile(path, {"samples": 8})
+    with pytest.raises(InputError) as error:
+        PassRateFile(path, {"samples": 8})
+    assert (error.value.kind, error.value.key) == (kind, key)
 
 
 def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

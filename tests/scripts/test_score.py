@@ -133,7 +133,7 @@ def test_a_reward_that_raises_is_named_after_the_page(rows: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said", "why"),
     [
-        (["nothing.jsonl"], "There is no file nothing.jsonl", "a typo"),
+        (["nothing.jsonl"], "nothing.jsonl does not exist", "a typo"),
         ([], "Which completions?", "no file"),
         (["rows.jsonl", "b.jsonl"], "only one file", "two files"),
         (["--bf16", "rows.jsonl"], "write --key true", "a key that swallowed the file"),

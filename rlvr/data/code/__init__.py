@@ -1,1 +1,1 @@
-"""Problems that are solved by programs: statements, tests and prompts, as the published data sets have them."""
+"""Convert programming problems of published datasets: statements, tests and prompts."""

@@ -1,11 +1,11 @@
-"""Rows of APPS and TACO, and of data sets in their form: from their column `input_output` to what code rewards read.
+"""Convert rows of APPS, TACO and datasets in their format to the columns of the code rewards.
 
-The column holds JSON text:
+Their column `input_output` contains JSON text:
 
     {'inputs': ['1 2\\n'], 'outputs': ['3\\n']}                       a program reads 1 2 and writes 3
     {'fn_name': 'add', 'inputs': [[1, 2]], 'outputs': [3]}        add(1, 2) is 3
 
-Where LeetCode is the source, the function is a method of a class.
+In problems from LeetCode, the function is a method of a class.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.data.code.io_tests import BadTests, Test, without_cut
+from rlvr.data.code.io_tests import InvalidTests, Test, drop_truncated
 from rlvr.data.io import Row
 
 
 @dataclass(frozen=True)
-class Calls:
-    """What a row of APPS or TACO is tested by: inputs and outputs, or calls of a function.
+class AppsTests:
+    """Tests of a row of APPS or TACO: inputs and outputs, or calls of a function.
 
     Attributes:
-        entry_point: the function that is called; None for programs that read input.
-        prefix: code to put in front of a program: a function that calls the method which was asked for.
+        entry_point: the function that tests call; None for programs that read input.
+        prefix: code to put before a program: a function that calls LeetCode's method.
     """
 
     tests: list[Test]
@@ -33,46 +33,48 @@ class Calls:
     prefix: str | None = None
 
 
-def from_apps(input_output: Any, starter_code: str = "") -> Calls:
-    """The tests of a row of APPS or TACO.
+def parse_apps_tests(input_output: Any, starter_code: str = "") -> AppsTests:
+    """Parse the column `input_output` of a row.
 
-    Their column `input_output` is JSON text: {"inputs": […], "outputs": […]}, and "fn_name" where a function is asked
-    for. A test of a function has a list of arguments for its input. Its output is the value, or in many rows a list
-    with nothing but the value in it: if all outputs of a row are such lists, that is what they are taken for, unless
-    the starter code says that a list is returned.
+    The input of a function's test is a list of arguments. Its output is the value or, in many rows, a list of that one
+    value. Outputs of a row that are all such lists are unwrapped, unless the starter code returns a list.
 
     Raises:
-        BadTests: no JSON, no tests, unequal numbers, arguments that are no list.
+        InvalidTests: invalid JSON, no tests, unequal numbers, or arguments that are no list.
     """
     if isinstance(input_output, str):
         try:
             input_output = json.loads(input_output) if input_output.strip() else {}
         except (ValueError, RecursionError):
-            raise BadTests("tests that are not valid JSON") from None
+            raise InvalidTests("tests that are not valid JSON") from None
     if not isinstance(input_output, dict):
-        raise BadTests("tests that are not valid JSON")
+        raise InvalidTests("tests that are not valid JSON")
     inputs, outputs = input_output.get("inputs") or [], input_output.get("outputs") or []
     if len(inputs) != len(outputs):
-        raise BadTests("unequal numbers of inputs and outputs")
+        raise InvalidTests("unequal numbers of inputs and outputs")
     name = input_output.get("fn_name") or None
     if name is None:
         pairs = zip(inputs, outputs, strict=True)
-        tests = without_cut([{"input": _lines(given), "output": _lines(wanted)} for given, wanted in pairs])
-        return Calls(_some(tests))
+        tests = drop_truncated(
+            [{"input": _join_lines(given), "output": _join_lines(expected)} for given, expected in pairs]
+        )
+        return AppsTests(_require(tests))
     if not all(isinstance(arguments, list) for arguments in inputs):
-        raise BadTests("arguments that are no list")
+        raise InvalidTests("arguments that are no list")
     if not isinstance(name, str) or not name.isidentifier():
-        raise BadTests("a function whose name is none")
+        raise InvalidTests("a function whose name is none")
     returns_a_list = re.search(rf"\bdef {re.escape(name)}\b[^\n]*->\s*(?:typing\.)?[Ll]ist\b", starter_code)
-    if not returns_a_list and all(isinstance(wanted, list) and len(wanted) == 1 for wanted in outputs):
-        outputs = [wanted[0] for wanted in outputs]
-    tests = _some([{"call": given, "expected": wanted} for given, wanted in zip(inputs, outputs, strict=True)])
+    if not returns_a_list and all(isinstance(output, list) and len(output) == 1 for output in outputs):
+        outputs = [output[0] for output in outputs]
+    tests = _require(
+        [{"call": arguments, "expected": output} for arguments, output in zip(inputs, outputs, strict=True)]
+    )
     if not re.search(r"^\s*class Solution\b", starter_code, re.MULTILINE):
-        return Calls(tests, name)
-    return Calls(tests, f"call_{name}", _CALL_OF_A_METHOD.format(name=name))
+        return AppsTests(tests, name)
+    return AppsTests(tests, f"call_{name}", _CALL_OF_A_METHOD.format(name=name))
 
 
-# LeetCode's programs define a class, and count on the names of typing.
+# LeetCode's programs define a class, and use names of typing without importing them.
 _CALL_OF_A_METHOD = """\
 from typing import *
 
@@ -84,28 +86,28 @@ def call_{name}(*arguments):
 """
 
 
-def _some(tests: list[Test]) -> list[Test]:
+def _require(tests: list[Test]) -> list[Test]:
     if not tests:
-        raise BadTests("no tests")
+        raise InvalidTests("no tests")
     return tests
 
 
-def _lines(text: Any) -> str:
-    """An input or an output as text: TACO has some as lists of lines."""
-    return "\n".join(_lines(line) for line in text) if isinstance(text, list) else str(text)
+def _join_lines(text: Any) -> str:
+    """Return an input or output as text; TACO has some as lists of lines."""
+    return "\n".join(_join_lines(line) for line in text) if isinstance(text, list) else str(text)
 
 
-def apps_columns(row: Row) -> Row:
-    """The columns that a row of APPS or TACO becomes, its prompt left aside.
+def convert_apps_row(row: Row) -> Row:
+    """Convert the columns of a row of APPS or TACO, except its prompt.
 
-    `tests` is JSON text, since a column of arguments of all types has no type of its own.
+    `tests` is JSON text, because a dataset column cannot mix arguments of different types.
 
     Raises:
-        BadTests: as `from_apps`.
+        InvalidTests: as in `parse_apps_tests`.
     """
     left_out = ("input_output", "solutions", "problem_id", "time_limit", "memory_limit")
     kept = {name: value for name, value in row.items() if name not in left_out}
-    found = from_apps(row["input_output"], row.get("starter_code") or "")
+    tests = parse_apps_tests(row["input_output"], row.get("starter_code") or "")
     if row.get("problem_id") is not None:
         kept.setdefault("id", str(row["problem_id"]))
     for ours, theirs in (("time_s", "time_limit"), ("memory_mb", "memory_limit")):
@@ -113,14 +115,14 @@ def apps_columns(row: Row) -> Row:
             kept[ours] = _first_number(row[theirs])
     return {
         **kept,
-        "tests": json.dumps(found.tests, ensure_ascii=False),
-        "entry_point": found.entry_point,
-        "prefix": found.prefix,
+        "tests": json.dumps(tests.tests, ensure_ascii=False),
+        "entry_point": tests.entry_point,
+        "prefix": tests.prefix,
         "language": "python",
     }
 
 
 def _first_number(text: Any) -> float | None:
-    """The number of "2.0 seconds" or "256.0 megabytes"; None where there is none."""
-    found = re.match(r"\s*(\d+(?:\.\d+)?)", text) if isinstance(text, str) else None
-    return float(found[1]) if found and float(found[1]) > 0 else None
+    """Return the number of "2.0 seconds" or "256.0 megabytes"; None if there is none."""
+    match = re.match(r"\s*(\d+(?:\.\d+)?)", text) if isinstance(text, str) else None
+    return float(match[1]) if match and float(match[1]) > 0 else None

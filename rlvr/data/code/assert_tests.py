@@ -1,6 +1,6 @@
-"""Tests that are Python statements: the asserts of MBPP, and the function `check(candidate)` of HumanEval.
+"""Convert tests that are Python statements: the asserts of MBPP, and `check(candidate)` of HumanEval.
 
-The judge takes {"assert": "statements"} and runs each on its own, so that a share of them can be passed.
+The judge runs each {"assert": "statements"} separately, so a program can pass a share of them.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ import ast
 import builtins
 from collections.abc import Sequence
 
-from rlvr.data.code.io_tests import BadTests, Test
+from rlvr.data.code.io_tests import InvalidTests, Test
 
 
-def with_setup(asserts: Sequence[str], setup: Sequence[str] = ()) -> list[Test]:
-    """One test for each assert, each with the imports and other statements that it needs in front of it.
+def make_assert_tests(asserts: Sequence[str], setup: Sequence[str] = ()) -> list[Test]:
+    """Make one test of each assert, with the setup statements before it.
 
     Raises:
-        BadTests: one of them is not valid Python, or asserts nothing.
+        InvalidTests: an assert is invalid Python, or asserts nothing.
     """
     front = "".join(f"{code.strip()}\n" for code in setup if code.strip()).replace("\r\n", "\n")
     tests = []
     for statement in asserts:
         code = front + statement.strip().replace("\r\n", "\n")
-        if not any(isinstance(node, ast.Assert) for node in ast.walk(_parsed(code))):
-            raise BadTests("a test that asserts nothing")
+        if not any(isinstance(node, ast.Assert) for node in ast.walk(_parse(code))):
+            raise InvalidTests("a test that asserts nothing")
         tests.append({"assert": code})
     return tests
 
 
-def entry_point_of(asserts: Sequence[str], program: str | None = None) -> str:
-    """The function that asserts test: of those that they call, the first one that the program defines.
+def find_entry_point(asserts: Sequence[str], program: str | None = None) -> str:
+    """Find the function that asserts test: the first called one that the program defines.
 
-    Without a program it is the first one that is not built in, or else the first one.
+    Without a program, it is the first called one that is not built in, or else the first.
 
     Raises:
-        BadTests: they call no function by its name, or are not valid Python.
+        InvalidTests: the asserts call no function by name, or are invalid Python.
     """
-    called = list(dict.fromkeys(name for statement in asserts for name in _called(_parsed(statement))))
+    called = list(dict.fromkeys(name for statement in asserts for name in _called(_parse(statement))))
     if not called:
-        raise BadTests("asserts that call no function")
+        raise InvalidTests("asserts that call no function")
     defined = _defined(program) if program is not None else set()
     for choice in (
         [name for name in called if name in defined],
@@ -51,7 +51,7 @@ def entry_point_of(asserts: Sequence[str], program: str | None = None) -> str:
 
 
 def _called(tree: ast.AST) -> list[str]:
-    """Names that are called, the outermost first: in f(Pair(1)) == 2, f before Pair."""
+    """List called names, outermost first: in f(Pair(1)) == 2, f before Pair."""
     names = []
     level: list[ast.AST] = [tree]
     while level:
@@ -69,39 +69,39 @@ def _defined(program: str) -> set[str]:
 
 
 def split_check(code: str, entry_point: str) -> list[Test]:
-    """The tests of a function `check(candidate)`: one for each assert in it, if its body is nothing but asserts.
+    """Split a function `check(candidate)` into one test for each assert, if its body has nothing but asserts.
 
-    Otherwise (loops, assignments, more functions) there is one test, which calls it as it stands. Asserts that don't
-    mention the candidate, such as `assert True`, are left out: any program would pass them.
+    Otherwise (loops, assignments, more functions) one test calls the whole function. Asserts without the candidate,
+    such as `assert True`, are left out, because any program passes them.
 
     Raises:
-        BadTests: not valid Python, no such function, or it asserts nothing of its candidate.
+        InvalidTests: invalid Python, no such function, or no assert with its candidate.
     """
-    tree = _parsed(code)
+    tree = _parse(code)
     checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
     if len(checks) != 1 or len(checks[0].args.args) != 1:
-        raise BadTests("no function check(candidate) in its test")
+        raise InvalidTests("no function check(candidate) in its test")
     check, candidate = checks[0], checks[0].args.args[0].arg
     whole = [{"assert": f"{code.strip()}\n\ncheck({entry_point})"}]
     others = [node for node in tree.body if node is not check and not _is_metadata(node)]
-    body = [node for node in check.body if not _is_remark(node)]
+    body = [node for node in check.body if not _has_no_effect(node)]
     if not any(candidate in _names(node) for node in body):
-        raise BadTests("a check that asserts nothing of its candidate")
+        raise InvalidTests("a check that asserts nothing of its candidate")
     if others or not all(isinstance(node, ast.Assert) for node in body):
         return whole
-    asked = [node for node in body if candidate in _names(node)]
-    return [{"assert": f"{candidate} = {entry_point}\n{ast.unparse(node)}"} for node in asked]
+    asserts = [node for node in body if candidate in _names(node)]
+    return [{"assert": f"{candidate} = {entry_point}\n{ast.unparse(node)}"} for node in asserts]
 
 
 def _is_metadata(node: ast.stmt) -> bool:
-    """METADATA = {…}, which every check of HumanEval has in front of it."""
+    """Whether a statement is METADATA = {…}, which precedes every check of HumanEval."""
     return isinstance(node, ast.Assign) and all(
         isinstance(target, ast.Name) and target.id == "METADATA" for target in node.targets
     )
 
 
-def _is_remark(node: ast.stmt) -> bool:
-    """A docstring, or a `pass`."""
+def _has_no_effect(node: ast.stmt) -> bool:
+    """Whether a statement is a docstring or a `pass`."""
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
@@ -109,8 +109,8 @@ def _names(node: ast.AST) -> set[str]:
     return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
 
 
-def _parsed(code: str) -> ast.Module:
+def _parse(code: str) -> ast.Module:
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise BadTests(f"a test that is not valid Python ({str(error).splitlines()[0]})") from None
+        raise InvalidTests(f"a test that is not valid Python ({str(error).splitlines()[0]})") from None

@@ -1,8 +1,7 @@
-"""Tests of programs that read an input and write an output: from the columns of data sets to the judge's form.
+"""Convert tests with an input and an output from the columns of datasets to the judge's format.
 
-Data sets hold an input and an output for each test, in two lists of the same length. The judge takes a list of
-{"input": …, "output": …}. On the way, tests that no right program could pass are left out: those that were cut off when
-they were copied, and those that are there twice.
+Datasets have two lists of equal length. The judge takes a list of {"input": …, "output": …}. Truncated and repeated
+tests are left out.
 """
 
 from __future__ import annotations
@@ -14,38 +13,38 @@ from typing import Any
 
 Test = dict[str, Any]
 
-# Codeforces shows the beginning of long tests, with "..." after it.
+# Codeforces shows only the beginning of long tests, followed by "...".
 _SHORTEST_CUT = 200
 
 
-class BadTests(ValueError):
-    """Tests that can't be used; the message says why, as half a sentence."""
+class InvalidTests(ValueError):
+    """Tests that cannot be used; the message is the reason, as half a sentence."""
 
 
-def paired(column: Any) -> list[Test]:
-    """The tests of a column {"input": […], "output": […]}, or of a list of {"input": …, "output": …}.
+def pair_tests(column: Any) -> list[Test]:
+    """Return the tests of a column {"input": […], "output": […]}, or of a list of {"input": …, "output": …}.
 
     Raises:
-        BadTests: unequal numbers of inputs and outputs, or something that is no text.
+        InvalidTests: unequal numbers of inputs and outputs, or an entry that is no text.
     """
     if column is None:
         return []
     if isinstance(column, dict):
         inputs, outputs = column.get("input") or [], column.get("output") or []
         if len(inputs) != len(outputs):
-            raise BadTests(f"{len(inputs)} inputs, but {len(outputs)} outputs")
-        tests = [{"input": given, "output": wanted} for given, wanted in zip(inputs, outputs, strict=True)]
+            raise InvalidTests(f"{len(inputs)} inputs, but {len(outputs)} outputs")
+        tests = [{"input": given, "output": expected} for given, expected in zip(inputs, outputs, strict=True)]
     else:
         tests = [{"input": test.get("input"), "output": test.get("output")} for test in column]
     if not all(isinstance(text, str) for test in tests for text in test.values()):
-        raise BadTests("an input or an output that is no text")
+        raise InvalidTests("an input or an output that is no text")
     return tests
 
 
-def is_cut(text: str) -> bool:
-    """Whether a test's text breaks off: long, and it ends in "..." though no other dot stands in it but in numbers.
+def is_truncated(text: str) -> bool:
+    """Whether a test's text is truncated: long, ending in "...", with no other dots than those of numbers.
 
-    Grids of dots end so too.
+    Grids of dots also end in "...".
     """
     text = text.rstrip()
     if not text.endswith("...") or len(text) < _SHORTEST_CUT:
@@ -53,13 +52,13 @@ def is_cut(text: str) -> bool:
     return re.search(r"(?<!\d)\.|\.(?!\d)", text[:-3]) is None
 
 
-def without_cut(tests: Sequence[Test]) -> list[Test]:
-    """The tests that are there whole."""
-    return [test for test in tests if not is_cut(test["input"]) and not is_cut(test["output"])]
+def drop_truncated(tests: Sequence[Test]) -> list[Test]:
+    """Return the tests that are not truncated."""
+    return [test for test in tests if not is_truncated(test["input"]) and not is_truncated(test["output"])]
 
 
-def without_shown(tests: Sequence[Test], shown: Sequence[Test] = ()) -> list[Test]:
-    """Each test once, without those whose input is shown: a program could have their outputs written into it."""
+def drop_shown(tests: Sequence[Test], shown: Sequence[Test] = ()) -> list[Test]:
+    """Drop repeated tests, and those with a shown input, whose output a program could contain."""
     seen = {input_key(test) for test in shown}
     kept = []
     for test in tests:
@@ -70,12 +69,12 @@ def without_shown(tests: Sequence[Test], shown: Sequence[Test] = ()) -> list[Tes
 
 
 def input_key(test: Test) -> str:
-    """What two tests have in common that give the same input."""
+    """Return the input as compared between tests: without trailing spaces."""
     return "\n".join(line.rstrip() for line in test["input"].strip().split("\n"))
 
 
-def contradicts(tests: Iterable[Test]) -> bool:
-    """Whether the same input is to give different outputs: then several are right, and only one of them is known."""
+def has_contradictions(tests: Iterable[Test]) -> bool:
+    """Whether two tests expect different outputs for the same input: then several outputs are right."""
     outputs: dict[str, str] = {}
     for test in tests:
         output = " ".join(test["output"].split()).casefold()
@@ -84,10 +83,10 @@ def contradicts(tests: Iterable[Test]) -> bool:
     return False
 
 
-def sampled(tests: Sequence[Test], most: int | None, seed: str) -> list[Test]:
-    """At most so many of the tests, in their order; a larger number with the same seed adds to them."""
-    if most is None or most >= len(tests):
+def sample_tests(tests: Sequence[Test], limit: int | None, seed: str) -> list[Test]:
+    """Draw at most `limit` tests, in their order; a larger limit with the same seed adds tests."""
+    if limit is None or limit >= len(tests):
         return list(tests)
     order = list(range(len(tests)))
     random.Random(seed).shuffle(order)
-    return [tests[index] for index in sorted(order[:most])]
+    return [tests[index] for index in sorted(order[:limit])]

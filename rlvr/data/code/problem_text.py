@@ -1,10 +1,9 @@
-"""What the statement of a programming problem says about itself: its sections, and how its output is to be compared.
+"""Read the statement of a programming problem: its sections, and how its output must be compared.
 
-Statements are read as DeepMind's CodeContests writes them: the story, then "Input", "Output", "Examples" and "Note",
-each a line of its own. One without these lines is all story, and every question is asked of the whole of it.
+Statements have the format of DeepMind's CodeContests: the story, then "Input", "Output", "Examples" and "Note", each on
+a line of its own. A statement without these lines is all story.
 
-A statement is prose, so these are rules of thumb. docs/tasks.md says how often they are wrong, on problems that were
-read one by one.
+A statement is prose, so these rules are heuristics. docs/tasks.md has their error rates, on problems read by hand.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ _EXAMPLES = re.compile(r"^(?:Examples?|Sample (?:Input|Test)\S*)\s*:?$", re.MULT
 _NOTE = re.compile(r"^(?:Note|Notes|Explanation)\s*:?$", re.MULTILINE)
 
 
-def bare_problem(prompt: str) -> str:
-    """The problem alone, of a prompt with a ChatML turn and a lead-in baked in.
+def strip_prompt(prompt: str) -> str:
+    """Remove the ChatML turn and the introduction of a prompt.
 
-    The lead-in ("Write a C++ solution for this problem. …") is the one paragraph in front of a line "Problem:".
+    The introduction ("Write a C++ solution for this problem. …") is the paragraph before a line "Problem:".
     """
     turn = _TURN.match(prompt)
     text = turn[1] if turn else prompt
@@ -34,8 +33,8 @@ def bare_problem(prompt: str) -> str:
 
 
 @dataclass(frozen=True)
-class Statement:
-    """The sections of a statement, without their headings; "" where there is none."""
+class ProblemStatement:
+    """Sections of a statement, without their headings; "" for a missing one."""
 
     story: str
     input: str
@@ -45,20 +44,20 @@ class Statement:
 
     @property
     def rules(self) -> str:
-        """All but the examples and what explains them."""
+        """All sections except the examples and the note."""
         return "\n".join((self.story, self.input, self.output))
 
 
-def read_statement(text: str) -> Statement:
-    """Takes a statement apart. Text before the heading "Input" is the story."""
+def parse_statement(text: str) -> ProblemStatement:
+    """Split a statement into sections. Text before the heading "Input" is the story."""
     text = "\n" + text.replace("\r\n", "\n").strip()  # a heading may be the first line
     start = _EXAMPLES.search(text)
     head, tail = (text[: start.start()], text[start.end() :]) if start else (text, "")
-    # After the examples have been cut off, the last "Output" is the section, since a story may have such a line too.
+    # Before the examples, the last "Output" is the section, because a story may have such a line, too.
     last = head.rfind("\nOutput\n") if start else head.find("\nOutput\n")
     first = head.rfind("\nInput\n", 0, last + 1) if last >= 0 else -1
     note = _NOTE.search(tail)
-    return Statement(
+    return ProblemStatement(
         story=head[: first if first >= 0 else last if last >= 0 else len(head)].strip(),
         input=head[first + len("\nInput\n") : last].strip() if 0 <= first < last else "",
         output=head[last + len("\nOutput\n") :].strip() if last >= 0 else "",
@@ -68,32 +67,30 @@ def read_statement(text: str) -> Statement:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Problems that can't be used as they are
+# Problems that cannot be used as they are
 
 
 _INTERACTIVE = re.compile(r"\binteractive\b|\bflush(?:ing)? (?:the )?output\b|^Interaction$", re.MULTILINE)
 _CHECKER_FORMULA = re.compile(r"[^.\n]*\b(?:checker|considered correct|accepted)\b[^.\n]*<image>", re.IGNORECASE)
 
 
-def depends_on_image(statement: Statement) -> bool:
-    """Whether a picture or a formula that is not in the text stands where the problem is posed.
+def depends_on_image(statement: ProblemStatement) -> bool:
+    """Whether the rules contain an image or a formula as an image.
 
-    Pictures in the note explain an example, and the formula of a checker's tolerance is known without being seen.
+    Images in the note only explain an example, and the formula of a checker's tolerance is known.
     """
     return "<image>" in _CHECKER_FORMULA.sub("", statement.rules)
 
 
-def is_interactive(statement: Statement) -> bool:
-    """Whether the program has to talk with another program, which a file of input cannot do."""
-    return (
-        re.search(r"\binteractive\b|\bflush(?:ing)? (?:the )?output\b|^Interaction$", statement.rules, re.M) is not None
-    )
+def is_interactive(statement: ProblemStatement) -> bool:
+    """Whether the program must interact with another program."""
+    return _INTERACTIVE.search(statement.rules) is not None
 
 
-def named_files(statement: Statement) -> list[str]:
-    """The files that the statement tells the program to read or write, in place of its input and output."""
-    found = re.findall(r"\b[\w-]+\.(?:txt|in|inp|dat|out)\b", f"{statement.input}\n{statement.output}")
-    return [name for name in found if not name.startswith("System.")]  # advice for Java
+def named_files(statement: ProblemStatement) -> list[str]:
+    """Return the files that the program must read or write instead of standard input and output."""
+    names = re.findall(r"\b[\w-]+\.(?:txt|in|inp|dat|out)\b", f"{statement.input}\n{statement.output}")
+    return [name for name in names if not name.startswith("System.")]  # advice for Java
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -102,14 +99,14 @@ def named_files(statement: Statement) -> list[str]:
 
 _PRINT = r"(?:print|output|find|choose|display|report|give|write|contain|return)"
 _ANY = r"any(?!\s+(?:case|register|letter|character|output)s?\b)"
-# "print any of them", "— any string", "and any suitable array", "in any order": where the output is described.
+# "print any of them", "— any string", "and any suitable array", "in any order", in the description of the output.
 _ASKED_FOR_ANY = re.compile(
     rf"\b{_PRINT}\b(?:\s+[\w,]+){{0,3}}?\s+{_ANY}\b"
     rf"|[—–:(]\s*(?:i\.e\.,?\s*)?{_ANY}\b"
     rf"|\band {_ANY}\b|\bany of them\b|\b(?:any|arbitrary) order\b",
     re.IGNORECASE,
 )
-# In the story and the note "any" is mostly something else, so more has to stand beside it.
+# In the story and the note, "any" mostly has another meaning, so the pattern is stricter.
 _ANSWERED_BY_ANY = re.compile(
     rf"\b(?:print|output|find) {_ANY}\b"
     rf"|\b{_PRINT}\b[^.\n]*\b(?:any|arbitrary) order\b"
@@ -118,32 +115,32 @@ _ANSWERED_BY_ANY = re.compile(
 )
 _ARRANGEMENT = re.compile(r"\b(?:permutation|reorder\w*|rearrang\w+|shuffled)\b", re.IGNORECASE)
 
-# Problems of CodeContests that were read and have several right answers, which the rules above don't see.
-SEEN_BY_READING = frozenset(
+# Problems of CodeContests with several right answers that the rules above miss, found by reading.
+KNOWN_SEVERAL_ANSWERS = frozenset(
     ("1057_A", "1088_A", "1430_C", "322_A", "491_A", "652_B",
      "1076_D", "1325_C", "1391_E", "407_A", "489_E", "749_B")
 )  # fmt: skip
 
 
-def several_answers(statement: Statement, outputs: Iterable[str]) -> str | None:
-    """The words that say that a problem has several right answers, or None.
+def find_several_answers(statement: ProblemStatement, outputs: Iterable[str]) -> str | None:
+    """Return the words that reveal several right answers, or None.
 
     Args:
-        outputs: the expected ones. An arrangement of things is asked for only where some line of them has two.
+        outputs: the expected outputs. An arrangement counts only if a line of them has two items.
     """
     where = statement.output or statement.story
-    if found := _ASKED_FOR_ANY.search(where):
-        return found[0]
-    if found := _ANSWERED_BY_ANY.search(f"{statement.story}\n{statement.note}"):
-        return found[0]
-    found = _ARRANGEMENT.search(statement.output)
-    if found and any(len(line.split()) > 1 for output in outputs for line in output.split("\n")):
-        return found[0]
+    if match := _ASKED_FOR_ANY.search(where):
+        return match[0]
+    if match := _ANSWERED_BY_ANY.search(f"{statement.story}\n{statement.note}"):
+        return match[0]
+    match = _ARRANGEMENT.search(statement.output)
+    if match and any(len(line.split()) > 1 for output in outputs for line in output.split("\n")):
+        return match[0]
     return None
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How the output is compared
+# Comparison of outputs
 
 
 _ERROR = re.compile(r"\b(?:error|errors|inaccuracy|accuracy|precision|differs?)\b", re.IGNORECASE)
@@ -160,8 +157,8 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 DEFAULT_TOLERANCE = 1e-6
 
 
-def tolerance(statement: Statement) -> float | None:
-    """The error that the output may have, as the statement names it; None where it names none."""
+def find_tolerance(statement: ProblemStatement) -> float | None:
+    """Return the numeric error that the statement allows; None if it names none."""
     where = statement.output or statement.story
     for error in _ERROR.finditer(where):
         # The same sentence or the next: "should not exceed 10^{-6}. Formally, let your answer be …"
@@ -172,35 +169,35 @@ def tolerance(statement: Statement) -> float | None:
     return DEFAULT_TOLERANCE if re.search(r"absolute or relative|relative or absolute", where, re.I) else None
 
 
-def comparison(statement: Statement, outputs: Sequence[str]) -> tuple[str, float]:
-    """How the judge should compare: ("float", the tolerance), ("yes_no", …) where case is free, else ("lines", …).
+def choose_comparison(statement: ProblemStatement, outputs: Sequence[str]) -> tuple[str, float]:
+    """Choose the judge's comparison: ("float", tolerance), ("yes_no", …) if case is free, else ("lines", …).
 
-    "float" wants a tolerance in the statement and real numbers in the output; see `with_points`. Case is free where the
-    statement says so, and where the expected outputs say "YES" though the statement asks for "Yes": no program that
-    does as it is told would pass then. It wants outputs that are words throughout.
+    "float" requires a tolerance in the statement and real numbers in the outputs; see `add_decimal_points`. "yes_no"
+    requires outputs of words only. Case is free if the statement says so, or if the expected outputs are "YES" although
+    the statement asks for "Yes": otherwise a correct program would fail.
     """
     tokens = {token for output in outputs for token in output.split()}
-    allowed = tolerance(statement)
+    allowed = find_tolerance(statement)
     numbers = {token for token in tokens if _NUMBER.fullmatch(token)}
     if allowed is not None and numbers and (numbers == tokens or any(re.search("[.eE]", token) for token in numbers)):
         return "float", allowed
     words = bool(tokens) and all(re.fullmatch(r"[^\W\d_]+[!?.]?", token) for token in tokens)
-    if words and (_ANY_CASE.search(f"{statement.output}\n{statement.note}") or _miswritten(statement, tokens)):
+    if words and (_ANY_CASE.search(f"{statement.output}\n{statement.note}") or _has_wrong_case(statement, tokens)):
         return "yes_no", DEFAULT_TOLERANCE
     return "lines", DEFAULT_TOLERANCE
 
 
-def _miswritten(statement: Statement, tokens: set[str]) -> bool:
+def _has_wrong_case(statement: ProblemStatement, tokens: set[str]) -> bool:
     if not {token.casefold() for token in tokens} <= {"yes", "no"}:
         return False
     asked = set(re.findall(r"\b(?:yes|no)\b", statement.output, re.IGNORECASE))
     return bool(asked) and not tokens <= asked
 
 
-def with_points(output: str) -> str:
-    """An expected output with its whole numbers as decimals ("5" as "5.0"), so that "5.000001" can be near one.
+def add_decimal_points(output: str) -> str:
+    """Write whole numbers as decimals ("5" as "5.0"), so that the judge accepts "5.000001".
 
-    For problems whose answers are real numbers. Unchanged where anything in it is no number.
+    Use it for problems with real numbers as answers. An output with other words stays as it is.
     """
     if not all(_NUMBER.fullmatch(token) for token in output.split()):
         return output

@@ -1,9 +1,9 @@
-"""What a chat prompt asks for where a program is wanted: the words around the problem, the same in every code task.
+"""Build prompts that ask for a program; the same text in every code task.
 
-    fence    one code block in the answer: what chat models do by themselves
+    fence    one code block in the answer: the habit of chat models
     tags     <think>…</think>, then <code>…</code>: the format of the CodeFu experiment
 
-A model whose chat template opens <think> by itself, or that always thinks, wants "fence".
+Use "fence" for a model that always thinks, or whose chat template opens <think>.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ _TAGS = (
 )
 
 
-def instruction(kind: str, language: str, answer_format: str) -> str:
-    """What is to be written, and how the answer should look; `kind` is one of the three above."""
+def build_instruction(kind: str, language: str, answer_format: str) -> str:
+    """Return the instruction and the answer format; `kind` is STDIN, FUNCTION or COMPLETION."""
     name, fence = _NAMES[language]
-    how = _TAGS if answer_format == "tags" else _FENCE.format(fence=fence)
-    return f"{kind.format(language=name)} {how}"
+    format_text = _TAGS if answer_format == "tags" else _FENCE.format(fence=fence)
+    return f"{kind.format(language=name)} {format_text}"
 
 
-def with_starter(entry_point: str | None, question: str, starter_code: str | None) -> str:
-    """A prompt in one piece: what is to be written in Python, the question, and the code to start from, if any."""
-    asked = instruction(STDIN if entry_point is None else FUNCTION, "python", "fence")
+def build_prompt(entry_point: str | None, question: str, starter_code: str | None) -> str:
+    """Build a text prompt for Python: the instruction, the question, and starter code if any."""
+    task_instruction = build_instruction(STDIN if entry_point is None else FUNCTION, "python", "fence")
     code = (starter_code or "").strip()
     start = f"\n\nStart from this code:\n\n```python\n{code}\n```" if code else ""
     if not code and entry_point is not None:
         start = f"\n\nThe function is called {entry_point}."
-    return f"{asked}\n\n{question.strip()}{start}"
+    return f"{task_instruction}\n\n{question.strip()}{start}"
 
 
-def as_messages(instruction: str, question: str, instruction_role: str) -> list[dict[str, Any]]:
-    """The chat prompt: one user message, or the instruction as a system message in front of it."""
+def build_messages(instruction: str, question: str, instruction_role: str) -> list[dict[str, Any]]:
+    """Build a chat prompt: one user message, or a system message with the instruction before it."""
     if instruction_role == "system":
         return [{"role": "system", "content": instruction}, {"role": "user", "content": question}]
     return [{"role": "user", "content": f"{instruction}\n\n{question}"}]
 
 
-def as_answer(program: str, answer_format: str, language: str = "python") -> str:
-    """A program as the instruction asks for it."""
+def format_answer(program: str, answer_format: str, language: str = "python") -> str:
+    """Format a program as the instruction asks for it."""
     if answer_format == "tags":
         return f"<think>\nThis is how.\n</think>\n<code>\n{program.strip()}\n</code>"
     return f"```{_NAMES[language][1]}\n{program.strip()}\n```"

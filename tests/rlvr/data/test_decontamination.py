@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.data.decontamination import Overlap, find_overlaps, question_of, split_words
+from rlvr.data.decontamination import Overlap, extract_question, find_overlaps, split_words
 from rlvr.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,8 +68,8 @@ def test_a_turn_of_phrase_does_not_count_but_the_same_text_does() -> None:
     phrase = text(0, 14)
     train = [f"{phrase} and {number}" for number in range(11)]
     assert find_overlaps(train, [f"{phrase} or not"]) == []
-    assert len(find_overlaps(train, [f"{phrase} or not"], most_texts=11)) == 11
-    assert len(find_overlaps(train, [f"{phrase} or not"], most_texts=None)) == 11
+    assert len(find_overlaps(train, [f"{phrase} or not"], max_texts=11)) == 11
+    assert len(find_overlaps(train, [f"{phrase} or not"], max_texts=None)) == 11
     assert [overlap.train for overlap in find_overlaps(train, [f"{phrase} and 3"])] == [3]
     assert find_overlaps([text(0, 8)] * 11, [f"x {text(0, 8)} y"]) == []
     assert len(find_overlaps([text(0, 8)] * 10, [f"x {text(0, 8)} y"])) == 10
@@ -80,7 +80,7 @@ def test_fewer_words_than_five_are_refused() -> None:
         find_overlaps(["a"], ["a"], words=4)
 
 
-def plainly(train: list[str], held: list[str], words: int, most_texts: int | None) -> dict[tuple[int, int], float]:
+def plainly(train: list[str], held: list[str], words: int, max_texts: int | None) -> dict[tuple[int, int], float]:
     """The definition, word by word: the share of each pair that overlaps."""
     ours, theirs = [split_words(text) for text in train], [split_words(text) for text in held]
 
@@ -92,7 +92,7 @@ def plainly(train: list[str], held: list[str], words: int, most_texts: int | Non
 
     def common(size: int, text: tuple[str, ...], whole: bool) -> bool:
         having = sum(tuple(one) == text if whole else text in grams(one, size) for one in ours)
-        return most_texts is not None and having > most_texts
+        return max_texts is not None and having > max_texts
 
     shares: dict[tuple[int, int], float] = {}
     for index, mine in enumerate(ours):
@@ -121,12 +121,10 @@ texts = st.lists(st.lists(st.sampled_from(PIECES), max_size=3).map(" ".join), ma
 @settings(deadline=None, max_examples=300)
 @given(texts, texts, st.integers(5, 8), st.sampled_from([None, 1, 2]))
 def test_the_search_finds_what_the_definition_says(
-    train: list[str], held: list[str], words: int, most_texts: int | None
+    train: list[str], held: list[str], words: int, max_texts: int | None
 ) -> None:
-    found = find_overlaps(train, held, words=words, least_share=0, most_texts=most_texts)
-    assert {(overlap.train, overlap.held): overlap.share for overlap in found} == plainly(
-        train, held, words, most_texts
-    )
+    found = find_overlaps(train, held, words=words, min_share=0, max_texts=max_texts)
+    assert {(overlap.train, overlap.held): overlap.share for overlap in found} == plainly(train, held, words, max_texts)
     for overlap in found:
         assert f" {overlap.words} " in f" {' '.join(split_words(held[overlap.held]))} "
         assert f" {overlap.words} " in f" {' '.join(split_words(train[overlap.train]))} "
@@ -161,12 +159,13 @@ def test_ten_thousand_texts_take_seconds() -> None:
     ],
 )
 def test_what_a_row_asks_is_found(row: dict, question: str, why: str) -> None:
-    assert question_of(row, "row 0") == question, why
+    assert extract_question(row, "row 0") == question, why
 
 
 def test_a_row_that_asks_nothing_is_named() -> None:
-    with pytest.raises(InputError, match=r"row 3 has no text to compare.*question"):
-        question_of({"final_answer": "1"}, "row 3")
+    with pytest.raises(InputError) as error:
+        extract_question({"final_answer": "1"}, "row 3", 3)
+    assert (error.value.kind, error.value.row) == ("missing-column", 3)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -226,7 +225,7 @@ def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_reques
     ("arguments", "words"),
     [
         (("--drop-overlaps",), "--against"),
-        (("--against", "nowhere.jsonl"), "no file nowhere.jsonl"),
+        (("--against", "nowhere.jsonl"), "nowhere.jsonl"),
         (("--against", "humanevil"), "humanevil"),
         (("--against", "{path: x}"), "names no task"),
         (("--against", "{name: x"), "neither a data file nor a task"),

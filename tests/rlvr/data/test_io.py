@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.data.io import as_datasets, hold_out, limited, pack, question_key, read_rows, split_files, unpack
+from rlvr.data.io import find_split_files, hold_out, limit_rows, pack, question_key, read_rows, to_datasets, unpack
 from rlvr.errors import InputError
 
 
@@ -31,48 +31,53 @@ def test_reads(tmp_path: Path, name: str, content: str, rows: list[dict], why: s
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words", "why"),
+    ("name", "content", "kind", "line", "row", "why"),
     [
-        ("a.jsonl", '{"a": 1}\n{"a": \n', ["a.jsonl, line 2", "not valid JSON"], "broken JSON"),
-        ("a.json", '[{"a": 1},\n{"a" 2}]', ["a.json, line 2", "not valid JSON"], "broken JSON in a list"),
-        ("a.jsonl", '{"a": 1}\n[1]\n', ["line 2", "a list", "one object"], "a line that is no object"),
-        ("a.json", "[1]", ["entry 1", "a number"], "an entry that is no object"),
-        ("a.jsonl", "", ["no rows"], "an empty file"),
-        ("a.jsonl", "\n\n", ["no rows"], "blank lines only"),
-        ("a.csv", "a,b", [".jsonl"], "another format"),
-        ("a.parquet", "PAR", ["parquet"], "broken parquet"),
-        ("a.jsonl", '{"a": ' + "[" * 100_000, ["line 1"], "nesting without end"),
+        ("a.jsonl", '{"a": 1}\n{"a": \n', "invalid-json", 2, None, "broken JSON"),
+        ("a.json", '[{"a": 1},\n{"a" 2}]', "invalid-json", 2, None, "broken JSON in a list"),
+        ("a.jsonl", '{"a": 1}\n[1]\n', "invalid-row", 2, 1, "a line that is no object"),
+        ("a.json", "[1]", "invalid-row", None, 0, "an entry that is no object"),
+        ("a.jsonl", "", "empty-data", None, None, "an empty file"),
+        ("a.jsonl", "\n\n", "empty-data", None, None, "blank lines only"),
+        ("a.csv", "a,b", "unreadable-file", None, None, "another format"),
+        ("a.parquet", "PAR", "unreadable-file", None, None, "broken parquet"),
+        ("a.jsonl", '{"a": ' + "[" * 100_000, "invalid-json", 1, None, "nesting without end"),
     ],
 )
-def test_faults_are_named_with_their_place(tmp_path: Path, name: str, content: str, words: list[str], why: str) -> None:
+def test_errors_name_the_file_line_and_row(
+    tmp_path: Path, name: str, content: str, kind: str, line: int | None, row: int | None, why: str
+) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(InputError) as error:
         read_rows(tmp_path / name)
-    assert all(word in str(error.value) for word in words), (why, str(error.value))
+    (problem,) = error.value.problems
+    assert (problem.kind, problem.path, problem.line, problem.row) == (kind, str(tmp_path / name), line, row), why
 
 
 def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("{}")
-    with pytest.raises(InputError, match=r"Did you mean train\.jsonl"):
-        read_rows(tmp_path / "trian.jsonl")
-    with pytest.raises(InputError, match="no folder"):
-        read_rows(tmp_path / "nowhere" / "a.jsonl")
+    for name, hint in (("trian.jsonl", "Did you mean train.jsonl"), ("nowhere/a.jsonl", f"folder {tmp_path}/nowhere")):
+        with pytest.raises(InputError) as error:
+            read_rows(tmp_path / name)
+        assert error.value.kind == "file-not-found"
+        assert hint in str(error.value)
 
 
 def test_reads_parquet(tmp_path: Path) -> None:
-    as_datasets(train=[{"a": "x"}, {"a": "y"}])["train"].to_parquet(tmp_path / "a.parquet")
+    to_datasets(train=[{"a": "x"}, {"a": "y"}])["train"].to_parquet(tmp_path / "a.parquet")
     assert read_rows(tmp_path / "a.parquet") == [{"a": "x"}, {"a": "y"}]
 
 
 def test_finds_the_file_of_a_split_by_its_name(tmp_path: Path) -> None:
     for name in ("gsm8k_train.jsonl", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet", "notes.txt"):
         (tmp_path / name).write_text("")
-    assert [file.name for file in split_files(tmp_path, "train")] == ["gsm8k_train.jsonl"]
-    assert len(split_files(tmp_path, "test")) == 2
-    assert split_files(tmp_path, "validation") == []
+    assert [file.name for file in find_split_files(tmp_path, "train")] == ["gsm8k_train.jsonl"]
+    assert len(find_split_files(tmp_path, "test")) == 2
+    assert find_split_files(tmp_path, "validation") == []
     (tmp_path / "train.jsonl").write_text("")
-    with pytest.raises(InputError, match="several files"):
-        split_files(tmp_path, "train")
+    with pytest.raises(InputError) as error:
+        find_split_files(tmp_path, "train")
+    assert error.value.kind == "ambiguous-split"
 
 
 JSON_LIKE = st.recursive(
@@ -105,18 +110,18 @@ def test_held_out_rows_share_no_question_with_the_rest(questions: list[str], fra
 
 def test_a_larger_limit_adds_to_a_smaller_one() -> None:
     rows = [{"id": index} for index in range(50)]
-    few, more = limited(rows, 10, "seed"), limited(rows, 20, "seed")
+    few, more = limit_rows(rows, 10, "seed"), limit_rows(rows, 20, "seed")
     assert len(few) == 10 and len(more) == 20
     assert all(row in more for row in few)
     assert more == sorted(more, key=lambda row: row["id"])
 
 
 def test_a_split_without_rows_has_the_columns_too() -> None:
-    splits = as_datasets(train=[{"prompt": "x"}], validation=[])
+    splits = to_datasets(train=[{"prompt": "x"}], validation=[])
     assert len(splits["validation"]) == 0
     assert splits["validation"].features == splits["train"].features
 
 
 def test_objects_of_different_shapes_stay_as_they_are() -> None:
     rows = [{"tests": [{"input": "1", "output": "2"}]}, {"tests": [{"call": [1], "expected": 2}]}]
-    assert list(as_datasets(train=rows)["train"]) == rows
+    assert list(to_datasets(train=rows)["train"]) == rows

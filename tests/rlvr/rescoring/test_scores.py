@@ -94,7 +94,7 @@ def test_a_folder_of_evaluations_alone_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said", "why"),
     [
-        (lambda folder: folder / "nothing.jsonl", "There is no file", "a typo"),
+        (lambda folder: folder / "nothing.jsonl", "does not exist", "a typo"),
         (lambda folder: folder, "holds no completions", "a folder that no run wrote to"),
         (
             lambda folder: write(folder / "x.jsonl", [{"completion": "a"}, {"response": "a"}]),

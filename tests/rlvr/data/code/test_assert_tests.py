@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.data.code.assert_tests import entry_point_of, split_check, with_setup
-from rlvr.data.code.io_tests import BadTests
+from rlvr.data.code.assert_tests import find_entry_point, make_assert_tests, split_check
+from rlvr.data.code.io_tests import InvalidTests
 
 
 @pytest.mark.parametrize(
@@ -25,17 +25,17 @@ from rlvr.data.code.io_tests import BadTests
     ],
 )
 def test_the_tested_function_is_found(asserts: list[str], program: str | None, entry_point: str, why: str) -> None:
-    assert entry_point_of(asserts, program) == entry_point, why
+    assert find_entry_point(asserts, program) == entry_point, why
 
 
 @pytest.mark.parametrize("asserts", [["assert True"], ["assert x.f(1)"], ["assert ("], []])
 def test_asserts_without_a_tested_function_are_refused(asserts: list[str]) -> None:
-    with pytest.raises(BadTests):
-        entry_point_of(asserts)
+    with pytest.raises(InvalidTests):
+        find_entry_point(asserts)
 
 
 def test_setup_stands_in_front_of_each_assert() -> None:
-    tests = with_setup(["assert f(x)", "assert f(-x)\r\n"], ["import math", "", "x = 1\r\n"])
+    tests = make_assert_tests(["assert f(x)", "assert f(-x)\r\n"], ["import math", "", "x = 1\r\n"])
     assert [test["assert"] for test in tests] == [
         "import math\nx = 1\nassert f(x)",
         "import math\nx = 1\nassert f(-x)",
@@ -44,8 +44,8 @@ def test_setup_stands_in_front_of_each_assert() -> None:
 
 @pytest.mark.parametrize("statement", ["f(1)", "assert f(1", "", "x = 1"])
 def test_what_asserts_nothing_is_no_test(statement: str) -> None:
-    with pytest.raises(BadTests):
-        with_setup([statement])
+    with pytest.raises(InvalidTests):
+        make_assert_tests([statement])
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_a_check_is_taken_apart_where_it_is_only_asserts(code: str, tests: list[
     "code", ["", "def check():\n  pass", "def check(c):\n  assert True", "def check(c", "def test(c):\n  assert c(1)"]
 )
 def test_a_check_that_tests_nothing_is_refused(code: str) -> None:
-    with pytest.raises(BadTests):
+    with pytest.raises(InvalidTests):
         split_check(code, "f")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.data.code import io_tests as code_tests
+from rlvr.data.code import io_tests
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,13 @@ from rlvr.data.code import io_tests as code_tests
     ],
 )
 def test_both_shapes_of_a_column_are_read(column: object, tests: list) -> None:
-    assert code_tests.paired(column) == [{"input": given, "output": wanted} for given, wanted in tests]
+    assert io_tests.pair_tests(column) == [{"input": given, "output": wanted} for given, wanted in tests]
 
 
 @pytest.mark.parametrize("column", [{"input": ["1"], "output": []}, [{"input": "1"}], {"input": [1], "output": ["1"]}])
 def test_a_column_of_another_shape_is_refused(column: object) -> None:
-    with pytest.raises(code_tests.BadTests):
-        code_tests.paired(column)
+    with pytest.raises(io_tests.InvalidTests):
+        io_tests.pair_tests(column)
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_a_column_of_another_shape_is_refused(column: object) -> None:
     ],
 )
 def test_a_text_that_breaks_off_is_told_from_one_that_ends_in_dots(text: str, cut: bool, why: str) -> None:
-    assert code_tests.is_cut(text) == cut, why
-    assert code_tests.is_cut(f"{text}\n") == cut, why
+    assert io_tests.is_truncated(text) == cut, why
+    assert io_tests.is_truncated(f"{text}\n") == cut, why
 
 
 @pytest.mark.parametrize(
-    ("outputs", "contradicts", "why"),
+    ("outputs", "has_contradictions", "why"),
     [
         (["1\n", "1"], False, "a blank line at the end"),
         (["1 2", "1\n2"], False, "other white space"),
@@ -54,9 +54,9 @@ def test_a_text_that_breaks_off_is_told_from_one_that_ends_in_dots(text: str, cu
         (["1 2", "2 1"], True, "another order"),
     ],
 )
-def test_two_outputs_of_one_input_contradict_each_other(outputs: list[str], contradicts: bool, why: str) -> None:
+def test_two_outputs_of_one_input_contradict_each_other(outputs: list[str], has_contradictions: bool, why: str) -> None:
     tests = [{"input": f"5{' ' * index}\n", "output": output} for index, output in enumerate(outputs)]
-    assert code_tests.contradicts(tests) == contradicts, why
+    assert io_tests.has_contradictions(tests) == has_contradictions, why
 
 
 @settings(deadline=None)
@@ -64,7 +64,7 @@ def test_two_outputs_of_one_input_contradict_each_other(outputs: list[str], cont
 def test_a_larger_sample_adds_to_a_smaller_one(count: int, few: int, more: int, seed: str) -> None:
     tests = [{"input": str(number), "output": ""} for number in range(count)]
     few, more = sorted((few, more))
-    small, large = (code_tests.sampled(tests, most, seed) for most in (few, more))
+    small, large = (io_tests.sample_tests(tests, most, seed) for most in (few, more))
     assert len(small) == min(few, count)
     assert [test for test in large if test in small] == small
     assert [int(test["input"]) for test in large] == sorted(int(test["input"]) for test in large)

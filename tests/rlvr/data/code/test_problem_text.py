@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.data.code import io_tests as code_tests
-from rlvr.data.code import problem_text as code_statements
-from rlvr.data.code.problem_text import Statement, read_statement
+from rlvr.data.code import io_tests, problem_text
+from rlvr.data.code.problem_text import ProblemStatement, parse_statement
 from rlvr.data.io import read_rows
 
 REAL = Path(__file__).resolve().parents[4].parent / "shared" / "data" / "code_contests_easy_train.parquet"
@@ -28,16 +27,16 @@ SEVERAL_ANSWERS = frozenset(SEVERAL.split())
 
 
 @pytest.fixture(scope="module")
-def problems() -> dict[str, tuple[Statement, list[dict[str, str]]]]:
+def problems() -> dict[str, tuple[ProblemStatement, list[dict[str, str]]]]:
     """The real problems: the statement and all tests of each, by its number."""
     if not REAL.is_file():
         pytest.skip("the prepared CodeContests are not on this machine (looked in ../shared/data)")
     found = {}
     for row in read_rows(REAL):
         truth = row["reward_model"]["ground_truth"]
-        tests = code_tests.paired(truth["public_tests"]) + code_tests.paired(truth["private_tests"])
-        statement = read_statement(code_statements.bare_problem(row["prompt"][0]["content"]))
-        found[truth["name"].split(".")[0]] = (statement, code_tests.without_cut(tests))
+        tests = io_tests.pair_tests(truth["public_tests"]) + io_tests.pair_tests(truth["private_tests"])
+        statement = parse_statement(problem_text.strip_prompt(row["prompt"][0]["content"]))
+        found[truth["name"].split(".")[0]] = (statement, io_tests.drop_truncated(tests))
     return found
 
 
@@ -45,11 +44,11 @@ def test_the_rule_for_several_answers_errs_as_often_as_the_page_says(problems: d
     said = {
         number
         for number, (statement, tests) in problems.items()
-        if code_statements.several_answers(statement, [test["output"] for test in tests])
-        or (code_statements.tolerance(statement) is None and code_tests.contradicts(tests))
+        if problem_text.find_several_answers(statement, [test["output"] for test in tests])
+        or (problem_text.find_tolerance(statement) is None and io_tests.has_contradictions(tests))
     }
     assert problems.keys() >= SEVERAL_ANSWERS and len(SEVERAL_ANSWERS) == 125
-    assert SEVERAL_ANSWERS - said == code_statements.SEEN_BY_READING & problems.keys()
+    assert SEVERAL_ANSWERS - said == problem_text.KNOWN_SEVERAL_ANSWERS & problems.keys()
     assert len(SEVERAL_ANSWERS - said) == 6
     assert said - SEVERAL_ANSWERS == {"299_A", "1505_A"}
 
@@ -62,7 +61,7 @@ def test_every_real_statement_has_its_sections(problems: dict) -> None:
 
 def test_real_problems_are_compared_as_their_statements_say(problems: dict) -> None:
     ways = {
-        number: code_statements.comparison(statement, [test["output"] for test in tests])
+        number: problem_text.choose_comparison(statement, [test["output"] for test in tests])
         for number, (statement, tests) in problems.items()
     }
     floats = {number: tolerance for number, (way, tolerance) in ways.items() if way == "float"}
@@ -104,7 +103,7 @@ Look at <image>.
 
 
 def test_a_statement_is_taken_apart_at_its_headings() -> None:
-    statement = read_statement(WHOLE)
+    statement = parse_statement(WHOLE)
     assert statement.story == "A story of Input and Output."
     assert statement.input == "One integer n."
     assert statement.output == "Print n."
@@ -122,7 +121,7 @@ def test_a_statement_is_taken_apart_at_its_headings() -> None:
     ],
 )
 def test_statements_without_some_headings_are_read_too(text: str, story: str, output: str, why: str) -> None:
-    statement = read_statement(text)
+    statement = parse_statement(text)
     assert (statement.story, statement.output) == (story, output), why
 
 
@@ -143,11 +142,11 @@ LEAD_IN = "Write a C++ solution for this problem. Put your thoughts in <think> t
     ],
 )
 def test_only_the_problem_is_kept_of_a_baked_prompt(prompt: str, why: str) -> None:
-    assert code_statements.bare_problem(prompt) == WHOLE.strip(), why
+    assert problem_text.strip_prompt(prompt) == WHOLE.strip(), why
 
 
-def statement(output: str = "", story: str = "", note: str = "") -> Statement:
-    return Statement(story=story, input="", output=output, examples="", note=note)
+def statement(output: str = "", story: str = "", note: str = "") -> ProblemStatement:
+    return ProblemStatement(story=story, input="", output=output, examples="", note=note)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +167,12 @@ def statement(output: str = "", story: str = "", note: str = "") -> Statement:
     ],
 )
 def test_several_answers_are_seen_in_how_the_output_is_described(output: str, several: bool, why: str) -> None:
-    assert (code_statements.several_answers(statement(output), ["1 2 3"]) is not None) == several, why
+    assert (problem_text.find_several_answers(statement(output), ["1 2 3"]) is not None) == several, why
 
 
 def test_an_arrangement_is_asked_for_only_where_more_than_one_thing_is_printed() -> None:
     asked = statement("Print the minimum number of changes needed to get the permutation.")
-    assert code_statements.several_answers(asked, ["3\n", "4\n"]) is None
+    assert problem_text.find_several_answers(asked, ["3\n", "4\n"]) is None
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_an_arrangement_is_asked_for_only_where_more_than_one_thing_is_printed()
     ],
 )
 def test_several_answers_in_story_and_note_take_more_words(story: str, note: str, several: bool, why: str) -> None:
-    found = code_statements.several_answers(statement("Print it.", story, note), ["1"])
+    found = problem_text.find_several_answers(statement("Print it.", story, note), ["1"])
     assert (found is not None) == several, why
 
 
@@ -200,7 +199,7 @@ def test_several_answers_in_story_and_note_take_more_words(story: str, note: str
     ],
 )
 def test_an_image_matters_where_the_problem_is_posed(fields: dict, depends: bool, why: str) -> None:
-    assert code_statements.depends_on_image(statement(**fields)) == depends, why
+    assert problem_text.depends_on_image(statement(**fields)) == depends, why
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,7 @@ def test_an_image_matters_where_the_problem_is_posed(fields: dict, depends: bool
     ],
 )
 def test_the_tolerance_is_the_one_that_the_statement_names(output: str, tolerance: float | None, why: str) -> None:
-    assert code_statements.tolerance(statement(output)) == tolerance, why
+    assert problem_text.find_tolerance(statement(output)) == tolerance, why
 
 
 FREE_CASE = "You can print each letter in any case."
@@ -240,11 +239,11 @@ FREE_CASE = "You can print each letter in any case."
     ],
 )
 def test_the_comparison_follows_from_statement_and_outputs(output: str, outputs: list, way: str, why: str) -> None:
-    assert code_statements.comparison(statement(output), outputs)[0] == way, why
+    assert problem_text.choose_comparison(statement(output), outputs)[0] == way, why
 
 
 @pytest.mark.parametrize(
-    ("output", "with_points", "why"),
+    ("output", "add_decimal_points", "why"),
     [
         ("500\n", "500.0\n", "a whole number"),
         ("-3 0.25\n7", "-3.0 0.25\n7.0", "several"),
@@ -252,8 +251,10 @@ def test_the_comparison_follows_from_statement_and_outputs(output: str, outputs:
         ("YES\n3", "YES\n3", "not only numbers: 3 may be a count"),
     ],
 )
-def test_whole_numbers_become_real_ones_where_real_ones_are_asked_for(output: str, with_points: str, why: str) -> None:
-    assert code_statements.with_points(output) == with_points, why
+def test_whole_numbers_become_real_ones_where_real_ones_are_asked_for(
+    output: str, add_decimal_points: str, why: str
+) -> None:
+    assert problem_text.add_decimal_points(output) == add_decimal_points, why
 
 
 @pytest.mark.parametrize(
@@ -265,9 +266,9 @@ def test_whole_numbers_become_real_ones_where_real_ones_are_asked_for(output: st
     ],
 )
 def test_named_files_are_found(fields: dict, files: list, why: str) -> None:
-    assert code_statements.named_files(statement(**fields)) == files, why
+    assert problem_text.named_files(statement(**fields)) == files, why
 
 
 def test_interactive_problems_are_known_by_their_words() -> None:
-    assert code_statements.is_interactive(statement(story="This is an interactive problem."))
-    assert not code_statements.is_interactive(statement(story="Two friends interact."))
+    assert problem_text.is_interactive(statement(story="This is an interactive problem."))
+    assert not problem_text.is_interactive(statement(story="Two friends interact."))
