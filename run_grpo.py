@@ -1,52 +1,82 @@
 #!/usr/bin/env python
-"""Trains a model with GRPO as a recipe says, and measures on held-out rows whether it got better.
+"""Train a model with GRPO from a recipe, and measure on held-out rows whether it improved.
 
     python run_grpo.py --config recipes/demo-arithmetic.yaml
     accelerate launch --config_file accelerate_configs/zero3.yaml run_grpo.py --config RECIPE --learning_rate 1e-5
 
-Any key of the recipe can be overridden: --key value; keys of a section are dotted: --task.shots 4,
+Override any key of the recipe with --key value. Keys of a section are dotted: --task.shots 4,
 --rewards.answer_format.weight 0.2, --evaluation.rows 100.
 
-A run that was stopped or killed is continued by the same command (docs/resume.md).
+The same command continues a run that was stopped or killed (docs/resume.md).
 
-Exit codes: 0 done; 2 the recipe or the data is wrong, nothing was trained; 1 it failed while running; 75 it was stopped
-early, and the same command continues it; 130 Ctrl-C, where there was nothing to save or no wish to wait for it.
+Exit codes: 0 done; 2 the recipe or the data is wrong, nothing was trained; 1 failed while running; 75 stopped early,
+and the same command continues; 130 Ctrl-C with nothing to save, or pressed twice.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.config.recipe import Recipe, RecipeError, load_recipe
-from rlvr.errors import InputError
+from rlvr.errors import InputError, Problem
+from rlvr.formatting import count
 
 if TYPE_CHECKING:
-    from rlvr.preflight.check import TargetMachine
+    from transformers import TrainerCallback
+
+    from rlvr.config.batch_plan import BatchPlan
+    from rlvr.preflight.prepare import PreparedRun
+    from rlvr.training.interruption import StopRequest
 
 STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
 
 
 def main(words: Sequence[str] | None = None) -> int:
+    options, overrides = parse_arguments(words)
+    console.silence_libraries()
+    gc.disable()  # until training: collecting after imports takes a tenth of a check's time
+    try:
+        return check(options, overrides) if options.check else run(load_recipe(options.config, overrides))
+    except InputError as error:
+        if options.json:
+            print_as_json(error.problems)
+        elif str(error):
+            console.error(str(error))
+        return 2
+    except KeyboardInterrupt:
+        console.error("\nStopped by Ctrl-C.")
+        return 130
+    except Exception as error:
+        if type(error).__name__ not in ("RewardError", "TrainingError"):  # their modules import torch
+            raise
+        # The cause is in a reward or in the recipe, so our stack frames don't help. failure.txt has them.
+        console.error(str(error))
+        return 1
+    finally:
+        gc.enable()
+
+
+def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options, and the remaining words: overrides of the recipe."""
     parser = argparse.ArgumentParser(
         prog="run_grpo.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="the recipe, a YAML file")
-    parser.add_argument(
-        "--check", action="store_true", help="only check everything that needs no weights, and say what would run"
-    )
-    parser.add_argument(
-        "--world_size", type=int, metavar="N", help="with --check: check for so many processes, wherever this is run"
-    )
+    parser.add_argument("--check", action="store_true", help="only check: load no weights, write nothing")
+    parser.add_argument("--json", action="store_true", help="with --check: print one JSON object (docs/check.md)")
+    parser.add_argument("--world_size", type=int, metavar="N", help="with --check: check for N processes")
     parser.add_argument(
         "--machine",
         metavar="NAME",
@@ -55,181 +85,218 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--launcher",
         choices=["python", "ddp", "zero2", "zero2_offload", "zero3", "fsdp2"],
-        help="with --machine: how it will be launched (accelerate_configs/); default: as this is",
+        help="with --check: check for this launcher (accelerate_configs/); default: the one in use",
     )
     options, overrides = parser.parse_known_args(words)
-
-    elsewhere = any((options.world_size is not None, options.machine, options.launcher))
-    if elsewhere and not options.check:
-        parser.error("--world_size, --machine and --launcher go with --check; a run is where it is")
+    for_other_machine = any((options.world_size is not None, options.machine, options.launcher))
+    if (for_other_machine or options.json) and not options.check:
+        parser.error("--json, --world_size, --machine and --launcher need --check")
     if options.world_size is not None and options.world_size < 1:
-        parser.error("--world_size is at least 1")
-
-    console.silence_libraries()
-    gc.disable()  # until training: it would walk through what is imported, for a tenth of the time of a check
-    try:
-        if options.check:
-            return check(options, overrides)
-        return run(load_recipe(options.config, overrides))
-    except InputError as error:
-        console.error(f"{error}")
-        return 2
-    except KeyboardInterrupt:
-        console.error("\nStopped by Ctrl-C.")
-        return 130
-    except Exception as error:
-        if type(error).__name__ not in ("RewardError", "TrainingError"):
-            raise
-        # The fault of a reward's author, or of the recipe, who are not helped by our frames; failure.txt has them.
-        console.error(f"{error}")
-        return 1
-    finally:
-        gc.enable()
+        parser.error("--world_size must be at least 1")
+    return options, overrides
 
 
 def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
-    """What `--check` does: all that is wrong, in one pass; what the recipe's text shows is told at once."""
-    told: tuple[str, ...] = ()
+    """Report all problems in one pass; those of the recipe's text at once, since loading the rest takes seconds."""
+    text_problems: Sequence[Problem] = ()
     try:
         recipe = load_recipe(options.config, overrides)
     except RecipeError as error:
         if error.rest is None:
             raise
-        console.error(f"{error}")
-        recipe, told = error.rest, tuple(problem.message for problem in error.problems)
-    from rlvr.preflight.check import TargetMachine
+        recipe, text_problems = error.rest, error.problems
+        if not options.json:
+            console.error(str(error))
+    from rlvr.preflight.components import TargetMachine
+    from rlvr.preflight.prepare import prepare_run
 
-    try:
-        return run(
-            recipe,
-            only_check=True,
-            meant=TargetMachine(options.world_size, options.machine, options.launcher),
-            told=told,
-        )
-    except InputError as error:
-        if f"{error}":
-            console.error(f"{error}")
-        return 2
-
-
-def run(
-    recipe: Recipe, *, only_check: bool = False, meant: TargetMachine | None = None, told: Sequence[str] = ()
-) -> int:
-    """The story of a run; returns its exit code.
-
-    Args:
-        only_check: ends before anything is written or loaded.
-        meant: where it is meant to run, if not here; only with `only_check`.
-        told: what was found wrong with the recipe's text, for a check of what is left of it.
-    """
-    from rlvr import evaluation, report
-    from rlvr.artifacts import directory, resumption
-    from rlvr.preflight.check import prepare_run
-    from rlvr.tracking.mlflow_tracker import Status, tracker_of
-    from rlvr.training import trl_config
-    from rlvr.training.interruption import Interrupted, StopRequest, time_limit
-
-    stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), STARTED)
     console.silence_loading_bars()
-
-    # 1. The data, the rewards, and everything that can be wrong with them, before a weight is loaded.
-    with prepare_run(recipe, meant, brief=only_check, told=told) as found:
-        task, rewards, metric, tokenizer = found.task, found.rewards, found.metric, found.tokenizer
-        state, begin, scorer = found.state, found.begin, found.scorer
-        _introduce(recipe, (*map(str, recipe.warnings), *found.notes))
-        if only_check:
-            warnings = sum(line.startswith("warning: ") for line in found.notes)
-            but = f", but {warnings} warning{'s' if warnings > 1 else ''}: see above" if warnings else ""
-            console.info(f"Nothing wrong was found{but}.")
+    target = TargetMachine(options.world_size, options.machine, options.launcher)
+    with prepare_run(recipe, target, only_check=True, known_problems=text_problems) as prepared:
+        if options.json:
+            print_as_json(prepared.remarks, prepared.plan)
             return 0
-
-        from rlvr.training import (
-            train as training,  # with TRL's trainer takes seconds to import: only now, when all was found right
-        )
-
-        gc.enable()
-        directory.prepare(recipe, state, found.surroundings, fresh=begin.fresh)
-        status = resumption.RunStatus(recipe.output_dir, found.identity, state.is_main_process)
-        tracker = tracker_of(recipe) if state.is_main_process else None
-        status.update("trained" if begin.trained else "running", saved=training.saved_folder(recipe).name)
-        stop.install_handlers()
-        end: Status = "FAILED"
-        try:
-            if tracker is not None:
-                tracker.start()
-            results = {}
-
-            # 2. Before: the untouched model on held-out rows, once a run.
-            if recipe.evaluation:
-                about, greedy = evaluation.about(recipe, metric), evaluation.greedy(task, recipe)
-                earlier = evaluation.read_results(recipe.output_dir, "base", about, rewards)
-                if earlier is not None:
-                    results["base"] = earlier
-                else:
-                    base = evaluation.EvaluatedModel(recipe, tokenizer, "base", recipe.output_dir)
-                    results["base"] = base.measure(task, recipe, rewards, metric, scorer, greedy, "before")
-                    base.close()
-                    trl_config.free_memory()
-                    if state.is_main_process:
-                        evaluation.write_evaluation(recipe.output_dir, about, results)
-                console.info(f"  before training: {evaluation.in_short(results['base'][0])}")
-
-            # 3. Training.
-            saved = training.saved_folder(recipe)
-            if not begin.trained:
-                trainer = training.build_trainer(
-                    recipe, task, rewards, metric, tokenizer, scorer, found.identity, steps=found.plan.steps
-                )
-                with stop:
-                    why = training.train(trainer, recipe, stop, begin.checkpoint, tracker)
-                    if why is not None:
-                        raise Interrupted(why)
-                    training.save(trainer, saved)
-                    status.update("trained", saved=saved.name)
-                del trainer
-                trl_config.free_memory()
-                stop.raise_if_requested()
-
-            # 4. After: what was saved, loaded afresh, on the same rows with the same verifier.
-            if recipe.evaluation:
-                trained = evaluation.EvaluatedModel(recipe, tokenizer, "trained", recipe.output_dir, adapter=saved)
-                results["trained"] = trained.measure(task, recipe, rewards, metric, scorer, greedy, "after")
-            if state.is_main_process:
-                if results:
-                    content = evaluation.write_evaluation(recipe.output_dir, about, results)
-                    console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-                console.info(f"  {saved.name:<9} {saved}")
-                console.info(f"  report    {report.write_report(recipe.output_dir)}")
-            status.update("done")
-            end = "FINISHED"
-        except Interrupted as error:
-            end = "KILLED"
-            return status.interrupted(str(error))
-        except BaseException as error:
-            status.failed(traceback.format_exc(), can_continue=not isinstance(error, training.TrainingError))
-            raise
-        finally:
-            stop.deferred = True
-            if tracker is not None:
-                tracker.close(end, timeout_s=30 if end == "FINISHED" else 10)
-            stop.restore_handlers()
-        state.destroy_process_group()
+        introduce(recipe, prepared.remarks)
+        warnings = sum(remark.level == "warning" for remark in prepared.remarks)
+        console.info(f"No errors, {count(warnings, 'warning')}: see above." if warnings else "No problems found.")
         return 0
 
 
-def _introduce(recipe: Recipe, lines: Sequence[str]) -> None:
+def run(recipe: Recipe) -> int:
+    """Prepare and execute a run; return its exit code."""
+    from rlvr.preflight.prepare import prepare_run
+    from rlvr.training.interruption import StopRequest, time_limit
+
+    stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), STARTED)
+    console.silence_loading_bars()
+    with prepare_run(recipe) as prepared:
+        introduce(recipe, prepared.remarks)
+        stages = Run(recipe, prepared, stop)
+        gc.enable()
+        return stages.execute()
+
+
+class Run:
+    """A prepared run: measure the base model, train, measure the trained model, report."""
+
+    def __init__(self, recipe: Recipe, prepared: PreparedRun, stop: StopRequest) -> None:
+        from rlvr.artifacts.resumption import RunStatus
+        from rlvr.tracking.mlflow_tracker import tracker_of
+        from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
+
+        self.recipe = recipe
+        self.prepared = prepared
+        self.stop = stop
+        self.is_main = prepared.state.is_main_process
+        self.folder = recipe.output_dir
+        self.model_folder = train.saved_folder(recipe)
+        self.status = RunStatus(self.folder, prepared.identity, self.is_main)
+        self.tracker: TrainerCallback | None = tracker_of(recipe) if self.is_main else None
+        self.results: dict[str, Any] = {}
+
+    def execute(self) -> int:
+        """Run all stages, and record in run.json how far they come; return the exit code."""
+        from rlvr.artifacts import directory
+        from rlvr.training.interruption import Interrupted
+        from rlvr.training.train import TrainingError
+
+        resumption = self.prepared.resumption
+        directory.prepare(self.recipe, self.prepared.state, self.prepared.environment, fresh=resumption.fresh)
+        self.status.update("trained" if resumption.trained else "running", saved=self.model_folder.name)
+        self.stop.install_handlers()
+        outcome = "FAILED"
+        try:
+            if self.tracker is not None:
+                self.tracker.start()
+            self.measure_base()
+            if not resumption.trained:
+                self.train()
+            self.measure_trained()
+            self.report()
+            self.status.update("done")
+            outcome = "FINISHED"
+        except Interrupted as error:
+            outcome = "KILLED"
+            return self.status.interrupted(str(error))
+        except BaseException as error:
+            self.status.failed(traceback.format_exc(), can_continue=not isinstance(error, TrainingError))
+            raise
+        finally:
+            self.stop.deferred = True
+            if self.tracker is not None:
+                self.tracker.close(outcome, timeout_s=30 if outcome == "FINISHED" else 10)
+            self.stop.restore_handlers()
+        self.prepared.state.destroy_process_group()
+        return 0
+
+    def measure_base(self) -> None:
+        """Measure the untrained model on held-out rows; once per run, so a resumed run reads the result."""
+        from rlvr import evaluation
+        from rlvr.training import trl_config
+
+        if self.recipe.evaluation is None:
+            return
+        about = evaluation.about(self.recipe, self.prepared.metric)
+        earlier = evaluation.read_results(self.folder, "base", about, self.prepared.rewards)
+        if earlier is not None:
+            self.results["base"] = earlier
+        else:
+            base = evaluation.EvaluatedModel(self.recipe, self.prepared.tokenizer, "base", self.folder)
+            self.results["base"] = self._measure(base, "before")
+            base.close()
+            trl_config.free_memory()
+            if self.is_main:
+                evaluation.write_evaluation(self.folder, about, self.results)
+        console.info(f"  before training: {evaluation.in_short(self.results['base'][0])}")
+
+    def train(self) -> None:
+        """Train, from a checkpoint if there is one, and save the adapter or the model."""
+        from rlvr.training import train, trl_config
+        from rlvr.training.interruption import Interrupted
+
+        prepared = self.prepared
+        trainer = train.build_trainer(
+            self.recipe,
+            prepared.task,
+            prepared.rewards,
+            prepared.metric,
+            prepared.tokenizer,
+            prepared.scorer,
+            prepared.identity,
+            steps=prepared.plan.steps,
+        )
+        with self.stop:  # a signal lets the step end and a checkpoint be saved
+            reason = train.train(trainer, self.recipe, self.stop, prepared.resumption.checkpoint, self.tracker)
+            if reason is not None:
+                raise Interrupted(reason)
+            train.save(trainer, self.model_folder)
+            self.status.update("trained", saved=self.model_folder.name)
+        del trainer
+        trl_config.free_memory()
+        self.stop.raise_if_requested()
+
+    def measure_trained(self) -> None:
+        """Measure what was saved, loaded afresh, on the same rows with the same verifier."""
+        from rlvr import evaluation
+
+        if self.recipe.evaluation is None:
+            return
+        trained = evaluation.EvaluatedModel(
+            self.recipe, self.prepared.tokenizer, "trained", self.folder, adapter=self.model_folder
+        )
+        self.results["trained"] = self._measure(trained, "after")
+
+    def _measure(self, model: Any, when: str) -> Any:
+        from rlvr import evaluation
+
+        prepared = self.prepared
+        decoding = evaluation.greedy(prepared.task, self.recipe)
+        return model.measure(
+            prepared.task, self.recipe, prepared.rewards, prepared.metric, prepared.scorer, decoding, when
+        )
+
+    def report(self) -> None:
+        """Write evaluation.json and report.html, and print the results; the main process alone."""
+        from rlvr import evaluation, report
+
+        if not self.is_main:
+            return
+        if self.results:
+            about = evaluation.about(self.recipe, self.prepared.metric)
+            content = evaluation.write_evaluation(self.folder, about, self.results)
+            console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+        console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
+        console.info(f"  report    {report.write_report(self.folder)}")
+
+
+def introduce(recipe: Recipe, remarks: Iterable[Problem]) -> None:
+    """Print what will run."""
     rewards = " + ".join(f"{spec.weight:g} x {spec.name}" for spec in recipe.rewards)
     console.info(f"{recipe.path}: {recipe.settings['model_name_or_path']} on {recipe.task.name}, reward = {rewards}")
-    for line in lines:
-        console.info(f"  {line}")
+    for remark in remarks:
+        console.info(f"  {remark}")
+
+
+def print_as_json(problems: Sequence[Problem], plan: BatchPlan | None = None) -> None:
+    """Print the result of a check as one JSON object."""
+    levels: dict[str, list[Any]] = {"error": [], "warning": [], "note": []}
+    for problem in problems:
+        levels[problem.level].append(problem.message if problem.level == "note" else problem.as_dict())
+    result = {
+        "problems": levels["error"],
+        "warnings": levels["warning"],
+        "notes": levels["note"],
+        "plan": asdict(plan) if plan is not None else None,
+    }
+    console.info(json.dumps(result, indent=2, ensure_ascii=False))
 
 
 if __name__ == "__main__":
     if "--check" in sys.argv:
-        # Nothing is computed then, and bitsandbytes, which TRL imports, would load torch's compiler for two seconds.
+        # Nothing is computed, and bitsandbytes, which TRL imports, would load torch's compiler for two seconds.
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     code = main()
-    gc.freeze()  # Python would walk through all that was imported once more before it ends
-    # A launcher sends SIGTERM to the other processes as soon as one has ended; their exit codes are to stay theirs.
+    gc.freeze()  # otherwise Python collects all imported modules once more before it ends
+    # A launcher sends SIGTERM to the other processes as soon as one has ended. They must keep their own exit codes.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(code)

@@ -128,8 +128,9 @@ def _take_base(words: list[str]) -> bool:
 
 def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     """Evaluates the base and/or the adapter, prints the table and writes it to `folder`."""
-    from rlvr import evaluation, preflight
+    from rlvr import evaluation
     from rlvr.artifacts import directory
+    from rlvr.config.batch_plan import reward_batch_timeout
     from rlvr.evaluation import shot_sweep
     from rlvr.modeling import adapters, loading
     from rlvr.scoring.registry import load_rewards, load_task
@@ -178,7 +179,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     with Scorer(
         evaluation.scored_by(rewards, metric),
         deadline_s=recipe.settings["reward_timeout_s"],
-        budget_s=preflight.reward_budget(recipe),
+        budget_s=reward_batch_timeout(recipe),
         rank=state.process_index,
     ) as scorer:
         for name in _names(options):

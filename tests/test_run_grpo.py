@@ -36,63 +36,94 @@ def test_a_typo_in_a_recipe_is_answered_without_heavy_imports(run_script: Callab
     assert result.returncode == 2 and "Did you mean learning_rate?" in result.stderr
 
 
+LEARNIG_RATE = next(line for line in DEMO.read_text().splitlines() if line.startswith("learning_rate")).replace(
+    "learning_rate", "learnig_rate"
+)
 EXPLODING = "import no_such_module_at_all\n"
 WANTS_TESTS = "def wants_tests(completions, *, tests, **kwargs):\n    return [0.0 for _ in completions]\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "why"),
+    ("words", "named", "why"),
     [
         (["--model_name_or_path", "./nowhere"], "there is no folder ./nowhere", "a model that isn't there"),
         (["--model_name_or_path", "some/model"], "could not be reached to download", "offline, nothing cached"),
         (["--task.name", "aritmetic"], "did you mean arithmetic", "a task misspelt"),
-        (["--task.rows", "3"], "no option 'rows'", "a task's option that there isn't"),
-        (["--task.train_rows", "4"], "not one step would be made", "less data than one batch"),
-        (["--rewards", "[{name: math_corectness}]"], "Did you mean math_correctness?", "a reward misspelt"),
+        (["--task.rows", "3"], "'rows'", "a task's option that there isn't"),
+        (["--rewards", "[{name: math_corectness}]"], "math_correctness?", "a reward misspelt"),
         (["--rewards", "[{name: TMP/exploding.py}]"], "No module named 'no_such_module_at_all'", "a failing import"),
-        (["--rewards", "[{name: TMP/wants_tests.py}]"], "needs the column tests", "a column that isn't there"),
-        (["--rewards.answer_format.options", "{patern: x}"], "no option 'patern'; did you mean pattern?", "an option"),
-        (["--per_device_train_batch_size", "7"], "does not divide into groups", "batch arithmetic"),
+        (["--rewards", "[{name: TMP/wants_tests.py}]"], "column tests", "a column that isn't there"),
+        (["--rewards.answer_format.options", "{patern: x}"], "mean pattern?", "a reward's option misspelt"),
         (["--resume_from_checkpoint", "nowhere"], "there is no such folder", "nothing to resume"),
         (["--rewards.math_correctness.weight", "0", "--rewards.answer_format.weight", "0"], "every weight is 0", "0"),
-        (["--optim", "bogus"], "TRL refuses this recipe", "what only TRL knows"),
-        (["--evaluation.metric", "nothing"], "There is no reward 'nothing'", "a metric that isn't there"),
+        (["--optim", "bogus"], "bogus is not a valid", "only TRL knows"),
+        (["--evaluation.metric", "nothing"], "'nothing'", "a metric that isn't there"),
     ],
 )
-def test_a_faulty_run_ends_with_a_sentence_and_exit_2_and_leaves_nothing(
-    words: list[str], said: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_faulty_run_ends_with_a_message_and_exit_2_and_leaves_nothing(
+    words: list[str], named: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "exploding.py").write_text(EXPLODING)
     (tmp_path / "wants_tests.py").write_text(WANTS_TESTS)
     words = [word.replace("TMP", str(tmp_path)) for word in words]
     code = run_grpo.main(["--config", str(DEMO), "--output_dir", str(tmp_path / "runs" / "x"), *words])
     captured = capsys.readouterr()
-    assert code == 2 and said.lower() in captured.err.lower(), why
+    assert code == 2 and named.lower() in captured.err.lower(), why
     assert captured.out == "", "nothing but the message"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exploding.py", "wants_tests.py"]
 
 
-def test_a_check_tells_in_one_pass_what_a_run_would_stop_at_one_after_another(
+SEVERAL = ["--optim", "bogus", "--lora_target_modules", "lm_head", "--task.rows", "3", "--num_generations", "7"]
+
+
+def misspelt(folder: Path) -> list[str]:
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(DEMO.read_text().replace("learning_rate", "learnig_rate"))
+    return ["--config", str(recipe), "--output_dir", str(folder / "run"), *SEVERAL]
+
+
+def test_a_check_reports_in_one_pass_what_would_stop_runs_one_after_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(DEMO.read_text().replace("learning_rate", "learnig_rate"))
-    words = ["--config", str(recipe), "--output_dir", str(tmp_path / "run"), "--optim", "bogus"]
-    words += ["--lora_target_modules", "lm_head", "--task.rows", "3", "--num_generations", "7"]
+    words = misspelt(tmp_path)
     assert run_grpo.main([*words, "--check"]) == 2
     captured = capsys.readouterr()
-    for said in ("Did you mean learning_rate?", "a LoRA on lm_head", "no option 'rows'", "bogus is not a valid"):
-        assert captured.err.count(said) == 1, said
+    for named in ("Did you mean learning_rate?", "a LoRA on lm_head", "'rows'", "bogus is not a valid"):
+        assert captured.err.count(named) == 1, named
     assert captured.out == "" and not (tmp_path / "run").exists()
     assert run_grpo.main(words) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1, "a run ends at once, before anything is imported"
+
+
+def test_a_check_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def check(*words: str) -> tuple[int, dict[str, Any]]:
+        code = run_grpo.main([*words, "--check", "--json"])
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return code, json.loads(captured.out)
+
+    code, result = check(*misspelt(tmp_path), "--ds3_gather_for_generation", "false")
+    assert code == 2 and list(result) == ["problems", "warnings", "notes", "plan"] and result["plan"] is None
+    first, *others = result["problems"]
+    assert (first["kind"], first["key"], first["suggestion"]) == ("unknown-key", "learnig_rate", "learning_rate")
+    assert first["line"] == (tmp_path / "recipe.yaml").read_text().splitlines().index(LEARNIG_RATE) + 1
+    assert "lora-on-head" in {problem["kind"] for problem in others}
+    assert [warning["kind"] for warning in result["warnings"]] == ["slow-generation"]
+
+    code, result = check("--config", str(tmp_path / "missing.yaml"))
+    assert code == 2 and [problem["kind"] for problem in result["problems"]] == ["recipe-not-found"]
+
+    code, result = check("--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--resume", "never")
+    assert code == 0 and result["problems"] == []
+    assert [warning["kind"] for warning in result["warnings"]] == ["deprecated-key"]
+    assert result["plan"]["steps"] == 60 and any("60 optimizer steps" in note for note in result["notes"])
 
 
 def test_check_says_what_would_run_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "runs" / "x")])
     out = capsys.readouterr().out
     assert code == 0
-    assert "8 prompts x 8 completions per generation" in out and "Nothing wrong was found." in out
+    assert "8 prompts x 8 completions per generation" in out and "No problems found." in out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,7 +154,7 @@ def test_a_batch_that_is_whole_only_over_the_processes_that_are_meant_is_right(
     assert "  1 prompt x 8 completions per generation over 2 processes" in said
     short = ["--max_completion_length", "16"]
     assert run_grpo.main(["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--check", *short]) == 0
-    assert "Nothing wrong was found, but 1 warning: see above." in capsys.readouterr().out
+    assert "No errors, 1 warning: see above." in capsys.readouterr().out
 
 
 def test_a_failing_run_exits_1_and_says_why_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config.batch_plan import reward_budget
+from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.advice import Change, advise
@@ -185,7 +185,7 @@ def estimate(
         memory=found,
         machine=machine,
         hours=hours(whole, added, shape, setup, machine.gpu, steps=steps) if machine and steps else None,
-        rollouts=rollouts(setup, steps=steps, budget_s=reward_budget(recipe)) if steps else None,
+        rollouts=rollouts(setup, steps=steps, budget_s=reward_batch_timeout(recipe)) if steps else None,
         changes=changes,
         needed_then=needed,
         notes=_notes(setup, shape),

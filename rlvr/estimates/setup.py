@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config.batch_plan import batch_of
+from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def set_up(recipe: Recipe, config: PretrainedConfig, processes: int, launcher: s
         prompt_tokens: of the longest prompt.
     """
     settings = recipe.settings
-    completions, group, per_generation, iterations, accumulation = batch_of(recipe, processes)
+    sizes = batch_sizes(recipe, processes)
     cpu = bool(settings.get("use_cpu"))
     sixteen = bool(settings.get("bf16", not settings.get("fp16") and not cpu) or settings.get("fp16"))
     dtype = str(settings.get("dtype", "float32"))
@@ -146,11 +146,11 @@ def set_up(recipe: Recipe, config: PretrainedConfig, processes: int, launcher: s
         sixteen=sixteen,
         attention="sdpa" if wanted == "auto" else str(wanted),
         rows=int(settings.get("per_device_train_batch_size", 8)),
-        generated=completions // processes,
-        completions=completions,
-        group=group,
+        generated=sizes.completions // processes,
+        completions=sizes.completions,
+        group=sizes.group,
         prompt_tokens=prompt_tokens,
         completion_tokens=int(settings.get("max_completion_length") or 512),
-        accumulation=accumulation,
-        cycle=per_generation * iterations,
+        accumulation=sizes.accumulation,
+        cycle=sizes.steps * sizes.iterations,
     )

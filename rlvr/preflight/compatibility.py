@@ -1,111 +1,143 @@
-"""Keys of a recipe that can't go together, or not here: with this launcher, these packages, this patience."""
+"""Keys of a recipe that can't be combined, or not with this launcher, these packages, this folder."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from typing import TYPE_CHECKING
 
-from rlvr.config.batch_plan import _patience, batch_of, reward_budget
-from rlvr.config.recipe import Recipe
-from rlvr.data.task import Task
-from rlvr.errors import InputError
+from rlvr.config.batch_plan import batch_sizes
+from rlvr.errors import InputError, Problem
+from rlvr.preflight.components import RunComponents
 from rlvr.tracking import trackers
+from rlvr.training import launch
 from rlvr.training.curriculum import columns_fault, easy_first
 
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
 
-
-def combination_faults(recipe: Recipe, config: PretrainedConfig | None, *, here: bool = True) -> list[str]:
-    """Keys that can't go together; what depends on the model only where its configuration is known.
-
-    Args:
-        here: False for a recipe that is meant for another machine, where other packages are installed.
-    """
-    settings = recipe.settings
-    faults = []
-    quantised = settings.get("load_in_4bit") or settings.get("load_in_8bit")
-    if quantised and not settings.get("use_peft"):
-        faults.append("load_in_4bit without use_peft: quantised weights can't be trained; set use_peft: true (QLoRA).")
-    if quantised and settings.get("use_vllm"):
-        faults.append(
-            "load_in_4bit with use_vllm: TRL can't push a QLoRA adapter's merge into vLLM correctly "
-            "(github.com/huggingface/trl issues 4973, 3466, 5975). Set use_vllm: false, or load_in_4bit: false."
+def check_quantization(components: RunComponents) -> list[Problem]:
+    """Quantised weights need an adapter, and can't be combined with vLLM."""
+    settings = components.settings
+    quantised = [key for key in ("load_in_4bit", "load_in_8bit") if settings.get(key)]
+    if not quantised:
+        return []
+    key, problems = quantised[0], []
+    if not settings.get("use_peft"):
+        message = f"{key} without use_peft: quantised weights can't be trained. Set use_peft: true (QLoRA)."
+        problems.append(Problem(message, "conflicting-keys", key))
+    if settings.get("use_vllm"):
+        message = (
+            f"{key} with use_vllm: TRL can't merge a QLoRA adapter into vLLM correctly (github.com/huggingface/trl "
+            f"issues 4973, 3466, 5975). Set use_vllm: false, or {key}: false."
         )
-    if here and settings.get("use_vllm") and importlib.util.find_spec("vllm") is None:
-        faults.append("use_vllm: vllm is not installed here: pip install -e '.[vllm]' in an environment of its own.")
-    flash = settings.get("attn_implementation") == "flash_attention_2"
-    if here and flash and importlib.util.find_spec("flash_attn") is None:
-        faults.append(
-            "attn_implementation: flash-attn is not installed here: pip install -e '.[flash-attn]', or use auto."
-        )
-    if recipe.output_dir.exists() and not recipe.output_dir.is_dir():
-        faults.append(f"output_dir: {recipe.output_dir} is a file; name a folder, which is made if it isn't there.")
-    if here:
-        faults += trackers.tracker_faults(settings.get("report_to"))
-    copied = {"lm_head", "embed_tokens"} & set(settings.get("lora_modules_to_save") or [])
-    if copied and config is not None and getattr(config.get_text_config(), "tie_word_embeddings", False):
-        faults.append(
-            f"lora_modules_to_save: {settings['model_name_or_path']} shares its embeddings between input and output; "
-            f"saving {' and '.join(sorted(copied))} trains a separate copy that no longer is shared. Remove it."
-        )
-    return faults
+        problems.append(Problem(message, "conflicting-keys", key))
+    return problems
 
 
-def sampling_faults(recipe: Recipe, task: Task, processes: int) -> list[str]:
-    """What of dynamic sampling and a curriculum can't go with the rest of the recipe."""
-    settings = recipe.settings
-    batch, group, *_ = batch_of(recipe, processes)
-    found: list[str] = []
-    if settings.get("dynamic_sampling"):
-        from rlvr.training.dynamic_sampling import alignment_fault, settings_fault
-
-        faults = (settings_fault(settings), alignment_fault(batch // processes, group))
-        found += [fault for fault in faults if fault]
-    if settings.get("curriculum", "none") != "none":
-        fault = columns_fault(task.train.column_names)
-        if fault is None and len(task.train):
-            try:
-                easy_first(task.train["difficulty"], 1, seed=0)
-            except InputError as error:
-                fault = str(error).removesuffix(".")
-        found += [fault] if fault else []
-    return [f"{fault}." for fault in found]
+def check_optional_packages(components: RunComponents) -> list[Problem]:
+    """vLLM and flash-attn must be installed if the recipe uses them."""
+    settings, problems = components.settings, []
+    if not components.target.is_here:
+        return []
+    if settings.get("use_vllm") and importlib.util.find_spec("vllm") is None:
+        message = "use_vllm: vllm is not installed. Run `pip install -e '.[vllm]'` in an environment of its own."
+        problems.append(Problem(message, "package-not-installed", "use_vllm"))
+    uses_flash_attention = settings.get("attn_implementation") == "flash_attention_2"
+    if uses_flash_attention and importlib.util.find_spec("flash_attn") is None:
+        message = "attn_implementation: flash-attn is not installed. Run `pip install -e '.[flash-attn]'`, or use auto."
+        problems.append(Problem(message, "package-not-installed", "attn_implementation"))
+    return problems
 
 
-def waiting_faults(recipe: Recipe, processes: int) -> list[str]:
-    """Rewards that could outlast the other processes' patience, which would end the run with a timeout of NCCL."""
-    faults = []
-    budget, deadline = reward_budget(recipe), recipe.settings.get("reward_timeout_s", 30.0)
-    if processes > 1 and budget > _patience(recipe) * 2 / 3:
-        # The last third is for what else a process may be late by: longer completions, workers that start again.
-        faults.append(
-            f"reward_batch_timeout_s is {budget:g}, but the other processes wait for at most ddp_timeout = "
-            f"{_patience(recipe):g} s, for rewards and completions together: a slow batch would end the run. Set "
-            f"ddp_timeout to {budget * 3 / 2:.0f} or more, or lower reward_batch_timeout_s."
-        )
-    if deadline > budget:
-        faults.append(
-            f"reward_timeout_s is {deadline:g} for a row, but reward_batch_timeout_s is {budget:g} for a batch: raise "
-            "the one or lower the other."
-        )
-    return faults
+def check_output_dir(components: RunComponents) -> list[Problem]:
+    folder = components.recipe.output_dir
+    if not folder.exists() or folder.is_dir():
+        return []
+    return [Problem(f"output_dir: {folder} is a file. Name a folder.", "not-a-folder", "output_dir")]
 
 
-def precision_notes(recipe: Recipe) -> list[str]:
-    settings = recipe.settings
+def check_time_limit(components: RunComponents) -> list[Problem]:
+    """The time limit of the environment must be a number of seconds."""
+    from rlvr.training.interruption import time_limit
+
+    try:
+        time_limit(components.settings.get("max_runtime_s"))
+    except InputError as error:
+        return list(error.problems)
+    return []
+
+
+def check_trackers(components: RunComponents) -> list[Problem]:
+    """The trackers of `report_to` must exist, be installed and have their key."""
+    if not components.target.is_here:
+        return []
+    faults = trackers.tracker_faults(components.settings.get("report_to"))
+    return [Problem(fault, "tracker-unavailable", "report_to") for fault in faults]
+
+
+def check_tied_embeddings(components: RunComponents) -> list[Problem]:
+    """A saved copy of a tied embedding is no longer tied."""
+    copied = {"lm_head", "embed_tokens"} & set(components.settings.get("lora_modules_to_save") or [])
+    assert components.config is not None
+    if not copied or not getattr(components.config.get_text_config(), "tie_word_embeddings", False):
+        return []
+    message = (
+        f"lora_modules_to_save: {components.settings['model_name_or_path']} shares its embeddings between input and "
+        f"output; saving {' and '.join(sorted(copied))} would train a separate copy. Remove it."
+    )
+    return [Problem(message, "tied-embeddings", "lora_modules_to_save")]
+
+
+def check_launcher(components: RunComponents) -> list[Problem]:
+    """What the launcher can't do."""
+    faults = launch.launch_faults(components.recipe, here=components.target.is_here)
+    return [Problem(fault, "launcher-conflict") for fault in faults]
+
+
+def check_dynamic_sampling(components: RunComponents) -> list[Problem]:
+    """Dynamic sampling replaces whole groups of a process, and needs a batch from one round."""
+    if not components.settings.get("dynamic_sampling"):
+        return []
+    from rlvr.training.dynamic_sampling import alignment_fault, settings_fault
+
+    sizes = batch_sizes(components.recipe, components.processes)
+    faults = (
+        settings_fault(components.settings),
+        alignment_fault(sizes.completions // components.processes, sizes.group),
+    )
+    return [Problem(f"{fault}.", "conflicting-keys", "dynamic_sampling") for fault in faults if fault]
+
+
+def check_curriculum(components: RunComponents) -> list[Problem]:
+    """A curriculum needs a column `difficulty` that can be put into an order."""
+    train = components.train
+    if train is None or components.settings.get("curriculum", "none") == "none":
+        return []
+    fault = columns_fault(train.column_names)
+    if fault is not None:
+        return [Problem(f"{fault}.", "missing-column", "difficulty")]
+    try:
+        easy_first(train["difficulty"], 1, seed=0)
+    except InputError as error:
+        return list(error.problems)
+    return []
+
+
+def check_precision(components: RunComponents) -> list[Problem]:
+    """Note number formats that cost speed or precision without need."""
+    settings = components.settings
     if settings.get("use_cpu"):
         return []
-    if settings.get("load_in_4bit") and settings.get("dtype") == "float32":
-        return [
+    dtype = settings.get("dtype")
+    if settings.get("load_in_4bit") and dtype == "float32":
+        message = (
             "dtype float32 with 4-bit weights: they are computed in float32, which leaves the GPU's 16-bit units idle "
-            "and doubles what activations take; the adapter is float32 in any case. Set dtype: bfloat16"
-        ]
+            "and doubles the memory of activations; the adapter is float32 in any case. Set dtype: bfloat16."
+        )
+        return [Problem(message, "slow-dtype", "dtype", level="note")]
     deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
-    if not settings.get("use_peft") and settings.get("dtype") in ("bfloat16", "float16") and not deepspeed:
-        return [
-            f"dtype {settings['dtype']} without DeepSpeed: there are no float32 masters, so an update below 1/256 of a "
-            "weight is rounded away. Set dtype: float32 (bf16: true still computes in 16 bits), or launch with zero2"
-        ]
+    if not settings.get("use_peft") and dtype in ("bfloat16", "float16") and not deepspeed:
+        message = (
+            f"dtype {dtype} without DeepSpeed: there are no float32 masters, so an update below 1/256 of a weight is "
+            "rounded away. Set dtype: float32 (bf16: true still computes in 16 bits), or launch with zero2."
+        )
+        return [Problem(message, "coarse-dtype", "dtype", level="note")]
     return []

@@ -1,44 +1,106 @@
-"""What a run is made of but for weights, loaded so that what is wrong with one part hides nothing of another."""
+"""The components of a run, loaded once: everything but weights, worker processes and checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from rlvr import estimates
+from rlvr.config.batch_plan import BatchPlan, plan_batches
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.modeling import loading
+from rlvr.preflight.prompt_lengths import PromptLengths, measure_prompts
 from rlvr.scoring.registry import load_reward, load_rewards, load_task
 from rlvr.scoring.reward import Reward
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 Attempt = Callable[[Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
-class RunComponents:
-    """Task, rewards and metric (the reward that decides whether an answer is right), tokenizer and configuration.
+class TargetMachine:
+    """The machine that a recipe will run on, for a check on another machine. All None: this machine."""
 
-    Each is None where it could not be loaded.
+    world_size: int | None = None
+    machine: str | None = None
+    launcher: str | None = None
+
+    @property
+    def is_here(self) -> bool:
+        return self == TargetMachine()
+
+    def processes(self) -> int | None:
+        """The number of processes: as given, or one per GPU of the machine; None if neither is known."""
+        if self.world_size is not None or self.machine is None:
+            return self.world_size
+        return estimates.find_machine(self.machine).gpus or None
+
+
+@dataclass(frozen=True)
+class RunComponents:
+    """What the checks look at. A component is None if it could not be loaded.
+
+    Attributes:
+        recipe, target: what runs where.
+        processes: how many train together.
+        metric: the reward that decides whether an answer is right.
+        config: the model's configuration.
     """
 
-    task: Task | None
-    rewards: list[Reward] | None
-    metric: Reward | None
-    tokenizer: PreTrainedTokenizerBase | None
-    config: PretrainedConfig | None
+    recipe: Recipe
+    target: TargetMachine = TargetMachine()
+    processes: int = 1
+    task: Task | None = None
+    rewards: Sequence[Reward] | None = None
+    metric: Reward | None = None
+    tokenizer: PreTrainedTokenizerBase | None = None
+    config: PretrainedConfig | None = None
+
+    @property
+    def settings(self) -> Any:
+        """The flat keys of the recipe."""
+        return self.recipe.settings
+
+    @property
+    def train(self) -> Dataset | None:
+        """The training rows; None if there are none, or none with prompts."""
+        train = self.task.train if self.task is not None else None
+        return train if train is not None and len(train) and "prompt" in train.column_names else None
+
+    @property
+    def all_rewards(self) -> list[Reward]:
+        """The rewards that could be loaded, and the metric, each once."""
+        rewards = [*(self.rewards or []), *([self.metric] if self.metric is not None else [])]
+        return [reward for place, reward in enumerate(rewards) if reward not in rewards[:place]]
+
+    @cached_property
+    def prompt_lengths(self) -> PromptLengths | None:
+        """The lengths of the prompts; None without rows, tokenizer and configuration."""
+        if self.train is None or self.task is None or self.tokenizer is None or self.config is None:
+            return None
+        return measure_prompts(self.recipe, self.task, self.tokenizer, self.config)
+
+    @cached_property
+    def plan(self) -> BatchPlan | None:
+        """The plan of the run; None if the rows make no whole generation."""
+        if self.train is None:
+            return None
+        longest = self.prompt_lengths.longest if self.prompt_lengths is not None else None
+        return plan_batches(self.recipe, len(self.train), self.processes, longest)
 
 
-def load_parts(recipe: Recipe, attempt: Attempt) -> RunComponents:
-    """Loads them.
+def load_components(recipe: Recipe, target: TargetMachine, processes: int, attempt: Attempt) -> RunComponents:
+    """Load the components, each whether or not the others could be loaded.
 
     Args:
-        attempt: calls what it is given and returns what that returns, or notes the InputError and returns None
-            (`FaultCollector.attempt`).
+        attempt: calls a function and returns its result, or records its InputError and returns None
+            (`Findings.attempt`).
     """
     from rlvr.evaluation import metric_of
 
@@ -50,4 +112,4 @@ def load_parts(recipe: Recipe, attempt: Attempt) -> RunComponents:
     metric = attempt(lambda: metric_of(recipe.evaluation, rewards)) if rewards is not None else None
     tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat))
     config = attempt(lambda: loading.load_config(recipe))
-    return RunComponents(task, rewards, metric, tokenizer, config)
+    return RunComponents(recipe, target, processes, task, rewards, metric, tokenizer, config)

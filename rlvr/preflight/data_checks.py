@@ -1,21 +1,21 @@
-"""Rows that can't be trained on or measured with: columns, splits, and what the rewards have against them."""
+"""Checks of the rows: columns, prompts, splits, and the rows that a reward refuses."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config.recipe import Recipe
+from rlvr.config.recipe import SPLITS
 from rlvr.config.reward_location import is_elsewhere
 from rlvr.data.task import Task
+from rlvr.errors import Problem
+from rlvr.preflight.components import RunComponents
 from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Reward
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from rlvr.scoring.scorer import Scorer
 
 # A data column of one of these names never reaches a reward, or breaks GRPOTrainer (trl/trainer/grpo_trainer.py).
@@ -23,134 +23,172 @@ RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "i
 SHOWN_ROWS = 5
 
 
-def data_faults(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> list[str]:
-    """What of the rows can't be trained on, measured, or scored by `rewards`, the recipe's metric among them."""
-    faults = []
-    columns = task.train.column_names
+def _task(components: RunComponents) -> tuple[Task, str]:
+    """The task, and its name for messages."""
+    assert components.task is not None
+    return components.task, f"task {components.recipe.task.name}"
+
+
+def check_training_rows(components: RunComponents) -> list[Problem]:
+    """There must be training rows with prompts."""
+    task, name = _task(components)
     if len(task.train) == 0:
-        return [f"task {recipe.task.name}: the training split has no rows."]
-    if "prompt" not in columns:
-        return [f"task {recipe.task.name}: there is no column prompt; the columns are {', '.join(columns)}."]
-    for name in RESERVED_COLUMNS:
-        if name in columns:
-            faults.append(f"task {recipe.task.name}: a column may not be called {name} (GRPOTrainer uses the name).")
-    for reward in rewards:
+        return [Problem(f"{name}: the training split has no rows.", "no-rows", "task")]
+    if "prompt" not in task.train.column_names:
+        columns = ", ".join(task.train.column_names)
+        message = f"{name}: there is no column prompt; the columns are {columns}."
+        return [Problem(message, "missing-column", "prompt")]
+    return []
+
+
+def check_columns(components: RunComponents) -> list[Problem]:
+    """Rewards must get their columns, and no column may have a name that GRPOTrainer uses itself."""
+    task, name = _task(components)
+    columns = task.train.column_names
+    problems = [
+        Problem(f"{name}: a column may not be called {column} (GRPOTrainer uses the name).", "reserved-column", column)
+        for column in RESERVED_COLUMNS
+        if column in columns
+    ]
+    for reward in components.all_rewards:
         missing = [column for column in reward.columns if column not in columns]
         if missing:
-            faults.append(
-                f"reward {reward.name} needs the column {' and '.join(missing)}, which the task {recipe.task.name} "
-                f"doesn't give; it gives {', '.join(column for column in columns if column != 'prompt')}."
+            message = (
+                f"reward {reward.name} needs the column {' and '.join(missing)}, which the {name} doesn't have; it has "
+                f"{', '.join(column for column in columns if column != 'prompt')}."
             )
-        if not missing and not is_elsewhere(reward.where):  # the servers are asked by try_rewards
-            faults += row_faults(reward, task)
-    for split in ("train", "validation", "test"):
-        prompts = task.split(split)["prompt"] if len(task.split(split)) else []
-        kinds = {type(prompt) for prompt in prompts}
-        if len(kinds) > 1:
-            faults.append(f"task {recipe.task.name}, {split}: some prompts are strings and some are messages; use one.")
-        empty = next((row for row, prompt in enumerate(prompts) if not prompt), None)
-        if empty is not None:
-            faults.append(f"task {recipe.task.name}, {split}, row {empty}: the prompt is empty.")
-    if recipe.settings.get("mask_truncated_completions") and task.stop_strings:
-        faults.append(
-            "mask_truncated_completions: TRL takes every completion without an end-of-sequence token for cut off, and "
-            f"those of the task {recipe.task.name} end at a stop string, so none would be learnt from. Set it to false."
-        )
-    if recipe.settings.get("eval_strategy", "no") != "no":
-        if len(task.validation) == 0:
-            faults.append(
-                f"eval_strategy: the task {recipe.task.name} has no validation rows; give it some (most tasks have an "
-                "option validation_rows), or set eval_strategy: no."
-            )
-        if not recipe.settings.get("ds3_gather_for_generation", True):
-            faults.append(
-                "eval_strategy with ds3_gather_for_generation: false: processes finish their rows at different times, "
-                "and would wait for one another for ever. Leave ds3_gather_for_generation at true."
-            )
-    if recipe.evaluation is not None and len(task.split(recipe.evaluation.split)) == 0:
-        faults.append(
-            f"evaluation: the task {recipe.task.name} has no rows in its split {recipe.evaluation.split}; give it some "
-            "or remove the section evaluation."
-        )
-    return faults
+            problems.append(Problem(message, "missing-column", missing[0]))
+    return problems
 
 
-def row_faults(reward: Reward, task: Task, scorer: Scorer | None = None) -> list[str]:
-    """What the reward's own file has against rows of the data: its `validate_rows`, if it defines one, is asked once.
+def check_rows(components: RunComponents) -> list[Problem]:
+    """Rows that a reward refuses. Reward servers check theirs in the reward trial."""
+    task, _ = _task(components)
+    columns = task.train.column_names
+    checked = [
+        reward
+        for reward in components.all_rewards
+        if not is_elsewhere(reward.where) and all(column in columns for column in reward.columns)
+    ]
+    return [problem for reward in checked for problem in refused_rows(reward, task)]
+
+
+def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> list[Problem]:
+    """Ask the `validate_rows` of the reward's file, if it defines one, about the rows of each split.
 
     Args:
-        scorer: has it asked where the reward runs, if that is not here.
+        scorer: asks it on the reward's server, if the reward does not run here.
     """
     validate_rows = companion_function(reward.function, "validate_rows")
     if validate_rows is None:
         return []
-    faults = []
-    for split in ("train", "validation", "test"):
+    problems = []
+    for split in SPLITS:
         rows = task.split(split)
         if len(rows) == 0:
             continue
-        asked = inspect.signature(validate_rows).parameters
-        columns = {column: list(rows[column]) for column in rows.column_names if column in asked}
-        said = (
-            validate_rows(**{**columns, **reward.options}) if scorer is None else scorer.validate_rows(reward, columns)
+        wanted = inspect.signature(validate_rows).parameters
+        columns = {column: list(rows[column]) for column in rows.column_names if column in wanted}
+        if scorer is None:
+            faults = validate_rows(**{**columns, **reward.options})
+        else:
+            faults = scorer.validate_rows(reward, columns)
+        refused = [(row, fault) for row, fault in enumerate(faults) if fault]
+        if not refused:
+            continue
+        ids = rows["id"] if "id" in rows.column_names else None
+        lines = [
+            f"reward {reward.name}, {split}: {len(refused)} of {len(rows)} rows can't be scored. Correct or remove:"
+        ]
+        lines += [
+            f"  row {row}{f' ({ids[row]})' if ids is not None else ''}: {fault}" for row, fault in refused[:SHOWN_ROWS]
+        ]
+        if len(refused) > SHOWN_ROWS:
+            lines.append(f"  and {len(refused) - SHOWN_ROWS} more")
+        problems.append(Problem("\n".join(lines), "refused-row", row=refused[0][0]))
+    return problems
+
+
+def check_prompts(components: RunComponents) -> list[Problem]:
+    """All prompts of a split must be of one type, and none empty."""
+    task, name = _task(components)
+    problems = []
+    for split in SPLITS:
+        prompts = task.split(split)["prompt"] if len(task.split(split)) else []
+        if len({type(prompt) for prompt in prompts}) > 1:
+            message = f"{name}, {split}: some prompts are strings and some are messages. Use one of the two."
+            problems.append(Problem(message, "mixed-prompts", "prompt"))
+        empty = next((row for row, prompt in enumerate(prompts) if not prompt), None)
+        if empty is not None:
+            message = f"{name}, {split}, row {empty}: the prompt is empty."
+            problems.append(Problem(message, "empty-prompt", "prompt", row=empty))
+    return problems
+
+
+def check_truncation_mask(components: RunComponents) -> list[Problem]:
+    """TRL masks every completion without an end-of-sequence token, and a stop string is none."""
+    task, name = _task(components)
+    if not components.settings.get("mask_truncated_completions") or not task.stop_strings:
+        return []
+    message = (
+        "mask_truncated_completions: TRL takes every completion without an end-of-sequence token as truncated, and "
+        f"those of the {name} end at a stop string: all would be masked. Set it to false."
+    )
+    return [Problem(message, "all-masked", "mask_truncated_completions")]
+
+
+def check_held_out_splits(components: RunComponents) -> list[Problem]:
+    """The splits that a run measures on must have rows."""
+    task, name = _task(components)
+    problems = []
+    if components.settings.get("eval_strategy", "no") != "no":
+        if len(task.validation) == 0:
+            message = (
+                f"eval_strategy: the {name} has no validation rows. Give it some (most tasks have an option "
+                "validation_rows), or set eval_strategy: no."
+            )
+            problems.append(Problem(message, "no-rows", "eval_strategy"))
+        if not components.settings.get("ds3_gather_for_generation", True):
+            message = (
+                "eval_strategy with ds3_gather_for_generation: false: processes finish their rows at different times, "
+                "and would wait for each other without end. Leave ds3_gather_for_generation at true."
+            )
+            problems.append(Problem(message, "conflicting-keys", "ds3_gather_for_generation"))
+    evaluation = components.recipe.evaluation
+    if evaluation is not None and len(task.split(evaluation.split)) == 0:
+        message = (
+            f"evaluation: the {name} has no rows in its split {evaluation.split}. Give it some, or remove the section "
+            "evaluation."
         )
-        found = [(row, fault) for row, fault in enumerate(said) if fault]
-        if found:
-            ids = rows["id"] if "id" in rows.column_names else None
-            named = [
-                f"  row {row}{f' ({ids[row]})' if ids is not None else ''}: {fault}"
-                for row, fault in found[:SHOWN_ROWS]
-            ]
-            more = [f"  and {len(found) - SHOWN_ROWS} more"] if len(found) > SHOWN_ROWS else []
-            head = (
-                f"reward {reward.name}, {split}: {len(found)} of {len(rows)} rows can't be scored; mend or remove them:"
+        problems.append(Problem(message, "no-rows", "evaluation.split"))
+    return problems
+
+
+def check_repeated_prompts(components: RunComponents) -> list[Problem]:
+    """Note prompts that occur twice, and warn of held-out prompts that are trained on."""
+    task, _ = _task(components)
+    keys = {split: [_prompt_key(prompt) for prompt in _prompts(task, split)] for split in SPLITS}
+    training_keys = set(keys["train"])
+    problems = []
+    repeated = len(keys["train"]) - len(training_keys)
+    if repeated:
+        message = f"{repeated} of {len(keys['train'])} training prompts are the same as another one"
+        problems.append(Problem(message, "repeated-prompt", "prompt", level="note"))
+    for split in SPLITS[1:]:
+        leaked = [row for row, key in enumerate(keys[split]) if key in training_keys]
+        if leaked:
+            rows = ", ".join(map(str, leaked[:SHOWN_ROWS])) + (", …" if len(leaked) > SHOWN_ROWS else "")
+            message = (
+                f"{len(leaked)} of {len(keys[split])} {split} prompts are trained on (rows {rows}): an accuracy on "
+                "them is no accuracy on new problems."
             )
-            faults.append("\n".join([head, *named, *more]))
-    return faults
+            problems.append(Problem(message, "leaked-prompt", "prompt", row=leaked[0], level="warning"))
+    return problems
 
 
-def data_notes(task: Task) -> list[str]:
-    """Prompts that come twice, where that may not be meant."""
-    keys = {name: [_key(prompt) for prompt in task.split(name)["prompt"]] for name in ("train", "validation", "test")}
-    notes = []
-    doubled = len(keys["train"]) - len(set(keys["train"]))
-    if doubled:
-        notes.append(f"{doubled} of {len(keys['train'])} training prompts are the same as another one")
-    trained = set(keys["train"])
-    for name in ("validation", "test"):
-        shared = [row for row, key in enumerate(keys[name]) if key in trained]
-        if shared:
-            rows = ", ".join(map(str, shared[:SHOWN_ROWS])) + (", …" if len(shared) > SHOWN_ROWS else "")
-            notes.append(
-                f"warning: {len(shared)} of {len(keys[name])} {name} prompts are trained on (rows {rows}): an accuracy "
-                "on them is no accuracy on new problems"
-            )
-    return notes
+def _prompts(task: Task, split: str) -> Sequence[Any]:
+    return task.split(split)["prompt"] if len(task.split(split)) else []
 
 
-def turn_notes(task: Task, tokenizer: PreTrainedTokenizerBase, ends: Collection[int]) -> list[str]:
-    """A chat template whose turns end in a token that ends no completion.
-
-    Args:
-        ends: the tokens that do.
-    """
-    if not task.is_chat or not tokenizer.chat_template:
-        return []
-    said = "zzz"
-    turns = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": said}]
-    text = tokenizer.apply_chat_template(turns, tokenize=False)
-    after = str(text).rpartition(said)[2]
-    closing = tokenizer(after, add_special_tokens=False)["input_ids"]
-    if any(token in ends for token in closing):
-        return []
-    shown = tokenizer.convert_ids_to_tokens(sorted(ends))
-    closed = f"closes a turn with {after.strip()!r}" if after.strip() else "closes no turn"
-    return [
-        f"warning: the model's chat template {closed}, but a completion ends only at {', '.join(map(str, shown))}: it "
-        "would go on until max_completion_length. Set eos_token_id in the model's generation_config.json, or eos_token "
-        "in its tokenizer_config.json"
-    ]
-
-
-def _key(prompt: Any) -> str:
+def _prompt_key(prompt: Any) -> str:
     return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Installed versions that this project was not written for, among them those that are known to be broken."""
+"""Installed versions that this project does not support, and what is known to be broken in them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from importlib import metadata
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
+from rlvr.errors import Problem
+
 PROJECT = "grpo-recipes"
 
-# Package, versions, what is broken, where it is discussed. All are outside of pyproject.toml's bounds, which say that
-# something is wrong; this says what.
+# Package, versions, what is broken, where it is discussed. All are outside of pyproject.toml's bounds; this explains
+# the bounds.
 BROKEN = (
     ("transformers", "<5.5.4", "training under ZeRO-3 ends in `pop from an empty deque`", "huggingface/trl#4899"),
     ("deepspeed", "<0.18.6", "under ZeRO-3 the types of a LoRA's weights don't match", "huggingface/trl#6089"),
@@ -19,48 +21,48 @@ BROKEN = (
 
 
 def requirements() -> list[Requirement]:
-    """What pyproject.toml asks for, extras left out; nothing where the project runs without having been installed."""
+    """The requirements of pyproject.toml without extras; none if the project is not installed."""
     try:
         lines = metadata.requires(PROJECT) or []
     except metadata.PackageNotFoundError:
         return []
-    found = []
+    required = []
     for line in lines:
         try:
             requirement = Requirement(line)
         except InvalidRequirement:
-            continue  # of another packaging tool's making; pip would have said so
+            continue  # written by another packaging tool; pip would have refused it
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            found.append(requirement)
-    return found
+            required.append(requirement)
+    return required
 
 
-def version_faults(installed: Callable[[str], str] = metadata.version) -> list[str]:
-    """A sentence for each package that is missing or of a version that this project was not written for.
+def check_versions(_: object, installed: Callable[[str], str] = metadata.version) -> list[Problem]:
+    """Find packages that are missing, or of a version that is not supported.
 
     Args:
-        installed: gives a package's version, or raises `PackageNotFoundError`.
+        installed: returns a package's version, or raises `PackageNotFoundError`.
     """
-    faults = []
+    problems = []
     for requirement in requirements():
+        name = requirement.name
         try:
-            version = installed(requirement.name)
+            version = installed(name)
         except metadata.PackageNotFoundError:
-            faults.append(f"{requirement.name} is not installed: pip install -e . -c constraints.txt")
+            message = f"{name} is not installed. Run `pip install -e . -c constraints.txt`."
+            problems.append(Problem(message, "package-not-installed", name))
             continue
-        if requirement.specifier.contains(version, prereleases=True):
-            continue
-        known = _known(requirement.name, version)
-        faults.append(
-            f"{requirement.name} {version} is installed, but this project was written for {requirement.specifier}"
-            f"{f' ({known[0]})' if known else ''}: pip install -e . -c constraints.txt"
-        )
-    return faults
+        if not requirement.specifier.contains(version, prereleases=True):
+            message = (
+                f"{name} {version} is installed, but this project supports {requirement.specifier}"
+                f"{_known_fault(name, version)}. Run `pip install -e . -c constraints.txt`."
+            )
+            problems.append(Problem(message, "unsupported-version", name))
+    return problems
 
 
-def _known(name: str, version: str) -> list[str]:
-    return [
-        f"{what}: {where}"
-        for package, versions, what, where in BROKEN
-        if package == name and SpecifierSet(versions).contains(version, prereleases=True)
-    ]
+def _known_fault(name: str, version: str) -> str:
+    for package, versions, fault, discussion in BROKEN:
+        if package == name and SpecifierSet(versions).contains(version, prereleases=True):
+            return f" ({fault}: {discussion})"
+    return ""

@@ -63,11 +63,12 @@ class Rehearsal:
 
 def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
     """Checks a recipe for the hosts of its section; asks the hub only where the environment allows it."""
-    from rlvr import preflight
     from rlvr.evaluation import metric_of
     from rlvr.modeling import loading
+    from rlvr.preflight.check import check_components
+    from rlvr.preflight.components import RunComponents, TargetMachine
     from rlvr.scoring.registry import load_rewards, load_task
-    from rlvr.training import launch, trl_config
+    from rlvr.training import trl_config
 
     faults: list[str] = []
     notes: list[str] = []
@@ -96,15 +97,17 @@ def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
         notes.append(_NOT_CHECKED.format(what="the model is"))
     config = attempt("the model", lambda: loading.load_config(recipe)) if tokenizer is not None else None
     count = processes or train.instance_count
-    with launch.as_launched(request.launcher_of(settings)):
-        parts = preflight.RunComponents(task, rewards, metric, tokenizer, config)
-        findings = preflight.check_recipe(recipe, parts, count, here=False)
-    faults += [fault for fault in findings.faults if fault not in faults]
+    target = TargetMachine(count, launcher=request.launcher_of(settings))
+    components = RunComponents(recipe, target, count, task, rewards, metric, tokenizer, config)
+    findings = check_components(components)
+    faults += [problem.message for problem in findings.errors if problem.message not in faults]
     lines: list[str] = []
     estimate = None
-    if task is not None and findings.plan is not None:
-        lines += [*task.notes, *findings.plan.lines()]
-    if config is not None and tokenizer is not None and findings.plan is not None and not faults:
+    plan = components.plan if not findings.errors else None
+    if task is not None and plan is not None:
+        remarks = [problem for problem in findings.problems if problem.level != "error"]
+        lines += [*task.notes, *plan.lines(), *map(str, remarks)]
+    if config is not None and tokenizer is not None and plan is not None and not faults:
         stop_strings = task.stop_strings if task is not None else ()
         attempt("the recipe", lambda: trl_config.check_config(recipe, stop_strings, elsewhere=count))
         machine = INSTANCES.get(train.instance_type)
@@ -117,8 +120,8 @@ def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
                 processes,
                 request.launcher_of(settings),
                 machine,
-                prompt_tokens=findings.plan.longest_prompt or 0,
-                steps=findings.plan.steps,
+                prompt_tokens=plan.longest_prompt or 0,
+                steps=plan.steps,
             )
             lines += estimate.lines()
     return Rehearsal(tuple(faults), tuple(dict.fromkeys(notes)), tuple(lines), processes, estimate)

@@ -69,7 +69,7 @@ def test_write_a_reward_does_what_the_page_says(
     assert trained == 1
     promised = re.search(r"It prints `(.*?)`", page)
     assert promised and promised.group(1) in output
-    assert "Nothing wrong was found." in output
+    assert "No problems found." in output
     evaluation = json.loads((tmp_path / "runs" / "my-first-run" / "evaluation.json").read_text())
     assert evaluation["trained"]["rewards"]["true_sums"] > 0
     assert "true_sums" in (tmp_path / "runs" / "my-first-run" / "report.html").read_text(encoding="utf-8")

@@ -88,7 +88,7 @@ def import_what_is_slow() -> None:
         "evaluation",
         "training.launch",
         "modeling.loading",
-        "preflight.check",
+        "preflight.prepare",
         "report",
         "tracking.mlflow_tracker",
         "training.train",

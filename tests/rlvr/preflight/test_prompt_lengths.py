@@ -1,4 +1,4 @@
-"""Prompts that leave too little room for a completion, and completions that leave too little for an answer."""
+"""Prompts must leave room for a completion, and completions for an answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datasets import Dataset
 
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.data.task import Task
-from rlvr.preflight.prompt_lengths import gold_notes, prompt_lengths
+from rlvr.preflight.prompt_lengths import gold_length_problems, measure_prompts
 
 MODEL = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 
@@ -55,9 +55,10 @@ def test_prompts_that_leave_too_little_room_are_counted(
     """The tiny model's tokenizer has a token for each digit."""
     rows_of = {"prompt": ["7" * size for size in bytes_of_prompts], "final_answer": ["2"] * len(bytes_of_prompts)}
     task, tokenizer, config = pieces(Dataset.from_dict(rows_of))
-    found = prompt_lengths(a_recipe(settings), task, tokenizer, config)
-    assert found.longest == max(bytes_of_prompts)
-    assert rows in found.faults[0] if rows else not found.faults, why
+    lengths = measure_prompts(a_recipe(settings), task, tokenizer, config)
+    assert lengths.longest == max(bytes_of_prompts)
+    assert [problem.kind for problem in lengths.problems] == (["prompt-too-long"] if rows else []), why
+    assert rows is None or rows in lengths.problems[0].message
 
 
 def test_prompts_are_measured_with_what_the_chat_template_adds() -> None:
@@ -66,9 +67,9 @@ def test_prompts_are_measured_with_what_the_chat_template_adds() -> None:
     [tokens] = {
         len(ids) for ids in tokenizer.apply_chat_template(list(chat["prompt"]), add_generation_prompt=True)["input_ids"]
     }
-    for room, faults in ((tokens, 0), (tokens - 1, 1)):
-        found = prompt_lengths(a_recipe({"max_completion_length": 4096 - room}), task, tokenizer, config)
-        assert len(found.faults) == faults and found.longest == tokens > 85
+    for room, problems in ((tokens, 0), (tokens - 1, 1)):
+        lengths = measure_prompts(a_recipe({"max_completion_length": 4096 - room}), task, tokenizer, config)
+        assert len(lengths.problems) == problems and lengths.longest == tokens > 85
 
 
 def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +84,7 @@ def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(generation, "prompt_tokens", counted)
     task, tokenizer, config = pieces(dataset(3000))
-    assert prompt_lengths(a_recipe({}), task, tokenizer, config).longest == 13
+    assert measure_prompts(a_recipe({}), task, tokenizer, config).longest == 13
     assert sum(seen) == 200
 
 
@@ -102,9 +103,10 @@ def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.Monke
         ),
     ],
 )
-def test_golds_that_do_not_fit_into_a_completion_are_told(
+def test_golds_that_do_not_fit_into_a_completion_are_warned_of(
     gold: str, settings: dict[str, Any], said: str, why: str
 ) -> None:
     task, tokenizer, _ = pieces(dataset(64), gold=lambda row: gold)
-    notes = gold_notes(a_recipe(settings), task, tokenizer)
-    assert said in notes[0] and notes[0].startswith("warning: ") if said else notes == [], why
+    notes = gold_length_problems(a_recipe(settings), task, tokenizer)
+    assert [(note.kind, note.level) for note in notes] == ([("gold-too-long", "warning")] if said else []), why
+    assert not said or said in notes[0].message, why

@@ -1,4 +1,4 @@
-"""Before a run its rewards are tried: golds must earn what empty answers and noise must not."""
+"""The reward trial: golds must earn what empty answers and noise must not."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from datasets import Dataset
 
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.data.task import Task
-from rlvr.errors import InputError
-from rlvr.preflight import try_rewards
+from rlvr.errors import Problem
+from rlvr.preflight.reward_trial import try_rewards
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
@@ -48,7 +48,7 @@ def reward(function: Any, weight: float = 1.0) -> Reward:
     return made
 
 
-def tried(*rewards: Reward, gold: bool = True, **settings: Any) -> list[str]:
+def tried(*rewards: Reward, gold: bool = True, **settings: Any) -> list[Problem]:
     rows = Dataset.from_dict({"prompt": ["?"] * 64, "final_answer": [str(row) for row in range(64)]})
     task = Task(
         rows, rows.select([]), rows.select([]), gold=(lambda row: f"It is {row['final_answer']}") if gold else None
@@ -63,50 +63,55 @@ def tried(*rewards: Reward, gold: bool = True, **settings: Any) -> list[str]:
         scorer.close()
 
 
-def test_rewards_that_fit_are_said_to() -> None:
-    assert tried(reward(right), reward(short, 0.1)) == [
-        "the rewards pay 16 golds in full, and neither empty nor senseless answers"
-    ]
+def kinds(problems: list[Problem]) -> list[tuple[str, str]]:
+    return [(problem.kind, problem.level) for problem in problems]
+
+
+FIT = [("reward-trial", "note")]
+
+
+def test_rewards_that_fit_are_noted() -> None:
+    problems = tried(reward(right), reward(short, 0.1))
+    assert kinds(problems) == FIT and "16 golds" in problems[0].message
 
 
 @pytest.mark.parametrize(
-    ("function", "said", "why"),
+    ("function", "kind", "row", "why"),
     [
-        (
-            never,
-            r"takes the task's own gold for wrong in 16 of 16 tried training rows \(0, 4, 8,",
-            "misfit",
-        ),
-        (always, "takes an empty answer for right in 16 of 16", "everything is right"),
-        (cannot, "cannot.*raised ZeroDivisionError", "the first empty completion would have stopped the run"),
+        (never, "refused-gold", 0, "misfit"),
+        (always, "accepted-noise", 0, "everything is right"),
+        (cannot, "reward-failed", None, "the first empty completion would have stopped the run"),
     ],
 )
-def test_rewards_that_cannot_be_right_are_refused(function: Any, said: str, why: str) -> None:
-    with pytest.raises(InputError, match=f"(?s){said}"):
-        tried(reward(function))
+def test_rewards_that_cannot_be_right_are_refused(function: Any, kind: str, row: int | None, why: str) -> None:
+    problem = tried(reward(function))[0]
+    assert (problem.kind, problem.level, problem.row) == (kind, "error", row), why
 
 
-def test_a_single_gold_that_fails_is_named_and_stops_nothing() -> None:
-    [note] = tried(reward(right_but_for_row_40))
-    assert "own gold for wrong in 1 of 16 tried training rows (40)" in note and note.startswith("warning: ")
+def test_a_reward_that_fails_is_reported_with_its_exception() -> None:
+    assert "ZeroDivisionError" in tried(reward(cannot))[0].message
 
 
-def test_a_recipe_that_masks_faults_begins_with_a_warning() -> None:
-    [note] = tried(reward(cannot), on_reward_error="mask")
-    assert note.startswith("warning: ") and "ZeroDivisionError" in note
+def test_a_single_gold_that_fails_is_named_and_does_not_stop_the_run() -> None:
+    [problem] = tried(reward(right_but_for_row_40))
+    assert kinds([problem]) == [("refused-gold", "warning")] and problem.row == 40
 
 
-def test_weights_that_pay_for_nothing_are_told() -> None:
-    [note] = tried(reward(right), reward(short, 2.0))
-    assert note.startswith("warning: the sum of the rewards is 2 for empty answers and 1 for the task's golds")
+def test_a_recipe_that_masks_failing_rewards_starts_with_a_warning() -> None:
+    [problem] = tried(reward(cannot), on_reward_error="mask")
+    assert kinds([problem]) == [("reward-failed", "warning")] and "ZeroDivisionError" in problem.message
 
 
-def test_without_golds_the_rewards_are_still_tried_on_what_is_no_answer() -> None:
-    assert tried(reward(right), gold=False) == [
-        "the rewards refuse empty and senseless answers; the task sums has no golds to try"
-    ]
-    with pytest.raises(InputError, match="takes an empty answer for right"):
-        tried(reward(always), gold=False)
+def test_weights_that_pay_no_more_for_golds_are_warned_of() -> None:
+    [problem] = tried(reward(right), reward(short, 2.0))
+    assert kinds([problem]) == [("golds-earn-no-more", "warning")]
+    assert problem.message.startswith("the sum of the rewards is 2 for empty answers and 1 for the task's golds")
+
+
+def test_without_golds_the_rewards_are_tried_on_empty_answers_and_noise() -> None:
+    problems = tried(reward(right), gold=False)
+    assert kinds(problems) == FIT and "no golds" in problems[0].message
+    assert kinds(tried(reward(always), gold=False))[0] == ("accepted-noise", "error")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +129,7 @@ def test_the_golds_of_our_tasks_earn_all_rewards(task: str, options: dict[str, A
     recipe = Recipe(Path("r.yaml"), TaskSpec(task), (RewardSpec("r"),), None, {"on_reward_error": "raise"})
     with Scorer(rewards) as scorer:
         [note] = try_rewards(recipe, loaded, rewards, rewards[0], scorer)
-        assert note == "the rewards pay 16 golds in full, and neither empty nor senseless answers"
+        assert kinds([note]) == FIT and "16 golds" in note.message
         rows = [loaded.train[number] for number in range(40)]
         completions = [[{"role": "assistant", "content": loaded.gold(row)}] for row in rows]  # type: ignore[misc]
         columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
@@ -140,4 +145,4 @@ def test_the_golds_of_gsm8k_earn_all_rewards_in_both_styles(gsm8k_folder: Path) 
         recipe = Recipe(Path("r.yaml"), spec, (RewardSpec("r"),), None, {"on_reward_error": "raise"})
         with Scorer(rewards) as scorer:
             [note] = try_rewards(recipe, load_task(spec), rewards, rewards[0], scorer)
-        assert note == "the rewards pay 16 golds in full, and neither empty nor senseless answers"
+        assert kinds([note]) == FIT and "16 golds" in note.message

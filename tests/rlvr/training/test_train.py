@@ -18,7 +18,6 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 
-from rlvr import preflight
 from rlvr.artifacts import checkpoints
 from rlvr.artifacts.identity import Identity
 from rlvr.config import schema
@@ -26,6 +25,7 @@ from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.modeling import loading as models
+from rlvr.preflight.components import RunComponents
 from rlvr.scoring.reward import Reward, RewardError
 from rlvr.scoring.scorer import Scorer
 from rlvr.training import train as training
@@ -189,8 +189,8 @@ def test_the_plan_of_the_preflight_is_what_happens(tmp_path: Path, settings: dic
     trainer, recipe, task = build(tmp_path, settings={**settings, "max_completion_length": 2}, rows=10)
     config = models.load_config(recipe)
     reward = trainer._rewards[0]
-    plan = preflight.check_recipe(
-        recipe, preflight.RunComponents(task, [reward], reward, trainer.processing_class, config), 1
+    plan = RunComponents(
+        recipe, task=task, rewards=[reward], metric=reward, tokenizer=trainer.processing_class, config=config
     ).plan
     with contextlib.suppress(training.TrainingError):  # two tokens earn everybody the same
         train(trainer, recipe)

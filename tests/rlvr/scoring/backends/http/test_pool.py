@@ -18,7 +18,7 @@ from rlvr.config.recipe import RewardSpec, load_recipe, write_recipe
 from rlvr.config.reward_location import read_where
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.preflight import try_rewards
+from rlvr.preflight.reward_trial import try_rewards
 from rlvr.scoring.backends.http.pool import HttpRewardBackend
 from rlvr.scoring.batch_encoding import EncodedBatch, EncodingError
 from rlvr.scoring.registry import load_rewards
@@ -238,8 +238,9 @@ def test_rows_that_cannot_be_scored_are_found_before_training(server: RewardServ
     rewards = load_rewards([RewardSpec("code_execution", where=server.url)])
     rows = Dataset.from_list([{"prompt": "p", "id": "one", "tests": '[{"nonsense": 1}]'}])
     task = Task(rows, rows.select([]), rows.select([]))
-    with Scorer(rewards) as scoring, pytest.raises(InputError, match=r"row 0 \(one\): .*nonsense"):
-        try_rewards(load_recipe("recipes/demo-programs.yaml"), task, rewards, rewards[0], scoring)
+    with Scorer(rewards) as scoring:
+        [problem] = try_rewards(load_recipe("recipes/demo-programs.yaml"), task, rewards, rewards[0], scoring)
+    assert (problem.kind, problem.row) == ("refused-row", 0) and "nonsense" in problem.message
 
 
 @pytest.mark.slow

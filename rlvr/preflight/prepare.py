@@ -1,0 +1,201 @@
+"""Prepare a run: load its components, check them, and open its resources.
+
+    with prepare_run(recipe) as run:
+        run.task, run.plan, run.scorer, run.warnings
+
+The resources are the process group, the checkpoint to resume from, and the rewards' workers and servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from rlvr import estimates, evaluation
+from rlvr.artifacts.identity import Identity
+from rlvr.artifacts.resumption import Resumption, agree, choose_resumption
+from rlvr.config import schema
+from rlvr.config.batch_plan import BatchPlan, reward_batch_timeout
+from rlvr.config.recipe import Recipe
+from rlvr.data.task import Task
+from rlvr.errors import InputError, Problem
+from rlvr.modeling import loading
+from rlvr.preflight.check import check_components, remarks_of, rows_can_be_scored
+from rlvr.preflight.components import RunComponents, TargetMachine, load_components
+from rlvr.preflight.findings import Findings
+from rlvr.preflight.reward_trial import try_rewards
+from rlvr.scoring.registry import environment_info
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.scorer import Scorer
+from rlvr.training import launch, trl_config
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
+    from transformers import PreTrainedTokenizerBase
+
+START_S_OF_A_CHECK = 15.0  # a check does not wait for reward servers as long as a run does
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run without errors, its resources open.
+
+    Attributes:
+        metric: the reward that decides whether an answer is right.
+        state: of the processes of this launch.
+        plan: what will run, in numbers.
+        identity, resumption: which run it is, and where it starts.
+        scorer: with the workers of the rewards.
+        environment: what scores depend on beside the recipe.
+        remarks: notes and warnings, in the order in which a person reads them.
+    """
+
+    task: Task
+    rewards: list[Reward]
+    metric: Reward
+    tokenizer: PreTrainedTokenizerBase
+    state: PartialState
+    plan: BatchPlan
+    identity: Identity
+    resumption: Resumption
+    scorer: Scorer
+    environment: dict[str, str]
+    remarks: tuple[Problem, ...]
+
+
+@contextmanager
+def prepare_run(
+    recipe: Recipe,
+    target: TargetMachine | None = None,
+    *,
+    only_check: bool = False,
+    known_problems: Iterable[Problem] = (),
+) -> Iterator[PreparedRun]:
+    """Load, check and open a run; its resources stay open as long as the context lasts.
+
+    Args:
+        target: where the recipe will run, if not on this machine.
+        only_check: reward servers are not waited for.
+        known_problems: errors of the recipe's text, already reported. With any, the run is refused.
+
+    Raises:
+        InputError: with all problems. Its message leaves out the known ones.
+    """
+    launch.check_environment(recipe)
+    target = target or TargetMachine()
+    findings = Findings(known_problems)
+    findings.add(recipe.warnings)
+    world_size = target.processes()
+    state = launch.join(recipe)
+    processes = world_size or state.num_processes
+    components = load_components(recipe, target, processes, findings.attempt)
+    check_components(components, findings)
+    identity, resumption = _resume(components, findings, state.num_processes)
+    if not rows_can_be_scored(components, findings):
+        _check_with_trl(components, findings)
+        _refuse(findings, state)
+    task, rewards, metric, tokenizer = components.task, components.rewards, components.metric, components.tokenizer
+    assert task is not None and rewards is not None and metric is not None and identity is not None
+    with _scorer(components, rewards, metric, state.process_index, only_check) as scorer:
+        _check_with_trl(components, findings)  # imports TRL, while the workers of the rewards start
+        environment = {**environment_info(rewards), **scorer.environment_info()}
+        if resumption.fresh and state.is_main_process:
+            findings.add(findings.attempt(lambda: try_rewards(recipe, task, rewards, metric, scorer)) or [])
+        if findings.errors or findings.known_problems:
+            _refuse(findings, state)
+        plan = components.plan
+        assert tokenizer is not None and plan is not None  # a missing one is an error
+        remarks = remarks_of([*task.notes, *plan.lines()], "plan")
+        if target.is_here:
+            remarks += remarks_of([f"attention: {loading.attention(recipe)[1]}"], "environment")
+        remarks += remarks_of([f"{name}: {value}" for name, value in environment.items()], "environment")
+        remarks += remarks_of(_estimate(components, plan), "estimate")
+        remarks += findings.problems
+        remarks += remarks_of(resumption.notes, "resumption")
+        yield PreparedRun(
+            task,
+            list(rewards),
+            metric,
+            tokenizer,
+            state,
+            plan,
+            identity,
+            resumption,
+            scorer,
+            environment,
+            tuple(remarks),
+        )
+
+
+def _resume(components: RunComponents, findings: Findings, processes: int) -> tuple[Identity | None, Resumption]:
+    """Which run this is, and the checkpoint that all processes agree on; step 0 if that is an error."""
+    if components.train is None:
+        return None, Resumption()
+    identity = Identity.of(components.recipe, components.train, processes, launch.launcher())
+    if not components.target.is_here or findings.known_problems:
+        return identity, Resumption()
+    resumption = findings.attempt(lambda: choose_resumption(components.recipe, identity))
+    # Collective: a process that did not call it would let the others wait.
+    agreed = findings.attempt(lambda: agree(resumption or Resumption(), processes))
+    return identity, agreed or Resumption()
+
+
+def _scorer(
+    components: RunComponents, rewards: Iterable[Reward], metric: Reward, rank: int, only_check: bool
+) -> Scorer:
+    recipe = components.recipe
+    return Scorer(
+        evaluation.scored_by(list(rewards), metric),
+        deadline_s=recipe.settings["reward_timeout_s"],
+        budget_s=reward_batch_timeout(recipe),
+        seed=recipe.settings.get("seed", 42),
+        rank=rank,
+        start_s=START_S_OF_A_CHECK if only_check else None,
+    )
+
+
+def _check_with_trl(components: RunComponents, findings: Findings) -> None:
+    """Add what TRL, transformers and PEFT refuse, unless an error that was found already explains it.
+
+    Their messages are text, so the keys that one is about are searched in it.
+    """
+    stop_strings = components.task.stop_strings if components.task is not None else ()
+    elsewhere = None if components.target.is_here else components.processes
+    try:
+        trl_config.check_config(components.recipe, stop_strings, elsewhere=elsewhere)
+    except InputError as error:
+        words = set(re.findall(r"\w+", str(error)))
+        if not findings.is_doubtful(key for key in words & set(schema.fields()) if "_" in key):
+            findings.add(error.problems)
+
+
+def _refuse(findings: Findings, state: PartialState) -> NoReturn:
+    """Raise all problems, once every process has found its own.
+
+    A launcher ends the other processes as soon as one has ended, and the main process, which prints, has more to do.
+    """
+    state.wait_for_everyone()
+    raise findings.error()
+
+
+def _estimate(components: RunComponents, plan: BatchPlan) -> list[str]:
+    """Memory and hours on the GPU of the target machine, or of this one; nothing without a GPU."""
+    recipe, target = components.recipe, components.target
+    if recipe.settings.get("use_cpu") and target.machine is None:
+        return []
+    machine = estimates.find_machine(target.machine) if target.machine else estimates.this_machine()
+    if machine is None or components.config is None:
+        return []
+    estimate = estimates.estimate(
+        recipe,
+        components.config,
+        plan.processes,
+        target.launcher or launch.launcher(),
+        machine,
+        prompt_tokens=plan.longest_prompt or 0,
+        steps=plan.steps,
+    )
+    return [*(estimate.rollouts.lines() if estimate.rollouts is not None else []), *estimate.lines()]

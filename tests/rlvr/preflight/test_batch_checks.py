@@ -1,0 +1,69 @@
+"""The plan of a run, its learning rate and its timeouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlvr.preflight.batch_checks import check_batches, check_learning_rate, check_reward_timeouts
+from rlvr.preflight.components import RunComponents
+from tests.support.run_components import make_components, only, rows
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes", "plan", "why"),
+    [
+        ({}, 1, (1, 8, 192), "TRL's defaults: batch 8, 8 generations, 3 epochs"),
+        ({"gradient_accumulation_steps": 4}, 1, (4, 8, 48), "4 prompts a generation, a step each"),
+        ({"gradient_accumulation_steps": 4}, 2, (8, 8, 24), "twice the processes, half the steps"),
+        ({"steps_per_generation": 2}, 1, (2, 8, 192), "one generation serves two steps"),
+        ({"num_iterations": 2}, 1, (1, 8, 384), "each generation is used twice"),
+        ({"max_steps": 5}, 1, (1, 8, 5), "max_steps wins"),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 3}, 1, (3, 8, 21), "64 = 21 x 3 + 1 left over"),
+    ],
+)
+def test_the_plan_has_the_batches_and_steps_of_trl(
+    settings: dict[str, Any], processes: int, plan: tuple[int, int, int], why: str
+) -> None:
+    planned = make_components(settings, processes=processes).plan
+    assert planned is not None
+    assert (planned.prompts, planned.generations, planned.steps) == plan, why
+
+
+def test_an_incomplete_batch_has_no_plan() -> None:
+    for settings in ({"num_generations": 7}, {"gradient_accumulation_steps": 65}):
+        assert make_components(settings).plan is None
+    assert make_components(train=rows(0)).plan is None
+
+
+def test_the_fix_of_an_incomplete_batch_is_right_for_the_processes() -> None:
+    problem = only(check_batches(make_components({"per_device_train_batch_size": 20}, processes=3)))
+    assert problem.kind == "incomplete-group" and "per_device_train_batch_size: 8" in problem.message
+    assert check_batches(make_components({"per_device_train_batch_size": 8}, processes=3)) == []
+
+
+def test_rewards_may_not_take_as_long_as_the_other_processes_wait() -> None:
+    def check(processes: int, **settings: Any) -> list[Any]:
+        known = {"ddp_timeout": 600, "reward_batch_timeout_s": 500, **settings}
+        return check_reward_timeouts(make_components(known, processes=processes))
+
+    assert check(1) == [], "a single process has none that waits"
+    problem = only(check(2))
+    assert (problem.kind, problem.key) == ("timeout-too-long", "reward_batch_timeout_s")
+    assert "ddp_timeout to 750 or more" in problem.message and check(2, ddp_timeout=750) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "why"),
+    [
+        ({"learning_rate": 0.5}, "high-learning-rate", "5e-1 for 5e-5"),
+        ({"learning_rate": 2e-3}, None, "the rate of a LoRA on a tiny model"),
+        ({"learning_rate": 0.5, "optim": "sgd"}, None, "without Adam a rate is on another scale"),
+    ],
+)
+def test_a_learning_rate_that_is_far_too_high_is_warned_of(
+    settings: dict[str, Any], kind: str | None, why: str
+) -> None:
+    problems = check_learning_rate(RunComponents(make_components(settings).recipe))
+    assert [(problem.kind, problem.level) for problem in problems] == ([(kind, "warning")] if kind else []), why

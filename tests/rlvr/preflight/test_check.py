@@ -1,0 +1,185 @@
+"""The table of checks: what can't work is found before a weight is loaded, each problem with its kind and its key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from rlvr.errors import Problem
+from rlvr.preflight.check import CHECKS, check_components
+from rlvr.preflight.components import RunComponents, TargetMachine
+from rlvr.preflight.findings import Check, Findings
+from tests.support.run_components import found, make_components, rows
+
+
+def test_a_run_without_problems_has_none() -> None:
+    assert found(make_components()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "key", "why"),
+    [
+        ({"per_device_train_batch_size": 6}, "incomplete-group", "num_generations", "6 by 8"),
+        ({"gradient_accumulation_steps": 100}, "too-few-rows", "task", "TRL would make 0 steps"),
+        ({"num_generations": 1}, "out-of-range", "num_generations", "no group"),
+        ({"report_to": "mlfow"}, "tracker-unavailable", "report_to", "a tracker misspelt"),
+        ({"report_to": ["mlflow", "clearml"]}, "tracker-unavailable", "report_to", "not installed"),
+        ({"output_dir": __file__}, "not-a-folder", "output_dir", "a file"),
+        ({"load_in_4bit": True, "use_peft": False}, "conflicting-keys", "load_in_4bit", "4 bits can't be trained"),
+        ({"load_in_8bit": True, "use_peft": False}, "conflicting-keys", "load_in_8bit", "8 bits neither"),
+        ({"use_vllm": True, "vllm_mode": "server"}, "package-not-installed", "use_vllm", "not installed"),
+        ({"attn_implementation": "flash_attention_2"}, "package-not-installed", "attn_implementation", "not installed"),
+        ({"lora_target_modules": ["q_proj", "lm_head"]}, "lora-on-head", "lora_target_modules", "never applied"),
+        ({"lora_modules_to_save": ["embed_tokens"]}, "tied-embeddings", "lora_modules_to_save", "a copy of its own"),
+        ({"max_completion_length": 5000}, "completion-too-long", "max_completion_length", "more than all positions"),
+        ({"max_completion_length": 4090}, "prompt-too-long", "prompt", "a prompt of 9 tokens, room for 6"),
+        ({"learning_rate": 0}, "zero-learning-rate", "learning_rate", "nothing would be trained"),
+        ({"max_steps": 1, "warmup_steps": 5}, "zero-learning-rate", "warmup_steps", "nothing would be trained"),
+        ({"reward_timeout_s": 9, "reward_batch_timeout_s": 6}, "timeout-too-long", "reward_timeout_s", "never fits"),
+        ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "conflicting-keys", "dynamic_sampling", "no common batch"),
+        ({"curriculum": "easy_first"}, "missing-column", "difficulty", "no such column"),
+        ({"deepspeed": "zero3.json"}, "launcher-conflict", None, "the launcher decides that"),
+    ],
+)
+def test_a_recipe_that_cannot_work_is_refused(settings: dict[str, Any], kind: str, key: str | None, why: str) -> None:
+    assert (kind, key) in found(make_components(settings)), why
+
+
+def test_quantised_weights_with_vllm_are_refused() -> None:
+    problems = check_components(make_components({"load_in_4bit": True, "use_vllm": True})).errors
+    assert any(problem.kind == "conflicting-keys" and "issues 4973" in problem.message for problem in problems)
+
+
+def test_packages_and_trackers_of_another_machine_are_not_checked() -> None:
+    settings = {"use_vllm": True, "vllm_mode": "server", "report_to": "clearml"}
+    assert found(make_components(settings, target=TargetMachine(machine="A10G"))) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"load_in_4bit": True, "use_peft": True, "dtype": "float32"}, "slow-dtype"),
+        ({"load_in_4bit": True, "use_peft": True, "dtype": "bfloat16"}, None),
+        ({"use_peft": False, "dtype": "bfloat16"}, "coarse-dtype"),
+        ({"use_peft": False, "dtype": "float32"}, None),
+    ],
+)
+def test_a_number_format_that_costs_without_need_is_noted(settings: dict[str, Any], kind: str | None) -> None:
+    problems = check_components(make_components({"use_cpu": False, **settings})).problems
+    assert [(problem.kind, problem.level) for problem in problems] == ([(kind, "note")] if kind else [])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "kind", "key", "why"),
+    [
+        ({"train": rows(0)}, "no-rows", "task", "empty data"),
+        ({"train": rows(64).remove_columns("prompt")}, "missing-column", "prompt", "no prompt"),
+        ({"train": rows(64, images=["x"] * 64)}, "reserved-column", "images", "TRL would go multimodal"),
+        ({"train": rows(64, completions=["x"] * 64)}, "reserved-column", "completions", "one argument, two values"),
+        ({"columns": ("tests",)}, "missing-column", "tests", "a column that the reward needs"),
+        ({"test": rows(0)}, "no-rows", "evaluation.split", "nothing to evaluate on"),
+        ({"settings": {"eval_strategy": "steps"}}, "no-rows", "eval_strategy", "no validation rows"),
+        (
+            {"settings": {"mask_truncated_completions": True}, "stop_strings": ("\nQuestion:",)},
+            "all-masked",
+            "mask_truncated_completions",
+            "a stop string is no end-of-sequence token",
+        ),
+    ],
+)
+def test_data_that_cannot_work_is_refused(kwargs: dict[str, Any], kind: str, key: str, why: str) -> None:
+    assert found(make_components(**kwargs)) == [(kind, key)], why
+
+
+def test_an_empty_prompt_is_refused_with_its_row() -> None:
+    train = Dataset.from_dict({"prompt": ["x"] * 63 + [""], "final_answer": ["1"] * 64})
+    [problem] = check_components(make_components(train=train)).errors
+    assert (problem.kind, problem.row) == ("empty-prompt", 63)
+
+
+def test_a_difficulty_that_has_no_order_is_refused_beforehand() -> None:
+    train = rows(64, difficulty=["easy"] * 63 + ["odd"])
+    [problem] = check_components(make_components({"curriculum": "easy_first"}, train=train)).errors
+    assert "63" in problem.message and "'odd'" in problem.message
+    assert found(make_components({"curriculum": "easy_first"}, train=train.select(range(63)))) == []
+
+
+def test_repeated_prompts_are_noted_and_leaked_ones_warned_of() -> None:
+    train = Dataset.from_dict({"prompt": [f"{row % 60}?" for row in range(64)], "final_answer": ["2"] * 64})
+    test = Dataset.from_dict({"prompt": ["3?", "100?", "5?"], "final_answer": ["2"] * 3})
+    repeated, leaked = check_components(make_components(train=train, test=test)).problems
+    assert (repeated.kind, repeated.level) == ("repeated-prompt", "note") and repeated.message.startswith("4 of 64")
+    assert (leaked.kind, leaked.level, leaked.row) == ("leaked-prompt", "warning", 0)
+    assert leaked.message.startswith("2 of 3 test prompts are trained on (rows 0, 2)")
+
+
+def test_one_pass_finds_independent_problems() -> None:
+    settings = {"lora_target_modules": ["lm_head"], "num_generations": 7}
+    assert found(make_components(settings, columns=("tests",))) == [
+        ("lora-on-head", "lora_target_modules"),
+        ("missing-column", "tests"),
+        ("incomplete-group", "num_generations"),
+    ]
+
+
+def test_without_a_component_the_checks_that_need_none_still_run() -> None:
+    whole = make_components({"lora_target_modules": ["lm_head"], "num_generations": 7})
+    without_data = RunComponents(whole.recipe, tokenizer=whole.tokenizer, config=whole.config)
+    assert found(without_data) == [("lora-on-head", "lora_target_modules")]
+    without_model = RunComponents(whole.recipe, task=whole.task, rewards=whole.rewards, metric=whole.metric)
+    assert found(without_model) == [("lora-on-head", "lora_target_modules"), ("incomplete-group", "num_generations")]
+
+
+def test_every_check_reads_known_keys_and_relies_on_earlier_checks() -> None:
+    from rlvr.config import schema
+
+    earlier: set[Any] = set()
+    for check in CHECKS:
+        assert set(check.reads) <= set(schema.fields()) and set(check.after) <= earlier, check
+        earlier.add(check.function)
+    assert len(earlier) == len(CHECKS)
+
+
+def error(components: RunComponents) -> list[Problem]:
+    return [Problem("learning_rate is wrong.", "out-of-range", "learning_rate")]
+
+
+def consequence(components: RunComponents) -> list[Problem]:
+    return [Problem("The schedule is wrong.", "out-of-range", "warmup_steps")]
+
+
+def advice(components: RunComponents) -> list[Problem]:
+    return [Problem("beware", "slow-generation", level="warning"), Problem("by the way", "plan", level="note")]
+
+
+@pytest.mark.parametrize(
+    ("checks", "messages", "why"),
+    [
+        ([Check(error), Check(consequence)], ["learning_rate is wrong.", "The schedule is wrong."], "independent"),
+        ([Check(error), Check(consequence, after=(error,))], ["learning_rate is wrong."], "a consequence"),
+        ([Check(advice), Check(error, after=(advice,))], ["learning_rate is wrong."], "a warning is no error"),
+        ([Check(error, needs=("config",))], [], "a component that could not be loaded"),
+        ([Check(error), Check(error)], ["learning_rate is wrong."], "each once"),
+    ],
+)
+def test_an_error_suppresses_only_the_errors_that_it_causes(checks: list[Check], messages: list[str], why: str) -> None:
+    findings = Findings()
+    findings.run(checks, RunComponents(make_components().recipe))
+    assert [problem.message for problem in findings.errors] == messages, why
+
+
+def test_checks_of_keys_with_unknown_values_are_skipped_and_named() -> None:
+    typo = Problem("--lerning_rate is not a key.", "unknown-key", "lerning_rate", suggestion="learning_rate")
+    findings = Findings([typo])
+    checks = [Check(error, reads=("learning_rate", "optim")), Check(consequence), Check(advice)]
+    findings.run(checks, RunComponents(make_components().recipe))
+    assert str(findings.error()).splitlines() == [
+        "The schedule is wrong.",
+        "Checks of learning_rate were skipped: correct the above first.",
+        "warning: beware",
+    ]
+    assert [problem.kind for problem in findings.error().problems] == [
+        "unknown-key", "out-of-range", "slow-generation", "plan",
+    ]  # fmt: skip

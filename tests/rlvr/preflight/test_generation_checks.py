@@ -1,0 +1,76 @@
+"""How rollouts are sampled and what ends a completion, compared with the model's own settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from rlvr.data.task import Task
+from rlvr.modeling.generation import LEFT_OPEN, TOLD, own_settings_aside
+from rlvr.preflight.generation_checks import unended_turns, unused_generation_settings
+from tests.support.run_components import MODEL, only
+
+
+def test_none_of_the_models_own_settings_is_used_and_all_are_noted() -> None:
+    """Compared with transformers' own merging: we set aside exactly what it would use."""
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    values: dict[str, Any] = {**dict.fromkeys((*LEFT_OPEN, *TOLD), 0.5), "num_beams": 4, "top_k": 20}
+    values |= {"suppress_tokens": [5], "forced_bos_token_id": 6, "forced_eos_token_id": 6}
+    del values["watermarking_config"]  # an object of its own kind
+    loaded = AutoModelForCausalLM.from_pretrained(MODEL)
+    loaded.generation_config = GenerationConfig(**values)
+    as_trl = {**TOLD, "min_p": None, "do_sample": True, "max_new_tokens": 16, "cache_implementation": None}
+
+    def taken() -> set[str]:
+        merged, _ = loaded._prepare_generation_config(GenerationConfig(**as_trl))
+        return {name for name in values if getattr(merged, name) == values[name]}
+
+    assert taken() == values.keys() - TOLD.keys()
+    with own_settings_aside(loaded):
+        assert not taken()
+    assert taken() == values.keys() - TOLD.keys(), "the model is left as it was"
+
+    note = only(unused_generation_settings({}, loaded.generation_config))
+    assert (note.kind, note.level) == ("unused-generation-setting", "note")
+    assert all(f"{name} {values[name]}" in note.message for name in values)
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "named", "why"),
+    [
+        ({}, {}, [], "a model that asks for nothing"),
+        ({"eos_token_id": [1, 2], "do_sample": True, "temperature": 1.0}, {}, [], "what TRL does anyway"),
+        ({"temperature": 0.6}, {"temperature": 0.6}, [], "the recipe says the same"),
+        ({"temperature": 0.6}, {}, ["temperature 0.6 (generation_config.json) is not used"], "another temperature"),
+        ({"min_p": 0.05}, {}, ["sampled with min_p 0.0"], "TRL leaves it open, we don't"),
+        ({"min_p": 0.05}, {"min_p": 0.1}, ["sampled with min_p 0.1"], "the recipe says another"),
+        ({"min_p": 0.05}, {"generation_kwargs": {"min_p": 0.05}}, [], "the recipe says the same in another place"),
+        ({"suppress_tokens": [5]}, {}, ["sampled with none of them"], "no neutral value"),
+    ],
+)
+def test_the_models_own_generation_settings_are_noted_if_they_are_replaced(
+    file: dict[str, Any], settings: dict[str, Any], named: list[str], why: str
+) -> None:
+    from transformers import GenerationConfig
+
+    notes = unused_generation_settings(settings, GenerationConfig(**file))
+    assert len(notes) == len(named), why
+    assert all(words in note.message for words, note in zip(named, notes, strict=True)), why
+
+
+def test_a_turn_that_no_token_ends_is_warned_of() -> None:
+    from transformers import AutoTokenizer
+
+    chat = Dataset.from_dict({"prompt": [[{"role": "user", "content": "1+1?"}]]})
+    task = Task(chat, chat.select([]), chat.select([]))
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    assert unended_turns(task, tokenizer, {tokenizer.eos_token_id}) == []
+    warning = only(unended_turns(task, tokenizer, {3}))
+    assert (warning.kind, warning.level) == ("unended-completion", "warning")
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    assert "closes no turn" in only(unended_turns(task, tokenizer, {tokenizer.eos_token_id})).message
+    text = Dataset.from_dict({"prompt": ["1+1?"]})
+    assert unended_turns(Task(text, text.select([]), text.select([])), tokenizer, {3}) == []

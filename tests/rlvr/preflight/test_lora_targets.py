@@ -1,0 +1,76 @@
+"""An adapter is applied where the recipe says, to modules that the model has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.errors import InputError
+from rlvr.preflight.lora_targets import check_lora_targets
+from tests.support.run_components import make_components, only
+
+
+def test_an_adapter_on_the_hub_is_told_from_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the hub's client would have downloaded it: nothing is asked of the network."""
+    import huggingface_hub.constants
+
+    from rlvr.modeling import loading
+
+    recipe = make_components({"model_name_or_path": "someone/adapter"}).recipe
+
+    kept = tmp_path / "models--someone--adapter"
+    (kept / "snapshots" / "1").mkdir(parents=True)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("1")
+    adapter = kept / "snapshots" / "1" / "adapter_config.json"
+    adapter.write_text('{"base_model_name_or_path": "Qwen/Qwen2.5-0.5B"}')
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match="someone/adapter is an adapter.*model_name_or_path: Qwen/Qwen2.5-0.5B for"):
+        loading.load_config(recipe)
+    adapter.unlink()
+    with pytest.raises(InputError, match="could not be reached to download"):
+        loading.load_config(recipe)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "why"),
+    [
+        ({"lora_target_modules": "all-linear"}, None, "all but the head"),
+        ({"lora_target_modules": None}, None, "PEFT knows Qwen2's"),
+        ({"lora_target_modules": ["q_proj", "v_proj"]}, None, "names"),
+        ({"lora_target_modules": [".*_proj"]}, None, "a pattern"),
+        ({"lora_target_modules": ["q_proj", "v_prj"]}, "unknown-module", "passed over by PEFT"),
+        ({"lora_target_modules": ["q_proj"]}, "unknown-module", "a list of one is none for TRL"),
+        ({"lora_target_modules": "*proj"}, "invalid-pattern", "no pattern"),
+        ({"lora_target_modules": ["q_proj", "self_attn"]}, "not-linear", "a block"),
+        ({"lora_target_modules": "model.*"}, "not-linear", "all blocks"),
+        ({"lora_target_modules": r".*(_proj|head)"}, "lora-on-head", "the head among others"),
+        (
+            {"lora_target_modules": ["lm_head"], "trust_remote_code": True},
+            "lora-on-head",
+            "code of the model's own",
+        ),
+        ({"lora_modules_to_save": ["lm_hed"]}, "unknown-module", "passed over by PEFT"),
+        ({"lora_modules_to_save": ["norm"]}, None, "a module that there is"),
+    ],
+)
+def test_an_adapter_that_would_not_be_applied_as_the_recipe_says_is_refused(
+    settings: dict[str, Any], kind: str | None, why: str
+) -> None:
+    problems = check_lora_targets(make_components(settings))
+    assert [problem.kind for problem in problems] == ([kind] if kind else []), why
+
+
+def test_a_misspelt_module_comes_with_the_nearest_one() -> None:
+    assert "v_proj?" in only(check_lora_targets(make_components({"lora_target_modules": ["q_proj", "v_prj"]}))).message
+
+
+def test_a_model_that_writes_no_text_is_refused() -> None:
+    from transformers import AutoConfig
+
+    clip = replace(make_components(), config=AutoConfig.for_model("clip"))
+    problem = only(check_lora_targets(clip))
+    assert "is of the kind clip" in problem.message and "writes text" in problem.message
