@@ -196,7 +196,7 @@ class Run:
 
         if self.recipe.evaluation is None:
             return
-        about = evaluation.about(self.recipe, self.prepared.metric)
+        about = evaluation.describe_evaluation(self.recipe, self.prepared.metric)
         earlier = evaluation.read_results(self.folder, "base", about, self.prepared.rewards)
         if earlier is not None:
             self.results["base"] = earlier
@@ -207,7 +207,7 @@ class Run:
             trl_config.free_memory()
             if self.is_main:
                 evaluation.write_evaluation(self.folder, about, self.results)
-        console.info(f"  before training: {evaluation.in_short(self.results['base'][0])}")
+        console.info(f"  before training: {evaluation.score_in_words(self.results['base'][0])}")
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""
@@ -250,7 +250,7 @@ class Run:
         from rlvr import evaluation
 
         prepared = self.prepared
-        decoding = evaluation.greedy(prepared.task, self.recipe)
+        decoding = evaluation.greedy_decoding(prepared.task, self.recipe)
         return model.measure(
             prepared.task, self.recipe, prepared.rewards, prepared.metric, prepared.scorer, decoding, when
         )
@@ -262,7 +262,7 @@ class Run:
         if not self.is_main:
             return
         if self.results:
-            about = evaluation.about(self.recipe, self.prepared.metric)
+            about = evaluation.describe_evaluation(self.recipe, self.prepared.metric)
             content = evaluation.write_evaluation(self.folder, about, self.results)
             console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")

@@ -1,21 +1,21 @@
 #!/usr/bin/env python
-"""Measures a model, or a model with an adapter, on the held-out rows of a recipe's task.
+"""Measure a model, or a model with an adapter, on the held-out rows of a recipe's task.
 
     python scripts/evaluate.py --config RECIPE base                                          # before training
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter                   # the trained model
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter --compare base    # both, paired
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --samples 8        # pass@1, 2, 4, 8 as well
-    python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # the sweep, and its plot
+    python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # a sweep, and its plot
 
-Greedy decoding, the recipe's own prompts, the recipe's own verifier. Prints a table and writes evaluation.json (and the
-completions, as parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. In a run's own folder the
-report is made anew; a run that is in MLflow gets all of it there (docs/tracking.md). Any key of the recipe can be
-overridden, as with run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (of --samples).
+Decoding is greedy, with the recipe's own prompts and verifier. Prints a table and writes evaluation.json and the
+completions (parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. In a run's own folder the report
+is written again. A run that is in MLflow gets the results there (docs/tracking.md). Any recipe key can be overridden,
+as with run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
 
-Answers are kept in OUTPUT/answers as they come: a killed evaluation goes on where it was by the same command.
+Answers are kept in OUTPUT/answers: a killed evaluation continues by the same command.
 
-Exits with 0 when done, 2 if the recipe, its data or an option is wrong, 1 if it failed, 75 if it was interrupted.
-docs/evaluation.md says what every figure means.
+Exit codes: 0 done, 2 the recipe, its data or an option is wrong, 1 failed, 75 interrupted.
+docs/evaluation.md explains every figure.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
-
 from rlvr import console
 from rlvr.config.recipe import SPLITS, EvaluationSpec, Recipe, load_recipe
 from rlvr.errors import InputError
 
 INTERRUPTED = 75
-MOST_SAMPLES = 1024
+MAX_SAMPLES = 1024
+FORMER_FLAGS = {"--other_base": "--allow_base_mismatch"}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -47,10 +46,12 @@ def main(words: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
         usage="%(prog)s --config RECIPE [base] [options] [--key value …]",
     )
-    parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="task, rewards and model are its")
+    parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="names task, rewards and model")
     parser.add_argument("--model", metavar="M", help="another model than the recipe's: a folder or a hub id")
     parser.add_argument("--adapter", metavar="A", help="an adapter, or a whole trained model: a folder or a hub id")
-    parser.add_argument("--other_base", action="store_true", help="measure an adapter on a base that it doesn't name")
+    parser.add_argument(
+        "--allow_base_mismatch", action="store_true", help="measure an adapter on a base that it doesn't name"
+    )
     parser.add_argument("--split", choices=SPLITS[1:], help="default: the recipe's, else test")
     parser.add_argument("--compare", choices=["base"], help="evaluate the model without the adapter as well")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N rows of the split")
@@ -58,7 +59,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--shots", metavar="0,1,2,4,8", help="once for each number of shots, and a plot")
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="what generates")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: evaluations/<recipe>")
-    options, overrides = parser.parse_known_args(words)
+    options, overrides = parser.parse_known_args(
+        console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
+    )
     console.silence_libraries()
     try:
         return run(options, overrides)
@@ -66,15 +69,15 @@ def main(words: Sequence[str] | None = None) -> int:
         console.error(str(error))
         return 2
     except KeyboardInterrupt:
-        console.error("\nInterrupted. The answers are kept: the same command goes on from there.")
+        console.error("\nInterrupted. The answers are kept: the same command continues.")
         return INTERRUPTED
     except Exception as error:
         if type(error).__name__ == "RewardError":
-            console.error(f"{error}\n\nThe answers are kept: once the reward is mended, the same command scores them.")
+            console.error(f"{error}\n\nThe answers are kept: correct the reward, and the same command scores them.")
         elif type(error).__name__ == "OutOfMemoryError":
             console.error(
-                "The GPU's memory is too small for so many prompts at a time. The answers so far are kept: go on with "
-                "the same command and a smaller --evaluation.batch_size."
+                "Out of GPU memory: the batch is too large. The answers so far are kept. Continue with the same "
+                "command and a smaller --evaluation.batch_size."
             )
         else:
             raise
@@ -86,21 +89,32 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
-    """Checks the options, evaluates, prints and writes."""
+    """Check the options, then evaluate."""
     base_only = _take_base(overrides)
     if base_only and options.adapter:
         raise InputError(
             "base evaluates the model before training, and --adapter the trained one. For both, paired: --adapter A "
-            "--compare base."
+            "--compare base.",
+            kind="incompatible-options",
+            key="--adapter",
         )
     if options.compare and not options.adapter:
-        raise InputError("--compare base needs --adapter: there is nothing to compare the base with.")
-    for name, most in (("limit", None), ("samples", MOST_SAMPLES)):
+        raise InputError(
+            "--compare base needs --adapter: there is no model to compare the base with.",
+            kind="incompatible-options",
+            key="--compare",
+        )
+    for name, maximum in (("limit", None), ("samples", MAX_SAMPLES)):
         value = getattr(options, name)
-        if value is not None and (value < 1 or (most is not None and value > most)):
-            raise InputError(f"--{name} is {value}, but should be {'at least 1' if most is None else f'1 to {most}'}.")
+        if value is not None and (value < 1 or (maximum is not None and value > maximum)):
+            expected = "at least 1" if maximum is None else f"1 to {maximum}"
+            raise InputError(f"--{name} is {value}, but should be {expected}.", kind="out-of-range", key=f"--{name}")
     if options.shots and options.samples:
-        raise InputError("--shots and --samples: sweep greedily, then sample at the number of shots that matters.")
+        raise InputError(
+            "--shots and --samples exclude each other. Sweep greedily, then sample at one number of shots.",
+            kind="incompatible-options",
+            key="--shots",
+        )
     if options.model:
         overrides = [*overrides, "--model_name_or_path", options.model]
     recipe = load_recipe(options.config, overrides)
@@ -111,13 +125,18 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--output {folder} can't be made: {error.strerror}. Name a folder.") from error
+        raise InputError(
+            f"--output {folder} can't be created: {error.strerror}. Name a folder.",
+            kind="cannot-write",
+            key="--output",
+            path=folder,
+        ) from error
     evaluate(options, recipe, folder)
     return 0
 
 
 def _take_base(words: list[str]) -> bool:
-    """Takes the word "base" out of what argparse left over, unless it is the value of a key."""
+    """Remove the word "base" from the overrides, unless it is the value of a key."""
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""
         if word == "base" and not (before.startswith("--") and "=" not in before):
@@ -127,7 +146,7 @@ def _take_base(words: list[str]) -> bool:
 
 
 def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
-    """Evaluates the base and/or the adapter, prints the table and writes it to `folder`."""
+    """Evaluate the base and/or the adapter, print the table and write it to `folder`."""
     from rlvr import evaluation
     from rlvr.artifacts import directory
     from rlvr.config.batch_plan import reward_batch_timeout
@@ -138,52 +157,60 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     from rlvr.training import launch
 
     evaluation.check_engine(options.engine, recipe)
-    _spare_what_is_going_on(folder)
+    _check_not_running(folder)
     assert recipe.evaluation is not None  # run sets it
     console.silence_loading_bars()
     adapter = None if options.adapter is None else adapters.find_adapter(options.adapter)
     if adapter is not None:
         directory.read_status(adapter.resolve().parent)
     rewards = load_rewards(recipe.rewards)
-    metric = evaluation.metric_of(recipe.evaluation, rewards)
+    metric = evaluation.choose_metric(recipe.evaluation, rewards)
     if options.shots:
-        points = shot_sweep.points_of(recipe, shot_sweep.shots_of(options.shots))
+        points = shot_sweep.sweep_points(recipe, shot_sweep.parse_shots(options.shots))
     else:
         shots = recipe.task.options.get("shots", 0)
-        points = [shot_sweep.Point(shots, recipe, load_task(recipe.task))]
+        points = [shot_sweep.SweepPoint(shots, recipe, load_task(recipe.task))]
     task = points[0].task
     if len(task.split(recipe.evaluation.split)) == 0:
-        raise InputError(f"The task {recipe.task.name} has no rows in its split {recipe.evaluation.split}.")
+        raise InputError(
+            f"The task {recipe.task.name} has no rows in its split {recipe.evaluation.split}.",
+            kind="empty-split",
+            key="evaluation.split",
+        )
     if not options.shots:
-        _spare_a_run(folder, _names(options), len(evaluation.held_out_rows(task, recipe)))
+        _check_run_results(folder, _names(options), len(evaluation.held_out_rows(task, recipe)))
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
     state = launch.join(recipe)
     if options.engine == "vllm" and state.num_processes > 1:
         raise InputError(
-            "--engine vllm: start it with python, not accelerate launch; vLLM spreads over GPUs by itself."
+            "--engine vllm: start it with python, not accelerate launch; vLLM uses several GPUs by itself.",
+            kind="incompatible-options",
+            key="--engine",
         )
-    measured_on = recipe.settings["model_name_or_path"]
-    if adapter is not None and (other := adapters.other_base(adapter, measured_on)):
-        # A folder that isn't here may be another machine's name for the same model.
-        if not options.other_base and (not Path(other).is_absolute() or Path(other).is_dir()):
+    model_name = recipe.settings["model_name_or_path"]
+    if adapter is not None and (named_base := adapters.named_base(adapter, model_name)):
+        # A folder that doesn't exist here may be another machine's name for the same model.
+        if not options.allow_base_mismatch and (not Path(named_base).is_absolute() or Path(named_base).is_dir()):
             raise InputError(
-                f"The adapter {options.adapter} says that its base is {other}, but {measured_on} would be measured "
-                f"with it. Name the right one (--config, or --model {other}), or add --other_base to measure this one."
+                f"The adapter {options.adapter} was trained on {named_base}, but {model_name} would be measured with "
+                f"it. Name the right base (--config, or --model {named_base}), or add --allow_base_mismatch.",
+                kind="base-mismatch",
+                key="--model",
             )
-        console.info(f"  Note: the adapter says that its base is {other}; it is measured on {measured_on}.\n")
+        console.info(f"  Note: the adapter was trained on {named_base}; it is measured on {model_name}.\n")
     if adapter is not None:
         loading.check_adapter(recipe, adapter)
     results: dict[int, dict[str, Any]] = {point.shots: {} for point in points}
     sampled: dict[str, Any] = {}
-    drawn = None
+    sampling = None
     with Scorer(
-        evaluation.scored_by(rewards, metric),
+        evaluation.rewards_to_run(rewards, metric),
         deadline_s=recipe.settings["reward_timeout_s"],
         budget_s=reward_batch_timeout(recipe),
         rank=state.process_index,
     ) as scorer:
         for name in _names(options):
-            subject = evaluation.EvaluatedModel(
+            model = evaluation.EvaluatedModel(
                 recipe,
                 tokenizer,
                 name,
@@ -192,20 +219,20 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
                 engine=options.engine,
             )
             for point in points:
-                greedy = evaluation.greedy(point.task, point.recipe)
+                greedy = evaluation.greedy_decoding(point.task, point.recipe)
                 when = name if len(points) == 1 else f"{name}, {point.shots} shots"
-                results[point.shots][name] = subject.measure(
+                results[point.shots][name] = model.measure(
                     point.task, point.recipe, rewards, metric, scorer, greedy, when
                 )
             if options.samples:
-                drawn = replace(greedy, sampling=_sampling(recipe))
+                sampling = replace(greedy, sampling=_sampling(recipe))
                 when = f"{name}, {options.samples} samples"
-                sampled[name] = subject.measure(
-                    points[0].task, recipe, rewards, metric, scorer, drawn, when, samples=options.samples
+                sampled[name] = model.measure(
+                    points[0].task, recipe, rewards, metric, scorer, sampling, when, samples=options.samples
                 )[1]
-            subject.close()
+            model.close()
     if state.is_main_process:
-        about = evaluation.about(recipe, metric)
+        about = evaluation.describe_evaluation(recipe, metric)
         about["adapter"] = options.adapter
         about["engine"] = options.engine
         if options.shots:
@@ -213,17 +240,17 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
             console.info(f"{shot_sweep.sweep_heading(content)}\n\n{shot_sweep.sweep_table(content)}\n")
             console.info(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
         else:
-            found = results[points[0].shots]
-            _keep_earlier(folder, about)
-            content = evaluation.write_evaluation(folder, about, found, sampled, options.samples or 0, drawn)
+            scores = results[points[0].shots]
+            _move_earlier(folder, about)
+            content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
             console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
             console.info(f"  {folder / 'evaluation.json'}")
-        _tell(folder, adapter)
+        _update_run(folder, adapter)
     state.destroy_process_group()
 
 
-def _tell(folder: Path, adapter: Path | None) -> None:
-    """Makes the report of a run anew that has been measured again, and adds what was measured to its MLflow run."""
+def _update_run(folder: Path, adapter: Path | None) -> None:
+    """Write the report of a run again, and add the results to its MLflow run."""
     from rlvr import report
     from rlvr.artifacts import directory
     from rlvr.tracking import mlflow_results
@@ -231,29 +258,32 @@ def _tell(folder: Path, adapter: Path | None) -> None:
     if (folder / directory.STATUS).is_file():
         console.info(f"  {report.write_report(folder)}")
     run = mlflow_results.run_of(folder, adapter)
-    said = mlflow_results.add_to_run(run, folder) if run is not None else None
-    if said:
-        console.info(f"  {said}")
+    message = mlflow_results.add_to_run(run, folder) if run is not None else None
+    if message:
+        console.info(f"  {message}")
 
 
-def _spare_what_is_going_on(folder: Path) -> None:
-    """Refuses to write where a run may be writing, or a later version of the project has written.
+def _check_not_running(folder: Path) -> None:
+    """Check that no run writes to the folder, and that no later version of the project has.
 
     Raises:
-        InputError: one of both.
+        InputError: either has.
     """
     from rlvr.artifacts.directory import read_status
 
     status = read_status(folder)
     if status is not None and status["status"] == "running":
         raise InputError(
-            f"--output {folder} is a run that is still going, or was killed: its evaluation.json would be replaced. "
-            "Name another folder."
+            f"--output {folder} is a run that is still running, or was killed: its evaluation.json would be replaced. "
+            "Name another folder.",
+            kind="run-in-progress",
+            key="--output",
+            path=folder,
         )
 
 
-def _spare_a_run(folder: Path, names: Sequence[str], rows: int) -> None:
-    """Refuses to replace what a whole run has measured by something smaller.
+def _check_run_results(folder: Path, names: Sequence[str], rows: int) -> None:
+    """Check that a run's results are not replaced by fewer.
 
     Raises:
         InputError: `folder` is a run's, and its evaluation.json holds more.
@@ -262,45 +292,50 @@ def _spare_a_run(folder: Path, names: Sequence[str], rows: int) -> None:
     if not (folder / "run.json").is_file() or not file.is_file():
         return
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        before = {name: found[name]["rows"] + found[name]["unscored"] for name in ("base", "trained") if name in found}
+        scores = json.loads(file.read_text(encoding="utf-8"))
+        before = {
+            name: scores[name]["rows"] + scores[name]["unscored"] for name in ("base", "trained") if name in scores
+        }
     except (ValueError, KeyError, TypeError):
-        return  # half-written: there is nothing to lose
+        return  # half-written: nothing to lose
     if set(before) - set(names) or rows < max(before.values(), default=0):
         held = " and ".join(f"{name} on {count:,} rows" for name, count in before.items())
         raise InputError(
             f"--output {folder} is a run whose evaluation.json has {held}; {' and '.join(names)} on {rows:,} rows "
-            "would replace it. Name another folder, or measure as much (--adapter … --compare base, no --limit)."
+            "would replace it. Name another folder, or measure as much (--adapter … --compare base, no --limit).",
+            kind="would-overwrite",
+            key="--output",
+            path=folder,
         )
 
 
-def _keep_earlier(folder: Path, about: dict[str, Any]) -> None:
-    """Moves an evaluation.json of something else aside; that of a run is another matter (`_spare_a_run`)."""
+def _move_earlier(folder: Path, about: dict[str, Any]) -> None:
+    """Rename an evaluation.json that was made differently; for that of a run see `_check_run_results`."""
     file = folder / "evaluation.json"
     if not file.is_file() or (folder / "run.json").is_file():
         return
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         same = {key: content.get(key) for key in about} == json.loads(json.dumps(about))
-    except (OSError, ValueError, AttributeError):  # half-written by one that was killed
+    except (OSError, ValueError, AttributeError):  # half-written by a killed evaluation
         return
     if not same:
         stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(file.stat().st_mtime))
-        file.replace(aside := folder / f"evaluation.{stamp}.json")
-        console.info(f"  the earlier evaluation, of something else, is now {aside}\n")
+        file.replace(renamed := folder / f"evaluation.{stamp}.json")
+        console.info(f"  The earlier evaluation, which was made differently, is now {renamed}.\n")
 
 
 def _names(options: argparse.Namespace) -> list[str]:
-    """What is evaluated: "base" and/or "trained"."""
+    """The models to evaluate: "base" and/or "trained"."""
     base = bool(options.compare) or not options.adapter
     return [*(["base"] if base else []), *(["trained"] if options.adapter else [])]
 
 
 def _sampling(recipe: Recipe) -> dict[str, Any]:
-    """How samples are drawn: as in training."""
-    from rlvr.evaluation import sampling_of
+    """Sampling as in training."""
+    from rlvr.evaluation import sampling_settings
 
-    return {**sampling_of(recipe), **(recipe.settings.get("generation_kwargs") or {})}
+    return {**sampling_settings(recipe), **(recipe.settings.get("generation_kwargs") or {})}
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
     rows = task.train if options.limit is None else task.train.select(range(min(options.limit, len(task.train))))
     if len(rows) == 0:
         raise InputError(f"The task {recipe.task.name} has no training rows to filter.")
-    metric = evaluation.metric_of(recipe.evaluation, load_rewards(recipe.rewards))
+    metric = evaluation.choose_metric(recipe.evaluation, load_rewards(recipe.rewards))
     keys = [row_key(row) for row in rows]
     with PassRateFile(Path(f"{output}.rates"), settings_of(recipe, task, metric, options.samples)) as rates:
         missing = [number for number, key in enumerate(keys) if key not in rates.known]
@@ -124,7 +124,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dict[str, Any]:
     """All that a pass rate depends on beside the row; rates with other settings must not be mixed."""
-    from rlvr.evaluation import sampling_of
+    from rlvr.evaluation import sampling_settings
 
     names = (
         *("model_name_or_path", "model_revision", "dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type"),
@@ -132,7 +132,7 @@ def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dic
     )
     found = {name: recipe.settings[name] for name in names if recipe.settings.get(name) is not None}
     options = {"metric": metric.name, "options": dict(metric.options), "stop_strings": list(task.stop_strings)}
-    everything = {"samples": samples, **sampling_of(recipe), **found, **options}
+    everything = {"samples": samples, **sampling_settings(recipe), **found, **options}
     plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))  # as it will be read again
     return plain
 
@@ -156,7 +156,7 @@ def measure(
     from transformers import set_seed
 
     from rlvr.console import ProgressBar
-    from rlvr.evaluation import scored_by
+    from rlvr.evaluation import rewards_to_run
     from rlvr.modeling import loading as models
     from rlvr.modeling.generation import prompt_tokens
     from rlvr.scoring.scorer import Scorer
@@ -171,7 +171,7 @@ def measure(
     batches = [order[start : start + each] for start in range(0, len(order), each)]
     set_seed(int(recipe.settings.get("seed", 42)) + len(rates.known))  # not the noise of the rows measured before
     with (
-        Scorer(scored_by([], metric), deadline_s=recipe.settings.get("reward_timeout_s", 30.0)) as scorer,
+        Scorer(rewards_to_run([], metric), deadline_s=recipe.settings.get("reward_timeout_s", 30.0)) as scorer,
         ProgressBar("sampling", len(order)) as progress,
     ):
         for batch in batches:
@@ -192,12 +192,12 @@ def _sample(
     """A completion of each prompt."""
     from transformers import GenerationConfig
 
-    from rlvr.evaluation import end_tokens, sampling_of
+    from rlvr.evaluation import end_tokens, sampling_settings
     from rlvr.modeling.generation import generate
 
     config = GenerationConfig(
         **{
-            **sampling_of(recipe),
+            **sampling_settings(recipe),
             "do_sample": True,
             "max_new_tokens": recipe.settings.get("max_completion_length", 512),
             "eos_token_id": end_tokens(model, tokenizer),

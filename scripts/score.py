@@ -142,9 +142,9 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
 
 def _metric(recipe: Recipe, rewards: Sequence[Reward]) -> Reward | None:
     """The reward that the column `correct` of an evaluation was decided by, where the recipe lists it."""
-    from rlvr.evaluation import metric_of
+    from rlvr.evaluation import choose_metric
 
-    metric = metric_of(recipe.evaluation, rewards)
+    metric = choose_metric(recipe.evaluation, rewards)
     return metric if metric in rewards else None
 
 

@@ -1,31 +1,43 @@
 """Held-out accuracy for a model with or without an adapter, through one code path.
 
-The figures are for the rows named and nothing else: an interval says how far chance alone could have moved them.
-
-    measuring.py   rows -> answers -> verdicts, greedily or by samples, on one process or several
-    engines.py     what generates: transformers, or vLLM
-    keeping.py     answers are kept as they come; a killed evaluation goes on
-    lenient.py     the second reading: right whatever the form
-    scores.py      records -> accuracy, its parts, pass@k, the difference of two models
-    statistics.py  intervals and tests
-    subject.py     a model under evaluation
-    results.py     evaluation.json, and the table in the terminal
-    sweep.py       the same over several numbers of shots
+evaluate.py         rows -> answers -> verdicts, greedily or by samples, on one process or several
+engines.py          generate with transformers or vLLM
+answer_cache.py     keep answers, so that a killed evaluation continues
+lenient_match.py    match an answer with its reference whatever its form
+scores.py           records -> accuracy, its parts, pass@k, the difference of two models
+statistics.py       intervals and tests
+evaluated_model.py  a model under evaluation
+results.py          evaluation.json, and the table in the terminal
+shot_sweep.py       the same over several numbers of shots
 """
 
-from rlvr.evaluation.answer_cache import AnswerCache, identity
-from rlvr.evaluation.engines import Decoding, TransformersEngine, VllmEngine, check_engine, end_tokens, sampling_of
+from rlvr.evaluation.answer_cache import AnswerCache, cache_settings
+from rlvr.evaluation.engines import (
+    Decoding,
+    TransformersEngine,
+    VllmEngine,
+    check_engine,
+    end_tokens,
+    sampling_settings,
+)
 from rlvr.evaluation.evaluate import (
+    choose_metric,
     evaluate,
-    greedy,
+    greedy_decoding,
     held_out_rows,
     measure,
-    metric_of,
-    scored_by,
+    rewards_to_run,
 )
 from rlvr.evaluation.evaluated_model import EvaluatedModel
-from rlvr.evaluation.results import about, heading, in_short, read_results, results_table, write_evaluation
-from rlvr.evaluation.scores import Score, compare, compare_samples, pass_rates, summarise, suspicion
+from rlvr.evaluation.results import (
+    describe_evaluation,
+    heading,
+    read_results,
+    results_table,
+    score_in_words,
+    write_evaluation,
+)
+from rlvr.evaluation.scores import Score, compare, compare_samples, pass_rates, reference_warning, summarise
 from rlvr.evaluation.statistics import (
     Difference,
     Interval,
@@ -38,39 +50,39 @@ from rlvr.evaluation.statistics import (
 )
 
 __all__ = [
+    "AnswerCache",
     "Decoding",
     "Difference",
-    "Interval",
-    "AnswerCache",
-    "Score",
     "EvaluatedModel",
+    "Interval",
+    "Score",
     "TransformersEngine",
     "VllmEngine",
-    "about",
     "bootstrap",
+    "cache_settings",
     "check_engine",
+    "choose_metric",
     "compare",
     "compare_samples",
+    "describe_evaluation",
     "end_tokens",
     "evaluate",
-    "greedy",
+    "greedy_decoding",
     "heading",
     "held_out_rows",
-    "identity",
-    "in_short",
     "mcnemar",
     "measure",
-    "metric_of",
     "paired_difference",
     "pass_at_k",
     "pass_rates",
     "powers_of_two",
     "read_results",
+    "reference_warning",
     "results_table",
-    "sampling_of",
-    "scored_by",
+    "rewards_to_run",
+    "sampling_settings",
+    "score_in_words",
     "summarise",
-    "suspicion",
     "wilson",
     "write_evaluation",
 ]

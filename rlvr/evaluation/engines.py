@@ -1,8 +1,4 @@
-"""What answers prompts: transformers' own generation, or vLLM, behind one small interface.
-
-An engine gets token numbers and returns completions. Everything else (which rows, in which batches, what is kept, what
-is right) is the same for both.
-"""
+"""Generate with transformers or vLLM behind one interface: token ids in, completions out."""
 
 from __future__ import annotations
 
@@ -24,13 +20,13 @@ ENGINES = ("transformers", "vllm")
 
 @dataclass(frozen=True)
 class Decoding:
-    """How completions are drawn, and when they end.
+    """How completions are generated, and when they end.
 
     Attributes:
-        max_new_tokens: tokens that a completion may have.
+        max_new_tokens: most tokens of a completion.
         stop_strings: a completion also ends where one of these has appeared.
-        sampling: temperature, top_p, top_k, min_p, repetition_penalty (`sampling_of`) and what else the recipe says
-            under `generation_kwargs`; None is greedy.
+        sampling: temperature, top_p, top_k, min_p, repetition_penalty (`sampling_settings`) and the recipe's
+            `generation_kwargs`; None is greedy.
         seed: of the samples.
     """
 
@@ -51,7 +47,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model wrote: its text without special tokens, its tokens, and whether it came to its own end."""
+    """A completion: its text without special tokens, its number of tokens, and whether it ended by itself."""
 
     text: str
     tokens: int
@@ -64,25 +60,25 @@ class Engine(Protocol):
     tokenizer: PreTrainedTokenizerBase
 
     def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
-        """One completion of each prompt; `seed` is of this batch, and ignored where decoding is greedy."""
+        """Complete each prompt once; `seed` is of this batch, and ignored where decoding is greedy."""
         ...
 
 
-def sampling_of(recipe: Recipe) -> dict[str, Any]:
-    """How completions are drawn: the recipe's keys, with TRL's defaults for those that it leaves out."""
+def sampling_settings(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's sampling keys, with TRL's defaults for those that it leaves out."""
     defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
     return {name: recipe.settings.get(name, default) for name, default in defaults.items()}
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Every token that ends a turn: the model's own list and the tokenizer's, as GRPOTrainer takes them."""
+    """Every token that ends a turn: the model's and the tokenizer's, as GRPOTrainer takes them."""
     declared = model.generation_config.eos_token_id
     tokens = [declared] if isinstance(declared, int) else list(declared or [])
     return tokens if tokenizer.eos_token_id in tokens else [tokenizer.eos_token_id, *tokens]
 
 
 class TransformersEngine:
-    """The model as it was trained: its quantisation, its adapter, transformers' own generation."""
+    """Generate with transformers and a loaded model: same quantisation and adapter as in training."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model, self.tokenizer = model, tokenizer
@@ -91,15 +87,15 @@ class TransformersEngine:
         from transformers import GenerationConfig, set_seed
 
         eos = end_tokens(self.model, self.tokenizer)
-        how: dict[str, Any] = {"do_sample": False, "repetition_penalty": 1.0}  # Qwen2.5's own file says 1.1
+        sampling: dict[str, Any] = {"do_sample": False, "repetition_penalty": 1.0}  # Qwen2.5's own file says 1.1
         if decoding.sampling is not None:
-            how = {"do_sample": True, **decoding.sampling}
+            sampling = {"do_sample": True, **decoding.sampling}
             set_seed(seed)
         config = GenerationConfig(
             max_new_tokens=decoding.max_new_tokens,
             eos_token_id=eos,
             pad_token_id=self.tokenizer.pad_token_id,
-            **how,
+            **sampling,
         )
         completions = generate(self.model, self.tokenizer, prompts, config, stop_strings=decoding.stop_strings)
         return [
@@ -113,10 +109,10 @@ class TransformersEngine:
 
 
 class VllmEngine:
-    """The same by vLLM, on a GPU; the adapter is applied by vLLM itself.
+    """Generate with vLLM on a GPU; vLLM applies the adapter.
 
     Raises:
-        InputError: vLLM is missing, or would measure another model than the one that was trained.
+        InputError: vLLM is missing, or would measure another model than the trained one.
     """
 
     def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, adapter: Path | None) -> None:
@@ -152,20 +148,22 @@ class VllmEngine:
     def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
         from vllm import SamplingParams, TokensPrompt
 
-        how = {key: value for key, value in (decoding.sampling or {"temperature": 0.0}).items() if value is not None}
-        each = [
+        sampling = {
+            key: value for key, value in (decoding.sampling or {"temperature": 0.0}).items() if value is not None
+        }
+        parameters = [
             SamplingParams(
                 max_tokens=decoding.max_new_tokens,
                 stop=list(decoding.stop_strings) or None,
                 include_stop_str_in_output=True,  # as transformers keeps it
                 seed=seed + number,
-                **how,
+                **sampling,
             )
             for number in range(len(prompts))
         ]
         outputs = self._model.generate(
             [TokensPrompt(prompt_token_ids=list(ids)) for ids in prompts],
-            each,
+            parameters,
             lora_request=self._adapter,
             use_tqdm=False,
         )
@@ -174,21 +172,25 @@ class VllmEngine:
 
 
 def check_engine(name: str, recipe: Recipe) -> None:
-    """Finds, before anything is loaded, an engine that can't be had.
+    """Check, before anything is loaded, that an engine can measure the recipe's model.
 
     Raises:
-        InputError: it isn't installed, or can't measure the recipe's model.
+        InputError: it is not installed, or can't.
     """
     if name != "vllm":
         return
     if importlib.util.find_spec("vllm") is None:
         raise InputError(
-            "--engine vllm: vLLM is not installed here. It wants a GPU and an environment of its own (pip install -e "
-            "'.[vllm]', docs/launchers.md). Without --engine, transformers generates, which is slower."
+            "--engine vllm: vLLM is not installed. It needs a GPU and its own environment (pip install -e '.[vllm]', "
+            "docs/launchers.md). Without --engine, transformers generates, which is slower.",
+            kind="missing-package",
+            key="--engine",
         )
     quantised = [key for key in ("load_in_4bit", "load_in_8bit") if recipe.settings.get(key)]
     if quantised:
         raise InputError(
-            f"--engine vllm with {quantised[0]}: vLLM would load the weights in full and so measure another model than "
-            f"the one that is trained. Leave --engine away, or add --{quantised[0]} false to measure that one."
+            f"--engine vllm with {quantised[0]}: vLLM would load the weights in full, and measure another model than "
+            f"the trained one. Remove --engine, or add --{quantised[0]} false to measure that one.",
+            kind="incompatible-keys",
+            key="--engine",
         )

@@ -1,4 +1,4 @@
-"""A model under evaluation: loaded when its first answer is asked for, its answers kept as they come."""
+"""A model under evaluation: loaded for its first uncached answer, its answers kept on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlvr.artifacts.directory import ANSWERS
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.evaluation.answer_cache import AnswerCache, identity
+from rlvr.evaluation.answer_cache import AnswerCache, cache_settings
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
 from rlvr.evaluation.evaluate import Records, held_out_rows, measure
 from rlvr.evaluation.scores import Score, summarise
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
 
 class EvaluatedModel:
-    """The base model of a recipe, or what was trained from it, in front of an evaluation.
+    """The base model of a recipe, or the model trained from it; an `Engine`.
 
-    It is an `Engine`. What an earlier, killed evaluation was told already is not asked again; where nothing is left to
-    ask, no weight is loaded.
+    Answers of an earlier, killed evaluation are not generated again. If all answers are cached, no weight is loaded.
 
     Args:
-        name: "base" or "trained"; the kept answers' file is named after it.
-        folder: the run directory or an evaluation's; the answers lie in its `answers/`.
+        name: "base" or "trained"; the cache file is named after it.
+        folder: the run directory or an evaluation's; the cache is its `answers/`.
         adapter: the folder of an adapter or of a whole trained model; None for the base.
         engine: "transformers" or "vllm".
     """
@@ -73,21 +72,21 @@ class EvaluatedModel:
         when: str,
         samples: int = 1,
     ) -> tuple[Score, Records]:
-        """`measure` on the rows of the recipe's section `evaluation`, with the answers that are kept.
+        """Measure the rows of the recipe's section `evaluation`, with the answer cache.
 
         Args:
             recipe: this model's own, or one that differs in its task.
-            when: shown while it runs ("before", "after").
+            when: for the progress bar ("before", "after").
 
         Raises:
-            InputError: the metric could judge none of the rows; or as `AnswerCache`.
+            InputError: the metric could score none of the rows; or as `AnswerCache`.
             RewardError: as `measure`.
         """
         from rlvr.modeling import loading
 
         revision = getattr(loading.load_config(self.recipe), "_commit_hash", None)
-        settings_used = identity(self.recipe, decoding, self._engine_name, self.adapter, revision)
-        kept = AnswerCache(self._folder / ANSWERS, self.name, settings_used)
+        settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
+        cache = AnswerCache(self._folder / ANSWERS, self.name, settings)
         spec = recipe.evaluation or EvaluationSpec()
         data = held_out_rows(task, recipe)
         try:
@@ -101,11 +100,11 @@ class EvaluatedModel:
                 samples=samples,
                 batch_size=spec.batch_size,
                 description=f"evaluating {when}",
-                kept=kept,
-                second_reading=True,
+                cache=cache,
+                lenient=True,
             )
         finally:
-            kept.close()
+            cache.close()
         score = summarise(records, [reward.label for reward in rewards])
         if score.rows == 0:
             golds = (
@@ -113,12 +112,14 @@ class EvaluatedModel:
             )
             raise InputError(
                 f"{metric.label} could score none of the {len(data)} rows of {recipe.task.name}/{spec.split}: it can't "
-                f"read their golds{golds}. Mend the data, or name another metric under evaluation."
+                f"read their golds{golds}. Correct the data, or name another metric under evaluation.",
+                kind="unreadable-gold",
+                key="evaluation.metric",
             )
         return score, records
 
     def close(self) -> None:
-        """Gives the model's memory back."""
+        """Free the model's memory."""
         import gc
 
         import torch

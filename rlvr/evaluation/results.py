@@ -1,4 +1,4 @@
-"""evaluation.json and what stands beside it: written, read again, and told in the terminal."""
+"""Write and read evaluation.json and its tables, and format them for the terminal."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from rlvr.evaluation.scores import (
     compare,
     compare_samples,
     pass_rates,
+    reference_warning,
     summarise,
-    suspicion,
-    truncation,
+    truncation_warning,
 )
 from rlvr.formatting import count, p_value_text, points
 from rlvr.scoring.reward import Reward
 
-MOST_PARTS = 12  # lines of a table by source or by difficulty
+MAX_PARTS = 12  # lines of a table by source or by difficulty
 MODELS = ("base", "trained")
 
 
-def about(recipe: Recipe, metric: Reward) -> dict[str, Any]:
-    """What an evaluation.json says of how it was made."""
+def describe_evaluation(recipe: Recipe, metric: Reward) -> dict[str, Any]:
+    """Describe how an evaluation is made, for evaluation.json."""
     spec = recipe.evaluation or EvaluationSpec()
-    most = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
-    told = {
+    max_new_tokens = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
+    about = {
         "recipe": recipe.path.name,
         "model": recipe.settings["model_name_or_path"],
         "task": {"name": recipe.task.name, **recipe.task.options},
         "split": spec.split,
         "metric": metric.label,
         "decoding": "greedy",
-        "settings": {"rows": spec.rows, "max_new_tokens": most},
+        "settings": {"rows": spec.rows, "max_new_tokens": max_new_tokens},
     }
     if spec.reference is not None:
-        told["reference"] = asdict(spec.reference)
-    return told
+        about["reference"] = asdict(spec.reference)
+    return about
 
 
 def heading(content: Mapping[str, Any]) -> str:
-    """One sentence on what an evaluation.json measured."""
+    """Say in one sentence what an evaluation.json measured."""
     rows = next(content[name]["rows"] for name in ("trained", "base") if name in content)
     return (
         f"Accuracy ({content['metric']}) on {rows} held-out rows of {content['task']['name']}/{content['split']}, "
@@ -56,8 +56,8 @@ def heading(content: Mapping[str, Any]) -> str:
     )
 
 
-def in_short(score: Score) -> str:
-    """A score in a few words: "24.4 % right (95 % interval 19.5 … 30.1)", and if most of the answers were cut off."""
+def score_in_words(score: Score) -> str:
+    """Format a score: "24.4 % right (95 % interval 19.5 … 30.1)", and whether most answers were cut off."""
     low, high = 100 * score.interval.low, 100 * score.interval.high
     cut_off = f"; {100 * score.cut_off:.0f} % cut off" if score.cut_off >= OFTEN_CUT_OFF else ""
     return f"{100 * score.accuracy:.1f} % right (95 % interval {low:.1f} … {high:.1f}){cut_off}"
@@ -71,13 +71,13 @@ def write_evaluation(
     samples: int = 0,
     decoding: Decoding | None = None,
 ) -> dict[str, Any]:
-    """Writes `evaluation.json` and one `completions/evaluation_<name>.parquet` per model; returns the JSON's content.
+    """Write `evaluation.json` and one `completions/evaluation_<name>.parquet` per model; return the JSON's content.
 
     Args:
         folder: the run directory.
-        about: what was evaluated and how (model, split, metric, decoding …).
+        about: as `describe_evaluation` returns it.
         results: "base" and/or "trained", each with what `evaluate` returned.
-        sampled: the records of `samples` samples a row, for the same names, drawn as `decoding` says; written to
+        sampled: records of `samples` samples a row, for the same names, drawn as `decoding` says; written to
             `completions/samples_<name>.parquet`.
     """
     import pyarrow as pa
@@ -88,13 +88,13 @@ def write_evaluation(
     if both:
         content["difference"] = asdict(compare(results["base"][1], results["trained"][1]))
     if sampled and decoding is not None:
-        found: dict[str, Any] = {"samples": samples, "decoding": decoding.words(), "sampling": decoding.sampling}
-        found |= {name: pass_rates(records, samples) for name, records in sampled.items()}
+        pass_at_k: dict[str, Any] = {"samples": samples, "decoding": decoding.words(), "sampling": decoding.sampling}
+        pass_at_k |= {name: pass_rates(records, samples) for name, records in sampled.items()}
         if both:
-            found["difference"] = compare_samples(sampled["base"], sampled["trained"], samples)
-        content["pass_at_k"] = found
+            pass_at_k["difference"] = compare_samples(sampled["base"], sampled["trained"], samples)
+        content["pass_at_k"] = pass_at_k
     cut_off = {name: score.cut_off for name, (score, _) in results.items()}
-    warnings = [suspicion(content.get("reference"), content.get("base")), truncation(about, cut_off)]
+    warnings = [reference_warning(content.get("reference"), content.get("base")), truncation_warning(about, cut_off)]
     if any(warnings):
         content["warnings"] = [warning for warning in warnings if warning]
     (folder / "completions").mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def write_evaluation(
 def read_results(
     folder: Path, name: str, about: Mapping[str, Any], rewards: Sequence[Reward]
 ) -> tuple[Score, Records] | None:
-    """What `write_evaluation` wrote for a model in an earlier session of the run; None if it was made differently.
+    """Read what `write_evaluation` wrote in an earlier session of the run; None if it was made differently.
 
     Collective: the main process reads, and all get what it read.
     """
@@ -125,7 +125,7 @@ def read_results(
                 import pyarrow.parquet as pq
 
                 records = pq.read_table(table).to_pylist()
-        except (OSError, ValueError):  # half-written by a session that was killed: it is measured again
+        except (OSError, ValueError):  # half-written by a killed session: measured again
             records = None
     shared = broadcast_object_list([records])
     return None if shared[0] is None else (summarise(shared[0], [reward.label for reward in rewards]), shared[0])
@@ -136,7 +136,7 @@ def read_results(
 
 
 def results_table(content: Mapping[str, Any]) -> str:
-    """The before/after table of an evaluation.json, and what should be read with it."""
+    """Format the before/after table of an evaluation.json, its parts and its warnings."""
     names = [name for name in MODELS if name in content]
     scores = {name: content[name] for name in names}
     blocks = [_accuracies(scores)]
@@ -188,30 +188,30 @@ def _difference(gain: Mapping[str, Any]) -> str:
 
 
 def _form(name: str, score: Mapping[str, Any], several: bool) -> str:
-    said = []
+    facts = []
     rows = score["rows"]
     if score.get("formatted") is not None:
-        said.append(f"{score['formatted']} of {rows} answers are in the form asked for")
+        facts.append(f"{score['formatted']} of {rows} answers are in the form asked for")
     if score.get("right_without_format") is not None:
-        said.append(f"{score['right_without_format']} are right without it")
+        facts.append(f"{score['right_without_format']} are right without it")
     if score.get("lenient") is not None:
-        said.append(f"whatever the form {score['lenient']} are right ({100 * score['lenient'] / max(rows, 1):.1f} %)")
+        facts.append(f"whatever the form {score['lenient']} are right ({100 * score['lenient'] / max(rows, 1):.1f} %)")
     if score.get("unscored"):
-        said.append(f"{score['unscored']} more could not be judged")
-    return f"  {f'{name}: ' if several else ''}{', '.join(said)}" if said else ""
+        facts.append(f"{score['unscored']} more could not be judged")
+    return f"  {f'{name}: ' if several else ''}{', '.join(facts)}" if facts else ""
 
 
 def _parts(column: str, scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     parts = {name: score.get(f"by_{column}") or {} for name, score in scores.items()}
     values = list(dict.fromkeys(value for part in parts.values() for value in part))
-    if not 1 < len(values) <= MOST_PARTS:
+    if not 1 < len(values) <= MAX_PARTS:
         return []
     rows = []
     for value in values:
         cells = [value, str(max(part[value]["rows"] for part in parts.values() if value in part))]
         for part in parts.values():
-            found = part.get(value)
-            cells += [f"{100 * found['accuracy']:.1f} %", interval_words(found["interval"])] if found else ["–", "–"]
+            cell = part.get(value)
+            cells += [f"{100 * cell['accuracy']:.1f} %", interval_words(cell["interval"])] if cell else ["–", "–"]
         rows.append(cells)
     header = [column, "rows"]
     for name in parts:
@@ -219,18 +219,18 @@ def _parts(column: str, scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [console.table(header, rows)]
 
 
-def _pass_at_k(found: Mapping[str, Any], names: Sequence[str]) -> str:
+def _pass_at_k(pass_at_k: Mapping[str, Any], names: Sequence[str]) -> str:
     rows = []
-    for k in next(found[name] for name in names):
+    for k in next(pass_at_k[name] for name in names):
         cells = [f"pass@{k}"]
         for name in names:
-            value = found[name].get(k)
+            value = pass_at_k[name].get(k)
             cells += [f"{100 * value['value']:.1f} %", interval_words(value["interval"])] if value else ["–", "–"]
-        gain = (found.get("difference") or {}).get(k)
+        gain = (pass_at_k.get("difference") or {}).get(k)
         if gain:
             cells += [points(gain["points"]), interval_words(gain["interval"], signed=True)]
         rows.append(cells)
     header = [""]
-    for name in (*names, *(["difference"] if "difference" in found else [])):
+    for name in (*names, *(["difference"] if "difference" in pass_at_k else [])):
         header += [name, "95 % interval"]
-    return f"  {found['samples']} samples a row, {found['decoding']}:\n\n{console.table(header, rows)}"
+    return f"  {pass_at_k['samples']} samples a row, {pass_at_k['decoding']}:\n\n{console.table(header, rows)}"

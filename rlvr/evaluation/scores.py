@@ -1,4 +1,4 @@
-"""What records of answers come to: accuracy, its parts, pass@k, and the difference of two models."""
+"""Summarise records: accuracy, its parts, pass@k, and the difference of two models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr.evaluation.statistics import (
 )
 
 Record = Mapping[str, Any]
-MOST_DIFFICULTIES = 8  # as they are; more numbers than these are put into four ranges
+MAX_DIFFICULTIES = 8  # more different numbers are put into four ranges
 FAR_BELOW = 0.10
 OFTEN_CUT_OFF = 0.5
 
@@ -32,17 +32,16 @@ class Score:
         correct: how many of them were right.
         accuracy: correct / rows.
         interval: Wilson's interval of the accuracy.
-        unscored: rows that the verifier could not judge through a fault of its own.
+        unscored: rows that the verifier failed to judge.
         cut_off: fraction of completions that reached the maximal length without ending.
         mean_tokens: mean length of a completion.
         rewards: mean of every reward of the recipe, by its label.
         by_source, by_difficulty: accuracy, rows and interval per value of these columns.
-        lenient: rows that are right whatever their form, among `rows`; see rlvr/evaluation/lenient_match.py. None where
-        the
-            data has no answers in text.
-        formatted: rows whose form is the one asked for: every reward of the recipe whose name ends in `_format` gave
-            1. None where there is no such reward.
-        right_without_format: rows that are not in that form and are right all the same, in the lenient reading.
+        lenient: rows that are right whatever their form, among `rows` (rlvr/evaluation/lenient_match.py). None where
+            the data has no answers in text.
+        formatted: rows in the requested form: every reward of the recipe whose name ends in `_format` gave 1. None
+            where there is no such reward.
+        right_without_format: rows that are not in that form but match leniently.
     """
 
     rows: int
@@ -61,7 +60,7 @@ class Score:
 
 
 def summarise(records: Sequence[Record], labels: Sequence[str]) -> Score:
-    """Counts records (see `rlvr.evaluation.evaluate`) into a score."""
+    """Count records (see `rlvr.evaluation.evaluate.measure`) into a score."""
     judged = [record for record in records if record["correct"] is not None]
     correct = sum(record["correct"] for record in judged)
     means = {}
@@ -102,12 +101,12 @@ def _parts(judged: Sequence[Record], column: str, name: Callable[[Any], str]) ->
 
 
 def _ranges(values: Sequence[Any]) -> Callable[[Any], str]:
-    """How a value is called: by itself, or by its range where there are many different numbers.
+    """Name a value: by itself, or by its range where there are many different numbers.
 
-    The ranges are cut so that each has about a quarter of the rows.
+    Each range has about a quarter of the rows.
     """
     numbers = sorted(value for value in values if _is_number(value))
-    if len(numbers) < len([value for value in values if value is not None]) or len(set(numbers)) <= MOST_DIFFICULTIES:
+    if len(numbers) < len([value for value in values if value is not None]) or len(set(numbers)) <= MAX_DIFFICULTIES:
         return lambda value: f"{value:g}" if _is_number(value) else str(value)
     tops = sorted({numbers[min(len(numbers) * part // 4, len(numbers)) - 1] for part in (1, 2, 3, 4)})
 
@@ -124,7 +123,7 @@ def _is_number(value: Any) -> bool:
 
 
 def compare(base: Sequence[Record], trained: Sequence[Record]) -> Difference:
-    """The paired difference over the rows that both evaluations could judge."""
+    """The paired difference over the rows that both evaluations could score."""
     pairs = [
         (bool(before["correct"]), bool(after["correct"]))
         for before, after in zip(base, trained, strict=True)
@@ -137,35 +136,35 @@ def compare(base: Sequence[Record], trained: Sequence[Record]) -> Difference:
 # Several samples a row
 
 
-def rates(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
-    """For each row, how many of its samples could be judged and how many of these were right."""
-    found: dict[int, tuple[int, int]] = {}
+def _count_samples(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
+    """For each row, how many of its samples were scored, and how many of these were right."""
+    counts: dict[int, tuple[int, int]] = {}
     for record in records:
-        judged, right = found.get(record["row"], (0, 0))
+        judged, right = counts.get(record["row"], (0, 0))
         if record["correct"] is not None:
             judged, right = judged + 1, right + record["correct"]
-        found[record["row"]] = judged, right
-    return found
+        counts[record["row"]] = judged, right
+    return counts
 
 
 def pass_rates(records: Sequence[Record], samples: int) -> dict[str, dict[str, Any]]:
     """pass@k for k = 1, 2, 4 … up to `samples`, by k as text: its value, its interval, and the rows it is of.
 
-    A row counts for k if at least k of its samples could be judged.
+    A row counts for k if at least k of its samples were scored.
     """
-    found = {}
+    rates = {}
     for k in powers_of_two(samples):
-        values = [pass_at_k(judged, right, k) for judged, right in rates(records).values() if judged >= k]
+        values = [pass_at_k(judged, right, k) for judged, right in _count_samples(records).values() if judged >= k]
         if values:
             mean = sum(values) / len(values)
-            found[str(k)] = {"value": mean, "interval": asdict(bootstrap(values)), "rows": len(values)}
-    return found
+            rates[str(k)] = {"value": mean, "interval": asdict(bootstrap(values)), "rows": len(values)}
+    return rates
 
 
 def compare_samples(base: Sequence[Record], trained: Sequence[Record], samples: int) -> dict[str, dict[str, Any]]:
-    """The difference in pass@k on the rows that both could judge, with its interval by resampling rows."""
-    before, after = rates(base), rates(trained)
-    found = {}
+    """The difference in pass@k on the rows that were scored for both, with its interval by resampling rows."""
+    before, after = _count_samples(base), _count_samples(trained)
+    differences = {}
     for k in powers_of_two(samples):
         values = [
             pass_at_k(*after[row], k) - pass_at_k(*before[row], k)
@@ -174,15 +173,15 @@ def compare_samples(base: Sequence[Record], trained: Sequence[Record], samples: 
         ]
         if values:
             interval = asdict(bootstrap(values, least=-1.0))
-            found[str(k)] = {"points": sum(values) / len(values), "interval": interval, "rows": len(values)}
-    return found
+            differences[str(k)] = {"points": sum(values) / len(values), "interval": interval, "rows": len(values)}
+    return differences
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def suspicion(reference: Mapping[str, Any] | None, base: Mapping[str, Any] | None) -> str | None:
-    """Why an evaluation is not to be believed: the base scores far below what was published of it; or None.
+def reference_warning(reference: Mapping[str, Any] | None, base: Mapping[str, Any] | None) -> str | None:
+    """Warn of a base that scores far below its published score; None if it doesn't.
 
     Args:
         reference: `score` (0..1) and `source`, as the recipe has them.
@@ -197,26 +196,26 @@ def suspicion(reference: Mapping[str, Any] | None, base: Mapping[str, Any] | Non
     return (
         f"The evaluation is suspect: the base model is at {ours}, but {reference['source']} gives "
         f"{100 * reference['score']:.1f} %. A gain over a base that is measured too low is no gain. Look at its "
-        "completions: are they cut off, is the prompt one that the model knows, is the answer read that it gives?"
+        "completions: are they cut off, does the model know the prompt's form, is its answer the one that is read?"
     )
 
 
-def truncation(about: Mapping[str, Any], shares: Mapping[str, float]) -> str | None:
-    """Why an accuracy says little: most of the answers were cut off before their end; or None.
+def truncation_warning(about: Mapping[str, Any], shares: Mapping[str, float]) -> str | None:
+    """Warn of an accuracy for which most answers were cut off; None if they weren't.
 
     Args:
-        about: what an evaluation.json says of how it was made.
-        shares: which share of the answers was cut off, by whose they are ("base", "trained with 4 shots").
+        about: as `describe_evaluation` returns it.
+        shares: the share of answers that were cut off, by model ("base", "trained with 4 shots").
     """
-    often = {whose: share for whose, share in shares.items() if share >= OFTEN_CUT_OFF}
+    often = {model: share for model, share in shares.items() if share >= OFTEN_CUT_OFF}
     if not often:
         return None
     settings = about.get("settings")
-    most = settings.get("max_new_tokens") if isinstance(settings, Mapping) else None
-    limit = f"max_new_tokens ({most})" if most else "max_new_tokens"
-    listed = ", ".join(f"{100 * share:.0f} % ({whose})" for whose, share in often.items())
+    limit = settings.get("max_new_tokens") if isinstance(settings, Mapping) else None
+    key = f"max_new_tokens ({limit})" if limit else "max_new_tokens"
+    listed = ", ".join(f"{100 * share:.0f} % ({model})" for model, share in often.items())
     return (
-        f"Most answers were cut off: {listed}. Such an accuracy says more of the limit than of the model. Read some "
-        f"answers: where they were on their way, raise {limit} in the section evaluation; where they never end, look "
-        "at the prompt and its stop strings."
+        f"Most answers were cut off: {listed}. Such an accuracy measures the limit more than the model. Read some "
+        f"answers: if they were on their way, raise {key} in the section evaluation; if they never end, look at the "
+        "prompt and its stop strings."
     )

@@ -1,7 +1,7 @@
-"""The same evaluation over several numbers of shots: how much of a gain is the format that examples would have shown.
+"""Repeat an evaluation over several numbers of shots: is a gain only the format that examples show as well?
 
-The rows, the verifier and the decoding are the same at every point; only the worked examples in front of each question
-differ. They are drawn by the task, from rows that are set aside and in no split, with the task's own seed.
+Rows, verifier and decoding are the same at every point; only the worked examples before each question differ. The task
+draws them with its own seed, from rows that are in no split.
 """
 
 from __future__ import annotations
@@ -19,37 +19,41 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.evaluation.evaluate import Records, held_out_rows
 from rlvr.evaluation.results import interval_words
-from rlvr.evaluation.scores import Score, compare, suspicion, truncation
+from rlvr.evaluation.scores import Score, compare, reference_warning, truncation_warning
 from rlvr.formatting import count, p_value_text, points
 from rlvr.scoring.registry import load_task
 
-Results = Mapping[str, tuple[Score, Records]]
+ShotResults = Mapping[str, tuple[Score, Records]]
 COLOURS = {"base": "#8a8f98", "trained": "#2563c9"}
 
 
 @dataclass(frozen=True)
-class Point:
-    """One number of shots: the recipe that says so, and its task."""
+class SweepPoint:
+    """One number of shots: its recipe and its task."""
 
     shots: int
     recipe: Recipe
     task: Task
 
 
-def shots_of(text: str) -> list[int]:
-    """ "0,1,2,4,8" as numbers, in rising order.
+def parse_shots(text: str) -> list[int]:
+    """Parse "0,1,2,4,8" into numbers, in rising order.
 
     Raises:
-        InputError: it is something else.
+        InputError: the text is no such list.
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
-        raise InputError(f"--shots {text}: write whole numbers with commas between them, like 0,1,2,4,8.")
+        raise InputError(
+            f"--shots {text}: write whole numbers with commas between them, such as 0,1,2,4,8.",
+            kind="invalid-value",
+            key="--shots",
+        )
     return sorted({int(word) for word in words})
 
 
-def points_of(recipe: Recipe, shots: Sequence[int]) -> list[Point]:
-    """The task of a recipe at each number of shots.
+def sweep_points(recipe: Recipe, shots: Sequence[int]) -> list[SweepPoint]:
+    """Load the task of a recipe at each number of shots.
 
     Raises:
         InputError: the task has no option `shots`, or has other rows at another number of them.
@@ -58,10 +62,14 @@ def points_of(recipe: Recipe, shots: Sequence[int]) -> list[Point]:
     for number in shots:
         changed = replace(recipe, task=replace(recipe.task, options={**recipe.task.options, "shots": number}))
         try:
-            points.append(Point(number, changed, load_task(changed.task)))
+            points.append(SweepPoint(number, changed, load_task(changed.task)))
         except InputError as error:
             if "shots" in str(error) and "shots" not in recipe.task.options:
-                raise InputError(f"--shots: the task {recipe.task.name} can't be swept. {error}") from error
+                raise InputError(
+                    f"--shots: the task {recipe.task.name} has no option shots. {error}",
+                    kind="unsupported-task",
+                    key="--shots",
+                ) from error
             raise
     first = held_out_rows(points[0].task, recipe)
     for point in points[1:]:
@@ -70,17 +78,19 @@ def points_of(recipe: Recipe, shots: Sequence[int]) -> list[Point]:
         if len(rows) != len(first) or any(list(rows[name]) != list(first[name]) for name in same):
             raise InputError(
                 f"--shots: the task {recipe.task.name} has other held-out rows with {point.shots} shots than with "
-                f"{points[0].shots}, so the two can't be compared. A task should set the rows of its shots aside "
-                "whatever their number."
+                f"{points[0].shots}, so the two can't be compared. The task must set the same rows aside for every "
+                "number of shots.",
+                kind="unsupported-task",
+                key="--shots",
             )
     return points
 
 
-def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Results]) -> dict[str, Any]:
-    """Writes `sweep.json`, `sweep.svg` and `sweep.png`; returns the JSON's content.
+def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, ShotResults]) -> dict[str, Any]:
+    """Write `sweep.json`, `sweep.svg` and `sweep.png`; return the JSON's content.
 
     Args:
-        about: as for an evaluation.json; its task is told without `shots`.
+        about: as `describe_evaluation` returns it; `shots` is removed from its task.
         results: for each number of shots, "base" and/or "trained".
     """
     task = {key: value for key, value in about["task"].items() if key != "shots"}
@@ -90,25 +100,25 @@ def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Re
     points: list[dict[str, Any]] = []
     cut_off: dict[str, float] = {}
     warnings = []
-    for shots, found in sorted(results.items()):
-        point: dict[str, Any] = {"shots": shots, **{name: asdict(score) for name, (score, _) in found.items()}}
-        if {"base", "trained"} <= set(found):
-            point["difference"] = asdict(compare(found["base"][1], found["trained"][1]))
-        if shots == own and (warning := suspicion(about.get("reference"), point.get("base"))):
+    for shots, scores in sorted(results.items()):
+        point: dict[str, Any] = {"shots": shots, **{name: asdict(score) for name, (score, _) in scores.items()}}
+        if {"base", "trained"} <= set(scores):
+            point["difference"] = asdict(compare(scores["base"][1], scores["trained"][1]))
+        if shots == own and (warning := reference_warning(about.get("reference"), point.get("base"))):
             warnings.append(warning)
-        cut_off |= {f"{name} with {count(shots, 'shot')}": score.cut_off for name, (score, _) in found.items()}
+        cut_off |= {f"{name} with {count(shots, 'shot')}": score.cut_off for name, (score, _) in scores.items()}
         points.append(point)
-    if said := truncation(about, cut_off):
-        warnings.append(said)
+    if warning := truncation_warning(about, cut_off):
+        warnings.append(warning)
     content |= {"points": points, **({"warnings": warnings} if warnings else {})}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    draw(content, [folder / "sweep.svg", folder / "sweep.png"])
+    draw_sweep(content, [folder / "sweep.svg", folder / "sweep.png"])
     return content
 
 
 def sweep_table(content: Mapping[str, Any]) -> str:
-    """The table of a sweep.json, for the terminal."""
+    """Format the table of a sweep.json for the terminal."""
     names = [name for name in COLOURS if name in content["points"][0]]
     both = len(names) > 1
     header = ["shots"]
@@ -150,14 +160,14 @@ def sweep_heading(content: Mapping[str, Any]) -> str:
     )
 
 
-def draw(content: Mapping[str, Any], files: Sequence[Path]) -> None:
-    """The sweep as a figure that stands by itself: accuracy over shots with intervals, and the published score."""
+def draw_sweep(content: Mapping[str, Any], files: Sequence[Path]) -> None:
+    """Draw accuracy over shots with intervals, and the published score."""
     import matplotlib
     from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
 
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a fresh machine builds a font cache, and says so
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a fresh machine logs that it builds a font cache
     points = content["points"]
-    places = range(len(points))  # evenly: the numbers double, and 0 has no logarithm
+    positions = range(len(points))  # even steps: the numbers double, and 0 has no logarithm
     style = {
         "svg.hashsalt": "sweep",
         "svg.fonttype": "none",
@@ -176,9 +186,9 @@ def draw(content: Mapping[str, Any], files: Sequence[Path]) -> None:
             values = [100 * score["accuracy"] for score in scores]
             below = [value - 100 * score["interval"]["low"] for value, score in zip(values, scores, strict=True)]
             above = [100 * score["interval"]["high"] - value for value, score in zip(values, scores, strict=True)]
-            aside = 0.06 * (number - (len(names) - 1) / 2)  # so that two intervals at one place can be told apart
+            shift = 0.06 * (number - (len(names) - 1) / 2)  # keeps the intervals of two models apart
             axes.errorbar(
-                [place + aside for place in places],
+                [position + shift for position in positions],
                 values,
                 yerr=[below, above],
                 color=COLOURS[name],
@@ -196,7 +206,7 @@ def draw(content: Mapping[str, Any], files: Sequence[Path]) -> None:
                 color="#b45309",
                 fontsize=8,
             )
-        axes.set_xticks(list(places), [str(point["shots"]) for point in points])
+        axes.set_xticks(list(positions), [str(point["shots"]) for point in points])
         axes.set_xlabel("shots")
         axes.set_ylabel("right, %")
         axes.set_ylim(0, 100)

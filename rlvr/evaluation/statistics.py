@@ -1,4 +1,4 @@
-"""The statistics of an evaluation: what chance alone could have made of the figures."""
+"""Confidence intervals and tests of an evaluation."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
         ValueError: k is larger than the number of samples.
     """
     if not 0 < k <= samples or not 0 <= correct <= samples:
-        raise ValueError(f"pass@{k} can't be told from {correct} of {samples} samples")
+        raise ValueError(f"pass@{k} can't be estimated from {correct} of {samples} samples")
     return 1 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
@@ -105,12 +105,12 @@ def bootstrap(values: Sequence[float], *, least: float = 0.0, seed: int = 0) -> 
 
     if not values:
         return Interval(least, 1.0)
-    found, counts = np.unique(np.asarray(values, dtype=float), return_counts=True)
-    if len(found) == 1:
+    distinct, counts = np.unique(np.asarray(values, dtype=float), return_counts=True)
+    if len(distinct) == 1:
         scale = 1 - least
-        around = wilson((float(found[0]) - least) / scale * len(values), len(values))
+        around = wilson((float(distinct[0]) - least) / scale * len(values), len(values))
         return Interval(least + scale * around.low, least + scale * around.high)
     # Drawing rows with replacement is drawing how often each different value comes up.
     drawn = np.random.default_rng(seed).multinomial(len(values), counts / counts.sum(), size=RESAMPLES)
-    low, high = np.quantile(drawn @ found / len(values), [0.025, 0.975])
+    low, high = np.quantile(drawn @ distinct / len(values), [0.025, 0.975])
     return Interval(float(low), float(high))

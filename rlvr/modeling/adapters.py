@@ -32,10 +32,19 @@ def find_adapter(name: str) -> Path:
         if not any((folder / config).is_file() for config in CONFIGS):
             inside = [path.parent for config in CONFIGS for path in sorted(folder.glob(f"*/{config}"))]
             hint = f" Did you mean {inside[0]}?" if inside else ""
-            raise InputError(f"{name} holds neither an adapter (adapter_config.json) nor a model (config.json).{hint}")
+            raise InputError(
+                f"{name} holds neither an adapter (adapter_config.json) nor a model (config.json).{hint}",
+                kind="model-not-found",
+                key="--adapter",
+                path=folder,
+            )
         return folder
     if folder.exists() or name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise InputError(f"There is no adapter or model {name}: it is no folder, and no id on the hub (owner/name).")
+        raise InputError(
+            f"There is no adapter or model {name}: it is neither a folder nor an id on the hub (owner/name).",
+            kind="model-not-found",
+            key="--adapter",
+        )
     from huggingface_hub import snapshot_download
 
     try:
@@ -43,8 +52,10 @@ def find_adapter(name: str) -> Path:
     except Exception as error:  # of some twenty kinds, by way of the hub's, the network's and the cache's
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"There is no folder {name}, and the Hugging Face hub could not give it ({first}). Name the folder of a "
-            "run, such as runs/NAME/adapter; on the hub, see that it is there and that HF_HUB_OFFLINE is unset."
+            f"There is no folder {name}, and the Hugging Face hub did not provide it ({first}). Name the folder of a "
+            "run, such as runs/NAME/adapter. For an id on the hub: check that it exists, and unset HF_HUB_OFFLINE.",
+            kind="model-not-found",
+            key="--adapter",
         ) from error
 
 
@@ -70,7 +81,7 @@ def _checksum(files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()
 
 
-def other_base(folder: Path, model: str) -> str | None:
+def named_base(folder: Path, model: str) -> str | None:
     """The base that an adapter says it was trained on, if that is another than `model`."""
     try:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))

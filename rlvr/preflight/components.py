@@ -102,14 +102,14 @@ def load_components(recipe: Recipe, target: TargetMachine, processes: int, attem
         attempt: calls a function and returns its result, or records its InputError and returns None
             (`Findings.attempt`).
     """
-    from rlvr.evaluation import metric_of
+    from rlvr.evaluation import choose_metric
 
     rewards = attempt(lambda: load_rewards(recipe.rewards))
     if rewards is None:
         for spec in recipe.rewards[1:]:
             attempt(partial(load_reward, spec))
     task = attempt(lambda: load_task(recipe.task))
-    metric = attempt(lambda: metric_of(recipe.evaluation, rewards)) if rewards is not None else None
+    metric = attempt(lambda: choose_metric(recipe.evaluation, rewards)) if rewards is not None else None
     tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat))
     config = attempt(lambda: loading.load_config(recipe))
     return RunComponents(recipe, target, processes, task, rewards, metric, tokenizer, config)

@@ -148,7 +148,7 @@ def _scorer(
 ) -> Scorer:
     recipe = components.recipe
     return Scorer(
-        evaluation.scored_by(list(rewards), metric),
+        evaluation.rewards_to_run(list(rewards), metric),
         deadline_s=recipe.settings["reward_timeout_s"],
         budget_s=reward_batch_timeout(recipe),
         seed=recipe.settings.get("seed", 42),

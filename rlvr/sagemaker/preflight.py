@@ -63,7 +63,7 @@ class Rehearsal:
 
 def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
     """Checks a recipe for the hosts of its section; asks the hub only where the environment allows it."""
-    from rlvr.evaluation import metric_of
+    from rlvr.evaluation import choose_metric
     from rlvr.modeling import loading
     from rlvr.preflight.check import check_components
     from rlvr.preflight.components import RunComponents, TargetMachine
@@ -88,7 +88,7 @@ def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
     assert train is not None  # plan asks for it first
     rewards = attempt("the reward", lambda: load_rewards(recipe.rewards))
     task = attempt("the data", lambda: load_task(recipe.task))
-    metric = attempt("the metric", lambda: metric_of(recipe.evaluation, rewards)) if rewards is not None else None
+    metric = attempt("the metric", lambda: choose_metric(recipe.evaluation, rewards)) if rewards is not None else None
     chat = task is not None and task.is_chat
     tokenizer = None
     if _may_be_loaded(recipe):

@@ -1,4 +1,4 @@
-"""scripts/evaluate.py with the tiny model: what it measures, that a kill loses nothing, and what it refuses."""
+"""scripts/evaluate.py with the tiny model: its results, continuation after a kill, and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
-from rlvr.evaluation.shot_sweep import points_of, shots_of
+from rlvr.evaluation.shot_sweep import parse_shots, sweep_points
 from scripts import evaluate as script
 from tests.conftest import REPOSITORY, TINY_MODEL, Command
 
@@ -29,11 +29,11 @@ WORDS = (
     *("--config", str(DEMO), "--load_in_4bit", "false", "--use_bnb_nested_quant", "false"),
     *("--evaluation.batch_size", "4"),
 )
-Said = pytest.CaptureFixture[str]
+Capture = pytest.CaptureFixture[str]
 
 
 def answers(folder: Path) -> list[dict[str, Any]]:
-    """What is kept, without the settings, of all models and decodings."""
+    """The cached answers of all models and decodings, without the settings."""
     lines = []
     for path in sorted((folder / "answers").glob("*.jsonl")):
         whole = path.read_bytes().rpartition(b"\n")[0].decode()
@@ -51,8 +51,8 @@ def evaluation(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
 
 
-def forget(folder: Path, keep: int) -> None:
-    """Leaves the first so many answers of each file."""
+def truncate_cache(folder: Path, keep: int) -> None:
+    """Keep the first `keep` answers of each cache file."""
     for path in (folder / "answers").glob("*.jsonl"):
         path.write_text("".join(path.read_text().splitlines(keepends=True)[: keep + 1]))
 
@@ -114,11 +114,11 @@ def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(command
     assert records(tmp_path / "killed", "evaluation_base") == records(tmp_path / "whole", "evaluation_base")
 
 
-def test_samples_come_out_the_same_after_an_interruption(tmp_path: Path, capsys: Said) -> None:
+def test_samples_come_out_the_same_after_an_interruption(tmp_path: Path, capsys: Capture) -> None:
     words = [*WORDS, "base", "--limit", "6", "--samples", "4", "--temperature", "0.9", "--output"]
     assert script.main([*words, str(tmp_path / "whole")]) == 0
     shutil.copytree(tmp_path / "whole" / "answers", tmp_path / "again" / "answers")
-    forget(tmp_path / "again", keep=8)
+    truncate_cache(tmp_path / "again", keep=8)
     assert script.main([*words, str(tmp_path / "again")]) == 0
     whole, again = (records(tmp_path / name, "samples_base") for name in ("whole", "again"))
     assert whole == again and len(whole) == 24
@@ -146,7 +146,7 @@ def test_more_samples_and_more_rows_ask_only_for_what_is_new(tmp_path: Path) -> 
 
 
 def test_base_and_trained_answer_the_same_rows_and_are_compared_in_pairs(
-    tmp_path: Path, adapter: Path, capsys: Said
+    tmp_path: Path, adapter: Path, capsys: Capture
 ) -> None:
     words = [*WORDS, "--limit", "8", "--adapter", str(adapter), "--compare", "base", "--output", str(tmp_path)]
     assert script.main(words) == 0
@@ -170,7 +170,7 @@ def test_a_whole_model_in_place_of_an_adapter_is_measured_as_it_is(tmp_path: Pat
 
 
 def test_a_sweep_measures_each_number_of_shots_on_the_same_rows(
-    tmp_path: Path, word_problems: Path, adapter: Path, capsys: Said
+    tmp_path: Path, word_problems: Path, adapter: Path, capsys: Capture
 ) -> None:
     task = json.dumps({"name": "gsm8k", "path": str(word_problems), "style": "chat", "seed": 7})
     words = [*WORDS, "--task", task, "--evaluation.max_new_tokens", "3", "--output", str(tmp_path)]
@@ -188,15 +188,15 @@ def test_a_sweep_measures_each_number_of_shots_on_the_same_rows(
 
     kept = answers(tmp_path)
     assert len(kept) == 2 * 2 * 12, "the prompts differ with the shots"
-    forget(tmp_path, keep=16)
+    truncate_cache(tmp_path, keep=16)
     assert script.main(words) == 0
     assert json.loads((tmp_path / "sweep.json").read_text()) == found
     assert sorted(line["key"] for line in answers(tmp_path)) == sorted(line["key"] for line in kept)
 
 
-def test_shots_of_the_real_rows_are_never_a_row_under_test(gsm8k_folder: Path) -> None:
+def test_no_shot_is_a_row_of_any_split(gsm8k_folder: Path) -> None:
     recipe = load_recipe(REPOSITORY / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml", ["--task.path", str(gsm8k_folder)])
-    none, eight = points_of(recipe, [0, 8])
+    none, eight = sweep_points(recipe, [0, 8])
     assert len(eight.task.test) == 1319
     shown = {
         part.partition("\nSolution:")[0]
@@ -215,13 +215,14 @@ def test_shots_of_the_real_rows_are_never_a_row_under_test(gsm8k_folder: Path) -
     ("text", "expected"), [("0,1,2,4,8", [0, 1, 2, 4, 8]), ("8, 0", [0, 8]), ("4", [4]), ("2,2", [2])]
 )
 def test_numbers_of_shots_are_read(text: str, expected: list[int]) -> None:
-    assert shots_of(text) == expected
+    assert parse_shots(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "-1", "1.5"])
 def test_what_is_no_number_of_shots_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="whole numbers with commas"):
-        shots_of(text)
+    with pytest.raises(InputError) as error:
+        parse_shots(text)
+    assert (error.value.kind, error.value.key) == ("invalid-value", "--shots")
 
 
 def test_the_word_base_is_told_from_the_value_of_a_key() -> None:
@@ -239,30 +240,42 @@ def test_the_word_base_is_told_from_the_value_of_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says", "why"),
+    ("words", "kind", "key", "why"),
     [
-        (["--engine", "vllm"], "vLLM is not installed here", "an engine that isn't there"),
-        (["base", "--adapter", "runs/x/adapter"], "--compare base", "both words at once"),
-        (["--compare", "base"], "needs --adapter", "nothing to compare with"),
-        (["--limit", "0"], "--limit is 0", "no rows"),
-        (["--samples", "9999"], "1 to 1024", "more samples than anyone means"),
-        (["--samples", "2", "--temperature", "0"], "should be above 0", "samples that can't differ"),
-        (["--samples", "2", "--shots", "0,1"], "sweep greedily", "two things at once"),
-        (["--shots", "0,1"], "arithmetic can't be swept", "a task without shots"),
-        (["--adapter", "runs/nothing-here/adapter"], "There is no adapter or model", "a typo in the path"),
-        (["--evaluation.sampels", "3"], "sampels is not a key", "a typo in a key"),
+        (["--engine", "vllm"], "missing-package", "--engine", "an engine that isn't there"),
+        (["base", "--adapter", "runs/x/adapter"], "incompatible-options", "--adapter", "both words at once"),
+        (["--compare", "base"], "incompatible-options", "--compare", "nothing to compare with"),
+        (["--limit", "0"], "out-of-range", "--limit", "no rows"),
+        (["--samples", "9999"], "out-of-range", "--samples", "more samples than anyone means"),
+        (["--samples", "2", "--temperature", "0"], None, "temperature", "samples that can't differ"),
+        (["--samples", "2", "--shots", "0,1"], "incompatible-options", "--shots", "two things at once"),
+        (["--shots", "0,1"], "unsupported-task", "--shots", "a task without shots"),
+        (["--adapter", "runs/nothing-here/adapter"], "model-not-found", "--adapter", "a typo in the path"),
+        (["--evaluation.sampels", "3"], "unknown-key", "evaluation.sampels", "a typo in a key"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_words(
-    words: list[str], says: str, why: str, tmp_path: Path, capsys: Said
+def test_a_command_that_cannot_be_done_exits_with_2_before_anything_is_generated(
+    words: list[str], kind: str | None, key: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    errors: list[InputError] = []
+    run = script.run
+
+    def recorded(*arguments: Any) -> int:
+        try:
+            return run(*arguments)
+        except InputError as error:
+            errors.append(error)
+            raise
+
+    monkeypatch.setattr(script, "run", recorded)
     assert script.main([*WORDS, *words, "--output", str(tmp_path)]) == 2, why
-    assert says in capsys.readouterr().err
+    [error] = errors
+    assert error.key == key and (kind is None or error.kind == kind), (why, error.kind, error.key)
     assert not list(tmp_path.iterdir()), "nothing was generated"
 
 
 def test_an_adapter_of_another_model_is_refused_before_the_base_is_measured(
-    tmp_path: Path, adapter: Path, capsys: Said
+    tmp_path: Path, adapter: Path, capsys: Capture
 ) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -278,7 +291,7 @@ def test_an_adapter_of_another_model_is_refused_before_the_base_is_measured(
     assert not (tmp_path / "out" / "answers").exists()
 
 
-def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys: Said) -> None:
+def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys: Capture) -> None:
     whole = {name: {"rows": 250, "unscored": 0} for name in ("base", "trained")}
     (tmp_path / "evaluation.json").write_text(json.dumps(whole))
     (tmp_path / "run.json").write_text("{}")
@@ -287,17 +300,17 @@ def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys:
     assert evaluation(tmp_path) == whole and not (tmp_path / "answers").exists()
 
 
-def test_answers_that_are_damaged_are_refused_and_left_alone(tmp_path: Path, capsys: Said) -> None:
+def test_a_damaged_answer_cache_is_refused_and_left_alone(tmp_path: Path, capsys: Capture) -> None:
     words = [*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]
     assert script.main(words) == 0
     file = next((tmp_path / "answers").iterdir())
     file.write_text(file.read_text().replace('"text"', '"txet"'))
     damaged = file.read_text()
     assert script.main(words) == 2
-    assert "is no file of kept answers" in capsys.readouterr().err and file.read_text() == damaged
+    assert str(file) in capsys.readouterr().err and file.read_text() == damaged
 
 
-def test_a_reward_at_fault_costs_no_answer(tmp_path: Path, capsys: Said, write_yaml: Callable[..., Path]) -> None:
+def test_a_failing_reward_costs_no_answer(tmp_path: Path, capsys: Capture, write_yaml: Callable[..., Path]) -> None:
     faulty = tmp_path / "faulty.py"
     faulty.write_text("def faulty(completions, **kwargs):\n    raise RuntimeError('out of ideas')\n")
     words = [*WORDS, "base", "--limit", "4", "--rewards", json.dumps([{"name": str(faulty)}])]
@@ -307,16 +320,19 @@ def test_a_reward_at_fault_costs_no_answer(tmp_path: Path, capsys: Said, write_y
     assert len(answers(tmp_path / "out")) == 4
 
 
-def test_an_adapter_that_names_another_base_is_refused_unless_it_is_meant(
-    tmp_path: Path, adapter: Path, capsys: Said
+def test_an_adapter_that_names_another_base_is_refused_unless_that_is_allowed(
+    tmp_path: Path, adapter: Path, capsys: Capture
 ) -> None:
     """Two models of one shape: nothing but its name says that the adapter was trained from the other."""
     words = [*WORDS, "--model", str(REPOSITORY / "models" / "tiny-programs"), "--adapter", str(adapter), "--limit", "2"]
     assert script.main([*words, "--output", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "tiny-arithmetic" in said and "--other_base" in said and not list(tmp_path.glob("*.json"))
+    assert "tiny-arithmetic" in said and "--allow_base_mismatch" in said and not list(tmp_path.glob("*.json"))
+    assert script.main([*words, "--output", str(tmp_path), "--allow_base_mismatch"]) == 0
+    first = capsys.readouterr()
+    assert "it is measured on" in first.out and not first.err
     assert script.main([*words, "--output", str(tmp_path), "--other_base"]) == 0
-    assert "it is measured on" in capsys.readouterr().out
+    assert "--allow_base_mismatch" in capsys.readouterr().err, "the former flag works and names its successor"
 
     moved = tmp_path / "moved"
     shutil.copytree(adapter, moved)
