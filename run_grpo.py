@@ -141,7 +141,7 @@ class Run:
 
     def __init__(self, recipe: Recipe, prepared: PreparedRun, stop: StopRequest) -> None:
         from rlvr.artifacts.resumption import RunStatus
-        from rlvr.tracking.mlflow_tracker import tracker_of
+        from rlvr.tracking.mlflow_tracker import make_tracker
         from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
 
         self.recipe = recipe
@@ -151,7 +151,7 @@ class Run:
         self.folder = recipe.output_dir
         self.model_folder = train.saved_folder(recipe)
         self.status = RunStatus(self.folder, prepared.identity, self.is_main)
-        self.tracker: TrainerCallback | None = tracker_of(recipe) if self.is_main else None
+        self.tracker: TrainerCallback | None = make_tracker(recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
 
     def execute(self) -> int:

@@ -257,8 +257,8 @@ def _update_run(folder: Path, adapter: Path | None) -> None:
 
     if (folder / directory.STATUS).is_file():
         console.info(f"  {report.write_report(folder)}")
-    run = mlflow_results.run_of(folder, adapter)
-    message = mlflow_results.add_to_run(run, folder) if run is not None else None
+    run = mlflow_results.find_run_dir(folder, adapter)
+    message = mlflow_results.add_results(run, folder) if run is not None else None
     if message:
         console.info(f"  {message}")
 

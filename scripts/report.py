@@ -28,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
 
     from rlvr.report import write_comparison, write_report
-    from rlvr.tracking.mlflow_results import add_page
+    from rlvr.tracking.mlflow_results import replace_page
 
     try:
         if len(options.run_dirs) == 1:
@@ -36,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
         else:
             page = write_comparison(options.run_dirs, options.out)
         print(page)
-        said = add_page(options.run_dirs[-1], page) if options.out is None else None
+        said = replace_page(options.run_dirs[-1], page) if options.out is None else None
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,12 +1,10 @@
-"""The process that talks to MLflow, so that the one that trains never waits for it. rlvr/tracking/mlflow_tracker.py
-starts it.
+"""The process that sends metrics to MLflow, so that training never waits for it. mlflow_tracker.py starts it.
 
-It reads metrics.jsonl and sends what is new. So nothing is queued in memory, nothing is lost while a server is down,
-and what MLflow shows is what the file says.
+It follows metrics.jsonl and sends new lines. So nothing is queued in memory, and nothing is lost during an outage.
 
-Orders come as JSON lines on standard input: first what to track, then {"do": "send"} once metrics.jsonl has its final
-beginning (a resumed run cuts it back first), and {"do": "close", "status": …} at the end. Each line on standard output
-is a sentence for the user. If the trainer dies without an order, the run is marked KILLED and this process ends.
+Commands are JSON lines on standard input: first the settings; {"do": "send"} once metrics.jsonl has its final
+beginning (a resumed run truncates it first); {"do": "close", "status": …} at the end. Lines on standard output are
+messages for the user. If the trainer dies without a command, the run is marked KILLED and this process ends.
 """
 
 from __future__ import annotations
@@ -24,104 +22,107 @@ from pathlib import Path
 from typing import IO, Any
 
 from rlvr.errors import InputError
-from rlvr.tracking.mlflow_ledger import SentMetrics, Tail, reason, shown_uri, without_secret_keys, without_secrets
-from rlvr.tracking.mlflow_results import describe, files_of_results, log_points, metrics_of_results, verdict_of
+from rlvr.tracking.metrics_tail import MetricsTail
+from rlvr.tracking.mlflow_ledger import SentMetrics
+from rlvr.tracking.mlflow_messages import describe_error, redact, redact_recipe, redact_uri
+from rlvr.tracking.mlflow_results import files_of_results, log_points, metrics_of_results, set_description, verdict_of
 from rlvr.tracking.mlflow_store import make_store, store_file
 
-LOOK_EVERY_S = 1.0
-LONGEST_PAUSE_S = 60.0
-PREDECESSOR_S = 120.0  # that the process of a killed session is waited for; a request of its takes 30 at most
+POLL_S = 1.0
+MAX_BACKOFF_S = 60.0
+LOCK_TIMEOUT_S = 120.0  # for the process of a killed session, whose request takes up to 30 s
 METRICS_A_REQUEST = 1000  # MLflow's own limit
 ARTIFACTS = ("versions.json", "failure.txt", "metrics.jsonl")
-KEY_TAG = "grpo-recipes.key"  # finds a run whose making was never confirmed
+KEY_TAG = "grpo-recipes.key"  # finds a run whose creation was not confirmed
 
 
 class MLflowRun:
-    """The MLflow run of a run directory: found or made, and brought up to date with metrics.jsonl.
+    """The MLflow run of a run directory: found or created, and updated from metrics.jsonl.
 
-    Every method may raise whatever MLflow raises, and can then be called again.
+    Every method may raise any error of MLflow, and can then be called again.
     """
 
-    def __init__(self, settings: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    def __init__(self, settings: Mapping[str, Any], report: Callable[[str], None]) -> None:
         self.settings = settings
         self.uri: str = settings["tracking_uri"]
         self.folder = Path(settings["folder"])
-        self.ledger = SentMetrics(self.folder)
-        self.tail = Tail(self.folder / "metrics.jsonl")
-        self.say = say
+        self.sent = SentMetrics(self.folder)
+        self.tail = MetricsTail(self.folder / "metrics.jsonl")
+        self.report = report
         self.client: Any = None
-        self.described = False
-        self.refused = False
-        self.is_anew = False
+        self.has_params = False
+        self.reported_refusal = False
+        self.reported_new_run = False
 
     @property
     def run_id(self) -> str:
-        assert self.ledger.run_id is not None
-        return self.ledger.run_id
+        assert self.sent.run_id is not None
+        return self.sent.run_id
 
     def connect(self) -> None:
-        """Finds the run of this folder, or makes one; says so when the one that was there is gone."""
+        """Find the run of this folder, or create one; report if the former run is gone."""
         from mlflow import MlflowClient
 
         make_store(self.uri)
         client = MlflowClient(tracking_uri=self.uri)
-        before = self.ledger.run_id
-        wanted = [run_id for run_id in (self.settings.get("run_id"), before) if run_id]
-        run = next((run for run_id in wanted if (run := _find_run(client, run_id)) is not None), None)
+        former = self.sent.run_id
+        candidates = [run_id for run_id in (self.settings.get("run_id"), former) if run_id]
+        run = next((run for run_id in candidates if (run := _find_run(client, run_id)) is not None), None)
         if run is None:
-            if before is not None:
-                self.ledger.run_id = self.ledger.key = None
-            if wanted and not self.is_anew:
-                self.is_anew = True
-                self.say(
-                    f"MLflow at {shown_uri(self.uri)} has no run {wanted[0]} (any more): a new one is made, "
-                    "and gets everything in metrics.jsonl."
+            if former is not None:
+                self.sent.run_id = self.sent.key = None
+            if candidates and not self.reported_new_run:
+                self.reported_new_run = True
+                self.report(
+                    f"MLflow at {redact_uri(self.uri)} has no run {candidates[0]}. A new run gets "
+                    "everything in metrics.jsonl."
                 )
-            run = self._new_run(client)
+            run = self._create_run(client)
         else:
             client.update_run(run.info.run_id, status="RUNNING")
-        if run.info.run_id != before:
-            self.tail.done = 0
-        self.ledger.begin(run.info.run_id)
-        if not self.described:
-            self._describe(client, dict(run.data.params), dict(run.data.tags))
-        self.described = True
+        if run.info.run_id != former:
+            self.tail.offset = 0
+        self.sent.set_run(run.info.run_id)
+        if not self.has_params:
+            self._log_params(client, dict(run.data.params), dict(run.data.tags))
+        self.has_params = True
         self.client = client
 
-    def _new_run(self, client: Any) -> Any:
-        """Makes a run; or finds the one that an earlier order made without our hearing of it, as of a slow server."""
+    def _create_run(self, client: Any) -> Any:
+        """Create a run; or find the one that an earlier request created although its answer was lost."""
         experiment = self._experiment(client)
-        if self.ledger.run_id is None and self.ledger.key is not None:
-            made = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{self.ledger.key}'", max_results=1)
-            if made:
-                return made[0]
-        self.ledger.key = uuid.uuid4().hex
-        self.ledger.save()
-        tags = {**self.settings["tags"], KEY_TAG: self.ledger.key}
+        if self.sent.run_id is None and self.sent.key is not None:
+            runs = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{self.sent.key}'", max_results=1)
+            if runs:
+                return runs[0]
+        self.sent.key = uuid.uuid4().hex
+        self.sent.save()
+        tags = {**self.settings["tags"], KEY_TAG: self.sent.key}
         return client.create_run(experiment, run_name=self.settings["run_name"], tags=tags)
 
     def _experiment(self, client: Any) -> str:
         if self.settings.get("experiment_id"):
             return str(self.settings["experiment_id"])
         name = self.settings["experiment"]
-        found = client.get_experiment_by_name(name)
-        if found is not None and found.lifecycle_stage == "deleted":
-            raise InputError(f"its experiment {name!r} was deleted: restore it, or set MLFLOW_EXPERIMENT_NAME")
-        if found is not None:
-            return str(found.experiment_id)
-        # A local store's artifacts lie beside it; MLflow would put them wherever the command was started from.
+        experiment = client.get_experiment_by_name(name)
+        if experiment is not None and experiment.lifecycle_stage == "deleted":
+            message = f"its experiment {name!r} was deleted: restore it, or set MLFLOW_EXPERIMENT_NAME"
+            raise InputError(message, kind="experiment-deleted")
+        if experiment is not None:
+            return str(experiment.experiment_id)
+        # Artifacts of a local store go beside it; MLflow's default is the working directory.
         store = store_file(self.uri)
         location = (store.parent / "mlartifacts").as_uri() if store else None
         try:
             return str(client.create_experiment(name, artifact_location=location))
         except Exception:
-            found = client.get_experiment_by_name(name)  # made by another run in this very moment
-            if found is None:
+            experiment = client.get_experiment_by_name(name)  # another run may have created it just now
+            if experiment is None:
                 raise
-            return str(found.experiment_id)
+            return str(experiment.experiment_id)
 
-    def _describe(self, client: Any, params: dict[str, str], tags: dict[str, str]) -> None:
-        """Params and tags that the run does not have yet. MLflow's params can't change: a new value becomes a tag."""
+    def _log_params(self, client: Any, params: dict[str, str], tags: dict[str, str]) -> None:
+        """Log params and tags that the run lacks. MLflow's params can't change: a new value becomes a tag."""
         from mlflow.entities import Param, RunTag
 
         wanted: dict[str, str] = self.settings["params"]
@@ -134,13 +135,13 @@ class MLflowRun:
             client.log_batch(self.run_id, tags=[RunTag(*item) for item in missing.items()], synchronous=True)
 
     def send(self) -> int:
-        """Sends what is new in metrics.jsonl, several lines a request when there is much; returns how many lines."""
-        sent = 0
+        """Send the new lines of metrics.jsonl, many in one request; return their number."""
+        count = 0
         while True:
             batch: list[tuple[dict[str, Any], dict[str, float]]] = []
-            size, end = 0, self.tail.done
+            size, end = 0, self.tail.offset
             for end_of_line, line in self.tail.lines():
-                new = self.ledger.unsent(line)
+                new = self.sent.unsent(line)
                 if batch and size + len(new) > METRICS_A_REQUEST:
                     break
                 end = end_of_line
@@ -148,13 +149,13 @@ class MLflowRun:
                     batch.append((line, new))
                     size += len(new)
             self._send(batch)
-            if end == self.tail.done:
-                return sent
-            self.tail.done = end
-            sent += len(batch)
+            if end == self.tail.offset:
+                return count
+            self.tail.offset = end
+            count += len(batch)
 
     def _send(self, batch: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
-        """One request; what the server finds faulty is skipped, so that it can't hold up the rest."""
+        """Send one request. Metrics that the server rejects are skipped, so that they can't block the others."""
         from mlflow.entities import Metric
         from mlflow.exceptions import MlflowException
 
@@ -175,37 +176,37 @@ class MLflowRun:
                 for one in batch:
                     self._send([one])
                 return
-            if not self.refused:
-                self.refused = True
-                what = without_secrets(str(error), self.uri).splitlines()[0][:300]
-                self.say(f"MLflow refuses metrics of step {batch[0][0]['step']} and goes on without: {what}")
+            if not self.reported_refusal:
+                self.reported_refusal = True
+                cause = redact(str(error), self.uri).splitlines()[0][:300]
+                self.report(f"MLflow rejects metrics of step {batch[0][0]['step']}, which are skipped: {cause}")
         for line, new in batch:
-            self.ledger.add(line["step"], new)
-        self.ledger.save()
+            self.sent.add(line["step"], new)
+        self.sent.save()
 
     def finish(self, status: str) -> None:
-        """The results of the evaluation, and the status that the list of runs shows."""
-        log_points(self.client, self.run_id, metrics_of_results(self.folder, max(self.ledger.step, 0)))
-        describe(self.client, self.run_id, verdict_of(self.folder))
+        """Send the evaluation's results, its verdict and the run's status."""
+        log_points(self.client, self.run_id, metrics_of_results(self.folder, max(self.sent.step, 0)))
+        set_description(self.client, self.run_id, verdict_of(self.folder))
         self.client.set_terminated(self.run_id, status)
 
     def send_artifacts(self) -> None:
-        """The files that a person wants to see beside the curves. The recipe goes without the values of secret keys."""
+        """Send the files of the run. The recipe goes without the values of secret keys."""
         recipe = self.folder / "recipe.yaml"
         if recipe.is_file():
-            self.client.log_text(self.run_id, without_secret_keys(recipe.read_text(encoding="utf-8")), recipe.name)
+            self.client.log_text(self.run_id, redact_recipe(recipe.read_text(encoding="utf-8")), recipe.name)
         for name in ARTIFACTS:
             if (self.folder / name).is_file():
                 self.client.log_artifact(self.run_id, str(self.folder / name))
-        for path, place in files_of_results(self.folder):
-            if not place:  # the answers go with all completions
+        for path, artifact_folder in files_of_results(self.folder):
+            if not artifact_folder:  # answers go with the completions below
                 self.client.log_artifact(self.run_id, path)
         if (self.folder / "completions").is_dir():
             self.client.log_artifacts(self.run_id, str(self.folder / "completions"), "completions")
 
 
 def _find_run(client: Any, run_id: str) -> Any:
-    """The run, or None where there is none of this id or it was deleted."""
+    """The run; None if it does not exist or was deleted."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -222,17 +223,17 @@ def _find_run(client: Any, run_id: str) -> Any:
 
 
 class CommandReader:
-    """What the trainer has ordered so far."""
+    """Reads the trainer's commands, and notices when the trainer has died."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self.trainer = os.getppid()
+        self.trainer_pid = os.getppid()
         self.buffer = b""
         self.sends = 0
         self.status: str | None = None
         self.is_orphan = False
 
-    def first(self) -> dict[str, Any]:
+    def read_settings(self) -> dict[str, Any]:
         while b"\n" not in self.buffer:
             self._read()
             if self.is_orphan:
@@ -242,13 +243,13 @@ class CommandReader:
         return settings
 
     def wait(self, seconds: float) -> None:
-        """Takes new orders; returns at the first, or after some seconds."""
+        """Wait for a command, at most this long."""
         until = time.monotonic() + seconds
-        while not self._take() and not self.is_orphan and (left := until - time.monotonic()) > 0:
-            # A process that the trainer forked may hold our standard input open, so its end is not waited for alone.
-            if select.select([self.descriptor], [], [], min(left, LOOK_EVERY_S))[0]:
+        while not self._parse() and not self.is_orphan and (left := until - time.monotonic()) > 0:
+            # A process that the trainer forked may keep standard input open, so its end is not the only sign.
+            if select.select([self.descriptor], [], [], min(left, POLL_S))[0]:
                 self._read()
-            elif os.getppid() != self.trainer:
+            elif os.getppid() != self.trainer_pid:
                 self.is_orphan = True
 
     def _read(self) -> None:
@@ -257,28 +258,26 @@ class CommandReader:
         if not data:
             self.is_orphan = True
 
-    def _take(self) -> bool:
+    def _parse(self) -> bool:
         *lines, self.buffer = self.buffer.split(b"\n")
         for line in lines:
-            order = json.loads(line)
-            if order["do"] == "close":
-                self.status = order["status"]
+            command = json.loads(line)
+            if command["do"] == "close":
+                self.status = command["status"]
             else:
                 self.sends += 1
         return bool(lines)
 
 
-def alone_in(folder: Path, seconds: float = PREDECESSOR_S) -> IO[str] | None:
-    """Waits until the process of an earlier session of this run has ended, which may still be sending its last lines.
-
-    Both would read from the ledger that these are missing, and send them.
+def lock_run_directory(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> IO[str] | None:
+    """Wait until the process of an earlier session has ended, so that both do not send the same lines.
 
     Returns:
-        What must stay open for as long as nobody else may send; None where files can't be locked, or after `seconds`.
+        the locked file, to be kept open; None if files can't be locked, or after the timeout.
     """
     import fcntl
 
-    until = time.monotonic() + seconds
+    until = time.monotonic() + timeout_s
     try:
         lock = (folder / ".mlflow.lock").open("w")
     except OSError:
@@ -296,58 +295,60 @@ def alone_in(folder: Path, seconds: float = PREDECESSOR_S) -> IO[str] | None:
 
 
 def main() -> None:
-    # The trainer decides when this ends: Ctrl-C and a cluster's SIGTERM are for it to answer.
+    # The trainer handles Ctrl-C and a cluster's SIGTERM, and decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sentences = os.dup(1)
-    os.dup2(2, 1)  # MLflow prints the addresses of runs
+    output = os.dup(1)
+    os.dup2(2, 1)  # MLflow prints addresses of runs on standard output
 
-    def say(text: str) -> None:
-        with contextlib.suppress(OSError):  # the trainer may be gone
-            os.write(sentences, f"{text}\n".encode())
+    def report(text: str) -> None:
+        with contextlib.suppress(OSError):  # the trainer may have died
+            os.write(output, f"{text}\n".encode())
 
-    orders = CommandReader(0)
-    settings = orders.first()
-    lock = alone_in(Path(settings["folder"]))  # noqa: F841  It is held until this process ends.
-    run = MLflowRun(settings, say)
-    where = f"MLflow at {shown_uri(run.uri)}"
-    pause, seen, finished = 0.0, 0, False
-    faults: set[str] = set()  # of the outage at hand; each is said once, and three at most
+    commands = CommandReader(0)
+    settings = commands.read_settings()
+    lock = lock_run_directory(Path(settings["folder"]))  # noqa: F841  held until this process ends
+    run = MLflowRun(settings, report)
+    where = f"MLflow at {redact_uri(run.uri)}"
+    pause_s, sends, finished = 0.0, 0, False
+    causes: set[str] = set()  # of the current outage; each is reported once, at most three
     while True:
-        orders.wait(pause)
-        if orders.is_orphan and (orders.status is not None or run.ledger.is_superseded()):
+        commands.wait(pause_s)
+        if commands.is_orphan and (commands.status is not None or run.sent.is_superseded()):
             return
-        status = orders.status or ("KILLED" if orders.is_orphan else None)
-        if orders.sends > seen:
-            seen = orders.sends
-            run.tail.done = 0
+        status = commands.status or ("KILLED" if commands.is_orphan else None)
+        if commands.sends > sends:
+            sends = commands.sends
+            run.tail.offset = 0
         try:
             if run.client is None:
                 run.connect()
-            late = run.send() if orders.sends else 0
+            count = run.send() if commands.sends else 0
             if status and not finished:
                 run.finish(status)
                 finished = True
         except Exception as error:
             run.client = None
-            fault = reason(error, run.uri)
-            if fault not in faults and len(faults) < 3:
-                tail = "Training goes on; metrics.jsonl has everything, and what is missing is sent when that works."
-                say(f"{where} {fault}. {tail if not faults else ''}".rstrip())
-            faults.add(fault)
-            if orders.is_orphan:
+            cause = describe_error(error, run.uri)
+            if cause not in causes and len(causes) < 3:
+                advice = "Training goes on; metrics.jsonl has everything. Missing lines are sent after the outage."
+                report(f"{where} {cause}. {advice if not causes else ''}".rstrip())
+            causes.add(cause)
+            if commands.is_orphan:
                 return
-            pause = LOOK_EVERY_S if orders.status else min(max(2 * pause, LOOK_EVERY_S), LONGEST_PAUSE_S)
+            pause_s = POLL_S if commands.status else min(max(2 * pause_s, POLL_S), MAX_BACKOFF_S)
             continue
-        if faults:
-            say(f"{where} works again{f': {late} log lines were sent late' if late else ''}.")
-        faults.clear()
-        pause = LOOK_EVERY_S
+        if causes:
+            report(f"{where} works again{f': {count} log lines were sent late' if count else ''}.")
+        causes.clear()
+        pause_s = POLL_S
         if not status:
             continue
-        if status != "KILLED":  # an interrupted run goes on later, and has more to show then
+        if status != "KILLED":  # an interrupted run sends its files when it has been resumed
             try:
                 run.send_artifacts()
             except Exception as error:
-                say(f"{where} has all metrics, but not all files of {run.folder}: it {reason(error, run.uri)}.")
+                report(
+                    f"{where} has all metrics, but lacks files of {run.folder}: it {describe_error(error, run.uri)}."
+                )
         return

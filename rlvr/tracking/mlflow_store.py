@@ -1,4 +1,4 @@
-"""Where a run's MLflow store is, and what our processes that talk to it are given. Imports nothing that is slow."""
+"""The address of a run's MLflow store, and the environment of the processes that use it. Imports no slow library."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import re
 import sys
 from pathlib import Path
 
-# For the processes that talk to MLflow only; what the user has set wins.
+# Defaults of the processes that talk to MLflow; variables of the user win.
 _ENVIRONMENT = {
-    # Our own loop tries again, for as long as the run lasts, instead of MLflow's seven times within four minutes.
+    # mlflow_process.py retries as long as the run lasts; MLflow itself retries seven times within four minutes.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    # Nobody waits for an answer, so a slow server is given time; at MLflow's 120 s a dead one would be noticed late.
+    # Training does not wait, so a slow server has time. MLflow's default of 120 s would report a dead one late.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
@@ -21,61 +21,58 @@ _ENVIRONMENT = {
 
 
 def default_tracking_uri(output_dir: Path) -> str:
-    """A SQLite store beside the runs, unless MLFLOW_TRACKING_URI names another.
-
-    MLflow's own default is a store in whatever directory the command was started from.
-    """
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{_beside(output_dir) / 'mlflow.db'}"
+    """MLFLOW_TRACKING_URI, or else a SQLite store beside the runs (MLflow's default is in the working directory)."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{_parent(output_dir) / 'mlflow.db'}"
 
 
-def _beside(folder: Path) -> Path:
-    return Path(os.path.abspath(folder)).parent.resolve()  # of a link, where the link is; of ".", its real parent
+def _parent(folder: Path) -> Path:
+    return Path(os.path.abspath(folder)).parent.resolve()  # a link's own parent, but the real parent of "."
 
 
 def store_file(uri: str) -> Path | None:
-    """The file of a SQLite store; None where the URI is of another kind."""
-    found = re.fullmatch(r"sqlite:///(/.+)", uri)
-    return Path(found[1]) if found else None
+    """The file of a SQLite store; None for other URIs."""
+    match = re.fullmatch(r"sqlite:///(/.+)", uri)
+    return Path(match[1]) if match else None
 
 
 def process_environment() -> dict[str, str]:
-    """The environment of a process that talks to MLflow, in which it finds this project wherever it is started."""
+    """The environment of a process that talks to MLflow; it can import this project from any directory."""
     project = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join([project, *(path for path in sys.path if path)])
     return {**_ENVIRONMENT, **os.environ, "PYTHONPATH": paths}
 
 
 def make_store(uri: str) -> None:
-    """Makes a SQLite store that isn't there yet: whole, or not at all.
+    """Create a missing SQLite store atomically.
 
-    MLflow makes its tables in a hundred steps. Whoever is killed between two of them, as by a Ctrl-C in a run's first
-    seconds, leaves a store that no MLflow can use any more. So it is made beside its place, in a process of its own
-    (whose open files end with it), and put there when it is done. What can't be made is left to MLflow, which says why.
+    MLflow creates its tables in a hundred steps. A process that is killed between two of them, such as by Ctrl-C in a
+    run's first seconds, leaves a store that MLflow can't use. So a child process creates it under a temporary name
+    (its open files end with it), and then it is renamed. If that fails, MLflow reports the cause later.
     """
     file = store_file(uri)
     if file is None or file.exists() or not file.parent.is_dir():
         return
-    for left in file.parent.glob(f".{file.name}.*.new*"):
-        if not Path("/proc", left.name.split(".")[-2]).exists():  # by a process that was killed over it
-            left.unlink(missing_ok=True)
-    beside = file.with_name(f".{file.name}.{os.getpid()}.new")
-    maker = os.fork()
-    if maker == 0:
+    for abandoned in file.parent.glob(f".{file.name}.*.new*"):
+        if not Path("/proc", abandoned.name.split(".")[-2]).exists():  # its process was killed
+            abandoned.unlink(missing_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.new")
+    child = os.fork()
+    if child == 0:
         code = 1
         try:
             from mlflow import MlflowClient
 
-            MlflowClient(tracking_uri=f"sqlite:///{beside}").search_experiments(max_results=1)
+            MlflowClient(tracking_uri=f"sqlite:///{temporary}").search_experiments(max_results=1)
             code = 0
         finally:
             os._exit(code)
     try:
-        if os.waitpid(maker, 0)[1] == 0:
+        if os.waitpid(child, 0)[1] == 0:
             with contextlib.suppress(FileExistsError):  # another run was first
-                os.link(beside, file)
+                os.link(temporary, file)
     except OSError:  # a file system without hard links
         with contextlib.suppress(OSError):
             if not file.exists():
-                beside.replace(file)
+                temporary.replace(file)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""Who is told of a run beside MLflow: the trackers that `report_to` names, which transformers and TRL talk to.
+"""Names of the trackers in `report_to`. MLflow is ours (mlflow_tracker.py); transformers and TRL use the others.
 
-Nothing here imports a tracker: all of it is asked before a weight is loaded.
+Imports no tracker: preflight runs these checks before a weight is loaded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _NETRC = ("~/.netrc", "~/_netrc")
 _WANDB_SETTINGS = ("~/.config/wandb/settings", "wandb/settings")
 
 
-def named(report_to: str | Sequence[str] | None) -> list[str]:
-    """The trackers that `report_to` names, MLflow among them; `all` is every one that is installed here."""
+def tracker_names(report_to: str | Sequence[str] | None) -> list[str]:
+    """The trackers that `report_to` names, including MLflow. `all` means every installed one."""
     names = [report_to] if isinstance(report_to, str) else list(report_to or [])
     if "all" in names:
         from transformers.integrations.integration_utils import get_available_reporting_integrations
@@ -26,10 +26,9 @@ def named(report_to: str | Sequence[str] | None) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in ("none", "all")]
 
 
-def others(report_to: str | Sequence[str] | None) -> list[str]:
-    """The same without MLflow, which is ours to tell (rlvr/tracking/mlflow_tracker.py): `report_to` of TRL's
-    configuration."""
-    return [name for name in named(report_to) if name != "mlflow"]
+def other_trackers(report_to: str | Sequence[str] | None) -> list[str]:
+    """The trackers except MLflow: `report_to` of TRL's configuration."""
+    return [name for name in tracker_names(report_to) if name != "mlflow"]
 
 
 def tracker_faults(report_to: str | Sequence[str] | None) -> list[str]:
@@ -40,7 +39,7 @@ def tracker_faults(report_to: str | Sequence[str] | None) -> list[str]:
     )
 
     faults = []
-    for name in named(report_to):
+    for name in tracker_names(report_to):
         if name not in INTEGRATION_TO_CALLBACK:
             close = nearest(name, INTEGRATION_TO_CALLBACK)
             hint = f"did you mean {close[0]}?" if close else f"there are {USUAL}."
@@ -56,7 +55,7 @@ def tracker_faults(report_to: str | Sequence[str] | None) -> list[str]:
 
 
 def _wandb_is_ready() -> bool:
-    """Whether wandb may find a key, or needs none; a file that could hold one counts, whatever it holds."""
+    """Whether wandb needs no key, or may find one. A file that could hold a key counts."""
     mode = os.environ.get("WANDB_MODE", "").lower()
     if mode in ("offline", "disabled", "dryrun") or os.environ.get("WANDB_DISABLED"):
         return True

@@ -37,7 +37,7 @@ def training_config(
     # Checkpoints are rotated once the new one is complete (rlvr/training/checkpoint_trainer.py), MLflow is ours
     # (rlvr/tracking/mlflow_tracker.py), as is validation, which makes one completion a row.
     settings["save_total_limit"] = None
-    settings["report_to"] = trackers.others(settings.get("report_to")) or "none"
+    settings["report_to"] = trackers.other_trackers(settings.get("report_to")) or "none"
     settings["run_name"] = settings.get("run_name") or recipe.output_dir.name
     settings["num_generations_eval"] = 1
     settings["reward_weights"] = [reward.weight for reward in rewards]

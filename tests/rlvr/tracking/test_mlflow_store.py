@@ -1,4 +1,4 @@
-"""A local MLflow store is whole or absent, whenever whoever makes it is killed."""
+"""A local MLflow store is complete or absent, whenever its creation is killed."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ import pytest
 from rlvr.tracking.mlflow_store import make_store
 
 
-def kill_while_it_is_made(file: Path, size: int) -> None:
-    """Begins to make a store and kills everybody at it when so many bytes are there."""
-    maker = os.fork()
-    if maker == 0:
+def kill_during_creation(file: Path, size: int) -> None:
+    """Start creating a store, and kill all its processes when the file has this size."""
+    creator = os.fork()
+    if creator == 0:
         os.setsid()
         make_store(f"sqlite:///{file}")
         os._exit(0)
     until = time.monotonic() + 100
-    beside = file.with_name(f".{file.name}.{maker}.new")
-    while not beside.exists() or beside.stat().st_size < size:
+    temporary = file.with_name(f".{file.name}.{creator}.new")
+    while not temporary.exists() or temporary.stat().st_size < size:
         assert time.monotonic() < until and not file.exists()
         time.sleep(0.002)
-    os.killpg(maker, signal.SIGKILL)
-    os.waitpid(maker, 0)
+    os.killpg(creator, signal.SIGKILL)
+    os.waitpid(creator, 0)
 
 
 @pytest.mark.slow
-def test_a_store_that_was_being_made_when_its_maker_was_killed_is_made_anew(tmp_path: Path) -> None:
-    import mlflow  # noqa: F401  here, so that no fork imports it for itself
+def test_a_store_whose_creation_was_killed_is_created_again(tmp_path: Path) -> None:
+    import mlflow  # noqa: F401  before the forks, which would import it again
 
     file = tmp_path / "mlflow.db"
     for size in (1, 200_000, 300_000):
-        kill_while_it_is_made(file, size)
-        assert not file.exists() and list(tmp_path.glob(".mlflow.db.*.new")), "half of it is beside its place"
+        kill_during_creation(file, size)
+        assert not file.exists() and list(tmp_path.glob(".mlflow.db.*.new")), "an incomplete temporary file"
     make_store(f"sqlite:///{file}")
     with sqlite3.connect(file) as database:
         assert database.execute("select name from experiments").fetchall() == [("Default",)]
-    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"], "what was left beside it is gone"
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"], "temporary files are removed"
 
 
-def test_a_store_that_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_an_existing_store_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("somebody's")
     make_store(f"sqlite:///{tmp_path}/mlflow.db")
     make_store("http://127.0.0.1:1")

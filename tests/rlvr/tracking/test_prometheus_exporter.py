@@ -1,4 +1,4 @@
-"""What the exporter shows of runs: the latest figures, whatever becomes of their files."""
+"""The exporter serves the latest metrics of runs, whatever happens to their files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="(?:[^"\\\n]|\\["\\n])*"(,[a-z]+="(?:[^"\
 
 
 def write(folder: Path, *lines: dict[str, Any], end: str = "\n") -> Path:
-    """Adds lines to a run's metrics.jsonl."""
+    """Append lines to a run's metrics.jsonl."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write("\n".join(json.dumps(line) for line in lines) + end)
@@ -49,7 +49,7 @@ def exporting(*words: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]
     try:
         assert process.stdout is not None
         said = process.stdout.readline()
-        assert "Serving the figures" in said, said
+        assert "Serving the metrics" in said, said
         yield process, int(said.rsplit(":", 1)[1].partition("/")[0])
     finally:
         process.kill()
@@ -91,7 +91,7 @@ def get(port: int, path: str) -> tuple[int, str]:
         ('a"b\\c\nd', 'grpo_training_figure{run="r",figure="a\\"b\\\\c\\nd"}', "as Prometheus escapes it"),
     ],
 )
-def test_a_figure_becomes_a_metric(tmp_path: Path, figure: str, sample: str, why: str) -> None:
+def test_a_key_becomes_a_metric_with_labels(tmp_path: Path, figure: str, sample: str, why: str) -> None:
     page = Exporter(write(tmp_path / "r", {"step": 1, figure: 0.25})).page()
     assert f"\n{sample} 0.25\n" in page, why
 
@@ -110,13 +110,13 @@ def test_a_figure_becomes_a_metric(tmp_path: Path, figure: str, sample: str, why
         ("[1]", None, "no figure"),
     ],
 )
-def test_a_value_is_shown_as_prometheus_writes_it(tmp_path: Path, text: str, shown: str | None, why: str) -> None:
+def test_values_are_written_in_prometheus_format(tmp_path: Path, text: str, shown: str | None, why: str) -> None:
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": 0.5}}\n{{"step": 2, "loss": {text}}}\n')
     found = samples(Exporter(tmp_path).page())
     assert found[f'grpo_training_loss{{run="{tmp_path.name}"}}'] == (shown if shown is not None else "0.5"), why
 
 
-def test_what_is_written_later_is_shown_and_what_is_rare_stays(tmp_path: Path) -> None:
+def test_new_lines_are_read_and_rare_metrics_stay(tmp_path: Path) -> None:
     exporter = Exporter(tmp_path)
     write(tmp_path / "r", {"step": 1, "loss": 1.0, "eval_accuracy": 0.5})
     assert samples(exporter.page())['grpo_training_step{run="r"}'] == "1"
@@ -126,7 +126,7 @@ def test_what_is_written_later_is_shown_and_what_is_rare_stays(tmp_path: Path) -
     assert found['grpo_training_validation_accuracy_ratio{run="r"}'] == "0.5"
 
 
-def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_read_later(tmp_path: Path) -> None:
     exporter = Exporter(write(tmp_path / "r", {"step": 1}))
     with (tmp_path / "r" / "metrics.jsonl").open("a") as file:
         for part, step in (('{"step": 2, "lo', "1"), ('ss": 1.0}', "1"), ("\n", "2")):
@@ -165,8 +165,8 @@ def test_a_resumed_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
     assert found['grpo_training_step{run="r"}'] == "1" and not any("kl" in name for name in found)
 
 
-def test_a_run_that_is_long_silent_is_left_out_until_it_goes_on(tmp_path: Path) -> None:
-    exporter = Exporter(tmp_path, forget_after_s=60)
+def test_a_stale_run_is_left_out_until_it_goes_on(tmp_path: Path) -> None:
+    exporter = Exporter(tmp_path, stale_after_s=60)
     path = write(tmp_path / "r", {"step": 1}) / "metrics.jsonl"
     os.utime(path, (time.time() - 90,) * 2)
     assert samples(exporter.page()) == {"grpo_training_runs": "0"}
@@ -178,7 +178,7 @@ def test_a_run_that_is_long_silent_is_left_out_until_it_goes_on(tmp_path: Path) 
     ("content", "status", "why"),
     [
         ('{"format": 1, "status": "running"}', "running", "as run.json says"),
-        ('{"format": 999, "status": "running"}', None, "of a later version: nobody knows what it means"),
+        ('{"format": 999, "status": "running"}', None, "of a later version"),
         ('{"format": 1, "sta', None, "half written"),
     ],
 )
@@ -191,37 +191,35 @@ def test_the_status_is_that_of_run_json(tmp_path: Path, content: str, status: st
 
 
 @given(figures=st.dictionaries(st.text(), st.none() | st.floats() | st.integers(-(2**70), 2**70), max_size=8))
-def test_whatever_a_figure_is_called_the_page_stays_one_that_can_be_read(
-    tmp_path_factory: pytest.TempPathFactory, figures: dict[str, float | None]
-) -> None:
+def test_any_key_gives_a_valid_page(tmp_path_factory: pytest.TempPathFactory, figures: dict[str, float | None]) -> None:
     folder = tmp_path_factory.mktemp("runs")
     lines = Exporter(write(folder / "r", {**figures, "step": 1})).page().split("\n")
     names = [line.rsplit(" ", 1)[0] for line in lines[:-1] if not line.startswith("# ")]
     assert all(SAMPLE.fullmatch(line) for line in lines[:-1] if not line.startswith("# "))
-    assert len(names) == len(set(names)), "Prometheus takes a sample once"
+    assert len(names) == len(set(names)), "Prometheus rejects duplicates"
     shutil.rmtree(folder)
 
 
-def test_every_figure_that_the_docs_explain_has_a_metric_that_is_explained() -> None:
+def test_every_documented_metric_has_a_name_and_a_help_text() -> None:
     page = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
     metrics = {figure: metric_of(figure)[0] for figure in re.findall(r"</a>`([^`]+)`", page)}
     assert len(metrics) > 20 and set(metrics.values()) <= set(HELP)
 
 
-def test_the_process_serves_while_runs_come_and_ends_when_told(tmp_path: Path) -> None:
+def test_the_process_serves_new_runs_and_ends_on_sigterm(tmp_path: Path) -> None:
     with exporting(tmp_path / "runs") as (process, port):
-        assert get(port, "/metrics")[1].endswith("grpo_training_runs 0\n")  # the folder isn't there yet
+        assert get(port, "/metrics")[1].endswith("grpo_training_runs 0\n")  # the folder does not exist yet
         write(tmp_path / "runs" / "r", {"step": 4})
         status, page = get(port, "/metrics")
         assert status == 200 and samples(page)['grpo_training_step{run="r"}'] == "4"
         assert get(port, "/")[0] == 404
-        with socket.create_connection(("127.0.0.1", port)):  # says nothing, and holds nobody up
+        with socket.create_connection(("127.0.0.1", port)):  # an idle client blocks no other one
             assert get(port, "/metrics")[0] == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 
 
-def test_what_it_is_started_with_is_refused_in_words(tmp_path: Path) -> None:
+def test_wrong_arguments_exit_with_2(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text("")
     with socket.create_server(("127.0.0.1", 0)) as taken:

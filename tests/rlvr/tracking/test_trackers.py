@@ -1,4 +1,4 @@
-"""Trackers beside MLflow: which ones a recipe means, and what stands against them is said before anything is loaded."""
+"""Trackers in `report_to`: names, and checks before anything is loaded."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rlvr.tracking import trackers
 @pytest.mark.parametrize(
     ("report_to", "others", "why"),
     [
-        ("none", [], "nobody"),
+        ("none", [], "no tracker"),
         (None, [], "an empty key"),
         ([], [], "an empty list"),
-        ("mlflow", [], "MLflow is told by a process of ours; transformers would tell it a second time"),
+        ("mlflow", [], "transformers would track it a second time"),
         (["mlflow", "tensorboard"], ["tensorboard"], "a list"),
-        (["tensorboard", "wandb", "tensorboard"], ["tensorboard", "wandb"], "one that is named twice is told once"),
+        (["tensorboard", "wandb", "tensorboard"], ["tensorboard", "wandb"], "a duplicate"),
         (["none"], [], "as transformers understands it"),
     ],
 )
-def test_the_others_are_whoever_is_named_but_mlflow(
+def test_other_trackers_are_the_named_ones_except_mlflow(
     report_to: str | list[str] | None, others: list[str], why: str
 ) -> None:
-    assert trackers.others(report_to) == others, why
+    assert trackers.other_trackers(report_to) == others, why
 
 
-def test_all_is_whatever_is_installed_and_mlflow_is_still_ours() -> None:
+def test_all_means_every_installed_tracker() -> None:
     from transformers.integrations.integration_utils import get_available_reporting_integrations
 
-    assert set(trackers.named("all")) == set(get_available_reporting_integrations())
-    assert "mlflow" in trackers.named(["all"]) and "mlflow" not in trackers.others(["all"])
+    assert set(trackers.tracker_names("all")) == set(get_available_reporting_integrations())
+    assert "mlflow" in trackers.tracker_names(["all"]) and "mlflow" not in trackers.other_trackers(["all"])
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_all_is_whatever_is_installed_and_mlflow_is_still_ours() -> None:
         (["mlflow", "clearml"], "clearml is not installed here: pip install clearml", "not installed"),
     ],
 )
-def test_a_tracker_that_cannot_be_told_is_one_sentence(report_to: str | list[str], words: str, why: str) -> None:
+def test_an_unusable_tracker_is_one_problem(report_to: str | list[str], words: str, why: str) -> None:
     [fault] = trackers.tracker_faults(report_to)
     assert words in fault, why
 
 
 @pytest.mark.parametrize("report_to", ["none", "mlflow", "all", ["none"], [], None])
-def test_what_is_there_is_no_fault(report_to: str | list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usable_trackers_are_no_problem(report_to: str | list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert trackers.tracker_faults(report_to) == []
 
@@ -56,7 +56,7 @@ def test_what_is_there_is_no_fault(report_to: str | list[str] | None, monkeypatc
 @pytest.mark.parametrize(
     ("variables", "file", "ready", "why"),
     [
-        ({}, None, False, "nobody has logged in: wandb would say so after the first evaluation"),
+        ({}, None, False, "not logged in: wandb would fail after the first evaluation"),
         ({"WANDB_API_KEY": "k"}, None, True, "a key"),
         ({"WANDB_MODE": "offline"}, None, True, "nothing is sent"),
         ({"WANDB_MODE": "online"}, None, False, "what it is without the variable"),
@@ -64,7 +64,7 @@ def test_what_is_there_is_no_fault(report_to: str | list[str] | None, monkeypatc
         ({}, ".config/wandb/settings", True, "`wandb offline` is written there"),
     ],
 )
-def test_wandb_without_a_key_is_told_from_wandb_that_may_have_one(
+def test_wandb_needs_a_key_unless_it_is_offline(
     variables: dict[str, str], file: str | None, ready: bool, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
