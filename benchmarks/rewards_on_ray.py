@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """What it costs to have rewards on Ray instead of beside the trainer, and what more nodes bring.
 
-    python benchmarks/rewards_elsewhere.py             # calls this as well
+    python benchmarks/reward_backends.py             # calls this as well
     python benchmarks/rewards_on_ray.py [--quick]
 
 Three figures. Programs judged beside the trainer and on a cluster of this machine alone take turns, and of each the
@@ -26,7 +26,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
-from benchmarks.rewards_elsewhere import TESTS, programs  # noqa: E402
+from benchmarks.reward_backends import TESTS, programs  # noqa: E402
 from rlvr import console  # noqa: E402
 from rlvr.config.recipe import RewardSpec  # noqa: E402
 from rlvr.scoring.registry import load_rewards  # noqa: E402

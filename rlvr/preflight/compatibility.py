@@ -69,8 +69,7 @@ def check_trackers(components: RunComponents) -> list[Problem]:
     """The trackers of `report_to` must exist, be installed and have their key."""
     if not components.target.is_here:
         return []
-    faults = trackers.tracker_faults(components.settings.get("report_to"))
-    return [Problem(fault, "tracker-unavailable", "report_to") for fault in faults]
+    return trackers.tracker_problems(components.settings.get("report_to"))
 
 
 def check_tied_embeddings(components: RunComponents) -> list[Problem]:

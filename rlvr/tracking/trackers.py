@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr.config.schema import nearest
+from rlvr.errors import Problem
 
-USUAL = "none, mlflow, tensorboard, trackio and wandb"
+USUAL = "none, mlflow, tensorboard, trackio or wandb"
 _NETRC = ("~/.netrc", "~/_netrc")
 _WANDB_SETTINGS = ("~/.config/wandb/settings", "wandb/settings")
 
@@ -31,27 +32,29 @@ def other_trackers(report_to: str | Sequence[str] | None) -> list[str]:
     return [name for name in tracker_names(report_to) if name != "mlflow"]
 
 
-def tracker_faults(report_to: str | Sequence[str] | None) -> list[str]:
-    """A sentence for each tracker that there is none of, that is not installed, or that would not let us in."""
+def tracker_problems(report_to: str | Sequence[str] | None) -> list[Problem]:
+    """Check that the trackers exist, are installed, and have their key."""
     from transformers.integrations.integration_utils import (
         INTEGRATION_TO_CALLBACK,
         get_available_reporting_integrations,
     )
 
-    faults = []
+    problems = []
     for name in tracker_names(report_to):
         if name not in INTEGRATION_TO_CALLBACK:
             close = nearest(name, INTEGRATION_TO_CALLBACK)
-            hint = f"did you mean {close[0]}?" if close else f"there are {USUAL}."
-            faults.append(f"report_to: there is no tracker {name}; {hint}")
+            hint = f"Did you mean {close[0]}?" if close else f"Use {USUAL}."
+            problems.append(Problem(f"report_to: there is no tracker {name}. {hint}", "unknown-tracker", "report_to"))
         elif name not in get_available_reporting_integrations():
-            faults.append(f"report_to: {name} is not installed here: pip install {name}, or use mlflow or none.")
+            message = f"report_to: {name} is not installed. Run pip install {name}, or use mlflow or none."
+            problems.append(Problem(message, "tracker-not-installed", "report_to"))
         elif name == "wandb" and not _wandb_is_ready():
-            faults.append(
-                "report_to: wandb has no API key here, which it would say only once the model is loaded. Run `wandb "
-                "login`, set WANDB_API_KEY, or keep the run on this machine with WANDB_MODE=offline."
+            message = (
+                "report_to: wandb has no API key, and would fail after the model is loaded. Run `wandb login`, set "
+                "WANDB_API_KEY, or set WANDB_MODE=offline."
             )
-    return faults
+            problems.append(Problem(message, "missing-api-key", "report_to"))
+    return problems
 
 
 def _wandb_is_ready() -> bool:

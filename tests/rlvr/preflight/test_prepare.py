@@ -59,7 +59,7 @@ def test_a_component_that_cannot_be_loaded_hides_no_problem_of_another(tmp_path:
         "bogus is not a valid",
     ):
         assert text.count(part) == 1, part
-    assert {"tracker-unavailable", "launcher-conflict"} <= set(kinds(refusal(words)))
+    assert {"tracker-not-installed", "launcher-conflict"} <= set(kinds(refusal(words)))
 
     error = refusal(["--task.name", "aritmetic", "--lora_target_modules", "lm_head"])
     assert "arithmetic?" in str(error) and "lora-on-head" in kinds(error)

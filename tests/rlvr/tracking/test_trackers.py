@@ -35,22 +35,24 @@ def test_all_means_every_installed_tracker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report_to", "words", "why"),
+    ("report_to", "kind", "named", "why"),
     [
-        ("mlfow", "there is no tracker mlfow; did you mean mlflow?", "misspelt"),
-        ("paper", "there are none, mlflow, tensorboard, trackio and wandb", "nothing like it"),
-        (["mlflow", "clearml"], "clearml is not installed here: pip install clearml", "not installed"),
+        ("mlfow", "unknown-tracker", "mlflow", "a typo"),
+        ("paper", "unknown-tracker", "tensorboard", "nothing similar: the usual ones are listed"),
+        (["mlflow", "clearml"], "tracker-not-installed", "pip install clearml", "not installed"),
     ],
 )
-def test_an_unusable_tracker_is_one_problem(report_to: str | list[str], words: str, why: str) -> None:
-    [fault] = trackers.tracker_faults(report_to)
-    assert words in fault, why
+def test_an_unusable_tracker_is_a_problem_with_its_fix(
+    report_to: str | list[str], kind: str, named: str, why: str
+) -> None:
+    [problem] = trackers.tracker_problems(report_to)
+    assert (problem.kind, problem.key) == (kind, "report_to") and named in problem.message, why
 
 
 @pytest.mark.parametrize("report_to", ["none", "mlflow", "all", ["none"], [], None])
 def test_usable_trackers_are_no_problem(report_to: str | list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert trackers.tracker_faults(report_to) == []
+    assert trackers.tracker_problems(report_to) == []
 
 
 @pytest.mark.parametrize(

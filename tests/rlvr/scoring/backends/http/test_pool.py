@@ -225,7 +225,7 @@ def test_where_is_a_key_of_the_recipe_and_of_the_command_line(tmp_path: Path) ->
     assert "u:p" not in told, "a secret is not repeated"
 
 
-def test_a_run_may_be_continued_with_its_rewards_elsewhere() -> None:
+def test_a_run_may_be_continued_with_its_reward_backends() -> None:
     def identity(**reward: Any) -> Identity:
         return Identity({"rewards": [{"name": "a", "weight": 1.0, **reward}]}, 1, "plain", "rows")
 

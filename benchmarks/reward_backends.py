@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """What it costs to have rewards on a reward server, or on Ray, instead of beside the trainer.
 
-    python benchmarks/rewards_elsewhere.py             # about six minutes on two cores, and two more for Ray
-    python benchmarks/rewards_elsewhere.py --quick     # a tenth of the work: whether it runs, not how fast
+    python benchmarks/reward_backends.py             # about six minutes on two cores, and two more for Ray
+    python benchmarks/reward_backends.py --quick     # a tenth of the work: whether it runs, not how fast
 
 Server, clients and judge share this machine, so the server's own work is taken from the programs'. Three ways to judge
 the same programs take turns, each one first as often as the others: a scorer's own workers, a server with one client,
