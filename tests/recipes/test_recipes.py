@@ -1,4 +1,4 @@
-"""Every shipped recipe loads, says what a recipe must say, and trains with the tiny model in place of its own."""
+"""Every recipe loads, opens with its header, and trains two steps with the tiny model."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ def stand_ins(word_problems: Path, contest_problems: Path, small_functions: Path
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_opens_with_what_a_reader_must_know(path: Path) -> None:
+def test_a_recipe_opens_with_model_launch_override_and_expected_result(path: Path) -> None:
     head = path.read_text(encoding="utf-8").split("\n\n")[0]
-    for word in ("Trains", "Hardware", "Launch", "Expect"):
+    for word in ("Trains", "Hardware", "Model", "Launch", "Override", "Expect"):
         assert re.search(rf"^#   {word} ", head, re.MULTILINE), f"{word} is missing"
     assert f"recipes/{path.name}" in head, "the launch command names the recipe itself"
 
