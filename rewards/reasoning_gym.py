@@ -1,13 +1,13 @@
-"""Scores a completion with the verifier of the reasoning-gym dataset that its problem came from.
+"""Score completions with the verifier of their reasoning-gym dataset.
 
-Goes with tasks/reasoning_gym.py, which packs each problem into the column `entry`.
+tasks/reasoning_gym.py packs each problem into the column `entry`.
 
-Nine of the package's verifiers run the answer as Python: four call `eval` on it, and five call sympy's `parse_expr`,
-which is `eval` with all builtins at hand. A policy under training would find that out, in the process that trains it.
-So they are given only what cannot do harm (`is_harmless`); any other answer is compared with the right one as text.
+Nine verifiers of the package evaluate the answer as Python: four call `eval`, and five call sympy's `parse_expr`, which
+is `eval` with all builtins. A policy could exploit that in the training process. These verifiers get only harmless
+answers (`is_harmless`); any other answer is compared as text.
 """
 
-# This file has the package's name. `import reasoning_gym` still finds the package, as long as rewards/ is on no path.
+# This file has the package's name. `import reasoning_gym` finds the package as long as rewards/ is not in sys.path.
 from __future__ import annotations
 
 import ast
@@ -22,8 +22,8 @@ from rlvr.verifiers.completion_text import without_thinking
 
 _OPENING = re.compile(r"<answer>", re.IGNORECASE)
 _CLOSING = re.compile(r"</answer>", re.IGNORECASE)
-# Datasets whose `score_answer` evaluates the answer, as of reasoning-gym 0.1.25; the test of this file looks for others
-# in the installed package. Can go when the package stops doing it.
+# Datasets whose `score_answer` evaluates the answer, as of reasoning-gym 0.1.25; a test looks for others in the
+# installed package. Remove this when the package stops evaluating answers.
 EVALUATED_AS_LITERAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
 EVALUATED_AS_EXPRESSION = frozenset(
     {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
@@ -45,20 +45,19 @@ _ANSWER_LINE = re.compile(r"^####[ \t]*(?:The final answer is[ \t:]*)?(.+)$", re
 def reasoning_gym(
     prompts: list[Any], completions: list[Any], *, entry: list[str], exact: bool = False, **kwargs: Any
 ) -> list[float | None]:
-    """What the dataset's own verifier says, 0 to 1.
+    """Return the score of the dataset's verifier, 0 to 1.
 
-    The answer is what stands between the first <answer> tags of the model's own turn, or else on its
-    `#### The final answer is …` line. Two different answers in one turn score 0, and so does an answer that the
-    verifier chokes on.
+    The answer is the text in the first <answer> tags of the model's own turn, or else on its `#### The final answer is
+    …` line. Two different answers in one turn score 0, as does an answer on which the verifier fails.
 
     Args:
         completions: strings, or lists of chat messages.
-        entry: the problems, as tasks/reasoning_gym.py packs them.
-        exact: count only a full score. Most verifiers give part of it to answers that are partly right, or right and
-            in the wrong form.
+        entry: the problems, packed by tasks/reasoning_gym.py.
+        exact: count only a full score. Most verifiers also reward partly right answers, and right ones in a wrong
+            format.
 
     Returns:
-        A score for each completion; None where the problem itself cannot be verified.
+        A score for each completion; None if the problem itself cannot be verified.
     """
     rewards: list[float | None] = []
     for completion, packed in zip(completions, entry, strict=True):
@@ -69,12 +68,12 @@ def reasoning_gym(
 
 
 def final_text(completion: str) -> str | None:
-    """The answer as text; None if there is none, or if there are two different ones."""
+    """Return the answer as text; None if there is none, or two different ones."""
     text = without_thinking(completion)
     turn = own_turn(completion)
     answers = []
     for opening in _OPENING.finditer(turn):
-        # Read on in the whole text: a line of the answer may look like the header at which the turn was cut.
+        # Search the whole text: a line of the answer may look like the header that ends the turn.
         closing = _CLOSING.search(text, opening.end())
         answers.append(text[opening.end() : closing.start() if closing else len(turn)].strip())
     if not answers:
@@ -83,10 +82,10 @@ def final_text(completion: str) -> str | None:
 
 
 def is_harmless(answer: str, dataset: str) -> bool:
-    """Whether the dataset's verifier may be given this answer, although it evaluates it.
+    """Whether the dataset's verifier may evaluate this answer.
 
-    A literal for `eval` must be one for `ast.literal_eval`. An expression for `parse_expr` may hold numbers, single
-    letters and the usual functions, no attribute, string or call of anything else, and no power that takes long.
+    For `eval`, it must be a literal of `ast.literal_eval`. For `parse_expr`, it may have numbers, single letters and
+    the usual functions, but no attribute, string, other call, or expensive power.
     """
     if dataset in EVALUATED_AS_LITERAL:
         try:
@@ -112,13 +111,13 @@ def is_harmless(answer: str, dataset: str) -> bool:
 
 def _score(answer: str, packed: str) -> float | None:
     problem = unpack(packed)
-    # "composite" hands the answer on to the dataset that the problem came from.
+    # "composite" passes the answer to the dataset of the problem.
     if not is_harmless(answer, problem["item"]["metadata"].get("source_dataset") or problem["dataset"]):
         return float(answer == problem["item"]["answer"])
     dataset = _dataset(problem["dataset"], pack(problem["options"]))
     try:
         return float(dataset.score_answer(answer, problem["item"]))
-    except Exception:  # whatever a verifier raises on text that it did not expect: it parses, evaluates, indexes
+    except Exception:  # any error of a verifier on unexpected text
         return (
             0.0 if _verifies_own_solution(problem["dataset"], pack(problem["options"]), pack(problem["item"])) else None
         )
@@ -126,7 +125,7 @@ def _score(answer: str, packed: str) -> float | None:
 
 @lru_cache(maxsize=4096)
 def _verifies_own_solution(name: str, options: str, item: str) -> bool:
-    """Whether the verifier works on this problem at all; if not, its failure says nothing about the completion."""
+    """Whether the verifier accepts the solution of this problem; if not, its failure is not the completion's."""
     problem = unpack(item)
     try:
         return problem["answer"] is None or float(_dataset(name, options).score_answer(problem["answer"], problem)) > 0
@@ -136,5 +135,5 @@ def _verifies_own_solution(name: str, options: str, item: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _dataset(name: str, options: str) -> Any:
-    """The dataset whose verifier is asked; its size and seed don't matter to it."""
+    """Return the dataset with the verifier; size and seed do not matter."""
     return make_dataset(name, unpack(options), size=1, seed=0)

@@ -1,21 +1,20 @@
-"""A penalty for writing too much, or too little: 0 within the limits, down to -1 outside them.
+"""Penalize completions that are too long or too short: 0 within the limits, down to -1 outside.
 
-Too much is DAPO's soft over-long punishment (arXiv 2503.14476, equation 13; L_max is `longest`, L_cache is `ramp`):
+The upper limit is DAPO's soft over-long punishment (arXiv 2503.14476, equation 13; L_max is `longest`, L_cache is
+`ramp`):
 
     0                                   up to longest - ramp
     (longest - ramp - length) / ramp    from there to longest
-    -1                                  beyond
+    -1                                  above
 
-Too little is its mirror image with a ramp that starts at nothing: (length - shortest) / shortest below `shortest`.
+The lower limit is (length - shortest) / shortest below `shortest`.
 
-`trl.rewards.get_soft_overlong_punishment` is the first half for tokens, and gives the same numbers. It needs the
-trainer's `completion_ids`, which nobody has in evaluation, and counts everything; this one also counts the thoughts
-alone, words or characters, and has a lower limit.
+`trl.rewards.get_soft_overlong_punishment` gives the same numbers for tokens. It needs the trainer's `completion_ids`,
+which an evaluation lacks. This reward also counts words, characters or thoughts alone, and has a lower limit.
 
-What it can be fooled by: a lower limit is paid in padding (`repetition` and a small weight help), a limit in words by
-signs between letters, and a limit on thoughts alone is dodged by thinking on after </think>. A completion without think
-tags is taken for all thought, so that leaving them out dodges nothing. A right answer is penalised like a wrong one;
-`gate` decides whose length matters.
+Exploits: padding satisfies a lower limit (use `repetition` and a small weight); signs between letters change the number
+of words; thinking after </think> evades a limit on thoughts. A completion without think tags counts as thoughts. Right
+and wrong answers are penalized equally; `gate` restricts the penalty.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from rlvr import InputError
 from rlvr.verifiers.completion_text import full_text, prompt_opens_think
 from rlvr.verifiers.words import iterate_words
 
-# Where tokens are asked for and the caller has none: a common figure for English, and too high for code or Chinese.
+# Estimate for callers without token ids: usual for English, too high for code or Chinese.
 CHARACTERS_PER_TOKEN = 4
 
 _UNITS = ("tokens", "words", "characters")
@@ -48,35 +47,35 @@ def reasoning_length(
     part: Literal["all", "thoughts"] = "all",
     **kwargs: Any,
 ) -> list[float | None]:
-    """0 for a length within the limits, less outside them, never less than -1.
+    """Return 0 for a length within the limits, less outside, at least -1.
 
     Args:
-        completions: strings, or lists of chat messages. The whole text counts, an invented next problem as well: it was
-            paid for.
-        completion_ids: the tokens of each completion, as the trainer hands them over.
-        longest: the length beyond which the penalty is whole; no upper limit if not given.
-        ramp: over how many units below `longest` the penalty grows; 0 for none until `longest`.
+        completions: strings, or lists of chat messages. The whole text counts, an invented next problem included.
+        completion_ids: the tokens of each completion, passed by the trainer.
+        longest: the length above which the penalty is -1; by default there is no upper limit.
+        ramp: the number of units below `longest` over which the penalty grows.
         shortest: the length below which there is a penalty; 0 for no lower limit.
-        unit: what all these numbers count. Without `completion_ids`, as in evaluation, tokens are estimated as a
-            quarter of the characters. A word is what `rlvr.verifiers.words` says, also in Chinese.
-        part: "all", or "thoughts": what stands between <think> and </think>, of which the prompt may have opened the
-            first. Tokens of a part are its share of the characters.
+        unit: unit of these numbers. Without `completion_ids`, as in evaluation, four characters count as a token.
+            `rlvr.verifiers.words` defines words of all scripts.
+        part: "all", or "thoughts": the text between <think> and </think>; the prompt may contain <think>. Tokens of a
+            part are its share of the characters.
 
     Returns:
         From 0 down to -1 for each completion.
 
     Raises:
-        InputError: no limit at all, limits that leave no length without a penalty, a unit or a part that is none, or
-            not one list of tokens for each completion.
+        InputError: an option is invalid, no length is without penalty, or the lists differ in length.
     """
     _check(longest, ramp, shortest, unit, part)
-    for name, given in (("prompts", prompts), ("lists of completion_ids", completion_ids)):
-        if given is not None and len(given) != len(completions):
+    for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
+        if values is not None and len(values) != len(completions):
             raise InputError(
-                f"Reward reasoning_length: {len(given)} {name} for {len(completions)} completions. Give one each."
+                f"Reward reasoning_length: {len(values)} {name} for {len(completions)} completions. Pass one each.",
+                kind="length-mismatch",
+                key=name,
             )
     return [
-        _judge(
+        _score(
             completion,
             None if completion_ids is None else len(completion_ids[row]),
             prompt_opens_think(prompts[row]),
@@ -102,17 +101,17 @@ def explain(
     part: Literal["all", "thoughts"] = "all",
     **kwargs: Any,
 ) -> list[str]:
-    """Why `reasoning_length` gives this completion its reward: a sentence a step, the last one says the reward.
+    """Explain the reward of `reasoning_length`, one sentence a step; the last one is the reward.
 
     Args: as `reasoning_length`, for one row.
     """
     _check(longest, ramp, shortest, unit, part)
     tokens = None if completion_ids is None else len(completion_ids)
-    reward, steps = _judge(completion, tokens, prompt_opens_think(prompt), longest, ramp, shortest, unit, part)
+    reward, steps = _score(completion, tokens, prompt_opens_think(prompt), longest, ramp, shortest, unit, part)
     return [*steps, f"Reward: {reward:g}"]
 
 
-def _judge(
+def _score(
     completion: Any,
     tokens: int | None,
     opened: bool,
@@ -122,10 +121,10 @@ def _judge(
     unit: str,
     part: str,
 ) -> tuple[float, list[str]]:
-    """The reward, and the sentences that explain it."""
+    """Return the reward and the sentences that explain it."""
     text = full_text(completion, think_opened=opened)
     counted = _thoughts(text, opened) if part == "thoughts" else text
-    what = "the thoughts" if part == "thoughts" else "the completion"
+    part_name = "the thoughts" if part == "thoughts" else "the completion"
     if unit == "characters":
         length = len(counted)
     elif unit == "words":
@@ -133,10 +132,10 @@ def _judge(
     elif tokens is None:
         length = math.ceil(len(counted) / CHARACTERS_PER_TOKEN)
     else:
-        # Tokens that are no text, such as those that end the turn, count with the text that they stand beside.
+        # Special tokens, such as the end of the turn, count with the text.
         length = tokens if part == "all" or not text else math.ceil(tokens * len(counted) / len(text))
     about = "about " if unit == "tokens" and (tokens is None or part != "all") else ""
-    steps = [f"Counted {about}{length:,} {unit} in {what}."]
+    steps = [f"Counted {about}{length:,} {unit} in {part_name}."]
 
     if length < shortest:
         steps.append(f"That is below {shortest:,}: {shortest - length:,} of {shortest:,} are missing.")
@@ -152,8 +151,7 @@ def _judge(
 
 
 def _thoughts(text: str, opened: bool) -> str:
-    """What stands between think tags, as `rlvr.verifiers.math.without_thinking` leaves it out; all of a text without
-    any."""
+    """Return the text between think tags, the complement of `without_thinking`; all of a text without tags."""
     kept: list[str] = []
     start, thinking = 0, opened
     first_tag = True
@@ -170,18 +168,21 @@ def _thoughts(text: str, opened: bool) -> str:
 def _check(longest: int | None, ramp: int, shortest: int, unit: str, part: str) -> None:
     for name, value in (("longest", longest), ("ramp", ramp), ("shortest", shortest)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise InputError(f"Reward reasoning_length, option {name}: {value!r} is not a whole number of 0 or more.")
+            raise _option_error(name, f"{value!r} is not a whole number of 0 or more.")
     for name, chosen, choices in (("unit", unit, _UNITS), ("part", part, _PARTS)):
         if chosen not in choices:
-            raise InputError(f"Reward reasoning_length, option {name}: {chosen!r} is none of {', '.join(choices)}.")
+            raise _option_error(name, f"{chosen!r} is none of {', '.join(choices)}.")
     if longest is None and not shortest:
-        raise InputError(
-            "Reward reasoning_length has no limit to judge by. Give it the option longest, shortest or both."
-        )
+        raise _option_error("longest", "there is no limit. Set longest, shortest or both.")
     if longest is None and ramp:
-        raise InputError("Reward reasoning_length, option ramp: it leads up to longest, which is not given. Give both.")
+        raise _option_error("ramp", "it requires longest. Set both.")
     if longest is not None and longest - ramp < shortest:
-        raise InputError(
-            f"Reward reasoning_length: with longest {longest}, ramp {ramp} and shortest {shortest} every length is "
-            "penalised. longest - ramp must be at least shortest."
+        raise _option_error(
+            "longest",
+            f"with longest {longest}, ramp {ramp} and shortest {shortest} every length is penalized. Keep longest - "
+            "ramp at least at shortest.",
         )
+
+
+def _option_error(option: str, problem: str) -> InputError:
+    return InputError(f"Reward reasoning_length, option {option}: {problem}", kind="invalid-value", key=option)

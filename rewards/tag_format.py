@@ -1,20 +1,20 @@
-"""1 where the completion thinks between <think> tags and answers after them, else 0.
+"""Reward thoughts between <think> tags and an answer after them: 1 or 0.
 
     <think>
     6 cookies at 3 dollars are 18 dollars.
     </think>
     18
 
-What it asks for: one think block and no second one, nothing before it, something in it, an answer after it. A tag in
-another spelling (<THINK>, <thinking>, </think >) counts as one that is out of place, since whatever reads the
-completion later may not know it. So does a tag that the thoughts only talk about.
+The format: one think block that is not empty, nothing before it, an answer after it. A tag in another spelling
+(<THINK>, <thinking>, </think >) counts as misplaced, because other programs may not recognize it. A tag that the
+thoughts only mention counts, too.
 
-What it can be fooled by: "<think>x</think>y" has the form. The reward is for form alone, so keep its weight small, gate
-it on a verifier, and let `reasoning_length` with `shortest` ask for thoughts that are some.
+Exploits: "<think>x</think>y" has the format. Use a small weight, gate it on a verifier, and let `reasoning_length` with
+`shortest` demand longer thoughts.
 
-Where it says more than `trl.rewards.think_format_reward`: that one also pays for empty thoughts, for no answer and for
-two closing tags, it counts a block in an invented next problem as a second one, and it takes chat completions only.
-Neither sees a tag that the tokenizer holds for a special token: the trainer's decoding drops it.
+`trl.rewards.think_format_reward` also rewards empty thoughts, missing answers and two closing tags, counts a block in
+an invented next problem as a second one, and takes chat completions only. Neither sees a tag that is a special token:
+the trainer's decoding drops it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 from rlvr import InputError, own_turn
 from rlvr.verifiers.completion_text import full_text, has_content, prompt_opens_think
 
-# Any spelling of the tags; the one that is asked for is the one that `_FORM` writes.
+# All spellings of the tags; `_FORM` has the required one.
 _TAG = re.compile(r"<[ ]{0,4}(/?)[ ]{0,4}(think|answer)(?:ing)?(?:[\s/][^<>]{0,40})?>", re.IGNORECASE)
 _FORM = ("<think>", "</think>")
 _FORM_WITH_ANSWER = ("<think>", "</think>", "<answer>", "</answer>")
@@ -41,33 +41,34 @@ def tag_format(
     soft: bool = False,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Whether the model's own turn has the form; right or wrong does not matter here.
+    """Check whether the model's own turn has the format, right or wrong.
 
-    The turn is read up to the last tag of the form, and from there to the next problem that the model invents.
+    The turn extends to the last tag of the format, and from there to the next problem that the model invents.
 
     Args:
         prompts: strings, or lists of chat messages; read only to see whether they end in <think>.
-        completions: strings, or lists of chat messages. Thoughts that the trainer has parted from the content (a
-            message with `reasoning_content`, as TRL's parsing of responses makes it) count as a closed think block.
-        answer: whether the answer must stand in <answer>…</answer>, with nothing but space around these tags.
-        opened: whether the prompt has already opened <think>, so that the completion must not. If not given, it is
-            read from a prompt that is text. What a chat template adds to the messages can't be seen here: say
-            `opened: true` for one that ends in <think>.
-        soft: whether to pay an equal share for each tag that occurs exactly once and is in its place, instead of 1 or
-            nothing. Whole forms earn 1 either way; a repeated tag earns nothing, so that ten earn no more than one.
+        completions: strings, or lists of chat messages. Thoughts in a field of their own (`reasoning_content`, as TRL's
+            parsing of responses writes it) count as a closed think block.
+        answer: require <answer>…</answer> around the answer, with nothing but space around these tags.
+        opened: whether the prompt has opened <think>, so that the completion must not. By default a text prompt tells.
+            The additions of a chat template are not visible here: set `opened: true` for a template that ends in
+            <think>.
+        soft: pay an equal share for each tag that occurs once and in its place. A repeated tag earns nothing.
 
     Returns:
         1.0 or 0.0 for each completion; with `soft`, a share of 1.
 
     Raises:
-        InputError: not one prompt for each completion.
+        InputError: the lists differ in length.
     """
     if len(prompts) != len(completions):
         raise InputError(
-            f"Reward tag_format: {len(prompts)} prompts for {len(completions)} completions. Give one prompt each."
+            f"Reward tag_format: {len(prompts)} prompts for {len(completions)} completions. Pass one each.",
+            kind="length-mismatch",
+            key="prompts",
         )
     return [
-        _judge(completion, prompt_opens_think(prompt) if opened is None else opened, answer, soft)[0]
+        _score(completion, prompt_opens_think(prompt) if opened is None else opened, answer, soft)[0]
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
 
@@ -81,11 +82,11 @@ def explain(
     soft: bool = False,
     **kwargs: Any,
 ) -> list[str]:
-    """Why `tag_format` gives this completion its reward: a sentence a step, the last one says the reward.
+    """Explain the reward of `tag_format`, one sentence a step; the last one is the reward.
 
     Args: as `tag_format`, for one row.
     """
-    reward, steps = _judge(completion, prompt_opens_think(prompt) if opened is None else opened, answer, soft)
+    reward, steps = _score(completion, prompt_opens_think(prompt) if opened is None else opened, answer, soft)
     return [*steps, f"Reward: {reward:g}"]
 
 
@@ -94,7 +95,7 @@ def explain(
 
 @dataclass(frozen=True)
 class _Tag:
-    """A tag of the text; `kind` is its proper spelling, whatever its own is."""
+    """A tag of the text; `kind` is its required spelling."""
 
     kind: str
     start: int
@@ -102,8 +103,8 @@ class _Tag:
     proper: bool
 
 
-def _judge(completion: Any, opened: bool, answer: bool, soft: bool) -> tuple[float, list[str]]:
-    """The reward, and the sentences that explain it."""
+def _score(completion: Any, opened: bool, answer: bool, soft: bool) -> tuple[float, list[str]]:
+    """Return the reward and the sentences that explain it."""
     form: tuple[str, ...] = _FORM_WITH_ANSWER if answer else _FORM
     form = form[1:] if opened else form
     text = full_text(completion, think_opened=opened)
@@ -121,26 +122,26 @@ def _judge(completion: Any, opened: bool, answer: bool, soft: bool) -> tuple[flo
         fault = _fault(kind, text[:end], tags, form)
         in_place += int(fault is None)
         steps.append(f"{kind} {fault or 'is in its place'}.")
-    # Only an opened prompt makes this possible: <think> is then no part of the form.
+    # If the prompt has opened <think>, the tag is no part of the format.
     strays = [tag.kind for tag in tags if tag.kind not in form]
     if strays:
-        steps.append(f"{strays[0]} stands in the completion, although the prompt has opened it.")
+        steps.append(f"{strays[0]} is in the completion, although the prompt has opened it.")
         in_place = min(in_place, len(form) - 1)
-    steps.append(f"{in_place} of {len(form)} parts of the form are right.")
+    steps.append(f"{in_place} of {len(form)} parts of the format are right.")
     return (in_place / len(form) if soft else float(in_place == len(form))), steps
 
 
 def _tags(text: str, form: tuple[str, ...], opened: bool) -> list[_Tag]:
-    found = []
+    tags = []
     for match in _TAG.finditer(text):
         kind = f"<{match[1]}{match[2].lower()}>"
         if kind in form or (opened and kind == "<think>"):
-            found.append(_Tag(kind, match.start(), match.end(), match[0] == kind))
-    return found
+            tags.append(_Tag(kind, match.start(), match.end(), match[0] == kind))
+    return tags
 
 
 def _end_of_turn(text: str, tags: list[_Tag], form: tuple[str, ...]) -> int:
-    """Where the own turn ends: at the first invented header behind the tags that follow the form from its beginning."""
+    """Return the end of the own turn: the first invented header after the tags that match the format."""
     count = 0
     while count < min(len(tags), len(form)) and tags[count].proper and tags[count].kind == form[count]:
         count += 1
@@ -151,7 +152,7 @@ def _end_of_turn(text: str, tags: list[_Tag], form: tuple[str, ...]) -> int:
 
 
 def _fault(kind: str, turn: str, tags: list[_Tag], form: tuple[str, ...]) -> str | None:
-    """What is wrong with the one tag of this kind, as the rest of a sentence; None if it is in its place."""
+    """Return what is wrong with a tag, as the rest of a sentence; None if it is in its place."""
     own = [tag for tag in tags if tag.kind == kind]
     if not own:
         return "is missing"

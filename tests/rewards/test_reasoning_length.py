@@ -100,23 +100,24 @@ def test_chinese_has_words_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "kind", "key", "why"),
     [
-        ({}, "no limit"),
-        ({"longest": -1}, "option longest"),
-        ({"longest": 1.5}, "option longest"),
-        ({"shortest": True}, "option shortest"),
-        ({"longest": 10, "ramp": 11}, "every length is penalised"),
-        ({"longest": 10, "ramp": 5, "shortest": 6}, "every length is penalised"),
-        ({"shortest": 10, "ramp": 5}, "not given"),
-        ({"longest": 10, "unit": "bytes"}, "none of tokens, words, characters"),
-        ({"longest": 10, "part": "answer"}, "none of all, thoughts"),
-        ({"longest": 10, "completion_ids": []}, "0 lists of completion_ids for 1 completions"),
+        ({}, "invalid-value", "longest", "no limit"),
+        ({"longest": -1}, "invalid-value", "longest", "negative"),
+        ({"longest": 1.5}, "invalid-value", "longest", "not whole"),
+        ({"shortest": True}, "invalid-value", "shortest", "yes/no"),
+        ({"longest": 10, "ramp": 11}, "invalid-value", "longest", "every length is penalized"),
+        ({"longest": 10, "ramp": 5, "shortest": 6}, "invalid-value", "longest", "every length is penalized"),
+        ({"shortest": 10, "ramp": 5}, "invalid-value", "ramp", "a ramp to no limit"),
+        ({"longest": 10, "unit": "bytes"}, "invalid-value", "unit", "an unknown unit"),
+        ({"longest": 10, "part": "answer"}, "invalid-value", "part", "an unknown part"),
+        ({"longest": 10, "completion_ids": []}, "length-mismatch", "completion_ids", "no ids for a completion"),
     ],
 )
-def test_a_mistake_of_the_recipe_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_invalid_options_are_refused(options: dict[str, Any], kind: str, key: str, why: str) -> None:
+    with pytest.raises(InputError) as error:
         reasoning_length([""], ["x"], **options)
+    assert (error.value.kind, error.value.key) == (kind, key), why
 
 
 def test_the_explanation_takes_what_the_reward_takes() -> None:
