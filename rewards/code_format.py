@@ -1,12 +1,12 @@
-"""1 where the completion gives its program in one code block, else 0.
+"""1 if the completion gives its program in one code block, else 0.
 
-    style: block        one fenced or <code>-tagged block, with whatever words around it
-    style: tags         <think>thoughts</think><code>program</code> and nothing else, as the CodeFu prompts ask for
+    style: block        one fenced or <code>-tagged block, with any text around it
+    style: tags         <think>thoughts</think><code>program</code> and nothing else, as in the CodeFu prompts
 
-Nothing is run here, so this can be had without being right: keep its weight small, or gate it on `code_execution`.
+No program is run, so a wrong program earns this too. Keep the weight small, or gate it on `code_execution`.
 
-What it can be fooled by: one block with anything in it. Blocks that `code_execution` does not take for the program
-count here as well, so that a sample of the output in a second block costs the form.
+Known weakness: one block with any content. Blocks that `code_execution` ignores also count: a sample of the output in a
+second block costs the reward.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from rlvr.errors import InputError
 from rlvr.sandbox.languages import find_language
-from rlvr.verifiers.code.code_extraction import begun_by, is_label_of, read_turn
+from rlvr.verifiers.code.code_extraction import answer_prefill, is_label_of, parse_turn
 from rlvr.verifiers.completion_text import full_text, has_content, prompt_opens_think
 
 STYLES = ("block", "tags")
@@ -32,27 +32,30 @@ def code_format(
     opened: bool | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Whether the model's own turn has the form.
+    """Check the form of the model's own turn.
 
     Args:
-        prompts: strings, or lists of chat messages; read only to see what of the answer they have begun.
+        prompts: strings, or lists of chat messages. Only the start of the answer is read from them.
         completions: strings, or lists of chat messages.
-        language: what the program should be in; also a column of the data. A block that names another has not the form.
-        style: which form.
-        opened: whether the prompt has opened <think>. If not given, it is read from a prompt that is text. What a chat
-            template adds can't be seen here: say `opened: true` for one that ends in <think>.
+        language: of the program; also a column of the data. The block must not name another language.
+        style: "block" or "tags".
+        opened: whether the prompt has opened <think>. By default read from a prompt that is text. Set `opened: true`
+            for a chat template that ends in <think>, which is not visible here.
 
     Returns:
         1.0 or 0.0 for each completion.
 
     Raises:
-        InputError: there is no such style or language, or not one prompt or language for each completion.
+        InputError: the style or a language is unknown, or a column has the wrong length.
     """
     languages = language if isinstance(language, list) else [language] * len(completions)
-    for what, there in (("prompts", prompts), ("entries in the column language", languages)):
-        if len(there) != len(completions):
+    for column, entries in (("prompts", prompts), ("language", languages)):
+        if len(entries) != len(completions):
             raise InputError(
-                f"Reward code_format: {len(there)} {what} for {len(completions)} completions. Give one each."
+                f"Reward code_format: {len(entries)} entries in {column} for {len(completions)} completions. "
+                "Give one per completion.",
+                kind="wrong-length",
+                key=column,
             )
     return [
         float(_fault(completion, prompt, own, style, opened) is None)
@@ -69,7 +72,7 @@ def explain(
     opened: bool | None = None,
     **kwargs: Any,
 ) -> list[str]:
-    """Why `code_format` gives this completion its reward: a sentence, and the reward.
+    """Describe why one completion gets its reward; the last line is the reward.
 
     Args: as `code_format`, for one row.
     """
@@ -78,17 +81,21 @@ def explain(
 
 
 def _fault(completion: Any, prompt: Any, language: str | None, style: str, opened: bool | None) -> str | None:
-    """What is wrong with the form, as the rest of a sentence; None if nothing is."""
+    """Return what is wrong with the form, or None."""
     if style not in STYLES:
-        raise InputError(f"Reward code_format, option style: {style!r:.60} is none of {', '.join(STYLES)}.")
+        raise InputError(
+            f"Reward code_format: option style is {style!r:.60}. Use one of {', '.join(STYLES)}.",
+            kind="unknown-choice",
+            key="style",
+        )
     name = find_language(language or "python").name
     if style == "tags":
         return _tags_fault(completion, prompt_opens_think(prompt) if opened is None else opened, name)
-    return _block_fault(completion, begun_by(prompt) if opened is None else "<think>" if opened else "", name)
+    return _block_fault(completion, answer_prefill(prompt, opened), name)
 
 
-def _block_fault(completion: Any, begun: str, language: str) -> str | None:
-    turn = read_turn(completion, language=language, begun=begun)
+def _block_fault(completion: Any, prefill: str, language: str) -> str | None:
+    turn = parse_turn(completion, language=language, prefill=prefill)
     blocks = [block for block in turn.blocks if not block.inline]
     if turn.thoughts == "open":
         return "the thoughts never end"
@@ -104,22 +111,22 @@ def _block_fault(completion: Any, begun: str, language: str) -> str | None:
 def _tags_fault(completion: Any, opened: bool, language: str) -> str | None:
     text = full_text(completion, think_opened=opened).lstrip()
     if opened == text.startswith("<think>"):
-        return "<think> stands there, although the prompt has opened it" if opened else "it does not begin with <think>"
+        return "it repeats <think>, which the prompt has opened" if opened else "it does not begin with <think>"
     thoughts, closing, rest = text.removeprefix("<think>").partition("</think>")
     if not closing:
         return "the thoughts never end"
     if not has_content(thoughts):
         return "there are no thoughts"
     if "think>" in rest:
-        return "a tag of thoughts stands behind the thoughts"
-    turn = read_turn(rest, language=language)
+        return "a <think> tag follows the thoughts"
+    turn = parse_turn(rest, language=language)
     blocks = [block for block in turn.blocks if block.tagged]
     if turn.unclosed or not blocks:
-        return "<code> is never closed" if turn.unclosed else "there is no <code>…</code> behind the thoughts"
+        return "<code> is never closed" if turn.unclosed else "no <code>…</code> follows the thoughts"
     if len(turn.blocks) > 1:
         return f"there are {len(turn.blocks)} blocks"
     if not _CODE.fullmatch(turn.text):
-        return "something stands beside <code>…</code>"
+        return "there is text beside <code>…</code>"
     if not is_label_of(blocks[0].label, language):
         return f"the block is in {blocks[0].label:.40}, not in {language}"
     return None

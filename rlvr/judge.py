@@ -1,7 +1,6 @@
-"""Alias of the documented names of rlvr.verifiers.code: `from rlvr import judge` is the way to get them.
+"""Alias of the documented names of rlvr.verifiers.code, for existing code. New code uses `from rlvr import judge`.
 
-The module itself can be called. Once it is imported, it is what `from rlvr import judge` gives, since Python sets an
-imported submodule as an attribute of its package.
+The module is callable: once it is imported, Python makes `from rlvr import judge` return it instead of the function.
 """
 
 from __future__ import annotations
@@ -16,11 +15,14 @@ from rlvr.verifiers.code import (
     Limits,
     SandboxUnavailable,
     Submission,
+    detect_capabilities,
     judge,
     judge_many,
 )
 
-__all__ = ["VERDICTS", "Judgement", "Limits", "SandboxUnavailable", "Submission", "judge", "judge_many"]
+rungs = detect_capabilities  # the former name
+
+__all__ = ["VERDICTS", "Judgement", "Limits", "SandboxUnavailable", "Submission", "judge", "judge_many", "rungs"]
 
 
 class _CallableModule(ModuleType):

@@ -17,7 +17,8 @@ from rewards.code_execution import code_execution
 from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.verifiers.code import VERDICTS
-from rlvr.verifiers.code.compare_output import OUTPUT_COMPARISONS, same_output
+from rlvr.verifiers.code.compare_output import output_fault
+from rlvr.verifiers.code.tolerance import OUTPUT_COMPARISONS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "code-rewards.md").read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def test_outputs_are_the_same_where_the_page_says_so(
     def as_text(written: str) -> str:
         return written.replace("\\n", "\n").replace("\\r", "\r")
 
-    reason = same_output(as_text(expected), as_text(printed).encode(), comparison)
+    reason = output_fault(as_text(expected), as_text(printed).encode(), comparison)
     assert (reason is None) == (verdict == "right"), reason
 
 

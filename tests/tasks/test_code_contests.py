@@ -304,13 +304,13 @@ def test_problems_with_few_tests_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_real_numbers_are_compared_with_the_statements_tolerance(tmp_path: Path) -> None:
-    from rlvr.verifiers.code.compare_output import same_output
+    from rlvr.verifiers.code.compare_output import output_fault
 
     error = "Print the time. The absolute or relative error should not exceed 10 - 4."
     row = load(tmp_path, [hub_row(1, output=error, private_tests=columns(("1\n", "5\n"), ("2\n", "0.25\n")))]).train[0]
     assert (row["comparison"], row["tolerance"]) == ("float", 1e-4)
     for test, printed in zip(row["tests"], (b"5.00004\n", b"0.2500\n"), strict=True):
-        assert same_output(test["output"], printed, row["comparison"], row["tolerance"]) is None
+        assert output_fault(test["output"], printed, row["comparison"], row["tolerance"]) is None
 
 
 def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> None:

@@ -1,24 +1,23 @@
-"""Whether what a program printed is what was expected: the judge's comparators. equality.py compares values.
+"""Compare a program's output with the expected output. compare_values.py compares returned values.
 
-    same_output("1 2\n3\n", b"1 2 \n3")            None: the same
-    same_output("0.5\n", b"0.50000001\n", "float")  None
+    output_fault("1 2\n3\n", b"1 2 \n3")            None: the same
+    output_fault("0.5\n", b"0.50000001\n", "float")  None
 
-    lines      each line without the white space at its end, the text without blank lines at its end; bytes otherwise
-    tokens     what stands between white space
+    lines      bytes of each line, without white space at its end and without blank lines at the end of the text
+    tokens     words between white space
     exact      every byte
-    float      tokens; where the expected one is written with a point or an exponent, numbers near it will do
-    unordered  lines in any order, each of them by token; blank lines don't count
-    yes_no     tokens, whatever their case
+    float      tokens; an expected number with a point or an exponent has a tolerance
+    unordered  lines in any order, compared by token; blank lines don't count
+    yes_no     tokens, ignoring case
 
-No integer is ever compared with a tolerance, since a wrong count of 300,001 is near 300,000. "nan" and "inf" are near
-nothing. Only ASCII is white space, a digit, or has a case. Output is bytes, so that invalid UTF-8 and NUL are compared
-like anything else.
+Integers never have a tolerance: a wrong count of 300,001 is close to 300,000. "nan" and "inf" are close to nothing.
+Only ASCII characters are white space or digits or have a case. Output is bytes: invalid UTF-8 and NUL are compared as
+they are.
 
-What a program printed is written by the policy under training. So nothing here builds a table of it, splits it whole or
-parses a number of unbounded length: time is linear in what there is, and memory beyond it depends on what is expected
-alone.
+The policy under training writes the output. So this module builds no table of it, never splits it as a whole, and
+parses no number of unbounded length. Time is linear in the output; extra memory depends on the expected output alone.
 
-A reason that is returned quotes the expected output. It is for people, and must never reach the policy.
+A returned fault quotes the expected output. It is for people: a policy must never see it.
 """
 
 from __future__ import annotations
@@ -29,30 +28,27 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from itertools import zip_longest
 
-from rlvr.verifiers.code.compare_values import same_value
-from rlvr.verifiers.code.tolerance import OUTPUT_COMPARISONS, TOLERANCE, VALUE_COMPARISONS, Tolerance, check_comparison
-
-__all__ = ["OUTPUT_COMPARISONS", "TOLERANCE", "VALUE_COMPARISONS", "check_comparison", "same_output", "same_value"]
+from rlvr.verifiers.code.tolerance import TOLERANCE, Tolerance, check_comparison
 
 _CHUNK = 1 << 16
 _WHITE = re.compile(rb"[ \t\n\r\x0b\x0c]")
-_TO_BLANKS = bytes.maketrans(b"\t\r\x0b\x0c", b"    ")
-_LINE = re.compile(rb"[^ \t\n\r\x0b\x0c][^\n]*")  # from its first token to its end; blank lines are none
-_SHOWN = 60
+_TO_SPACES = bytes.maketrans(b"\t\r\x0b\x0c", b"    ")
+_LINE = re.compile(rb"[^ \t\n\r\x0b\x0c][^\n]*")  # from its first token to its end; skips blank lines
+_MAX_QUOTED = 60
 
 
-def same_output(
+def output_fault(
     expected: str | bytes, got: bytes, comparison: str = "lines", tolerance: float = TOLERANCE
 ) -> str | None:
-    """None where the output is the expected one, else what is wrong with it, as half a sentence.
+    """Return None if the output is the expected one, else a phrase that says what is wrong.
 
     Args:
-        expected: text counts as UTF-8.
+        expected: text means its UTF-8 bytes.
         comparison: one of `OUTPUT_COMPARISONS`.
-        tolerance: of "float": the largest absolute or relative error, the expected number being the measure.
+        tolerance: of "float": largest absolute error, or error relative to the expected number.
 
     Raises:
-        InputError: there is no such comparison, or the tolerance is no number from 0 to below 1.
+        InputError: the comparison or the tolerance is invalid.
     """
     check_comparison(comparison, tolerance)
     wanted = expected.encode("utf-8", "surrogatepass") if isinstance(expected, str) else expected
@@ -60,7 +56,7 @@ def same_output(
         return None
     if comparison == "exact":
         return _byte_difference(wanted, got)
-    wanted, got = wanted.rstrip(), got.rstrip()  # of bytes, this strips ASCII white space and nothing else
+    wanted, got = wanted.rstrip(), got.rstrip()  # for bytes this strips ASCII white space only
     if wanted == got:
         return None
     if comparison == "lines":
@@ -70,8 +66,8 @@ def same_output(
     if comparison == "yes_no":
         return _token_difference(wanted, got, lambda left, right: left.lower() == right.lower())
     if comparison == "float":
-        near = Tolerance(tolerance)
-        return _token_difference(wanted, got, lambda left, right: left == right or near.allows_text(left, right))
+        allowed = Tolerance(tolerance).allows_text
+        return _token_difference(wanted, got, lambda left, right: left == right or allowed(left, right))
     return _token_difference(wanted, got, bytes.__eq__)
 
 
@@ -83,13 +79,13 @@ def _byte_difference(wanted: bytes, got: bytes) -> str:
     if place == len(got):
         return f"ends after {place:,} bytes, expected {len(wanted):,}"
     if place == len(wanted):
-        return f"goes on after the {place:,} bytes that were expected, with {_shown(got[place:])}"
+        return f"goes on after the {place:,} bytes that were expected, with {_quote(got[place:])}"
     line = wanted.count(b"\n", 0, place) + 1
-    return f"byte {place:,}, in line {line:,}: expected {_shown(wanted[place:])}, got {_shown(got[place:])}"
+    return f"byte {place:,}, in line {line:,}: expected {_quote(wanted[place:])}, got {_quote(got[place:])}"
 
 
 def _first_difference(left: bytes, right: bytes) -> int:
-    """Where two unequal texts differ first, found by halves: comparing slices is far faster than looking at bytes."""
+    """Return the first position where two texts differ, by bisection: comparing slices is faster than single bytes."""
     low, high = 0, min(len(left), len(right))
     views = memoryview(left), memoryview(right)
     if views[0][:high] == views[1][:high]:
@@ -104,13 +100,13 @@ def _first_difference(left: bytes, right: bytes) -> int:
 
 
 def _line_difference(wanted: bytes, got: bytes) -> str | None:
-    # Both end in something else than white space. Reading goes no further than the expected output does.
+    # Neither ends in white space. Reading stops where the expected output ends.
     lines = enumerate(zip_longest(BytesIO(wanted), BytesIO(got)), start=1)
     for number, (left, right) in lines:
         if left is None:
-            return f"goes on after the {number - 1:,} lines that were expected, with {_shown(right)}"
+            return f"goes on after the {number - 1:,} lines that were expected, with {_quote(right)}"
         if right is None:
-            return f"ends after line {number - 1:,}, expected {_shown(left.rstrip())}" if got else "is empty"
+            return f"ends after line {number - 1:,}, expected {_quote(left.rstrip())}" if got else "is empty"
         if left != right and left.rstrip() != right.rstrip():
             return f"line {number:,}: {_within_line(left, right)}"
     return None
@@ -118,14 +114,16 @@ def _line_difference(wanted: bytes, got: bytes) -> str | None:
 
 def _within_line(left: bytes, right: bytes) -> str:
     if len(left) + len(right) < 10_000:
-        many, there = len(left.split()), len(right.split())
-        if many != there and min(many, there) > 0:
-            return f"expected {many} tokens, got {there}: {_shown(right.rstrip())} for {_shown(left.rstrip())}"
-    return f"expected {_shown(left.rstrip())}, got {_shown(right.rstrip())}"
+        expected_count, count = len(left.split()), len(right.split())
+        if expected_count != count and min(expected_count, count) > 0:
+            return (
+                f"expected {expected_count} tokens, got {count}: {_quote(right.rstrip())} for {_quote(left.rstrip())}"
+            )
+    return f"expected {_quote(left.rstrip())}, got {_quote(right.rstrip())}"
 
 
 def _tokens(text: bytes) -> Iterator[bytes]:
-    """What stands between ASCII white space, split piece by piece: a list of all could be forty times as large."""
+    """Yield the tokens between ASCII white space, in chunks: a list of all could take 40 times the text's memory."""
     start = 0
     while start < len(text):
         end = _WHITE.search(text, start + _CHUNK)
@@ -136,39 +134,39 @@ def _tokens(text: bytes) -> Iterator[bytes]:
 def _token_difference(wanted: bytes, got: bytes, same: Callable[[bytes, bytes], bool]) -> str | None:
     for number, (left, right) in enumerate(zip_longest(_tokens(wanted), _tokens(got)), start=1):
         if left is None:
-            return f"goes on after the {number - 1:,} tokens that were expected, with {_shown(right)}"
+            return f"goes on after the {number - 1:,} tokens that were expected, with {_quote(right)}"
         if right is None:
-            return f"ends after {number - 1:,} tokens, expected {_shown(left)}" if number > 1 else "is empty"
+            return f"ends after {number - 1:,} tokens, expected {_quote(left)}" if number > 1 else "is empty"
         if not same(left, right):
-            return f"token {number:,}: expected {_shown(left)}, got {_shown(right)}"
+            return f"token {number:,}: expected {_quote(left)}, got {_quote(right)}"
     return None
 
 
 def _unordered_difference(wanted: bytes, got: bytes) -> str | None:
     missing = Counter(_in_tokens(line[0]) for line in _LINE.finditer(wanted))
-    # Only lines that are expected are ever looked up or counted down, so that a flood of others fills no table.
+    # Other lines than the expected ones are never stored, so a flood of them needs no memory.
     for line in _LINE.finditer(got):
-        found = _in_tokens(line[0])
-        if not missing.get(found):
-            why = "occurs too often" if found in missing else "is not expected"
+        tokens = _in_tokens(line[0])
+        if not missing.get(tokens):
+            why = "occurs too often" if tokens in missing else "is not expected"
             number = got.count(b"\n", 0, line.start()) + 1
-            return f"line {number:,}, {_shown(found)}, {why}"
-        missing[found] -= 1
-    lacking = next((line for line, count in missing.items() if count), None)
-    return None if lacking is None else f"lacks the line {_shown(lacking)}"
+            return f"line {number:,}, {_quote(tokens)}, {why}"
+        missing[tokens] -= 1
+    unmatched = next((line for line, count in missing.items() if count), None)
+    return None if unmatched is None else f"lacks the line {_quote(unmatched)}"
 
 
 def _in_tokens(line: bytes) -> bytes:
-    """The tokens of a line with one blank between them."""
+    """Return the tokens of a line, separated by one space."""
     if len(line) < _CHUNK:
         return b" ".join(line.split())
-    line = line.translate(_TO_BLANKS).strip()
+    line = line.translate(_TO_SPACES).strip()
     while b"  " in line:
         line = line.replace(b"  ", b" ")
     return line
 
 
-def _shown(text: bytes) -> str:
-    """A few characters of an output between quotes, with nothing in them that a terminal would obey."""
-    cut = text[:_SHOWN].decode("utf-8", "backslashreplace")
-    return ascii(cut) + ("..." if len(text) > _SHOWN else "")
+def _quote(text: bytes) -> str:
+    """Quote the start of an output in printable ASCII, so that it can't steer a terminal."""
+    cut = text[:_MAX_QUOTED].decode("utf-8", "backslashreplace")
+    return ascii(cut) + ("..." if len(text) > _MAX_QUOTED else "")

@@ -22,7 +22,7 @@ from typing import Any
 
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.capabilities import detect_capabilities
-from rlvr.verifiers.code.code_extraction import begun_by, extract_program, with_prefix
+from rlvr.verifiers.code.code_extraction import answer_prefill, extract_program, with_prefix
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
 from rlvr.verifiers.code.problems import read_problems, row_faults
@@ -124,14 +124,13 @@ def judge_completions(
     rows: list[JudgedRow] = []
     submissions: dict[int, Submission] = {}
     for number, (prompt, completion, problem) in enumerate(zip(prompts, completions, problems, strict=True)):
-        begun = begun_by(prompt) if options.opened is None else "<think>" if options.opened else ""
         extraction = extract_program(
             completion,
             language=problem.language,
             blocks=options.blocks,
             tags=options.code_tags,
             bare=options.bare,
-            begun=begun,
+            prefill=answer_prefill(prompt, options.opened),
         )
         rows.append(JudgedRow(len(problem.tests), extraction.program, extraction.why, time_s=problem.limits.time_s))
         if extraction.program is not None and problem.tests:

@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from rlvr.errors import InputError
-from rlvr.verifiers.code.code_extraction import WHICH
+from rlvr.verifiers.code.code_extraction import BLOCK_CHOICES
 
 _Result = TypeVar("_Result")
 Visibility = Literal["private", "public", "all"]
@@ -82,7 +82,7 @@ class JudgeOptions:
                     kind="column-hides-option",
                     key=name,
                 )
-        for name, choices in (("visibility", VISIBILITIES), ("blocks", WHICH)):
+        for name, choices in (("visibility", VISIBILITIES), ("blocks", BLOCK_CHOICES)):
             value = getattr(self, name)
             if value not in choices:
                 raise InputError(

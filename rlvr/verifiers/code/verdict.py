@@ -22,8 +22,8 @@ from rlvr.sandbox.guest.protocol import (
 )
 from rlvr.sandbox.limits import Limits
 from rlvr.verifiers.code.cases import CALL, Test
-from rlvr.verifiers.code.compare_output import same_output, same_value
-from rlvr.verifiers.code.compare_values import named
+from rlvr.verifiers.code.compare_output import output_fault
+from rlvr.verifiers.code.compare_values import describe_value, value_fault
 from rlvr.verifiers.code.types import AC, CE, MLE, OLE, RE, SKIP, TLE, WA
 
 
@@ -76,7 +76,7 @@ def failure(result: ExecutionResult, limits: Limits, *, compiled: bool = False) 
 
 def output_verdict(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> Outcome:
     """Compare the output or the returned value of an execution that ended well."""
-    compare = _value_fault if test.form == CALL else _output_fault
+    compare = _call_fault if test.form == CALL else _stdio_fault
     return compared(result, compare(result, test, test.comparison or comparison, _own(test.tolerance, tolerance)))
 
 
@@ -157,11 +157,11 @@ def _own(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def _output_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
-    return same_output(test.expected, result.output, comparison, tolerance)
+def _stdio_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
+    return output_fault(test.expected, result.output, comparison, tolerance)
 
 
-def _value_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
+def _call_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
     if result.exchange[:1] != NOTE_VALUE:
         return "the program ended before the function returned"
     try:
@@ -169,10 +169,14 @@ def _value_fault(result: ExecutionResult, test: Test, comparison: str, tolerance
     except ValueError as error:
         return f"the result can't be read ({error})"
     if test.python_equality:
-        return None if _equal(test.expected, returned) else f"expected {named(test.expected)}, got {named(returned)}"
+        return (
+            None
+            if _equal(test.expected, returned)
+            else f"expected {describe_value(test.expected)}, got {describe_value(returned)}"
+        )
     if comparison not in ("float", "unordered"):
         comparison = "exact"
-    return same_value(test.expected, returned, comparison=comparison, tolerance=tolerance)
+    return value_fault(test.expected, returned, comparison=comparison, tolerance=tolerance)
 
 
 def _equal(expected: object, returned: object) -> bool:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.verifiers.code.code_extraction import WHICH, begun_by, extract_program, is_label_of, read_turn, with_prefix
+from rlvr.verifiers.code.code_extraction import (
+    BLOCK_CHOICES,
+    answer_prefill,
+    extract_program,
+    is_label_of,
+    parse_turn,
+    with_prefix,
+)
 
 A, B = "print('a')\n", "print('b')\n"
 TAG = "print(1)  # </code>\n"
@@ -155,9 +162,9 @@ def test_a_completion_of_the_codefu_prompts_is_read() -> None:
 
 def test_one_of_several_blocks_is_chosen_by_option() -> None:
     several = f"{fenced(A)}and\n{fenced('x', 'text')}{fenced(B)}\nQuestion:\n{fenced(A)}"
-    programs = {which: extract_program(several, language="python", blocks=which).program for which in WHICH}
+    programs = {which: extract_program(several, language="python", blocks=which).program for which in BLOCK_CHOICES}
     assert programs == {"last": B, "first": A, "only": None, "join": A + B}
-    assert {extract_program(fenced(A), language="python", blocks=which).program for which in WHICH} == {A}
+    assert {extract_program(fenced(A), language="python", blocks=which).program for which in BLOCK_CHOICES} == {A}
 
 
 def test_tags_can_be_switched_off() -> None:
@@ -203,15 +210,15 @@ def test_a_bare_turn_is_a_program_where_that_is_asked_for(completion: str, progr
 def test_what_the_prompt_has_begun_is_part_of_the_answer(
     prompt: Any, completion: str, program: str | None, why: str
 ) -> None:
-    assert extract_program(completion, language="python", begun=begun_by(prompt)).program == program, why
+    assert extract_program(completion, language="python", prefill=answer_prefill(prompt)).program == program, why
 
 
 def test_a_turn_says_what_its_form_is() -> None:
-    turn = read_turn(f"<think>x</think>\n{fenced(A)}{fenced('y' + chr(10), 'text')}```python\nz", language="python")
+    turn = parse_turn(f"<think>x</think>\n{fenced(A)}{fenced('y' + chr(10), 'text')}```python\nz", language="python")
     assert [block.label for block in turn.blocks] == ["python", "text"]
     assert turn.unclosed and turn.thoughts == "closed"
-    assert not read_turn(f"{fenced(A)}\nQuestion:\n```python\nz", language="python").unclosed, "not its own turn"
-    assert read_turn("<think>x", language="python").thoughts == "open"
+    assert not parse_turn(f"{fenced(A)}\nQuestion:\n```python\nz", language="python").unclosed, "not its own turn"
+    assert parse_turn("<think>x", language="python").thoughts == "open"
 
 
 PREFIX = 'from typing import List\n\n\ndef helper():\n    pass\n\n\ndef f(x: List) -> int:\n    """Says f."""\n'
@@ -251,7 +258,7 @@ PIECES = ["```", "```python", "~~~", "````", "<code>", "</code>", "<think>", "</
           "Question:", '"', "`", "<|im_end|>", "    "]  # fmt: skip
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=30), st.sampled_from(WHICH), st.booleans(), st.booleans())
+@given(st.lists(st.sampled_from(PIECES), max_size=30), st.sampled_from(BLOCK_CHOICES), st.booleans(), st.booleans())
 def test_no_completion_raises_and_every_program_was_written_by_it(
     pieces: list[str], which: Any, tags: bool, bare: bool
 ) -> None:

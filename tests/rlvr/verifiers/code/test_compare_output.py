@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import InputError
-from rlvr.verifiers.code.compare_output import OUTPUT_COMPARISONS, VALUE_COMPARISONS, same_output, same_value
+from rlvr.verifiers.code.compare_output import output_fault
+from rlvr.verifiers.code.compare_values import value_fault
+from rlvr.verifiers.code.tolerance import OUTPUT_COMPARISONS, VALUE_COMPARISONS
 
 SAME, DIFFERENT = True, False
 
@@ -109,18 +111,18 @@ OUTPUTS = [
 
 @pytest.mark.parametrize(("comparison", "expected", "got", "same", "why"), OUTPUTS)
 def test_outputs_are_compared(comparison: str, expected: str | bytes, got: bytes, same: bool, why: str) -> None:
-    assert (same_output(expected, got, comparison) is None) == same, why
+    assert (output_fault(expected, got, comparison) is None) == same, why
 
 
 def test_lines_is_what_is_compared_by_unless_said() -> None:
-    assert same_output("1\n", b"1 ") is None
-    assert same_output("1 2\n", b"1  2") is not None
+    assert output_fault("1\n", b"1 ") is None
+    assert output_fault("1 2\n", b"1  2") is not None
 
 
 @pytest.mark.parametrize("comparison", OUTPUT_COMPARISONS)
 @given(data=st.binary(max_size=60))
 def test_every_output_is_itself(comparison: str, data: bytes) -> None:
-    assert same_output(data, data, comparison) is None
+    assert output_fault(data, data, comparison) is None
 
 
 LINES = st.lists(st.sampled_from([b"1", b"1 2", b" 1", b"x ", b"", b" ", b"\r", b"0.5", b"0.50"]), max_size=6)
@@ -143,7 +145,7 @@ def by_definition(comparison: str, text: bytes) -> Any:
 def test_the_comparators_are_what_they_are_said_to_be(comparison: str, left: list[bytes], right: list[bytes]) -> None:
     one, other = b"\n".join(left), b"\n".join(right)
     expected = by_definition(comparison, one) == by_definition(comparison, other)
-    assert (same_output(one, other, comparison) is None) == expected
+    assert (output_fault(one, other, comparison) is None) == expected
 
 
 @given(
@@ -154,12 +156,12 @@ def test_the_comparators_are_what_they_are_said_to_be(comparison: str, left: lis
 def test_floats_are_near_exactly_where_their_decimals_are(expected: Decimal, error: Decimal, tolerance: float) -> None:
     got = expected + error * Decimal(repr(tolerance))
     near = abs(expected - got) <= Decimal(repr(tolerance)) * max(1, abs(expected))
-    assert (same_output(f"{expected:f}", f"{got:f}".encode(), "float", tolerance) is None) == near
+    assert (output_fault(f"{expected:f}", f"{got:f}".encode(), "float", tolerance) is None) == near
 
 
 def test_a_tolerance_of_nothing_asks_for_the_same_number() -> None:
-    assert same_output("0.10", b"0.1", "float", 0) is None
-    assert same_output("0." + "1" * 50, b"0." + b"1" * 49 + b"2", "float", 0) is not None
+    assert output_fault("0.10", b"0.1", "float", 0) is None
+    assert output_fault("0." + "1" * 50, b"0." + b"1" * 49 + b"2", "float", 0) is not None
 
 
 @pytest.mark.parametrize(
@@ -180,13 +182,13 @@ def test_a_tolerance_of_nothing_asks_for_the_same_number() -> None:
     ],
 )
 def test_the_reason_says_where(comparison: str, expected: str, got: bytes, words: list[str], why: str) -> None:
-    reason = same_output(expected, got, comparison)
+    reason = output_fault(expected, got, comparison)
     assert reason is not None and all(word in reason for word in words), (why, reason)
 
 
 @pytest.mark.parametrize("comparison", OUTPUT_COMPARISONS)
 def test_a_reason_is_short(comparison: str) -> None:
-    reason = same_output("x" * 100_000, b"y" * 100_000 + b"\n" * 10, comparison)
+    reason = output_fault("x" * 100_000, b"y" * 100_000 + b"\n" * 10, comparison)
     assert reason is not None and len(reason) < 250
 
 
@@ -212,7 +214,7 @@ def test_a_flood_costs_no_memory_and_no_time(flood: str) -> None:
         tracemalloc.start()
         started = time.process_time()
         for expected in ("1\n" * 100, "1.5\n", ""):
-            same_output(expected, got, comparison)
+            output_fault(expected, got, comparison)
         seconds = time.process_time() - started
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -226,7 +228,7 @@ def test_long_outputs_that_are_right_are_compared_in_linear_time(comparison: str
     expected = line * (SIZE // 4 // len(line))
     got = expected.replace(b"\n", b" \n")
     started = time.process_time()
-    same = same_output(expected, got, comparison)
+    same = output_fault(expected, got, comparison)
     assert time.process_time() - started < 10
     assert (same is None) == (comparison != "exact")
 
@@ -235,9 +237,9 @@ def test_numbers_of_many_digits_are_compared_in_linear_time() -> None:
     expected = "0.5 " * 3000
     got = b"0.5%s1 " % (b"0" * 1100) * 3000
     started = time.process_time()
-    assert same_output(expected, got, "float") is None
-    assert same_output(expected, got, "float", 0) is not None
-    assert same_output("0.5", b"0.5" + b"0" * 1_000_000, "float") is not None, "longer than any float is"
+    assert output_fault(expected, got, "float") is None
+    assert output_fault(expected, got, "float", 0) is not None
+    assert output_fault("0.5", b"0.5" + b"0" * 1_000_000, "float") is not None, "longer than any float is"
     assert time.process_time() - started < 5
 
 
@@ -257,7 +259,7 @@ def test_numbers_of_many_digits_are_compared_in_linear_time() -> None:
 )
 def test_an_invalid_comparison_is_refused(comparison: Any, tolerance: Any, kind: str, why: str) -> None:
     with pytest.raises(InputError) as error:
-        same_output("1", b"2", comparison, tolerance)
+        output_fault("1", b"2", comparison, tolerance)
     assert error.value.kind == kind
 
 
@@ -370,7 +372,7 @@ VALUES = [
 @pytest.mark.parametrize(("comparison", "expected", "got", "same", "why"), VALUES)
 def test_values_are_compared(comparison: str, expected: Any, got: Any, same: bool, why: str) -> None:
     for from_json in (False, True):
-        reason = same_value(expected, got, comparison=comparison, lists_for_tuples=from_json)
+        reason = value_fault(expected, got, comparison=comparison, lists_for_tuples=from_json)
         assert (reason is None) == same, (why, reason)
 
 
@@ -392,9 +394,9 @@ def test_values_are_compared(comparison: str, expected: Any, got: Any, same: boo
 def test_what_json_cant_say_is_allowed_only_where_the_value_is_from_json(
     expected: Any, got: Any, same: bool, why: str
 ) -> None:
-    assert (same_value(expected, got, lists_for_tuples=True) is None) == same, why
-    assert (same_value([expected], [got], comparison="unordered", lists_for_tuples=True) is None) == same, why
-    assert same_value(expected, got, lists_for_tuples=False) is not None, why
+    assert (value_fault(expected, got, lists_for_tuples=True) is None) == same, why
+    assert (value_fault([expected], [got], comparison="unordered", lists_for_tuples=True) is None) == same, why
+    assert value_fault(expected, got, lists_for_tuples=False) is not None, why
 
 
 PLAIN = st.recursive(
@@ -412,12 +414,12 @@ PLAIN = st.recursive(
 @pytest.mark.parametrize("comparison", VALUE_COMPARISONS)
 @given(value=PLAIN)
 def test_every_value_is_itself(comparison: str, value: Any) -> None:
-    assert same_value(value, value, comparison=comparison, lists_for_tuples=False) is None
+    assert value_fault(value, value, comparison=comparison, lists_for_tuples=False) is None
 
 
 @given(PLAIN, PLAIN)
 def test_what_is_the_same_is_equal_in_python(left: Any, right: Any) -> None:
-    if same_value(left, right, lists_for_tuples=False) is None and "nan" not in repr((left, right)):
+    if value_fault(left, right, lists_for_tuples=False) is None and "nan" not in repr((left, right)):
         assert left == right
 
 
@@ -425,8 +427,8 @@ def test_what_is_the_same_is_equal_in_python(left: Any, right: Any) -> None:
 def test_order_is_all_that_unordered_forgives(items: list[Any], random: Any) -> None:
     shuffled = list(items)
     random.shuffle(shuffled)
-    assert same_value(items, shuffled, comparison="unordered", lists_for_tuples=False) is None
-    assert same_value(items, [*shuffled, 0], comparison="unordered", lists_for_tuples=False) is not None
+    assert value_fault(items, shuffled, comparison="unordered", lists_for_tuples=False) is None
+    assert value_fault(items, [*shuffled, 0], comparison="unordered", lists_for_tuples=False) is not None
 
 
 @pytest.mark.parametrize("comparison", VALUE_COMPARISONS)
@@ -439,23 +441,23 @@ def test_values_nested_too_deeply_are_different_and_no_error(comparison: str, ki
         return value
 
     shallow = 40 if kind is frozenset else 150
-    assert same_value(nested(shallow), nested(shallow), comparison=comparison, lists_for_tuples=False) is None
-    reason = same_value(nested(900), nested(900), comparison=comparison, lists_for_tuples=False)
+    assert value_fault(nested(shallow), nested(shallow), comparison=comparison, lists_for_tuples=False) is None
+    reason = value_fault(nested(900), nested(900), comparison=comparison, lists_for_tuples=False)
     assert reason is not None and len(reason) < 300
 
 
 def test_a_value_that_holds_itself_is_different_and_no_error() -> None:
     value: list[Any] = []
     value.append(value)
-    assert same_value(value, value) is not None
-    assert same_value(value, value, comparison="unordered") is not None
+    assert value_fault(value, value) is not None
+    assert value_fault(value, value, comparison="unordered") is not None
 
 
 def test_the_reason_says_where_a_value_differs() -> None:
-    assert same_value([1, {"a": [2, 3]}], [1, {"a": [2, 4]}]) == "at [1]['a'][1]: expected 3, got 4"
-    assert same_value([1, 2], [1]) == "expected 2 items, got 1"
-    assert same_value(1, True) == "expected 1, got True"
-    assert same_value(1, Everything()) == "a value of type Everything is no plain value"
+    assert value_fault([1, {"a": [2, 3]}], [1, {"a": [2, 4]}]) == "at [1]['a'][1]: expected 3, got 4"
+    assert value_fault([1, 2], [1]) == "expected 2 items, got 1"
+    assert value_fault(1, True) == "expected 1, got True"
+    assert value_fault(1, Everything()) == "a value of type Everything is no plain value"
 
 
 @pytest.mark.parametrize(
@@ -464,7 +466,7 @@ def test_the_reason_says_where_a_value_differs() -> None:
 def test_the_reason_for_a_value_is_short(got: Any) -> None:
     for expected in (1, [0], {"y": 1}, got):
         for comparison in VALUE_COMPARISONS:
-            reason = same_value([expected, 1], [got, 2], comparison=comparison)
+            reason = value_fault([expected, 1], [got, 2], comparison=comparison)
             assert reason is not None and len(reason) < 300 and reason.isascii() and reason.isprintable()
 
 
@@ -487,15 +489,17 @@ SAME_HASH = 2**61 - 1  # integers that differ by it have one hash
 )  # fmt: skip
 def test_no_value_takes_long_to_compare(expected: Any, got: Any, comparison: str, why: str) -> None:
     started = time.process_time()
-    same_value(expected, got, comparison=comparison)
+    value_fault(expected, got, comparison=comparison)
     assert time.process_time() - started < 3, why
 
 
-def test_what_is_no_comparison_of_values_is_refused() -> None:
-    with pytest.raises(InputError, match="exact, float, unordered"):
-        same_value(1, 1, comparison="lines")
-    with pytest.raises(InputError, match="tolerance"):
-        same_value(1, 1, tolerance=2.0)
+def test_an_invalid_comparison_of_values_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        value_fault(1, 1, comparison="lines")
+    assert error.value.key == "comparison"
+    with pytest.raises(InputError) as error:
+        value_fault(1, 1, tolerance=2.0)
+    assert error.value.key == "tolerance"
 
 
 def test_nothing_heavy_is_imported() -> None:

@@ -1,4 +1,4 @@
-"""The judge under callers of other rights: root in a default container, an ordinary user, each mechanism disabled."""
+"""Confinement for root in a default container, for an ordinary user, and without some of the mechanisms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONTAINER = Path(__file__).parents[2] / "support" / "default_container.py"
-# A handful of the attacks, and honest programs beside them; the whole suite runs in test_attacks.py.
+# A few attacks and honest programs. test_attacks.py runs the whole suite.
 SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -42,29 +42,29 @@ programs = {
     "opens": ("WA", "cpp", "#include <cstdio>\\nint main() { std::puts(std::fopen(\\"/etc/passwd\\", \\"r\\") ? \\"9\\" : \\"0\\"); }"),
     "forks C++": ("WA", "cpp", "#include <unistd.h>\\n#include <cstdio>\\nint main() { if (fork() > 0) std::puts(\\"9\\"); }"),
 }
-with capabilities_without(*sys.argv[2].split()) as found:
-    used = {k: v for k, v in programs.items() if found.can_compile or v[1] != "cpp"}
+with capabilities_without(*sys.argv[2].split()) as capabilities:
+    used = {k: v for k, v in programs.items() if capabilities.can_compile or v[1] != "cpp"}
     judged = judge_many([
         {"program": program, "language": language, "tests": tests,
          "limits": Limits(**limits, **short.get(name, {"time_s": 1, "wall_s": 2}))}
         for name, (_, language, program) in used.items()
     ])
     wrong = {name: j.verdicts[0] for name, j in zip(used, judged) if j.verdicts[0] != used[name][0]}
-    print(json.dumps({"level": found.level, "sandbox": found.describe(), "wrong": wrong, "judged": len(judged)}))
+    print(json.dumps({"level": capabilities.level, "sandbox": capabilities.describe(), "wrong": wrong, "judged": len(judged)}))
 """  # noqa: E501
 
 
-def judged_by(*command: str, off: str = "", python: str = sys.executable) -> dict:
-    done = subprocess.run(
+def run_as(*command: str, off: str = "", python: str = sys.executable) -> dict:
+    process = subprocess.run(
         [*command, python, "-c", SCRIPT, str(REPOSITORY), off],
         capture_output=True, text=True, timeout=300, cwd="/",
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can take the place of others")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the container's filter is written for x86-64")
 
 
@@ -72,38 +72,38 @@ on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the containe
 @on_x86
 @pytest.mark.parametrize("off, level", [("", "strong"), ("landlock", "strong"), ("landlock chroot user", "sealed")])
 def test_root_in_a_default_container(off: str, level: str) -> None:
-    found = judged_by(sys.executable, str(CONTAINER), off=off)
-    assert found["wrong"] == {}, found["sandbox"]
-    assert found["level"] == level
+    report = run_as(sys.executable, str(CONTAINER), off=off)
+    assert report["wrong"] == {}, report["sandbox"]
+    assert report["level"] == level
 
 
 @needs_root
 @pytest.mark.parametrize("off", ["", "landlock"])
 def test_an_ordinary_user(off: str) -> None:
-    # An interpreter that everybody may run; the one of a virtual environment may lie in root's own folder.
+    # An interpreter that all users may run. That of a virtual environment may be in root's own folder.
     folders = "/usr/bin:/usr/local/bin"
-    found_here = (shutil.which(name, path=folders) for name in ("python3.13", "python3.12", "python3.11"))
-    python = next((path for path in found_here if path), None)
+    interpreters = (shutil.which(name, path=folders) for name in ("python3.13", "python3.12", "python3.11"))
+    python = next((path for path in interpreters if path), None)
     setpriv = shutil.which("setpriv")
     if python is None or setpriv is None:
-        pytest.skip("there is no Python 3.11 or newer that everybody may run, or no setpriv")
+        pytest.skip("no setpriv, or no Python 3.11 or newer that all users may run")
     as_nobody = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups"]
     if subprocess.run(
         [*as_nobody, python, "-c", "import sys; open(sys.argv[1])", str(REPOSITORY / "README.md")]
     ).returncode:
-        pytest.skip("nobody can't read this folder")
+        pytest.skip("the user nobody can't read this folder")
     cache = Path("/tmp/grpo-recipes-65534")
-    was_there = cache.exists()
+    cache_existed = cache.exists()
     try:
-        found = judged_by(*as_nobody, off=off, python=python)
+        report = run_as(*as_nobody, off=off, python=python)
     finally:
-        if not was_there:
+        if not cache_existed:
             shutil.rmtree(cache, ignore_errors=True)
-    assert found["wrong"] == {}, found["sandbox"]
-    assert found["level"] == ("sealed" if off else "strong") or "Landlock" not in found["sandbox"]
+    assert report["wrong"] == {}, report["sandbox"]
+    assert report["level"] == ("sealed" if off else "strong") or "Landlock" not in report["sandbox"]
 
 
 @pytest.mark.parametrize("off", ["user", "chroot", "landlock", "user chroot", "user landlock", "user chroot landlock"])
 def test_programs_stay_confined_without_some_mechanisms(off: str) -> None:
-    found = judged_by(off=off)
-    assert found["wrong"] == {}, found["sandbox"]
+    report = run_as(off=off)
+    assert report["wrong"] == {}, report["sandbox"]
