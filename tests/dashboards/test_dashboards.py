@@ -1,4 +1,4 @@
-"""The dashboard shows what there is to see: Prometheus asks a live reward server and the exporter, and answers it."""
+"""Every expression of the dashboard returns values from a live Prometheus, reward server and exporter."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]
 COMMANDS = re.findall(r"^```bash\n(.*?)\n```$", (REPOSITORY / "docs" / "dashboards.md").read_text(), re.M | re.S)
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,
-    reason="Prometheus isn't here: apt-get install --no-install-recommends prometheus",
+    reason="Prometheus is not installed: apt-get install --no-install-recommends prometheus",
 )
 
-# What a run writes with everything on.
+# Metrics of a run with all options.
 FIGURES = {
     "loss": -0.01, "grad_norm": 0.4, "learning_rate": 1e-5, "entropy": 0.03, "kl": 0.001, "policy_kl": 0.002,
     "reward": 0.625, "reward_std": 0.4, "reward/min": 0.0, "reward/max": 1.2, "frac_reward_zero_std": 0.25,
@@ -49,7 +49,7 @@ FIGURES = {
 
 
 def documented(begin: str, **put: str | Path) -> list[str]:
-    """The words of a command of docs/dashboards.md, some of them put in the place of others."""
+    """The arguments of a command of docs/dashboards.md, with replacements."""
     words = shlex.split(next(command for command in COMMANDS if command.startswith(begin)))
     for old, new in put.items():
         assert any(old in word for word in words), old
@@ -58,7 +58,7 @@ def documented(begin: str, **put: str | Path) -> list[str]:
 
 
 def asked(expression: str) -> str:
-    """An expression as Grafana asks it, with every server and every run chosen."""
+    """An expression as Grafana sends it, with every server and every run selected."""
     for one in DASHBOARD["templating"]["list"]:
         expression = expression.replace(f"${one['name']}", one["allValue"])
     expression = expression.replace("$__rate_interval", "10s")
@@ -81,7 +81,7 @@ class Prometheus:
 
 
 def work(server: RewardServer) -> None:
-    """What a server is asked: scores, one of which can't be given, judgements, a repeated and a refused request."""
+    """Send scores (one row without a value), judgements, a repeated and a refused request."""
     tests = [{"input": "", "output": "3"}]
     rows = {"prompts": ["Add."] * 2, "completions": ["```python\nprint(1 + 2)\n```"] * 2}
     score = {"rewards": ["code_execution"], **rows, "columns": {"tests": [tests, []]}}
@@ -103,7 +103,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewardServer]:
 
 @pytest.fixture(scope="module")
 def prometheus(server: RewardServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Started by the documented commands, on ports that are free, and more eager than it would be."""
+    """Start the documented commands on free ports, with a shorter scrape interval."""
     folder = tmp_path_factory.mktemp("prometheus")
     run = folder / "runs" / "demo"
     run.mkdir(parents=True)
@@ -149,8 +149,8 @@ def _port_of(process: subprocess.Popen[bytes], log: Path) -> int:
 
 @pytest.mark.slow
 @needs_prometheus
-def test_every_expression_of_the_dashboard_returns_figures(prometheus: Prometheus, server: RewardServer) -> None:
-    """At some time while a server works; rates, whatever of, are then above 0."""
+def test_every_expression_of_the_dashboard_returns_values(prometheus: Prometheus, server: RewardServer) -> None:
+    """Wait until each expression has finite values while the server works; rates must be above 0."""
     assert len(EXPRESSIONS) > 40
     end = time.monotonic() + PATIENCE_S
     missing = list(dict.fromkeys(EXPRESSIONS))
@@ -169,7 +169,7 @@ def test_every_expression_of_the_dashboard_returns_figures(prometheus: Prometheu
 
 
 @needs_prometheus
-def test_what_is_shown_is_what_was_done(prometheus: Prometheus, server: RewardServer) -> None:
+def test_prometheus_has_the_values_of_server_and_run(prometheus: Prometheus, server: RewardServer) -> None:
     work(server)
     rows = server.figure('grpo_rows_total{reward="code_execution"}')
     assert rows >= 2
@@ -187,7 +187,7 @@ def test_what_is_shown_is_what_was_done(prometheus: Prometheus, server: RewardSe
 
 
 @needs_prometheus
-def test_the_variables_offer_what_there_is(prometheus: Prometheus, server: RewardServer) -> None:
+def test_the_variables_list_servers_and_runs(prometheus: Prometheus, server: RewardServer) -> None:
     offered = {"server": f"127.0.0.1:{server.port}", "run": "demo"}
     assert {one["name"] for one in DASHBOARD["templating"]["list"]} == set(offered)
     for one in DASHBOARD["templating"]["list"]:
@@ -201,7 +201,7 @@ def test_the_variables_offer_what_there_is(prometheus: Prometheus, server: Rewar
 
 
 @needs_prometheus
-def test_promtool_finds_nothing_wrong(server: RewardServer, tmp_path: Path) -> None:
+def test_promtool_accepts_configuration_and_metrics(server: RewardServer, tmp_path: Path) -> None:
     config = (FOLDER / "prometheus.yml").read_text()
     with_key = re.sub(r"^    # (?=authorization:|  credentials_file:)", "    ", config, flags=re.M)
     assert with_key.count("/path/to/key") == 1 and with_key != config
@@ -218,7 +218,7 @@ def test_promtool_finds_nothing_wrong(server: RewardServer, tmp_path: Path) -> N
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
-def test_the_panels_lie_side_by_side() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
@@ -233,7 +233,7 @@ def test_the_panels_lie_side_by_side() -> None:
     assert len(numbers) == len(set(numbers))
 
 
-def test_grafana_is_told_of_the_same_files_and_the_same_source() -> None:
+def test_grafanas_configuration_matches_files_and_prometheus() -> None:
     provisioning = FOLDER / "grafana" / "provisioning"
     (source,) = YAML(typ="safe").load(provisioning / "datasources" / "prometheus.yml")["datasources"]
     config: dict[str, Any] = YAML(typ="safe").load(FOLDER / "prometheus.yml")
