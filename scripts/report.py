@@ -1,11 +1,11 @@
-"""Writes the report of a run, one self-contained HTML page, from its run directory; or one that compares runs.
+"""Write the HTML report of a run, or a comparison of several runs.
 
     python scripts/report.py runs/demo-arithmetic
-    python scripts/report.py runs/a runs/b                       # b held against a
+    python scripts/report.py runs/a runs/b                       # compare b with a
     python scripts/report.py runs/a runs/b --out comparison.html
 
-The page is report.html in the run directory, or comparison.html in the last one; an earlier one is replaced, in MLflow
-as well if the run is there. Works on a run that is still going, too. docs/report.md says what is on it.
+The page is report.html in the run directory, or comparison.html in the last one. An earlier page is replaced, also in
+MLflow if it has the run. A run may still be in progress. docs/report.md describes the page.
 Exit codes: 0 written; 2 there is no such run directory, or the page can't be written.
 """
 
@@ -16,15 +16,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr/, wherever this is started from
-
 from rlvr.errors import InputError
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="the folder that a run wrote to")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there instead")
+    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="output_dir of a run")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; default: in the run directory")
     options = parser.parse_args(words)
 
     from rlvr.report import write_comparison, write_report
@@ -36,12 +34,12 @@ def main(words: Sequence[str] | None = None) -> int:
         else:
             page = write_comparison(options.run_dirs, options.out)
         print(page)
-        said = replace_page(options.run_dirs[-1], page) if options.out is None else None
+        notice = replace_page(options.run_dirs[-1], page) if options.out is None else None
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    if said:
-        print(said, file=sys.stderr)
+    if notice:
+        print(notice, file=sys.stderr)
     return 0
 
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python
-"""Scores completions that are already there with the rewards of a recipe, and explains single verdicts.
+"""Score existing completions with the rewards of a recipe, and explain single scores.
 
     python scripts/score.py --config recipes/demo-arithmetic.yaml runs/demo-arithmetic              # a run
-    python scripts/score.py --config RECIPE completions.jsonl --why 17                              # one row, explained
+    python scripts/score.py --config RECIPE completions.jsonl --why 17                              # explain one row
     python scripts/score.py --config RECIPE completions.jsonl --rewards.math_correctness.options.prose false
 
-No model is loaded and no GPU is needed. FILE is JSON, JSONL or parquet with a column `completion`, a run directory (its
-sampled completions), or - for JSONL on standard input. What a reward asks for and the file lacks, such as final_answer,
-is looked up in the recipe's task by the row's prompt. Any key of the recipe can be overridden, as with run_grpo.py.
+It needs neither a model nor a GPU. FILE is JSON, JSONL or parquet with a column `completion`, a run directory (its
+sampled completions), or - for JSONL on standard input. Columns that a reward needs and the file lacks, such as
+final_answer, are looked up in the recipe's task by the row's prompt. Any recipe key can be overridden, as with
+run_grpo.py.
 
 Exit codes: 0 scored; 2 the recipe, a reward or the file is wrong.
 """
@@ -21,80 +22,93 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
-
 from rlvr import console
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
     from rlvr.data.io import Row
-    from rlvr.rescoring.completions import Source
-    from rlvr.rescoring.scores import Disagreement, Groups, Recorded, Scores, Spread
+    from rlvr.rescoring.completions import CompletionRows
+    from rlvr.rescoring.scores import Scores
+    from rlvr.rescoring.summary import ColumnStats, Disagreement, GroupStats, RecordedComparison
     from rlvr.scoring.reward import Reward
 
-# At most a screenful: directions in which two rewards disagree, rows quoted of each, characters quoted of a row.
-MOST_DISAGREEMENTS, MOST_QUOTED, QUOTED = 6, 3, 72
-MOST_STEPS = 10
-MOST_MESSAGE = 300  # characters of what a reward raised
+FORMER_FLAGS = {"--completion-column": "--completion_column"}
+# To fit a screen: pairs of disagreeing rewards, quoted rows of each pair, characters of a quote, steps in the table.
+MAX_DISAGREEMENTS, MAX_QUOTES, QUOTE_LENGTH, MAX_STEPS = 6, 3, 72, 10
+MAX_ERROR_LENGTH = 300  # of a reward
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        usage="score.py --config RECIPE FILE [--why ROW] [--limit N] [--completion-column NAME] [--json OUT] "
+        usage="score.py --config RECIPE FILE [--why ROW] [--limit N] [--completion_column NAME] [--json OUT] "
         "[--key value …]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="rewards and task are its")
-    parser.add_argument("--why", type=int, metavar="ROW", help="explain what one row got; rows are counted from 0")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N rows")
-    parser.add_argument("--completion-column", default="completion", metavar="NAME", help="default: completion")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures, and each row's rewards, to OUT")
-    # FILE is found by hand: argparse would take the value of an override that stands before it for the file.
+    parser.add_argument(
+        "--config", required=True, type=Path, metavar="RECIPE", help="recipe of the rewards and the task"
+    )
+    parser.add_argument("--why", type=int, metavar="ROW", help="explain the score of one row; rows are counted from 0")
+    parser.add_argument("--limit", type=int, metavar="N", help="read only the first N rows")
+    parser.add_argument(
+        "--completion_column",
+        default="completion",
+        metavar="NAME",
+        help="column of the completions; default: completion",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="OUT", help="write all statistics and the scores of each row to OUT"
+    )
+    words = console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
+    # FILE is parsed by hand: argparse would take the value of an earlier override for the file.
     options, others = parser.parse_known_args(words)
 
     console.silence_libraries()
     try:
         file, overrides = _file_and_overrides(others)
         if options.limit is not None and options.limit < 1:
-            raise InputError(f"--limit is {options.limit}, but should be at least 1.")
+            raise InputError(f"--limit is {options.limit}, but must be at least 1.", kind="invalid-flag", key="--limit")
         if options.json is not None and options.why is not None:
             raise InputError(
-                "--json writes the figures of all rows, so it doesn't go with --why. Leave one of them out."
+                "--json and --why exclude each other: --json writes all rows. Leave one of them out.",
+                kind="invalid-flag",
+                key="--json",
             )
         if options.json is not None and options.json.resolve() == Path(file).resolve():
-            raise InputError(f"--json {options.json} would overwrite the completions. Name another file.")
+            message = f"--json {options.json} would overwrite the completions. Name another file."
+            raise InputError(message, kind="invalid-flag", key="--json")
         recipe = load_recipe(options.config, overrides)
         if options.why is not None:
             return explain(recipe, file, options.completion_column, options.limit, options.why)
         return score(recipe, file, options.completion_column, options.limit, options.json)
     except InputError as error:
-        from rlvr.rescoring.completions import visible  # messages quote what a model wrote
+        from rlvr.rescoring.completions import visible  # messages quote completions
 
         console.error(visible(str(error)))
         return 2
 
 
 def _file_and_overrides(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Parts FILE from the overrides: it is the word that is neither a key nor the word after one."""
+    """Separate FILE from the overrides: it is the word that is neither a key nor a key's value."""
     files, overrides = [], []
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         if not word.startswith("--"):
             files.append(word)
             continue
         overrides.append(word)
-        if "=" not in word and left and not left[0].startswith("--"):
-            overrides.append(left.pop(0))
+        if "=" not in word and remaining and not remaining[0].startswith("--"):
+            overrides.append(remaining.pop(0))
     if len(files) != 1:
         raise InputError(
             f"{' and '.join(files)}: only one file can be scored at a time."
             if files
-            else "Which completions? Name a JSON, JSONL or parquet file, a run directory, or - for standard input (and "
-            "write --key true where a key stands right before it)."
+            else "FILE is missing. Name a JSON, JSONL or parquet file, a run directory, or - for standard input. If a "
+            "key without a value stands before it, write --key true.",
+            kind="number-of-files",
         )
     return files[0], overrides
 
@@ -104,51 +118,52 @@ def _file_and_overrides(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Path | None) -> int:
-    """Scores every row, prints the page and writes `output`; 2 where a reward raised."""
+    """Score every row, print the summary and write `output`; return 2 if a reward raised."""
     from tqdm import tqdm
 
     from rlvr.rescoring import scores as rescoring
+    from rlvr.rescoring import summary
     from rlvr.rescoring.completions import fill_columns, read_completions
     from rlvr.scoring.registry import load_rewards, load_task
 
     rewards = load_rewards(recipe.rewards)
     source = read_completions(file, column, limit)
-    looked_up = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
+    added = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
     quiet = not (console.is_main() and console.is_terminal())
     with tqdm(total=len(source.rows), desc="scoring", unit="row", delay=2, leave=False, disable=quiet) as bar:
         scores = rescoring.score(source.rows, rewards, bar.update)
 
-    recorded = rescoring.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
-    groups = rescoring.groups(source.rows, scores.totals)
-    disagreements = rescoring.disagreements(scores)
+    recorded = summary.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
+    groups = summary.group_stats(source.rows, scores.totals)
+    disagreements = summary.disagreements(scores)
     console.info(f"{_heading(file, recipe, source)}")
-    for note in [*source.notes, *([looked_up] if looked_up else [])]:
+    for note in [*source.notes, *([added] if added else [])]:
         console.info(f"  {note}")
-    console.info(f"\n{_figures(scores)}")
-    if steps := rescoring.by_step(source.rows, scores):
-        console.info(f"\n{_steps(steps, rewards)}")
+    console.info(f"\n{_score_table(scores)}")
+    if steps := summary.by_step(source.rows, scores):
+        console.info(f"\n{_step_table(steps, rewards)}")
     console.info()
-    for line in [*_recorded(recorded), _groups(groups, len(source.rows))]:
+    for line in [*_recorded_lines(recorded), _groups_line(groups, len(source.rows))]:
         console.info(f"  {line}")
     if len(rewards) > 1:
-        console.info(f"\n{_disagreements(disagreements, source.rows)}")
+        console.info(f"\n{_disagreement_lines(disagreements, source.rows)}")
     if output is not None:
-        content = rescoring.as_dict(scores, recorded, groups, disagreements)
+        content = summary.as_dict(scores, recorded, groups, disagreements)
         _write(output, {"file": file, "recipe": str(recipe.path), "rows": len(source.rows), **content})
         console.info(f"\n  {output}")
     raised = zip(rewards, scores.raised, strict=True)
-    return _complain([(reward, number, said) for reward, rows in raised for number, said in rows.items()])
+    return _report_errors([(reward, number, error) for reward, rows in raised for number, error in rows.items()])
 
 
 def _metric(recipe: Recipe, rewards: Sequence[Reward]) -> Reward | None:
-    """The reward that the column `correct` of an evaluation was decided by, where the recipe lists it."""
+    """The reward that decides the column `correct` of an evaluation, if the recipe lists it."""
     from rlvr.evaluation import choose_metric
 
     metric = choose_metric(recipe.evaluation, rewards)
     return metric if metric in rewards else None
 
 
-def _heading(file: str, recipe: Recipe, source: Source) -> str:
+def _heading(file: str, recipe: Recipe, source: CompletionRows) -> str:
     rows = source.rows
     steps = sorted({row["step"] for row in rows}) if all(isinstance(row.get("step"), int) for row in rows) else []
     of_steps = f" of step {steps[0]}" if len(steps) == 1 else f" of {len(steps)} steps" if steps else ""
@@ -156,40 +171,40 @@ def _heading(file: str, recipe: Recipe, source: Source) -> str:
     return console.bold(f"{name}: {len(rows):,} completion{'s' * (len(rows) != 1)}{of_steps}, rewards of {recipe.path}")
 
 
-def _figures(scores: Scores) -> str:
-    from rlvr.rescoring.scores import spread
+def _score_table(scores: Scores) -> str:
+    from rlvr.rescoring.summary import column_stats
 
     header = ["", "weight", "gate", "mean", "std", "min", "max", "> 0", "unscored", "s/1000"]
     rows = []
-    for place, reward in enumerate(scores.rewards):
+    for index, reward in enumerate(scores.rewards):
         gate = next((other.label for other in scores.rewards if other.name == reward.gate), "–")
-        of_reward = spread([row[place] for row in scores.values])
-        seconds = f"{1000 * scores.seconds[place] / len(scores.values):.2f}"
-        rows.append([reward.label, f"{reward.weight:g}", gate, *_cells(of_reward), seconds])
+        stats = column_stats([row[index] for row in scores.values])
+        seconds = f"{1000 * scores.seconds[index] / len(scores.values):.2f}"
+        rows.append([reward.label, f"{reward.weight:g}", gate, *_cells(stats), seconds])
     seconds = f"{1000 * sum(scores.seconds) / len(scores.values):.2f}"
-    rows.append(["total", "", "", *_cells(spread(scores.totals)), seconds])
+    rows.append(["total", "", "", *_cells(column_stats(scores.totals)), seconds])
     return _with_dim_rule(console.table(header, rows))
 
 
-def _cells(figures: Spread) -> list[str]:
-    """mean, std, min, max, share above 0, unscored"""
-    if figures.mean is None or figures.std is None or figures.positive is None:
-        return ["–", "–", "–", "–", "–", f"{figures.unscored:,}"]
+def _cells(stats: ColumnStats) -> list[str]:
+    """Cells for mean, std, min, max, share above 0, unscored."""
+    if stats.mean is None or stats.std is None or stats.positive is None:
+        return ["–", "–", "–", "–", "–", f"{stats.unscored:,}"]
     return [
-        f"{figures.mean:.3f}",
-        f"{figures.std:.3f}",
-        f"{figures.least:.4g}",
-        f"{figures.most:.4g}",
-        f"{100 * figures.positive:.1f} %",
-        f"{figures.unscored:,}",
+        f"{stats.mean:.3f}",
+        f"{stats.std:.3f}",
+        f"{stats.least:.4g}",
+        f"{stats.most:.4g}",
+        f"{100 * stats.positive:.1f} %",
+        f"{stats.unscored:,}",
     ]
 
 
-def _steps(steps: dict[int, tuple[Spread, list[Spread]]], rewards: Sequence[Reward]) -> str:
-    """The mean of each reward at up to MOST_STEPS steps, the first and the last among them."""
+def _step_table(steps: dict[int, tuple[ColumnStats, list[ColumnStats]]], rewards: Sequence[Reward]) -> str:
+    """The mean of each reward at up to MAX_STEPS steps, including the first and the last."""
     numbers = list(steps)
-    if len(numbers) > MOST_STEPS:
-        numbers = [numbers[place * (len(numbers) - 1) // (MOST_STEPS - 1)] for place in range(MOST_STEPS)]
+    if len(numbers) > MAX_STEPS:
+        numbers = [numbers[index * (len(numbers) - 1) // (MAX_STEPS - 1)] for index in range(MAX_STEPS)]
     rows = []
     for number in numbers:
         of_total, of_rewards = steps[number]
@@ -199,74 +214,75 @@ def _steps(steps: dict[int, tuple[Spread, list[Spread]]], rewards: Sequence[Rewa
     return _with_dim_rule(console.table(["mean at", "rows", *labels, "total"], rows))
 
 
-def _recorded(recorded: Sequence[Recorded]) -> list[str]:
+def _recorded_lines(recorded: Sequence[RecordedComparison]) -> list[str]:
     lines = []
     for one in recorded:
         if one.differing:
             first = ", ".join(str(number) for number in one.differing[:5])
             more = ", …" if len(one.differing) > 5 else ""
-            differ = f"{len(one.differing):,} of {one.compared:,} rows differ (row {first}{more})"
-            lines.append(console.red(f"{one.name} in the file is not what is said now: {differ}"))
+            differing = f"{len(one.differing):,} of {one.compared:,} rows (row {first}{more})"
+            lines.append(console.red(f"the scores differ from {one.name} in the file: {differing}"))
     same = [one.name for one in recorded if not one.differing]
     if same:
         rows = max(one.compared for one in recorded if not one.differing)
-        lines.append(f"{_listed(same)} in the file: no row differs ({rows:,} compared)")
+        lines.append(f"the scores equal {_listed(same)} in the file: {rows:,} rows compared")
     return lines
 
 
-def _groups(groups: Groups, rows: int) -> str:
+def _groups_line(groups: GroupStats, rows: int) -> str:
     if not groups.count:
-        return "no prompt has two completions, so there are no groups to compare"
+        return "no groups: no prompt has two completions"
     size = f"{groups.smallest} to {groups.largest}" if groups.smallest < groups.largest else f"{groups.smallest}"
     alone = f"; rows in no group: {rows - groups.rows:,}" if groups.rows < rows else ""
     share = f"{100 * groups.without_spread / groups.count:.0f} %"
     groups_of = f"{groups.count:,} group{'s' * (groups.count != 1)} of {size} completions"
-    flat = f"{groups.without_spread:,} ({share})"
-    return f"{groups_of}: in {flat} all have the same total, and nothing is learnt from them{alone}"
+    equal = f"{groups.without_spread:,} ({share})"
+    return f"{groups_of}; {equal} with equal totals, whose advantages are 0{alone}"
 
 
-def _disagreements(found: Sequence[Disagreement], rows: Sequence[Row]) -> str:
-    if not found:
-        return "  No two rewards disagree on which rows deserve anything."
-    lines = [console.bold("Rows on which two rewards disagree (positive, or not)")]
-    for one in found[:MOST_DISAGREEMENTS]:
+def _disagreement_lines(disagreements: Sequence[Disagreement], rows: Sequence[Row]) -> str:
+    if not disagreements:
+        return "  The rewards are positive on the same rows."
+    lines = [console.bold("Rows on which one reward is positive and another is not")]
+    for one in disagreements[:MAX_DISAGREEMENTS]:
         lines.append(f"  {one.yes} yes, {one.no} no: {len(one.rows):,} row{'s' * (len(one.rows) != 1)}")
-        quoted: dict[str, int] = {}  # what says the same is quoted once
+        quoted: dict[str, int] = {}  # equal texts are quoted once
         for number in one.rows:
-            quoted.setdefault(_quoted(rows[number]), number)
-            if len(quoted) == MOST_QUOTED:
+            quoted.setdefault(_quote(rows[number]), number)
+            if len(quoted) == MAX_QUOTES:
                 break
         width = max(len(str(number)) for number in quoted.values())
         lines += [f"    row {number:<{width}}   {text}" for text, number in quoted.items()]
-    if len(found) > MOST_DISAGREEMENTS:
-        lines.append(f"  and {len(found) - MOST_DISAGREEMENTS} more pairs, on fewer rows (--json has them all)")
+    if len(disagreements) > MAX_DISAGREEMENTS:
+        more_pairs = len(disagreements) - MAX_DISAGREEMENTS
+        lines.append(f"  and {more_pairs} more pairs, on fewer rows (--json has them all)")
     return "\n".join(lines)
 
 
-def _quoted(row: Row) -> str:
-    """The end of the model's own turn, where its answer should be; of a completion without one, what it is."""
+def _quote(row: Row) -> str:
+    """The end of the model's own turn, where its answer should be; without a turn, the completion's beginning."""
     from rlvr.rescoring.completions import as_text, one_line
-    from rlvr.rescoring.scores import turn_of
+    from rlvr.rescoring.explain import own_turn_of
 
-    own = turn_of(row["completion"]).own.strip()
+    own = own_turn_of(row["completion"]).own.strip()
     if own:
-        return one_line(own, QUOTED, end=True)
+        return one_line(own, QUOTE_LENGTH, end=True)
     return console.dim(f"(no own turn) {one_line(as_text(row['completion']), 50)}")
 
 
-def _complain(failures: Sequence[tuple[Reward, int, str]]) -> int:
-    """Says, a line a reward, on how many rows it raised and what it said first; 2 if there is anything to say."""
+def _report_errors(errors: Sequence[tuple[Reward, int, str]]) -> int:
+    """Print a line for each reward that raised; return the exit code."""
     from rlvr.rescoring.completions import one_line
 
-    for name in dict.fromkeys(reward.name for reward, _, _ in failures):
-        rows = {number: said for reward, number, said in failures if reward.name == name}
+    for name in dict.fromkeys(reward.name for reward, _, _ in errors):
+        rows = {number: error for reward, number, error in errors if reward.name == name}
         first = min(rows)
         more = f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
         console.error(
-            f"The reward {name} failed on row {first}{more}: {one_line(rows[first], MOST_MESSAGE)}. "
-            "A training run would stop there."
+            f"The reward {name} failed on row {first}{more}: {one_line(rows[first], MAX_ERROR_LENGTH)}. "
+            "A training run would stop."
         )
-    return 2 if failures else 0
+    return 2 if errors else 0
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -274,7 +290,10 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         path.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"--json {path} can't be written: {error.strerror}. Name a file in a folder that exists."
+            f"--json {path} can't be written: {error.strerror}. Name a file in an existing folder.",
+            kind="unwritable",
+            key="--json",
+            path=path,
         ) from error
 
 
@@ -283,26 +302,28 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: int) -> int:
-    """Prints what one row got, and why, step by step; 2 where a reward raised on it."""
+    """Print the score of one row with its explanation; return 2 if a reward raised."""
     from rlvr.rescoring import explain
     from rlvr.rescoring import scores as rescoring
     from rlvr.rescoring.completions import fill_columns, read_completions
+    from rlvr.rescoring.summary import compare_with_recorded
     from rlvr.scoring.registry import load_rewards, load_task
 
     rewards = load_rewards(recipe.rewards)
     everything = read_completions(file, column, limit).rows
     if not 0 <= number < len(everything):
-        raise InputError(f"--why {number}: there is no such row; {file} has the rows 0 to {len(everything) - 1:,}.")
-    # With its batch, as in the table: a reward may look at what stands beside a row.
+        message = f"--why {number}: {file} has no such row. Its rows are 0 to {len(everything) - 1:,}."
+        raise InputError(message, kind="invalid-flag", key="--why", row=number)
+    # Score its whole batch, as the table does: a reward may compare the rows of a batch.
     batch = next(batch for batch in rescoring.batches(everything) if number in batch)
-    rows, place = everything[batch.start : batch.stop], number - batch.start
-    in_file = {name for name, value in rows[place].items() if value is not None}
+    rows, index = everything[batch.start : batch.stop], number - batch.start
+    in_file = {name for name, value in rows[index].items() if value is not None}
     fill_columns(rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
     scores = rescoring.score(rows, rewards)
-    recorded = rescoring.compare_with_recorded(rows, scores, _metric(recipe, rewards))
-    differing = {one.name for one in recorded if place in one.differing}
+    recorded = compare_with_recorded(rows, scores, _metric(recipe, rewards))
+    differing = {one.name for one in recorded if index in one.differing}
 
-    row = rows[place]
+    row = rows[index]
     step = f" (step {row['step']})" if isinstance(row.get("step"), int) else ""
     console.info(console.bold(f"row {number} of {'standard input' if file == '-' else file}{step}"))
     for title, lines in (*explain.texts(row), ("columns", explain.columns(row, rewards, in_file))):
@@ -310,11 +331,10 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
         for line in lines:
             console.info(f"  {line}")
     console.info(f"\n{console.bold('rewards')}")
-    for line in explain.verdicts(row, place, scores, differing):
+    for line in explain.reward_lines(row, index, scores, differing):
         console.info(f"  {line}")
-    return _complain(
-        [(reward, number, said[place]) for reward, said in zip(rewards, scores.raised, strict=True) if place in said]
-    )
+    raised = zip(rewards, scores.raised, strict=True)
+    return _report_errors([(reward, number, errors[index]) for reward, errors in raised if index in errors])
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""What a held-out evaluation says: the verdict in one sentence, the before/after table, and its bars.
+"""Summarise a held-out evaluation: the verdict in one sentence, the before/after table, the bars of its chart.
 
-Everything is made from the content of an evaluation.json (see `rlvr.evaluation.write_evaluation`). A part of it that
-is missing or malformed counts as not measured.
+The input is the content of evaluation.json (`rlvr.evaluation.write_evaluation`). A missing or malformed part counts as
+not measured.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, TypeGuard
 
 from rlvr.formatting import count, is_number, mapping, p_value_text, percent, points
 
-MOST_SOURCES = 12
+MAX_SOURCES = 12
 MODELS = ("base", "trained")
 
 
 @dataclass(frozen=True)
 class EvaluationVerdict:
-    """The sentence on top; `kind` is "better", "worse", "unclear" or "unknown", `label` says it in two words."""
+    """The result in one sentence; `kind` is "better", "worse", "unclear" or "unknown", `label` a short form."""
 
     kind: str
     label: str
@@ -27,54 +27,54 @@ class EvaluationVerdict:
 
 
 @dataclass(frozen=True)
-class Table:
-    """The before/after table: the first cell of a row names it, the others stand under `header`."""
+class BeforeAfterTable:
+    """Base and trained side by side. The first cell of a row is its name; the others belong to `header`."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
-    """Whether the model got better, as far as an evaluation (None: there is none) can tell."""
+    """Decide from an evaluation (None: there is none) whether the model improved."""
     base, trained = score_of(evaluation, "base"), score_of(evaluation, "trained")
     if evaluation is None or (base is None and trained is None):
         return EvaluationVerdict(
             "unknown",
             "Not measured",
-            "There is no held-out evaluation, so nobody knows whether the model got better: "
-            "rewards during training are measured on the problems that it is trained on.",
+            "There is no held-out evaluation, so it is unknown whether the model improved: "
+            "rewards during training are measured on the training problems.",
         )
-    details = (_how_measured(evaluation), *_published(evaluation, base), *_left_out(base, trained))
+    details = (_how_measured(evaluation), *_published(evaluation, base), *_unscored(base, trained))
     if base is None or trained is None:
         return EvaluationVerdict("unknown", "Not compared", _of_one_model(base, trained), details)
     if min(base["rows"], trained["rows"]) == 0:
-        sentence = "The verifier could judge none of the answers, so nobody knows whether the model got better."
+        sentence = "The verifier could judge none of the answers, so it is unknown whether the model improved."
         return EvaluationVerdict("unknown", "Not measured", sentence, details)
 
     before, after = percent(base["accuracy"]), percent(trained["accuracy"])
     on = f"On {count(max(base['rows'], trained['rows']), 'held-out problem')} the accuracy"
     gain = mapping(evaluation.get("difference"))
     if not is_number(gain.get("points")) or not _is_interval(gain.get("interval")):
-        sentence = f"{on} was {before} before and {after} after training; the interval of the difference is not known."
+        sentence = f"{on} was {before} before and {after} after training; the interval of the difference is unknown."
         return EvaluationVerdict("unknown", "Not compared", sentence, details)
     low, high = gain["interval"]["low"], gain["interval"]["high"]
     figures = f"({points(gain['points'])} points, 95 % interval {points(low)} … {points(high)})"
     if is_number(gain.get("gained")) and is_number(gain.get("lost")):
-        changed = f"{count(gain['gained'], 'problem')} went from wrong to right, {gain['lost']:,} from right to wrong."
-        chance = gain.get("p_value")
-        by_chance = [f"{p_value_text(chance)} by McNemar's exact test."] if is_number(chance) else []
-        details = (" ".join([changed, *by_chance]), *details)
+        changes = f"{count(gain['gained'], 'problem')} went from wrong to right, {gain['lost']:,} from right to wrong."
+        p_value = gain.get("p_value")
+        test = [f"McNemar's exact test: {p_value_text(p_value)}."] if is_number(p_value) else []
+        details = (" ".join([changes, *test]), *details)
     if low > 0:
         return EvaluationVerdict("better", "Better", f"{on} rose from {before} to {after} {figures}.", details)
     if high < 0:
         return EvaluationVerdict("worse", "Worse", f"{on} fell from {before} to {after} {figures}.", details)
     moved = f"stayed at {after}" if before == after else f"went from {before} to {after}"
-    sentence = f"{on} {moved} {figures}: the interval includes 0, so this may be chance alone."
+    sentence = f"{on} {moved} {figures}: the interval includes 0, so this may be chance."
     return EvaluationVerdict("unclear", "No clear change", sentence, details)
 
 
-def table(evaluation: Mapping[str, Any] | None) -> Table | None:
-    """Accuracy, every reward, cut-off share and length of base and trained, and the change where both are there."""
+def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
+    """Compare accuracy, rewards, cut-off share and length of base and trained; with a change column if both exist."""
     scores = {name: score for name in MODELS if (score := score_of(evaluation, name)) is not None}
     if not scores:
         return None
@@ -120,7 +120,7 @@ def table(evaluation: Mapping[str, Any] | None) -> Table | None:
         mean("cut off", lambda value: f"{100 * value:.1f}", "cut_off", unit=" %"),
         mean("tokens a completion", lambda value: f"{value:.1f}", "mean_tokens"),
     ]
-    # Only newer evaluations count these.
+    # Older evaluations don't have these.
     for label, key in (
         ("in the form asked for", "formatted"),
         ("right without that form", "right_without_format"),
@@ -130,16 +130,16 @@ def table(evaluation: Mapping[str, Any] | None) -> Table | None:
             rows.append(mean(label, lambda value: f"{value:,.0f}", key))
     if any(score.get("unscored") for score in scores.values()):
         rows.append(mean("not judged", lambda value: f"{value:,.0f}", "unscored"))
-    return Table((*scores, *(["change"] if both else [])), tuple(rows))
+    return BeforeAfterTable((*scores, *(["change"] if both else [])), tuple(rows))
 
 
 def bars(
     evaluation: Mapping[str, Any] | None, column: str = "source"
 ) -> tuple[list[tuple[str, Bar | None, Bar | None]], int]:
-    """The accuracies as bars: label, base and trained; and how many values the column has.
+    """The accuracies as bars (label, base, trained), and the number of values of the column.
 
-    First over all problems, then for each value of the column, `source` or `difficulty`, if there are several (the
-    largest `MOST_SOURCES` of them, by name). Empty where nothing was measured.
+    The first bar is over all problems. If the column (`source` or `difficulty`) has several values, a bar for each of
+    the largest `MAX_SOURCES` follows, by name. Empty without a measurement.
     """
     scores = [score_of(evaluation, name) for name in MODELS]
     base, trained = map(_bar, scores)
@@ -149,25 +149,25 @@ def bars(
     rows: dict[str, int] = {}
     for name in (*before, *after):
         rows[name] = max(int(_reach(part, (name, "rows")) or 0) for part in (before, after))
-    most = max(score["rows"] for score in scores if score is not None)
-    found = [(f"all ({most:,})", base, trained)]
+    total = max(score["rows"] for score in scores if score is not None)
+    shown = [(f"all ({total:,})", base, trained)]
     if len(rows) > 1:
-        largest = sorted(rows, key=lambda name: -rows[name])[:MOST_SOURCES]
-        found += [
+        largest = sorted(rows, key=lambda name: -rows[name])[:MAX_SOURCES]
+        shown += [
             (f"{name} ({rows[name]:,})", _bar(before.get(name)), _bar(after.get(name))) for name in sorted(largest)
         ]
-    return found, len(rows)
+    return shown, len(rows)
 
 
 def score_of(evaluation: Mapping[str, Any] | None, name: str) -> Mapping[str, Any] | None:
-    """One model's part of an evaluation, if it holds the figures that a score can't do without."""
+    """One model's part of an evaluation, if it has all required figures."""
     score = mapping(mapping(evaluation).get(name))
     known = all(is_number(score.get(key)) for key in ("rows", "correct", "accuracy"))
     return score if known and _is_interval(score.get("interval")) else None
 
 
 def interval_of(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The interval of a figure of an evaluation, if both of its ends are numbers."""
+    """The interval of a figure, if both ends are numbers."""
     return part["interval"] if _is_interval(part.get("interval")) else None
 
 
@@ -203,37 +203,37 @@ def _of_one_model(base: Mapping[str, Any] | None, trained: Mapping[str, Any] | N
     return (
         f"Only the {name} model was evaluated: {percent(score['accuracy'])} right on "
         f"{count(score['rows'], 'held-out problem')} (95 % interval {low} … {high}). "
-        f"Without the {other} model on the same problems nobody knows whether training helped."
+        f"Without the {other} model on the same problems it is unknown whether training helped."
     )
 
 
 def _how_measured(evaluation: Mapping[str, Any]) -> str:
     task, split = mapping(evaluation.get("task")).get("name"), evaluation.get("split")
-    where = f" on the {split} split" if split else ""
-    where += f" of {task}" if task else ""
+    rows = f" on the {split} split" if split else ""
+    rows += f" of {task}" if task else ""
     decoding = f" with {evaluation['decoding']} decoding" if evaluation.get("decoding") else ""
-    metric = f"; right is an answer that {evaluation['metric']} gives 1" if evaluation.get("metric") else ""
-    return f"Measured{where}{decoding}{metric}."
+    metric = f". An answer is right if {evaluation['metric']} is 1" if evaluation.get("metric") else ""
+    return f"Measured{rows}{decoding}{metric}."
 
 
 def _published(evaluation: Mapping[str, Any], base: Mapping[str, Any] | None) -> list[str]:
     reference = mapping(evaluation.get("reference"))
     if not is_number(reference.get("score")):
         return []
-    ours = f"; here it is {percent(base['accuracy'])}" if base is not None else ""
-    return [f"Published of the untrained model: {percent(reference['score'])} ({reference.get('source', '?')}){ours}."]
+    ours = f"; measured here: {percent(base['accuracy'])}" if base is not None else ""
+    return [f"Published for the base model: {percent(reference['score'])} ({reference.get('source', '?')}){ours}."]
 
 
-def _left_out(*scores: Mapping[str, Any] | None) -> list[str]:
+def _unscored(*scores: Mapping[str, Any] | None) -> list[str]:
     most = max(int(_reach(score, ("unscored",)) or 0) for score in scores)
     if not most:
         return []
-    return [f"Left out: up to {count(most, 'problem')} that the verifier could not judge, through a fault of its own."]
+    return [f"Left out: up to {count(most, 'problem')} that the verifier failed to judge."]
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One accuracy (0..1) with its interval, or None where it wasn't measured."""
+    """An accuracy (0..1) with its interval."""
 
     accuracy: float
     low: float

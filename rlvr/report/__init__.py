@@ -1,13 +1,15 @@
-"""The report of a run: one self-contained HTML page, made from the run directory alone; and of several, side by side.
+"""Write the HTML report of a run, or a comparison of several runs: self-contained pages, made from run directories.
 
-    reading.py      a run directory, and a sentence on whatever it lacks
-    curves.py       what is drawn of its metrics
-    measured.py     its accuracy by the number of shots, and in several tries
-    rollouts.py     the completions that the page carries, and whys.py: the rewards' own words on some of them
-    page.py         the page of one run; comparison.py: of several
+    run_reader.py           read a run directory; a sentence for each missing part
+    curves.py               panels of metrics; svg_charts.py draws them
+    evaluation_extras.py    accuracy by number of shots, pass@k
+    rollouts.py             the completions in the page's browser
+    reward_explanations.py  the rewards' explanations of some of them
+    samples.py              examples, chosen by rule
+    page.py, comparison.py  the page of one run, of several
 
-Prompts, completions and names are data from elsewhere: the templates escape them all, and the pages allow themselves no
-request and no script but their own.
+Prompts, completions and names are untrusted data: the templates escape them all, and the pages' policy allows no
+request and no other script.
 """
 
 from __future__ import annotations

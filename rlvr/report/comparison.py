@@ -1,7 +1,7 @@
-"""The page that sets runs side by side: their verdicts, what differs between their recipes, their curves.
+"""Write the page that compares runs: paired differences, differing recipe keys, curves.
 
-The first run is what the others are held against. Where two runs answered the same held-out problems, the difference is
-paired, problem by problem, as it is between base and trained; otherwise the page says that they can't be compared so.
+Each run is compared with the first one. If two runs answered the same held-out problems, the difference is paired,
+problem by problem; otherwise the page says why they can't be compared.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from rlvr.report.page import template, write_page
 from rlvr.report.run_facts import facts, series_of
 from rlvr.report.run_reader import RunRecord, read_run, short_name
 
-MOST_RUNS = len(svg_charts.SERIES)
-# Where a run writes to and who may read it is no difference between runs.
+MAX_RUNS = len(svg_charts.SERIES)
+# Paths and secrets are no differences between runs.
 NOT_COMPARED = re.compile(r"output_dir|run_name|.*(hub_token|password|secret|api_key).*")
 ABSENT = "–"
 
 
 @dataclass(frozen=True)
-class Held:
-    """One run held against the first: `kind` is as in `rlvr.artifacts.evaluation_summary.Verdict`."""
+class PairedVerdict:
+    """One run against the first; `kind` is as in `rlvr.artifacts.evaluation_summary.EvaluationVerdict`."""
 
     kind: str
     label: str
@@ -39,25 +39,25 @@ class Held:
 
 
 def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path:
-    """Writes one page on several runs, by default comparison.html into the last one's directory; returns its path.
+    """Write the page that compares runs, by default as comparison.html in the last directory; return its path.
 
     Raises:
-        InputError: fewer than two runs or more than can be told apart, the same one twice, one of them is no run, or
-            the page can't be written.
+        InputError: of kind "number-of-runs", "duplicate-run", "not-a-run" or "unwritable".
     """
-    if not 2 <= len(run_dirs) <= MOST_RUNS:
-        raise InputError(f"{len(run_dirs)} runs can't be compared on one page: give 2 to {MOST_RUNS}.")
-    places = [folder.resolve() for folder in run_dirs]
-    for folder, place in zip(run_dirs, places, strict=True):
-        if places.count(place) > 1:
-            raise InputError(f"{folder} is given twice: a run differs from itself in nothing.")
+    if not 2 <= len(run_dirs) <= MAX_RUNS:
+        message = f"{len(run_dirs)} runs can't be compared on one page. Give 2 to {MAX_RUNS}."
+        raise InputError(message, kind="number-of-runs")
+    paths = [folder.resolve() for folder in run_dirs]
+    for folder, path_of_run in zip(run_dirs, paths, strict=True):
+        if paths.count(path_of_run) > 1:
+            raise InputError(f"{folder} is given twice. Give different runs.", kind="duplicate-run", path=folder)
     runs = [read_run(folder) for folder in run_dirs]
     names = _names(runs)
     page = template("comparison.html.jinja").render(
-        title=" and ".join(names) if len(names) == 2 else f"{len(names)} runs, held against {names[0]}",
+        title=" and ".join(names) if len(names) == 2 else f"{len(names)} runs, compared with {names[0]}",
         names=names,
         runs=runs,
-        held=[_held(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
+        verdicts=[_compare(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
         rows=_rows(runs),
         differences=list(_differences([_settings(run) for run in runs], [_defaults(run) for run in runs])),
         versions=list(_differences([_versions(run) for run in runs])),
@@ -69,7 +69,7 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
 
 
 def _names(runs: Sequence[RunRecord]) -> list[str]:
-    """The runs' folders, by as much of their paths as tells them apart."""
+    """The shortest ends of the runs' paths that differ."""
     parts = [run.folder.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]
@@ -81,36 +81,40 @@ def _names(runs: Sequence[RunRecord]) -> list[str]:
 # ── Accuracy ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _held(first: str, before: RunRecord, name: str, after: RunRecord) -> Held:
+def _compare(first: str, before: RunRecord, name: str, after: RunRecord) -> PairedVerdict:
     pairs = _pairs(before, after)
     if isinstance(pairs, str):
-        return Held("unknown", "Not comparable", f"{name} can't be held against {first} problem by problem: {pairs}.")
+        return PairedVerdict(
+            "unknown", "Not comparable", f"{name} and {first} can't be compared problem by problem: {pairs}."
+        )
     from rlvr.evaluation import paired_difference
 
     difference = paired_difference([one for one, _ in pairs], [other for _, other in pairs])
     low, high = difference.interval.low, difference.interval.high
     shares = [sum(column) / len(pairs) for column in zip(*pairs, strict=True)]
-    said = (
+    sentence = (
         f"On the same {count(len(pairs), 'held-out problem')} {name} is right in {percent(shares[1])}, {first} in "
         f"{percent(shares[0])} ({points(difference.points)} points, 95 % interval {points(low)} … {points(high)}; "
-        f"{difference.gained:,} only {name} has right, {difference.lost:,} only {first})"
+        f"{difference.gained:,} right only in {name}, {difference.lost:,} only in {first})"
     )
     if low > 0:
-        return Held("better", f"{name} is better", f"{said}.")
+        return PairedVerdict("better", f"{name} is better", f"{sentence}.")
     if high < 0:
-        return Held("worse", f"{name} is worse", f"{said}.")
-    return Held("unclear", "No clear difference", f"{said}: the interval includes 0, so this may be chance alone.")
+        return PairedVerdict("worse", f"{name} is worse", f"{sentence}.")
+    return PairedVerdict(
+        "unclear", "No clear difference", f"{sentence}: the interval includes 0, so this may be chance."
+    )
 
 
 def _pairs(before: RunRecord, after: RunRecord) -> list[tuple[bool, bool]] | str:
-    """Whether each of two trained models was right, by problem; or why that can't be said."""
+    """Whether each of the two trained models was right, by problem; or the reason why there are no pairs."""
     for key in ("task", "split", "metric", "decoding"):
         one, other = (mapping(run.evaluation).get(key) for run in (before, after))
         if one != other:
             return f"their evaluations differ in {key} ({_shown(one)} and {_shown(other)})"
     records = [_records(run) for run in (before, after)]
     if not all(records):
-        return "the held-out answers of the trained model are not there for both"
+        return "one of them has no held-out answers of its trained model"
     pairs = []
     for row in records[0].keys() & records[1].keys():
         (prompt, right), (other_prompt, other_right) = records[0][row], records[1][row]
@@ -132,20 +136,20 @@ def _records(run: RunRecord) -> dict[Any, tuple[str, Any]]:
 
 
 def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
-    """The table on top: a name, and what each run says to it."""
+    """The results table: a name, and a cell for each run."""
 
     def score(run: RunRecord, name: str) -> str:
-        found = score_of(run.evaluation, name)
-        if found is None:
+        result = score_of(run.evaluation, name)
+        if result is None:
             return ABSENT
-        interval = found["interval"]
-        return f"{percent(found['accuracy'])} ({100 * interval['low']:.1f} … {100 * interval['high']:.1f})"
+        interval = result["interval"]
+        return f"{percent(result['accuracy'])} ({100 * interval['low']:.1f} … {100 * interval['high']:.1f})"
 
     def gain(run: RunRecord) -> str:
-        found = mapping(mapping(run.evaluation).get("difference"))
-        interval = mapping(found.get("interval"))
+        difference = mapping(mapping(run.evaluation).get("difference"))
+        interval = mapping(difference.get("interval"))
         try:
-            return f"{points(found['points'])} ({points(interval['low'])} … {points(interval['high'])})"
+            return f"{points(difference['points'])} ({points(interval['low'])} … {points(interval['high'])})"
         except (KeyError, TypeError):
             return ABSENT
 
@@ -166,7 +170,7 @@ def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
         ("reward, first to last tenth", [reward(run) for run in runs]),
         ("steps", fact("Steps")),
         ("time", fact("Time")),
-        ("whole", [run.state or "yes" for run in runs]),
+        ("complete", [run.state or "yes" for run in runs]),
     ]
 
 
@@ -178,7 +182,7 @@ def _settings(run: RunRecord) -> dict[str, str]:
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every leaf under its dotted key; the entries of a list that have names, such as rewards, under these."""
+    """Yield every leaf with its dotted key. Entries of a list with names, such as rewards, use these as keys."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
@@ -203,12 +207,12 @@ def _versions(run: RunRecord) -> dict[str, str]:
 
 
 def _defaults(run: RunRecord) -> dict[str, str]:
-    """What the keys were that a recipe doesn't give; nothing where the run had other libraries than there are here."""
+    """The defaults of the keys that a recipe omits; none if the run had other versions of TRL or transformers."""
     from rlvr.artifacts import directory
     from rlvr.config import schema
 
-    recorded, here = _versions(run), directory.versions()
-    if not run.recipe or any(recorded.get(name) != here.get(name) for name in ("trl", "transformers")):
+    recorded, installed = _versions(run), directory.versions()
+    if not run.recipe or any(recorded.get(name) != installed.get(name) for name in ("trl", "transformers")):
         return {}
     return {key: _shown(value) for key, value in schema.defaults().items()}
 
@@ -216,13 +220,13 @@ def _defaults(run: RunRecord) -> dict[str, str]:
 def _differences(
     settings: Sequence[Mapping[str, str]], defaults: Sequence[Mapping[str, str]] | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """What is not the same in all runs: its key, and what each has. What is given as the default is no difference."""
+    """Yield the keys whose values differ between runs. A default counts as a value, whether it is written or not."""
     defaults = defaults or [{} for _ in settings]
     for key in dict.fromkeys(key for one in settings for key in one):
         values = [one.get(key, default.get(key, ABSENT)) for one, default in zip(settings, defaults, strict=True)]
         if len(set(values)) > 1:
-            given = [key in one or value == ABSENT for one, value in zip(settings, values, strict=True)]
-            yield key, [value if said else f"{value} (default)" for value, said in zip(values, given, strict=True)]
+            explicit = [key in one or value == ABSENT for one, value in zip(settings, values, strict=True)]
+            yield key, [value if own else f"{value} (default)" for value, own in zip(values, explicit, strict=True)]
 
 
 # ── Curves ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,12 +234,12 @@ def _differences(
 
 def _panels(runs: Sequence[RunRecord], names: Sequence[str]) -> list[Panel]:
     rewards = dict.fromkeys(name for run in runs for name in reward_names(run))
-    found = [_panel(runs, names, f"rewards/{name}/mean", name, f"each-{place}") for place, name in enumerate(rewards)]
+    panels = [_panel(runs, names, f"rewards/{name}/mean", name, f"each-{place}") for place, name in enumerate(rewards)]
     for metric in METRICS:
         lines = [series_of(run.metrics, metric.key) for run in runs]
         if not metric.optional or any(any(line.values) for line in lines):
-            found.append(_panel(runs, names, metric.key, metric.title, share=metric.share, unit=metric.unit))
-    return [panel for panel in found if panel is not None]
+            panels.append(_panel(runs, names, metric.key, metric.title, share=metric.share, unit=metric.unit))
+    return [panel for panel in panels if panel is not None]
 
 
 def _panel(
@@ -249,10 +253,10 @@ def _panel(
     unit: str = "",
     wide: bool = False,
 ) -> Panel | None:
-    """One metric of all runs; a run without it keeps its colour and has no line."""
+    """Draw one metric of all runs. A run without the metric keeps its colour and has no line."""
     lines = [series_of(run.metrics, key, run_name) for run, run_name in zip(runs, names, strict=True)]
     if not any(line.values for line in lines):
         return None
     changes = [change(line.values, share=share) + unit if line.values else ABSENT for line in lines]
     svg = svg_charts.overlay_chart(name or re.sub(r"\W", "-", key), lines, share=share, wide=wide)
-    return Panel(title, svg, "", "; ".join(f"{run}: {said}" for run, said in zip(names, changes, strict=True)))
+    return Panel(title, svg, "", "; ".join(f"{run}: {text}" for run, text in zip(names, changes, strict=True)))

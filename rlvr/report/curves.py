@@ -1,4 +1,4 @@
-"""What a report draws of a run's metrics: the reward, and small panels, each with what a reader should look for."""
+"""Panels of a run's metrics: the reward, and small charts, each with a caption on what to look for."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rlvr.report.svg_charts import Series
 
 
 @dataclass(frozen=True)
-class Metric:
-    """A metric that the report draws, and what a reader should look for in it.
+class MetricPanel:
+    """A metric that the report draws, and its caption.
 
     Attributes:
         key: its name in metrics.jsonl.
-        title: what the page calls it.
-        look_for: what is healthy and what isn't.
-        unit: behind its figures.
+        title: its name on the page.
+        look_for: the caption: what is healthy, and what is not.
+        unit: of its values.
         share: whether it is a share (0..1), drawn in percent.
-        optional: left out without a word where it is absent, and named among those that stayed 0 where it did.
-        band: two metrics that the area around the line is drawn between.
+        optional: not reported as missing; without a panel if it was always 0.
+        band: two metrics; the area between them is drawn.
     """
 
     key: str
@@ -38,85 +38,84 @@ class Metric:
 
 
 METRICS = (
-    Metric(
+    MetricPanel(
         "completions/mean_length",
         "Completion length",
-        "Longer is fine while the reward rises with it; longer without more reward is rambling. The area is from the "
-        "shortest to the longest.",
+        "Growth is fine while the reward rises too; growth without more reward is rambling. The area spans from the "
+        "shortest to the longest completion.",
         unit=" tokens",
         band=("completions/min_length", "completions/max_length"),
     ),
-    Metric(
+    MetricPanel(
         "completions/clipped_ratio",
         "Cut off",
-        "Completions that hit the limit{limit} before they ended, mostly without an answer; should stay near 0.",
+        "Completions that reached the limit{limit} before they ended, mostly without an answer. Healthy: near 0.",
         share=True,
     ),
-    Metric(
+    MetricPanel(
         "entropy",
         "Entropy",
-        "How undecided the model is about each token; a slow fall is normal, at 0 there is nothing left to explore.",
+        "Uncertainty of the model about each token. A slow fall is normal; at 0 nothing is left to explore.",
         unit=" nats",
     ),
-    Metric(
+    MetricPanel(
         "frac_reward_zero_std",
-        "Groups without spread",
-        "A group whose completions all get the same reward teaches nothing; near 100 % the problems are too easy or "
-        "too hard.",
+        "Groups with equal rewards",
+        "If all rewards of a group are equal, its advantages are 0. Near 100 %, the problems are too easy or too hard.",
         share=True,
     ),
-    Metric(
+    MetricPanel(
         "grad_norm",
         "Gradient norm",
-        "Should keep its order of magnitude; spikes with a falling reward call for a lower learning rate.",
+        "Healthy: a constant order of magnitude. If it spikes while the reward falls, lower the learning rate.",
     ),
-    Metric(
+    MetricPanel(
         "step_time",
-        "Time a step",
-        "Follows the completion length; a jump of its own means that something else used the machine.",
+        "Time per step",
+        "Follows the completion length. A jump without longer completions: something else used the machine.",
         unit=" s",
     ),
-    Metric(
+    MetricPanel(
         "kl",
         "KL from the base model",
-        "How far the model has moved from where it started; growth without more reward is drift.",
+        "Distance of the model from its start. Growth without more reward is drift.",
         optional=True,
     ),
-    Metric(
+    MetricPanel(
         "policy_kl",
         "KL from the sampling policy",
-        "How far the model has moved since it wrote the completions; above 0.1 the updates are stale.",
+        "Distance of the model from the policy that sampled. Above 0.1 the updates are stale.",
         optional=True,
     ),
-    Metric(
+    MetricPanel(
         "clip_ratio/region_mean",
         "Clipped updates",
-        "Tokens whose update was cut because the policy had moved too far; below 2 % is healthy.",
+        "Tokens whose update was clipped, because the policy had moved too far. Healthy: below 2 %.",
         share=True,
         optional=True,
     ),
-    Metric(
+    MetricPanel(
         "rewards/unscored_fraction",
-        "Rows without a score",
-        "Left out because a verifier failed, which is no fault of the model; above 0, look at the verifier.",
+        "Completions without a score",
+        "Masked because a verifier failed, never counted against the model. Above 0: check the verifier.",
         share=True,
         optional=True,
     ),
 )
-# A step's seconds by phase, from the bottom up; what they leave of step_time is the rest.
+# Seconds of a step by phase, from the bottom up. The chart adds the rest of step_time.
 PHASES = (("time/generation", "generation"), ("time/rewards", "rewards"), ("time/update", "update"))
 
 
 @dataclass(frozen=True)
-class RewardFigure:
-    """The reward over the steps.
+class RewardPanel:
+    """The chart of the reward over the steps.
 
     Attributes:
-        only: the name of the one reward that the total consists of; empty where there are several.
+        only: the name of the only reward; empty with several.
         change: the total at the beginning and at the end, in words.
-        last_step: the last step that was logged.
-        lines_a_point: how many logged lines a point stands for.
-        window: how many points the smoothed line averages; 0 without such a line.
+        last_step: the last logged step.
+        lines_a_point: logged lines per point.
+        window: points that the smoothed line averages; 0 without that line.
         band: whether the area from the lowest to the highest completion is drawn.
     """
 
@@ -131,7 +130,7 @@ class RewardFigure:
 
 @dataclass(frozen=True)
 class Panel:
-    """One small figure with its caption."""
+    """A small chart with its title and caption."""
 
     title: str
     svg: str
@@ -139,7 +138,7 @@ class Panel:
     look_for: str
 
 
-def reward_figure(run: RunRecord) -> RewardFigure | None:
+def reward_panel(run: RunRecord) -> RewardPanel | None:
     total = series_of(run.metrics, "reward", "total")
     if not total.values:
         return None
@@ -149,12 +148,12 @@ def reward_figure(run: RunRecord) -> RewardFigure | None:
         series = series_of(run.metrics, f"rewards/{name}/mean", label)
         if series.values:
             parts[name] = series
-    # One reward at weight 1 is the total: two lines on top of one another would only puzzle.
+    # One reward at weight 1 is the total: draw one line, not two identical ones.
     only = next(iter(parts)) if len(parts) == 1 and next(iter(parts.values())).values == total.values else ""
     validation = series_of(run.metrics, "eval_reward", "total on validation rows")
     band = _band(run, "reward/min", "reward/max")
-    points = len(svg_charts.thinned(total).steps)
-    return RewardFigure(
+    points = len(svg_charts.thin_out(total).steps)
+    return RewardPanel(
         svg=svg_charts.reward_chart(
             "reward", total, [] if only else list(parts.values()), validation if validation.values else None, band
         ),
@@ -168,13 +167,13 @@ def reward_figure(run: RunRecord) -> RewardFigure | None:
 
 
 def reward_names(run: RunRecord) -> list[str]:
-    """The rewards that were logged, in the order of their first line."""
+    """The logged rewards, in the order of their first line."""
     keys = dict.fromkeys(key for line in run.metrics for key in line)
     return [match[1] for key in keys if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
 
 
 def reward_panels(run: RunRecord) -> list[Panel]:
-    """Each reward by itself, with the area from its lowest to its highest completion."""
+    """A panel for each reward, with the area from its lowest to its highest completion."""
     panels = []
     for place, name in enumerate(reward_names(run)):
         series = series_of(run.metrics, f"rewards/{name}/mean", "mean")
@@ -182,18 +181,20 @@ def reward_panels(run: RunRecord) -> list[Panel]:
             continue
         band = _band(run, f"rewards/{name}/min", f"rewards/{name}/max")
         svg = svg_charts.small_chart(f"each-{place}", series, band=band)
-        says = "The line is the mean of the completions" + (
-            ", the area goes from the lowest to the highest. One that never reaches up has nothing right to learn from."
+        caption = "The line is the mean of the completions"
+        caption += (
+            ", the area spans from the lowest to the highest. A reward without any high value gives nothing to learn."
             if band
             else "."
         )
-        panels.append(Panel(name, svg, change(series.values), says))
+        panels.append(Panel(name, svg, change(series.values), caption))
     return panels
 
 
-def panels(run: RunRecord) -> list[Panel]:
+def metric_panels(run: RunRecord) -> list[Panel]:
+    """A panel for each logged metric of METRICS."""
     limit = run.recipe.get("max_completion_length")
-    found = []
+    panels = []
     for metric in METRICS:
         series = series_of(run.metrics, metric.key, metric.title)
         if not series.values or (metric.optional and not any(series.values)):
@@ -207,11 +208,12 @@ def panels(run: RunRecord) -> list[Panel]:
                 name, series, share=metric.share, band=_band(run, *metric.band) if metric.band else None
             )
         look_for = metric.look_for.replace("{limit}", f" of {limit} tokens" if isinstance(limit, int) else "")
-        found.append(Panel(metric.title, svg, change(series.values, share=metric.share) + metric.unit, look_for))
-    return found
+        panels.append(Panel(metric.title, svg, change(series.values, share=metric.share) + metric.unit, look_for))
+    return panels
 
 
 def not_logged(shown: Sequence[Panel]) -> list[str]:
+    """The titles of the metrics that the run did not log."""
     titles = {panel.title for panel in shown}
     return [
         metric.title.split(",")[0].lower() for metric in METRICS if not metric.optional and metric.title not in titles
@@ -219,19 +221,19 @@ def not_logged(shown: Sequence[Panel]) -> list[str]:
 
 
 def always_zero(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The titles of those that need not be there and that were 0 at every step."""
-    found = []
+    """The titles of the optional metrics that were 0 at every step."""
+    titles = []
     for metric in METRICS:
         values = series_of(metrics, metric.key).values
         if metric.optional and values and not any(values):
-            found.append(
+            titles.append(
                 metric.title[0].lower() + metric.title[1:] if not metric.title.startswith("KL") else metric.title
             )
-    return found
+    return titles
 
 
 def change(values: Sequence[float], *, share: bool = False) -> str:
-    """Beginning and end: the means of the first and of the last tenth."""
+    """Format the means of the first and the last tenth of the values."""
     tenth = max(1, len(values) // 10)
     ends = [sum(part) / len(part) for part in (values[:tenth], values[-tenth:])]
     return " → ".join(percent(end) if share else number(end) for end in ends)
@@ -243,14 +245,14 @@ def _band(run: RunRecord, low: str, high: str) -> tuple[Series, Series] | None:
 
 
 def _phases(run: RunRecord) -> Iterator[Series]:
-    """Seconds of a step by phase, and the rest, over the steps that logged all of them."""
+    """Yield the seconds of a step by phase, and the rest, over the steps that logged all phases."""
     whole = series_of(run.metrics, "step_time")
     parts = {key: series_of(run.metrics, key, label) for key, label in PHASES}
-    at = [dict(zip(series.steps, series.values, strict=True)) for series in parts.values()]
-    steps = [step for step in whole.steps if all(step in values for values in at)]
+    by_step = [dict(zip(series.steps, series.values, strict=True)) for series in parts.values()]
+    steps = [step for step in whole.steps if all(step in values for values in by_step)]
     if not steps:
         return
-    for series, values in zip(parts.values(), at, strict=True):
+    for series, values in zip(parts.values(), by_step, strict=True):
         yield Series(series.label, steps, [max(values[step], 0.0) for step in steps])
-    taken = dict(zip(whole.steps, whole.values, strict=True))
-    yield Series("the rest", steps, [max(taken[step] - sum(values[step] for values in at), 0.0) for step in steps])
+    total = dict(zip(whole.steps, whole.values, strict=True))
+    yield Series("the rest", steps, [max(total[step] - sum(values[step] for values in by_step), 0.0) for step in steps])

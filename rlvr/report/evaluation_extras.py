@@ -1,6 +1,6 @@
-"""What an evaluation may have measured beside one greedy answer: accuracy by shots (sweep.json), and pass@k.
+"""Tables of an evaluation besides greedy accuracy: accuracy by number of shots (sweep.json), and pass@k.
 
-A part that is missing or malformed counts as not measured.
+A missing or malformed part counts as not measured.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ABSENT = "–"
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """A table (a row for each number of shots, a column for each model) and its figure; warnings in words."""
+class ShotTable:
+    """Accuracy by number of shots: a row for each number, a column for each model, a chart, and warnings."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -27,30 +27,30 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Samples:
-    """pass@k: how it was sampled, the header, and a row for each k."""
+class PassAtK:
+    """pass@k: how the answers were sampled, the header, and a row for each k."""
 
     how: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-def sweep(content: Mapping[str, Any] | None) -> Sweep | None:
-    """The content of a sweep.json (see `rlvr.evaluation.shot_sweep.write_sweep`) for the page."""
+def sweep(content: Mapping[str, Any] | None) -> ShotTable | None:
+    """Read the content of a sweep.json (`rlvr.evaluation.shot_sweep.write_sweep`)."""
     listed = mapping(content).get("points")
-    found = [
+    by_shots = [
         (int(point["shots"]), point)
         for point in (map(mapping, listed) if isinstance(listed, list) else [])
         if is_number(point.get("shots")) and any(score_of(point, name) for name in MODELS)
     ]
-    if not found:
+    if not by_shots:
         return None
-    found.sort(key=lambda pair: pair[0])
-    models = tuple(name for name in MODELS if any(score_of(point, name) for _, point in found))
+    by_shots.sort(key=lambda pair: pair[0])
+    models = tuple(name for name in MODELS if any(score_of(point, name) for _, point in by_shots))
     both = len(models) == len(MODELS)
     rows = []
     lines: list[tuple[str, list[int], list[Bar]]] = [(name, [], []) for name in models]
-    for place, (shots, point) in enumerate(found):
+    for place, (shots, point) in enumerate(by_shots):
         cells = [f"{shots:,}"]
         for name, places, bars in lines:
             score = score_of(point, name)
@@ -61,34 +61,34 @@ def sweep(content: Mapping[str, Any] | None) -> Sweep | None:
         if both:
             cells.append(_gain(point.get("difference")))
         rows.append(tuple(cells))
-    svg = svg_charts.sweep_chart("sweep", [f"{shots:,}" for shots, _ in found], lines)
-    return Sweep((*models, *(["change"] if both else [])), tuple(rows), svg, warnings(content))
+    svg = svg_charts.sweep_chart("sweep", [f"{shots:,}" for shots, _ in by_shots], lines)
+    return ShotTable((*models, *(["change"] if both else [])), tuple(rows), svg, warnings(content))
 
 
-def samples(evaluation: Mapping[str, Any] | None) -> Samples | None:
-    """The section `pass_at_k` of an evaluation.json for the page."""
-    found = mapping(mapping(evaluation).get("pass_at_k"))
-    models = [name for name in MODELS if mapping(found.get(name))]
+def pass_at_k(evaluation: Mapping[str, Any] | None) -> PassAtK | None:
+    """Read the section `pass_at_k` of an evaluation.json."""
+    section = mapping(mapping(evaluation).get("pass_at_k"))
+    models = [name for name in MODELS if mapping(section.get(name))]
     if not models:
         return None
-    gains = mapping(found.get("difference"))
+    gains = mapping(section.get("difference"))
     rows = []
-    for k in dict.fromkeys(k for name in models for k in mapping(found[name])):
+    for k in dict.fromkeys(k for name in models for k in mapping(section[name])):
         cells = [f"pass@{k}"]
         for name in models:
-            value = mapping(found[name][k]) if k in found[name] else {}
+            value = mapping(section[name][k]) if k in section[name] else {}
             interval = interval_of(value)
             known = is_number(value.get("value")) and interval
             cells.append(_with_interval({"accuracy": value["value"], "interval": interval}) if known else ABSENT)
         rows.append((*cells, *([_gain(gains.get(k))] if gains else [])))
-    how = f"{found.get('samples', 'Several')} samples a row, {found.get('decoding', 'with sampling')}"
-    return Samples(how, (*models, *(["change"] if gains else [])), tuple(rows))
+    how = f"{section.get('samples', 'Several')} samples a row, {section.get('decoding', 'with sampling')}"
+    return PassAtK(how, (*models, *(["change"] if gains else [])), tuple(rows))
 
 
 def warnings(content: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """What an evaluation says against itself."""
-    said = mapping(content).get("warnings")
-    return tuple(warning for warning in said if isinstance(warning, str)) if isinstance(said, list) else ()
+    """The warnings of an evaluation about itself."""
+    listed = mapping(content).get("warnings")
+    return tuple(warning for warning in listed if isinstance(warning, str)) if isinstance(listed, list) else ()
 
 
 def _with_interval(score: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The page of one run."""
+"""Write the page of one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.errors import InputError
-from rlvr.formatting import count, mapping
+from rlvr.formatting import count, mapping, shorten
 from rlvr.health import summary
 from rlvr.report import curves, evaluation_extras, samples, svg_charts
 from rlvr.report.rollouts import pack, read_rollouts
@@ -25,10 +25,10 @@ HERE = Path(__file__).parent
 
 
 def write_report(run_dir: Path, path: Path | None = None) -> Path:
-    """Writes the page of a run, by default report.html into its directory, and returns its path.
+    """Write the page of a run, by default as report.html in its directory; return its path.
 
     Raises:
-        InputError: the directory is not there, holds no run, or the page can't be written.
+        InputError: of kind "not-a-run" or "unwritable".
     """
     page = _page(read_run(run_dir))
     return write_page(run_dir / "report.html" if path is None else path, page)
@@ -38,13 +38,14 @@ def write_page(path: Path, page: str) -> Path:
     try:
         path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise InputError(f"The report {path} can't be written: {error.strerror}.") from error
+        message = f"The report {path} can't be written: {error.strerror}. Choose another file with --out."
+        raise InputError(message, kind="unwritable", path=path) from error
     return path
 
 
 @functools.cache
 def template(name: str) -> jinja2.Template:
-    """A template of this folder, in which everything is escaped but what the filter `drawing` is put on."""
+    """Load a template of this folder. It escapes everything except values with the filter `drawing`."""
     import jinja2
     from markupsafe import Markup
 
@@ -55,14 +56,14 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # For our own drawings, in which matplotlib has escaped every label, and for nothing else.
+    # Only for our own drawings: matplotlib has escaped every label in them.
     environment.filters["drawing"] = Markup
     environment.filters["count"] = count
     script = Markup((HERE / "script.js").read_text(encoding="utf-8"))
     environment.globals.update(
         style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
         script=script,
-        # Nothing is loaded and no script runs but ours, which the browser knows by its hash.
+        # The browser loads nothing and runs only the script with this hash.
         policy=(
             "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
             f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
@@ -73,12 +74,12 @@ def template(name: str) -> jinja2.Template:
 
 def _page(run: RunRecord) -> str:
     accuracies, sources = bars(run.evaluation)
-    panels = curves.panels(run)
+    panels = curves.metric_panels(run)
     changed = samples.changed_answers(run.folder / "completions")
     return template("page.html.jinja").render(
         run=run,
         title=run.name,
-        place=str(run.folder),
+        folder=str(run.folder),
         subtitle=_subtitle(run.recipe),
         verdict=verdict(run.evaluation),
         health=summary(run.metrics, settings=run.recipe)[1:],
@@ -89,9 +90,9 @@ def _page(run: RunRecord) -> str:
         sources=sources,
         by_difficulty=_by_difficulty(run),
         warnings=evaluation_extras.warnings(run.evaluation),
-        samples=evaluation_extras.samples(run.evaluation),
+        pass_at_k=evaluation_extras.pass_at_k(run.evaluation),
         sweep=evaluation_extras.sweep(run.shots),
-        reward=curves.reward_figure(run),
+        reward=curves.reward_panel(run),
         reward_panels=curves.reward_panels(run),
         panels=panels,
         not_logged=curves.not_logged(panels),
@@ -105,9 +106,9 @@ def _page(run: RunRecord) -> str:
 
 
 def _by_difficulty(run: RunRecord) -> str:
-    """The accuracies by the column `difficulty` as a figure; nothing where it has one value or none."""
-    parts, several = bars(run.evaluation, "difficulty")
-    return svg_charts.accuracy_chart("difficulty", parts[1:]) if several > 1 else ""
+    """A chart of the accuracies by the column `difficulty`; empty if it has fewer than two values."""
+    rows, values = bars(run.evaluation, "difficulty")
+    return svg_charts.accuracy_chart("difficulty", rows[1:]) if values > 1 else ""
 
 
 def _subtitle(recipe: Mapping[str, Any]) -> str:
@@ -116,7 +117,7 @@ def _subtitle(recipe: Mapping[str, Any]) -> str:
 
 
 def _failure(folder: Path) -> tuple[str, str] | None:
-    """A sentence on the failure.txt of a run, and its whole text; None where nothing failed."""
+    """A sentence on failure.txt and its whole text; None without a failure."""
     path, log = folder / "failure.txt", folder / "metrics.jsonl"
     try:
         text = path.read_text(encoding="utf-8", errors="replace").strip()
@@ -125,5 +126,5 @@ def _failure(folder: Path) -> tuple[str, str] | None:
         return None
     if not text:
         return None
-    what = "The run failed once and went on later" if resumed else "The run failed"
-    return f"{what}: {samples.shorten(text.splitlines()[-1], 500)}", text
+    event = "The run failed once and was resumed" if resumed else "The run failed"
+    return f"{event}: {shorten(text.splitlines()[-1], 500)}", text

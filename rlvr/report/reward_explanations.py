@@ -1,7 +1,7 @@
-"""Why a completion got its rewards: the words of each reward's own `explain`, for a bounded number of completions.
+"""Collect the rewards' explanations (their function `explain`) of some completions.
 
-Explaining runs a reward's code on what a model wrote, so it happens in workers that can be killed. Only rewards of the
-shelf (rewards/NAME.py) are asked: making a report of a run directory from elsewhere must not import what it names.
+An explanation runs a reward's code on model output, so it runs in killable workers. Only rewards in rewards/NAME.py are
+loaded: a report of a run directory from another machine must not import files that its recipe names.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rlvr.scoring.reward import Reward
     from rlvr.workers.pool import WorkerPool
 
-DEADLINE_S, BUDGET_S = 10.0, 12.0  # a completion, and all of them; a worker's first one imports its verifier
-MOST_LINES, MOST_LINE = 12, 300
+TIMEOUT_S, BATCH_TIMEOUT_S = 10.0, 12.0  # a completion, and all; the first call of a worker imports its verifier
+MAX_LINES, MAX_LINE_LENGTH = 12, 300
 
 
 def explain(recipe: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, list[str]]]:
-    """For each row, the lines of each reward that has something to say, by its short name.
+    """For each row, the lines of each reward's explanation, by the reward's short name.
 
-    A reward that needs a column which the row lacks, that is no file of rewards/, or that fails, says nothing.
+    A reward has none if the row lacks one of its columns, if it is no file in rewards/, or if it fails.
     """
     known = [
         {"name": entry["name"], "weight": entry.get("weight", 1.0), "options": dict(mapping(entry.get("options")))}
@@ -36,8 +36,8 @@ def explain(recipe: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> lis
     if not known or not rows:
         return [{} for _ in rows]
     items = [json.dumps({"rewards": known, "row": dict(row)}, default=str).encode() for row in rows]
-    outcomes = _pool().map(items, timeout_s=DEADLINE_S, batch_timeout_s=BUDGET_S)
-    return [outcome.value if outcome.status == "done" else {} for outcome in outcomes]
+    results = _pool().map(items, timeout_s=TIMEOUT_S, batch_timeout_s=BATCH_TIMEOUT_S)
+    return [result.value if result.status == "done" else {} for result in results]
 
 
 @cache
@@ -51,17 +51,17 @@ def _pool() -> WorkerPool:
 
 
 def explain_item(item: bytes) -> dict[str, list[str]]:
-    from rlvr.rescoring import scores as rescoring
+    from rlvr.rescoring.explain import explanation as explain_reward
 
     content = json.loads(item)
     row, rewards = content["row"], _rewards(json.dumps(content["rewards"]))
-    found = {}
+    explanations = {}
     for reward in rewards:
         if all(row.get(column) is not None for column in set(reward.columns) - {"prompt", "prompts", "completion"}):
-            said = rescoring.explanation(row, reward, rewards)
-            if said.lines:
-                found[reward.label] = [line[:MOST_LINE] for line in said.lines[:MOST_LINES]]
-    return found
+            explanation = explain_reward(row, reward, rewards)
+            if explanation.lines:
+                explanations[reward.label] = [line[:MAX_LINE_LENGTH] for line in explanation.lines[:MAX_LINES]]
+    return explanations
 
 
 @cache
@@ -70,10 +70,10 @@ def _rewards(specs: str) -> list[Reward]:
     from rlvr.errors import InputError
     from rlvr.scoring.registry import load_reward
 
-    found = []
+    rewards = []
     for spec in json.loads(specs):
         try:
-            found.append(load_reward(RewardSpec(**spec)))
-        except InputError:  # a reward that the shelf no longer has: it has no words either
+            rewards.append(load_reward(RewardSpec(**spec)))
+        except InputError:  # rewards/ no longer has it
             continue
-    return found
+    return rewards

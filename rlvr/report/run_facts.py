@@ -1,4 +1,4 @@
-"""What ran, for the report: a name and its lines each, from the recipe, the metrics and the versions of a run."""
+"""Facts about a run for the report: model, task, rewards, sampling, steps, time and versions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from rlvr import console
 from rlvr.formatting import is_number, mapping, number
 from rlvr.report.svg_charts import Series
 
-YEAR_3000 = 32_503_680_000  # in Unix seconds; what is later is no time that a run was logged at
+YEAR_3000 = 32_503_680_000  # in Unix seconds; a later time is damaged
 
 
 def series_of(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:
-    found = [(line["step"], line[key]) for line in metrics if is_number(line["step"]) and is_number(line.get(key))]
-    return Series(label, [step for step, _ in found], [value for _, value in found])
+    """The finite values of a metric over the steps."""
+    points = [(line["step"], line[key]) for line in metrics if is_number(line["step"]) and is_number(line.get(key))]
+    return Series(label, [step for step, _ in points], [value for _, value in points])
 
 
 def entries(section: Any) -> list[Mapping[str, Any]]:
@@ -27,8 +28,8 @@ def entries(section: Any) -> list[Mapping[str, Any]]:
 def facts(
     recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], run_dir: Path
 ) -> list[tuple[str, list[str]]]:
-    """What a reader asks first: a name and its lines each. Only what the run directory says."""
-    found = {
+    """A name and its lines for each fact that the run directory holds."""
+    candidates = {
         "Model": [str(recipe.get("model_name_or_path", ""))],
         "Trained": [_trained_weights(recipe)],
         "Task": [_with_options(mapping(recipe.get("task")))],
@@ -40,8 +41,8 @@ def facts(
         "Seed": [str(recipe.get("seed", ""))],
         "Versions": [_versions(run_dir)],
     }
-    said = [(name, [line for line in lines if line]) for name, lines in found.items()]
-    return [(name, lines) for name, lines in said if lines]
+    known = [(name, [line for line in lines if line]) for name, lines in candidates.items()]
+    return [(name, lines) for name, lines in known if lines]
 
 
 def _trained_weights(recipe: Mapping[str, Any]) -> str:
@@ -66,17 +67,17 @@ def _reward(entry: Mapping[str, Any]) -> str:
     text = _with_options({"name": entry.get("name", "?"), **mapping(entry.get("options"))})
     weight = entry.get("weight", 1.0)
     factor = f"{number(weight)} × " if is_number(weight) else ""
-    gate = f", only where {entry['gate']} is positive" if entry.get("gate") else ""
+    gate = f", only if {entry['gate']} is positive" if entry.get("gate") else ""
     return f"{factor}{text}{gate}"
 
 
 def _sampling(recipe: Mapping[str, Any]) -> str:
-    said = {
+    formats = {
         "num_generations": "{} completions a prompt",
         "temperature": "temperature {}",
         "max_completion_length": "at most {} tokens",
     }
-    return ", ".join(text.format(recipe[key]) for key, text in said.items() if key in recipe)
+    return ", ".join(text.format(recipe[key]) for key, text in formats.items() if key in recipe)
 
 
 def _learning_rate(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
@@ -104,23 +105,23 @@ def _steps(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> s
 
 
 def _time(metrics: Sequence[Mapping[str, Any]]) -> str:
-    """How long training took, by its steps, whether it was interrupted or not."""
+    """Duration of the training steps, without interruptions."""
     series = series_of(metrics, "step_time")
-    # A line's figure is the mean of the steps since the line before it.
+    # The value of a line is the mean of the steps since the line before it.
     logged = zip([0, *series.steps], series.steps, series.values, strict=False)
-    taken = sum((step - before) * value for before, step, value in logged)
-    if not taken:
+    seconds = sum((step - before) * value for before, step, value in logged)
+    if not seconds:
         return ""
     each = f", {number(sum(series.values) / len(series.values))} s a step" if series.values else ""
     times = [time for time in series_of(metrics, "time").values if 0 <= time < YEAR_3000]
     ended = f"; last logged {datetime.fromtimestamp(times[-1], UTC):%Y-%m-%d %H:%M} UTC" if times else ""
-    return f"{console.duration(taken)} of training{each}{ended}"
+    return f"{console.duration(seconds)} of training{each}{ended}"
 
 
 def _versions(run_dir: Path) -> str:
-    """The libraries that the run was made with (see rlvr/artifacts/directory.py)."""
+    """The versions in versions.json (rlvr/artifacts/directory.py)."""
     try:
-        found = json.loads((run_dir / "versions.json").read_text(encoding="utf-8", errors="replace"))
+        content = json.loads((run_dir / "versions.json").read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError):
         return ""
-    return ", ".join(f"{name} {version}" for name, version in mapping(found).items())
+    return ", ".join(f"{name} {version}" for name, version in mapping(content).items())

@@ -1,6 +1,6 @@
-"""A handful of completions from a run directory, chosen by rule and not by eye.
+"""Choose a few example completions of a run by fixed rules.
 
-Everything here was written by a model or by a data set: whoever shows it must escape it.
+Models and data sets wrote these texts: escape them before showing them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
 
-MOST_EXAMPLES = 3
+MAX_EXAMPLES = 3
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One completion: who gave it, its text, its rewards by name, and whether it is right (None: not said)."""
+class ShownAnswer:
+    """One completion: its label, its text, its rewards by name, and whether it is right (None: unknown)."""
 
-    who: str
+    label: str
     text: str
     rewards: tuple[tuple[str, str], ...]
     right: bool | None = None
@@ -30,45 +30,45 @@ class Answer:
 
 @dataclass(frozen=True)
 class Example:
-    """A prompt, as (role, text) pairs with an empty role for plain text, and answers to it."""
+    """A prompt, as (role, text) pairs (an empty role for plain text), and answers to it."""
 
     prompt: tuple[tuple[str, str], ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[ShownAnswer, ...]
     expected: str = ""
 
 
 @dataclass(frozen=True)
-class Changed:
-    """Held-out problems whose answer changed sides: how many, and the first few of them."""
+class ChangedProblems:
+    """Held-out problems whose answers became right, or wrong: their number, and the first few."""
 
     count: int
     examples: tuple[Example, ...]
 
 
 def training_answers(folder: Path) -> list[tuple[int, Example]]:
-    """The step and an example of the first and of the last training step that were logged.
+    """The step and an example of the first and the last logged training step.
 
-    The example is the first group of the step whose completions differ in their reward (the first group at all if none
-    does), with its best and its worst completion.
+    The example is the best and the worst completion of the step's first group with different rewards, or of its first
+    group if there is none.
     """
     files = {
         int(match[1]): path
         for path in sorted(folder.glob("completions_*.parquet"))
         if (match := re.fullmatch(r"completions_(\d+)\.parquet", path.name))
     }
-    found = []
+    examples: list[tuple[int, Example]] = []
     for order in (sorted(files), sorted(files, reverse=True)):
-        # A file that a killed run left half written is passed over.
+        # A killed run may leave a file half-written.
         for step in order:
             rows = [row for row in _read(files[step]) if {"prompt", "completion"} <= row.keys()]
             if rows:
-                found.append((step, _of_a_step(rows)))
+                examples.append((step, _of_a_step(rows)))
                 break
-    return found[:1] if len(found) == 2 and found[0][0] == found[1][0] else found
+    return examples[:1] if len(examples) == 2 and examples[0][0] == examples[1][0] else examples
 
 
-def changed_answers(folder: Path) -> tuple[Changed, Changed] | None:
-    """Held-out problems that base got wrong and trained right, and the other way round; None without both files."""
+def changed_answers(folder: Path) -> tuple[ChangedProblems, ChangedProblems] | None:
+    """Held-out problems that only the trained model solved, and that only base solved; None without both files."""
     base, trained = (
         {row["row"]: row for row in _read(folder / f"evaluation_{name}.parquet") if _is_evaluated(row)}
         for name in ("base", "trained")
@@ -83,7 +83,7 @@ def changed_answers(folder: Path) -> tuple[Changed, Changed] | None:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a parquet file; none where it is missing or unreadable."""
+    """Read a parquet file; no rows if it is missing or unreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -120,25 +120,25 @@ def _of_a_step(rows: Sequence[Mapping[str, Any]]) -> Example:
     return Example(_prompt(group[0]["prompt"]), answers)
 
 
-def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Changed:
+def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> ChangedProblems:
     examples = []
-    for base, trained in pairs[:MOST_EXAMPLES]:
+    for base, trained in pairs[:MAX_EXAMPLES]:
         gold = base.get("final_answer")
         answers = (_answer("base", base), _answer("trained", trained))
         examples.append(Example(_prompt(base["prompt"]), answers, "" if gold is None else shorten(str(gold), 300)))
-    return Changed(len(pairs), tuple(examples))
+    return ChangedProblems(len(pairs), tuple(examples))
 
 
-def _answer(who: str, row: Mapping[str, Any]) -> Answer:
-    # TRL writes one column a reward, an evaluation calls it rewards/NAME; text columns are a reward's own logging.
-    other = ("step", "row", "tokens", "difficulty")
+def _answer(label: str, row: Mapping[str, Any]) -> ShownAnswer:
+    # TRL writes one column a reward, an evaluation rewards/NAME. Text columns are logged by rewards.
+    no_rewards = ("step", "row", "tokens", "difficulty")
     rewards = tuple(
         (name.removeprefix("rewards/"), f"{value:.2f}".replace("-", "−"))
         for name, value in row.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name not in other
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in no_rewards
     )
     text = "\n".join(text for _, text in messages(row["completion"]))
-    return Answer(who, shorten(text, COMPLETION_LIMIT), rewards, row.get("correct"), row.get("ended") is False)
+    return ShownAnswer(label, shorten(text, COMPLETION_LIMIT), rewards, row.get("correct"), row.get("ended") is False)
 
 
 def _prompt(prompt: Any) -> tuple[tuple[str, str], ...]:
@@ -146,7 +146,7 @@ def _prompt(prompt: Any) -> tuple[tuple[str, str], ...]:
 
 
 def messages(content: Any) -> list[tuple[str, str]]:
-    """A prompt or a completion as (role, text) pairs: plain text has no role."""
+    """Split a prompt or a completion into (role, text) pairs. Plain text has no role."""
     if isinstance(content, list):
         messages = [item for item in content if isinstance(item, dict)]
         return [(str(item.get("role") or ""), _text(item.get("content"))) for item in messages]
@@ -154,7 +154,7 @@ def messages(content: Any) -> list[tuple[str, str]]:
 
 
 def _text(content: Any) -> str:
-    """The text of a message: as it is, or from the parts of a multimodal one."""
+    """The text of a message, or of the parts of a multimodal message."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):

@@ -1,5 +1,5 @@
-// What the report's page does beyond being read: the values under the pointer on a figure, and the browser of
-// completions. Whatever a model or a data set wrote is only ever set as text, never as markup.
+// Script of the report page: values under the pointer on charts, and the browser of completions. Texts from models and
+// data sets are only set as text, never as markup.
 "use strict";
 
 const element = (tag, className, text) => {
@@ -97,7 +97,7 @@ class Browser {
     this.timer = setTimeout(() => this.filter(), after);
   }
 
-  // The rewards that "reward" refers to: the total, or the one that is chosen.
+  // The value of the chosen reward, or the total.
   value(row) {
     const which = this.filters.elements.reward.value;
     return which === "total" ? this.data.total[row] : this.data.values[row][Number(which)];
@@ -111,7 +111,7 @@ class Browser {
     ].join("\n").toLowerCase());
   }
 
-  // Whether a prompt's answers changed sides: right at one end, wrong at the other.
+  // Whether most answers to a prompt are right at one end and wrong at the other.
   changed(prompt) {
     const [before, after] = this.ends(prompt);
     const share = (rows) => rows.reduce((sum, row) => sum + (this.data.right[row] || 0), 0) / rows.length;
@@ -149,7 +149,7 @@ class Browser {
     const judged = this.found.filter((row) => right[row] !== null);
     const rights = judged.filter((row) => right[row] === 1).length;
     this.status.textContent = this.found.length === 0
-      ? "No completion is like that."
+      ? "No completion matches."
       : `${counted(this.found.length)} of ${counted(stage.length)} completions` + (judged.length ? `; ${counted(rights)} of them right (${((100 * rights) / judged.length).toFixed(1)} %).` : ".");
     this.draw();
     this.list.scrollTop = 0;
@@ -166,9 +166,9 @@ class Browser {
       item.setAttribute("aria-selected", "false");
       const head = element("div", "head");
       head.append(this.mark(row), element("span", "", stageName(this.data.stage[row])), element("span", "value", figure(this.value(row))));
-      // The last line that says something: an answer stands at the end, but before the end of a code block.
+      // The last line with a letter or digit: an answer is at the end, but may be followed by the end of a code block.
       const line = this.data.text[row].split("\n").findLast((text) => /[\p{L}\p{N}]/u.test(text)) ?? "";
-      item.append(head, element("div", "line", line.trim().slice(-160) || "(nothing)"));
+      item.append(head, element("div", "line", line.trim().slice(-160) || "(empty)"));
       this.list.append(item);
     }
   }
@@ -213,7 +213,7 @@ class Browser {
       prompt.append(this.text(text));
     }
     const length = data.tokens[row] === null ? `${counted(data.text[row].length)} characters` : `${counted(data.tokens[row])} tokens`;
-    this.detail.replaceChildren(title, prompt, element("h4", "", `Completion, ${length}`), this.text(data.text[row] || "(nothing)"), this.rewards(row), ...this.columns(row), ...this.sides(row));
+    this.detail.replaceChildren(title, prompt, element("h4", "", `Completion, ${length}`), this.text(data.text[row] || "(empty)"), this.rewards(row), ...this.columns(row), ...this.sides(row));
     this.detail.scrollTop = 0;
   }
 
@@ -224,7 +224,7 @@ class Browser {
   }
 
   rewards(row) {
-    const { data } = this, list = element("div", "whys");
+    const { data } = this, list = element("div", "explanations");
     data.rewards.forEach((name, place) => {
       const weight = data.weights[place], says = data.why[row] ? data.why[row][name] : undefined;
       const head = element("p");
@@ -242,7 +242,7 @@ class Browser {
     list.append(sum);
     if (data.rewards.some((name) => !(data.why[row] && data.why[row][name]))) {
       const kind = { [BASE]: "/completions/evaluation_base.parquet", [TRAINED]: "/completions/evaluation_trained.parquet" }[data.stage[row]] ?? "";
-      const hint = element("p", "quiet", "Why: ");
+      const hint = element("p", "quiet", "Explain: ");
       hint.append(element("code", "", `python scripts/score.py --config ${this.run}/recipe.yaml ${this.run}${kind} --why ${data.number[row]}`));
       list.append(hint);
     }
@@ -256,7 +256,7 @@ class Browser {
     return [list];
   }
 
-  // The two ends of a prompt's story: base and trained on a held-out one, else its first and its last step.
+  // The completions to compare: base and trained of a held-out prompt, else those of its first and its last step.
   ends(prompt) {
     const rows = this.ofPrompt[prompt], { stage } = this.data;
     const at = (wanted) => rows.filter((row) => stage[row] === wanted);
@@ -269,16 +269,16 @@ class Browser {
 
   sides(row) {
     let [before, after] = this.ends(this.data.prompt[row]);
-    let title = "The same prompt, first and last";
+    let title = "The same prompt: first and last";
     if (!after.length) {
       if (before.length < 2) return [];
       const sorted = [...before].sort((one, other) => (this.data.total[other] ?? 0) - (this.data.total[one] ?? 0));
-      title = "The same prompt, the best and the worst of its group";
+      title = "The same prompt: best and worst of its group";
       [before, after] = [[sorted[0]], [sorted[sorted.length - 1]]];
     }
-    const beside = element("div", "sides");
-    beside.append(this.side(before, row), this.side(after, row));
-    return [element("h3", "", title), beside];
+    const columns = element("div", "sides");
+    columns.append(this.side(before, row), this.side(after, row));
+    return [element("h3", "", title), columns];
   }
 
   side(rows, wanted) {
@@ -289,7 +289,7 @@ class Browser {
     const show = () => {
       const row = rows[place];
       title.replaceChildren(element("span", "", stageName(data.stage[row])), " ", this.mark(row));
-      body.textContent = data.text[row] || "(nothing)";
+      body.textContent = data.text[row] || "(empty)";
       foot.textContent = data.rewards.map((name, at) => `${name} ${figure(data.values[row][at])}`).join(" · ");
       if (rows.length > 1) {
         const turn = (by, label, name) => {
@@ -300,7 +300,7 @@ class Browser {
           return button;
         };
         const pager = element("span", "pager");
-        pager.append(turn(-1, "‹", "the completion before"), ` ${place + 1} of ${rows.length} `, turn(1, "›", "the next completion"));
+        pager.append(turn(-1, "‹", "previous completion"), ` ${place + 1} of ${rows.length} `, turn(1, "›", "next completion"));
         title.append(" ", pager);
         foot.append(element("span", "quiet", `${foot.textContent ? " · " : ""}${judged.filter((one) => data.right[one] === 1).length} of ${judged.length} right at this step`));
       }
@@ -313,7 +313,7 @@ class Browser {
 for (const svg of document.querySelectorAll("svg[data-readout]")) addReadout(svg);
 const packed = document.getElementById("completions");
 if (packed) {
-  // After the first paint: unpacking takes a moment where there are many.
+  // After the first paint: unpacking many completions takes a moment.
   requestAnimationFrame(() => setTimeout(async () => {
     try {
       const data = await unpack(packed.textContent.trim());
@@ -323,7 +323,7 @@ if (packed) {
       performance.mark("browsable");
       document.documentElement.dataset.ready = "true";
     } catch (error) {
-      document.getElementById("unpacking").textContent = `The completions can't be unpacked by this browser (${error.message}): open the page in a recent one, or export them with scripts/rollouts.py.`;
+      document.getElementById("unpacking").textContent = `This browser can't unpack the completions (${error.message}). Open the page in a recent browser, or export them with scripts/rollouts.py.`;
     }
   }, 0));
 } else {

@@ -1,8 +1,7 @@
-"""The figures of a report, as SVG to be put into an HTML page.
+"""Draw the charts of a report as SVG elements for an HTML page.
 
-Their text is text, in the page's own font, and their colours are the page's CSS variables, so that one drawing serves
-light and dark: --ink, --muted, --grid, --base, --trained and --series-0 … --series-5. One inch of a figure is 100
-pixels of the page.
+Labels are text in the page's font. Colours are the page's CSS variables, so that one drawing fits light and dark mode:
+--ink, --muted, --grid, --base, --trained and --series-0 … --series-5. An inch of a figure is 100 pixels of the page.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Matplotlib wants colours; these stand for variables and are replaced in its output.
+# Placeholders for CSS variables, which replace them in matplotlib's output.
 INK, MUTED, GRID, BASE, TRAINED = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05"
 SERIES = tuple(f"#0a0b1{number}" for number in range(6))
 VARIABLES = {
@@ -37,7 +36,7 @@ VARIABLES = {
 }
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
-    # Labels come from recipes and data: a dollar sign in them is no formula.
+    # Labels come from recipes and data: a dollar sign does not start a formula.
     "text.parse_math": False,
     "axes.unicode_minus": True,
     "font.size": 9,
@@ -59,21 +58,21 @@ STYLE: dict[str, Any] = {
     "figure.facecolor": "none",
     "savefig.facecolor": "none",
 }
-MOST_POINTS = 300  # in a series; more can't be told apart at this size and would swell the page
+MAX_POINTS = 300  # in a series; more are indistinguishable at this size
 
 
 @dataclass(frozen=True)
 class Series:
-    """One metric over the steps of a run; `steps` and `values` are equally long, and all values are finite."""
+    """One metric over the steps of a run. All values are finite."""
 
     label: str
     steps: Sequence[float]
     values: Sequence[float]
 
 
-def thinned(series: Series, most: int = MOST_POINTS) -> Series:
-    """The series itself if it has at most `most` points, else the means of runs of equally many neighbours."""
-    size = -(-len(series.steps) // most)
+def thin_out(series: Series, limit: int = MAX_POINTS) -> Series:
+    """Reduce a series to at most `limit` points, by means of equally many neighbours."""
+    size = -(-len(series.steps) // limit)
     if size <= 1:
         return series
     starts = range(0, len(series.steps), size)
@@ -85,21 +84,21 @@ def thinned(series: Series, most: int = MOST_POINTS) -> Series:
 
 
 def smoothing_window(points: int) -> int:
-    """How many neighbouring points the smoothed line averages: about a tenth of them; an odd number, at least 3."""
+    """Points that the smoothed line averages: about a tenth of all, odd, at least 3."""
     return max(3, points // 10 | 1)
 
 
-def smoothed(values: Sequence[float]) -> list[float]:
-    """The mean around each point (see `smoothing_window`); towards the ends only of the neighbours that are there."""
+def smooth(values: Sequence[float]) -> list[float]:
+    """The mean around each point (`smoothing_window`), of fewer neighbours at the ends."""
     reach = smoothing_window(len(values)) // 2
     return [_mean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(values))]
 
 
 def accuracy_chart(name: str, rows: Sequence[tuple[str, Bar | None, Bar | None]]) -> str:
-    """Horizontal bars with 95 % intervals.
+    """Draw horizontal bars with 95 % intervals.
 
     Args:
-        name: of the figure; distinguishes the ids within one page.
+        name: of the chart; makes its ids unique within a page.
         rows: label, base and trained of each group of bars, from the top down.
     """
     single = all(base is None or trained is None for _, base, trained in rows)
@@ -110,9 +109,9 @@ def accuracy_chart(name: str, rows: Sequence[tuple[str, Bar | None, Bar | None]]
             for bar, colour, side in ((base, BASE, -1), (trained, TRAINED, 1)):
                 if bar is not None:
                     _bar(axes, position + (0 if single else side * height * 0.54), height, bar, colour)
-        axes.set_yticks(range(len(rows)), [_shortened(label) for label, _, _ in rows], color=INK)
+        axes.set_yticks(range(len(rows)), [_short_label(label) for label, _, _ in rows], color=INK)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        # Room beyond 100 for the figure at the end of a full bar.
+        # Room beyond 100 for the label of a full bar.
         axes.set_xlim(0, 116)
         axes.set_xticks(range(0, 101, 25), [f"{tick} %" for tick in range(0, 101, 25)])
         axes.grid(axis="x")
@@ -127,10 +126,10 @@ def reward_chart(
     validation: Series | None = None,
     band: tuple[Series, Series] | None = None,
 ) -> str:
-    """The reward over the steps: the total, each reward under it, and the validation rows where they were measured.
+    """Draw the total reward over the steps, each reward, and the validation.
 
     Args:
-        band: the lowest and the highest total of any completion, between which an area is drawn.
+        band: the lowest and the highest total of the completions; the area between them is drawn.
     """
     with _style(name):
         figure, axes = _figure(10.4, 3.4)
@@ -147,7 +146,7 @@ def reward_chart(
         axes.grid(axis="y")
         if parts or validation is not None:
             lines, labels = axes.get_legend_handles_labels()
-            # The total was drawn last, to lie on top, and is named first.
+            # The total is drawn last, to lie on top, but comes first in the legend.
             first = labels.index(total.label)
             lines, labels = [lines.pop(first), *lines], [labels.pop(first), *labels]
             axes.legend(
@@ -157,7 +156,7 @@ def reward_chart(
 
 
 def small_chart(name: str, series: Series, *, share: bool = False, band: tuple[Series, Series] | None = None) -> str:
-    """One metric over the steps, small, and the area between two others; a share (0..1) is drawn in percent."""
+    """Draw one metric over the steps, and the area between two others; a share (0..1) in percent."""
     return overlay_chart(name, [series], share=share, band=band)
 
 
@@ -169,7 +168,7 @@ def overlay_chart(
     band: tuple[Series, Series] | None = None,
     wide: bool = False,
 ) -> str:
-    """Several lines on the same axes, each in its colour, such as one metric of several runs."""
+    """Draw several lines on the same axes, such as one metric of several runs."""
     if share:
         lines = [Series(line.label, line.steps, [100 * value for value in line.values]) for line in lines]
     with _style(name):
@@ -177,7 +176,7 @@ def overlay_chart(
         _draw_band(axes, band, SERIES[0])
         for number, line in enumerate(lines):
             _draw(axes, line, SERIES[number % len(SERIES)])
-        # A share that never leaves 0 is a line at the bottom, not one across the middle of an arbitrary axis.
+        # A share that is always 0 is a line at the bottom, not in the middle of an arbitrary axis.
         values = [value for line in (*lines, *(band or ())) for value in line.values]
         _limit(axes, values, steps=8 if wide else 4, least_top=10 if share else 0)
         axes.grid(axis="y")
@@ -187,8 +186,8 @@ def overlay_chart(
 
 
 def stacked_chart(name: str, parts: Sequence[Series]) -> str:
-    """What parts, which share their steps, add up to: areas on top of one another, the first at the bottom."""
-    thin = [thinned(part, 150) for part in parts]
+    """Draw stacked areas of parts with the same steps, the first at the bottom."""
+    thin = [thin_out(part, 150) for part in parts]
     with _style(name):
         figure, axes = _figure(3.3, 1.95)
         colours = [SERIES[number % len(SERIES)] for number in range(len(parts) - 1)] + [GRID]
@@ -216,17 +215,17 @@ def stacked_chart(name: str, parts: Sequence[Series]) -> str:
 
 
 def sweep_chart(name: str, ticks: Sequence[str], lines: Sequence[tuple[str, Sequence[float], Sequence[Bar]]]) -> str:
-    """Accuracy at each of some settings, evenly spaced, with 95 % intervals.
+    """Draw the accuracy at several settings, evenly spaced, with 95 % intervals.
 
     Args:
-        ticks: what the settings are called.
-        lines: "base" or "trained", the places on the axis (from 0) and the accuracies there.
+        ticks: names of the settings.
+        lines: "base" or "trained", the positions on the axis (from 0), and the accuracies there.
     """
     with _style(name):
         figure, axes = _figure(5.2, 2.6)
         for label, places, bars in lines:
-            colour, aside = (BASE, -0.04) if label == "base" else (TRAINED, 0.04)
-            shifted = [place + aside for place in places]  # so that two intervals at one place can be told apart
+            colour, offset = (BASE, -0.04) if label == "base" else (TRAINED, 0.04)
+            shifted = [place + offset for place in places]  # so that intervals at one position do not overlap
             axes.vlines(
                 shifted, [100 * bar.low for bar in bars], [100 * bar.high for bar in bars], color=INK, linewidth=1.2
             )
@@ -244,20 +243,20 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _shortened(label: str) -> str:
+def _short_label(label: str) -> str:
     return label if len(label) <= 28 else f"{label[:27]}…"
 
 
 @contextmanager
 def _style(name: str) -> Iterator[None]:
-    """Matplotlib as these figures want it; the process's own settings come back afterwards."""
+    """Apply the charts' matplotlib settings, and restore the process's settings afterwards."""
     import matplotlib
 
-    # A fresh machine builds a font cache, and says so.
+    # On a new machine, matplotlib builds a font cache and logs that.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    # The salt makes the ids, and so the whole page, the same every time.
+    # The salt makes the ids, and so the page, reproducible.
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
-        # Matplotlib measures with its own font, which lacks, say, Chinese; the page's font will have it.
+        # Matplotlib measures with its own font, which lacks Chinese, for example. The page's font has it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
@@ -281,7 +280,7 @@ def _bar(axes: Axes, at: float, height: float, bar: Bar, colour: str) -> None:
 
 
 def _draw(axes: Axes, series: Series, colour: str, width: float = 1.6) -> None:
-    series = thinned(series)
+    series = thin_out(series)
     many = len(series.values) > 100
     axes.plot(
         series.steps,
@@ -296,24 +295,24 @@ def _draw(axes: Axes, series: Series, colour: str, width: float = 1.6) -> None:
         label=None if len(series.values) > 2 else series.label,
     )
     if len(series.values) > 2:
-        axes.plot(series.steps, smoothed(series.values), color=colour, linewidth=width, label=series.label)
+        axes.plot(series.steps, smooth(series.values), color=colour, linewidth=width, label=series.label)
 
 
 def _draw_band(axes: Axes, band: tuple[Series, Series] | None, colour: str) -> None:
     if band is None:
         return
-    low, high = (thinned(series) for series in band)
+    low, high = (thin_out(series) for series in band)
     axes.fill_between(low.steps, low.values, high.values, color=colour, alpha=0.13, linewidth=0)
 
 
 def _readout(axes: Axes, lines: Sequence[Series], unit: str) -> str:
-    """What the page's script shows where the pointer is.
+    """Data for the values that the page's script shows under the pointer.
 
-    The plot's place in the drawing (as shares of its width and height), the range of the x axis, and the name and the
-    points of each line. Of a figure that has been drawn: its layout is known only then.
+    The position of the plot in the drawing (as shares of width and height), the range of the x axis, and the name and
+    the points of each line. Call it after drawing: the layout is unknown before.
     """
     box = axes.get_position()
-    thin = [thinned(line) for line in lines if line.steps]
+    thin = [thin_out(line) for line in lines if line.steps]
     return json.dumps(
         {
             "box": [round(share, 4) for share in (box.x0, box.x1, 1 - box.y1, 1 - box.y0)],
@@ -333,7 +332,7 @@ def _rounded(value: float) -> float:
 
 
 def _limit(axes: Axes, values: Sequence[float], *, steps: int, least_top: float = 0.0) -> None:
-    """About so many whole steps named on the x axis; on the y axis 0 as the bottom where nothing is negative."""
+    """Set about `steps` ticks on the x axis; start the y axis at 0 unless a value is negative."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=steps, integer=True))
@@ -343,24 +342,24 @@ def _limit(axes: Axes, values: Sequence[float], *, steps: int, least_top: float 
 
 
 def _svg(figure: Figure, name: str, lines: Sequence[Series] = (), unit: str = "") -> str:
-    """The figure as an `<svg>` element without anything that belongs to a file of its own.
+    """Render the figure as an `<svg>` element for embedding.
 
     Args:
-        lines: over the steps, whose values the page shows under the pointer; `unit` stands behind them.
+        lines: their values appear under the pointer, with `unit`.
     """
     buffer = StringIO()
     figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    # The page scales it, and its parser knows the name spaces; the style sheet would hold for the whole page.
+    # The page scales it and knows the name spaces; the style sheet would apply to the whole page.
     text = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
     text = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
     text = text.replace("xlink:href", "href")
-    # Nothing refers to the ids of groups; the others are unique within a figure only.
+    # No reference uses the ids of groups. The other ids are unique only within a figure.
     text = re.sub(r'<g id="[^"]*">', "<g>", text)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(url\(|href=")#', rf"\1#{name}-", text)
-    # "font: 9px 'DejaVu Sans', …" names matplotlib's font; the size stays, the family is the page's.
+    # "font: 9px 'DejaVu Sans', …" is matplotlib's font: keep the size, use the page's family.
     text = re.sub(r'style="font: [^;"]*?([\d.]+px) [^;"]*', r'style="font-size: \1', text)
     text = re.sub(r"font-family: [^;\"]*; ", "", text)
     for colour, variable in VARIABLES.items():

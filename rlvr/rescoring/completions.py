@@ -1,7 +1,7 @@
-"""Completions that are already there: reading them from files and run directories, finding their golds, showing them.
+"""Read existing completions from files and run directories, add missing columns, and make their text safe to print.
 
-Everything here was written by a model or by a data set: what is shown of it goes through `visible` or `one_line`.
-A row is named by its number, from 0, in the order in which it was read.
+Models and data sets wrote these texts: print them only through `visible` or `one_line`. Rows are numbered from 0, in
+the order in which they are read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from rlvr.scoring.reward import Reward
 
 
 @dataclass(frozen=True)
-class Source:
-    """Rows that were read, each with its completion under "completion", and a sentence for each thing to know of it."""
+class CompletionRows:
+    """Rows with their completions under "completion", and sentences on files that were left out."""
 
     rows: list[Row]
     notes: tuple[str, ...] = ()
@@ -36,19 +36,19 @@ class Source:
 # Reading
 
 
-def read_completions(path: str, column: str = "completion", limit: int | None = None) -> Source:
-    """The rows of a file, of standard input ("-"), or of a run directory, with their completions.
+def read_completions(path: str, column: str = "completion", limit: int | None = None) -> CompletionRows:
+    """Read the rows of a file, of standard input ("-"), or of a run directory.
 
-    Of a run directory, or its folder of completions, the sampled completions of every step are read in the order of
-    the steps; where there are none, those of the evaluations.
+    From a run directory, or its folder of completions, it reads the sampled completions in the order of the steps;
+    without any, those of the evaluations.
 
     Args:
         path: JSON, JSONL, parquet, a folder, or "-".
-        column: where the completion stands. A list of strings there is that many rows with the same columns.
-        limit: only the first so many rows.
+        column: column of the completion. A list of strings counts as several rows with the same other columns.
+        limit: maximum number of rows.
 
     Raises:
-        InputError: nothing can be read there, or a row has no such column.
+        InputError: of kind "no-completions" or "missing-column", or the file can't be read.
     """
     notes: tuple[str, ...] = ()
     if path == "-":
@@ -61,14 +61,15 @@ def read_completions(path: str, column: str = "completion", limit: int | None = 
     for number, row in enumerate(raw):
         if column not in row:
             where = f"Row {number} of {'standard input' if path == '-' else path}"
-            raise missing_column_error(where, column, row, "--completion-column says where the completions are.")
-        written = row[column]
-        several = isinstance(written, list) and written and all(isinstance(item, str) for item in written)
-        for completion in written if several else [written]:
+            hint = "Name the column of the completions with --completion_column."
+            raise missing_column_error(where, column, row, hint)
+        value = row[column]
+        several = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
+        for completion in value if several else [value]:
             rows.append({**row, "completion": completion})
         if limit is not None and len(rows) >= limit:
             break
-    return Source(rows[:limit], notes)
+    return CompletionRows(rows[:limit], notes)
 
 
 def _read_standard_input() -> list[Row]:
@@ -78,22 +79,25 @@ def _read_standard_input() -> list[Row]:
         try:
             return read_rows(file)
         except InputError as error:
-            raise InputError(str(error).replace(str(file), "standard input")) from None
+            message = str(error).replace(str(file), "standard input")
+            raise InputError(message, kind=error.kind, key=error.key, row=error.row) from None
 
 
 def _read_folder(folder: Path, limit: int | None) -> tuple[list[Row], tuple[str, ...]]:
-    place = folder / "completions" if (folder / "completions").is_dir() else folder
+    source = folder / "completions" if (folder / "completions").is_dir() else folder
     files = sorted(
         (int(match[1]), file)
-        for file in place.iterdir()
+        for file in source.iterdir()
         if (match := re.fullmatch(r"completions_(\d{1,18})\.parquet", file.name))
     )
-    evaluations = sorted(place.glob("evaluation_*.parquet"))
+    evaluations = sorted(source.glob("evaluation_*.parquet"))
     if not files:
         if not evaluations:
             raise InputError(
-                f"{folder} holds no completions (completions_00001.parquet or the like): name a run directory whose "
-                "run has made a step with log_completions: true, or a file."
+                f"{folder} holds no completions (completions_00001.parquet and so on). Name a file, or the directory "
+                "of a run that made a step with log_completions: true.",
+                kind="no-completions",
+                path=folder,
             )
         return [row for file in evaluations for row in read_rows(file)], ()
     notes = []
@@ -101,20 +105,20 @@ def _read_folder(folder: Path, limit: int | None) -> tuple[list[Row], tuple[str,
         names = " and ".join(file.name for file in evaluations)
         notes.append(f"Left out: {names} (greedy, on held-out rows). Name one to score it.")
     rows: list[Row] = []
-    before: list[tuple[str, str]] = []
+    previous: list[tuple[str, str]] = []
     unreadable, repeated = [], 0
     for _, file in files:
         try:
-            more = read_rows(file)
-        except InputError:  # a run that was killed, or is being written to right now
+            step_rows = read_rows(file)
+        except InputError:  # a killed run, or one that is in progress
             unreadable.append(file.name)
             continue
-        texts = [(repr(row.get("prompt")), repr(row.get("completion"))) for row in more]
-        if texts == before:  # with several steps a generation, TRL writes the same completions again
+        texts = [(repr(row.get("prompt")), repr(row.get("completion"))) for row in step_rows]
+        if texts == previous:  # with several steps per generation, TRL writes the same completions again
             repeated += 1
             continue
-        before = texts
-        rows += more
+        previous = texts
+        rows += step_rows
         if limit is not None and len(rows) >= limit:
             break
     if repeated:
@@ -122,31 +126,36 @@ def _read_folder(folder: Path, limit: int | None) -> tuple[list[Row], tuple[str,
     if unreadable:
         notes.append(f"Left out: {', '.join(unreadable)}, which can't be read.")
     if not rows:
-        raise InputError(f"None of the files of completions in {place} can be read.")
+        raise InputError(
+            f"None of the files of completions in {source} can be read.", kind="no-completions", path=source
+        )
     return rows, tuple(notes)
 
 
 def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[[], Task], task: str) -> str | None:
-    """Adds, in place, the columns that rewards ask for and rows lack: those of the task's row with the same prompt.
+    """Add, in place, missing columns that rewards ask for, from the task's row with the same prompt.
 
-    A list that is None by default and that the recipe doesn't set (`keywords: list[str] | None = None`) may be a column
-    as well: it is added where the task has it.
+    An option of a list that is None by default (`keywords: list[str] | None = None`) may be a column too: it is added
+    if the task has it.
 
     Args:
-        load: loads the task; called only if something is missing.
+        load: loads the task; called only if a column is missing.
         task: its name, for messages.
 
     Returns:
-        A sentence on what was looked up, or None where nothing was.
+        A sentence on the added columns, or None without any.
 
     Raises:
-        InputError: a reward needs what only a training run has, or a row that lacks a column isn't found.
+        InputError: of kind "needs-training" (a reward asks for an argument that only training has) or
+            "missing-column".
     """
     for reward in rewards:
         if missing := sorted(_only_in_training(reward.function)):
             raise InputError(
                 f"The reward {reward.name} asks for {' and '.join(missing)}, which only a training run has. "
-                "Score without it: --rewards '[…]' with the others."
+                "Score without it: --rewards '[…]' with the other rewards.",
+                kind="needs-training",
+                key=reward.name,
             )
     needed = sorted({column for reward in rewards for column in reward.columns} - {"prompt", "completion"})
     optional = sorted({name for reward in rewards for name in _optional_columns(reward)} - set(needed))
@@ -162,7 +171,7 @@ def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[
     except InputError:
         if any(column not in row for row in rows for column in needed):
             raise
-        return None  # nothing but empty entries and options is missing: the rewards say what they make of that
+        return None  # only empty entries and options are missing: the rewards handle these
     filled: dict[str, int] = {}
     for number, names in lacking.items():
         match = known.get(prompt_key(rows[number])) or {}
@@ -175,8 +184,8 @@ def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[
         raise _not_found(rows, absent, needed, known, task)
     if not filled:
         return None
-    found = " and ".join(f"{name} of {count:,} rows" for name, count in filled.items())
-    return f"Looked up by prompt in the task {task}: {found}."
+    columns = " and ".join(f"{name} of {count:,} rows" for name, count in filled.items())
+    return f"Added from the task {task}, by prompt: {columns}."
 
 
 def _not_found(
@@ -184,21 +193,22 @@ def _not_found(
 ) -> InputError:
     row = rows[absent[0]]
     missing = " and ".join(column for column in needed if column not in row)
-    which = f"{len(absent)} of {len(rows)} rows lack {missing}"
+    problem = f"{len(absent)} of {len(rows)} rows have no {missing}; the first is row {absent[0]}"
+    fix = f"Add {missing} to the file, or use the recipe and the task options that the prompts came from."
     key = prompt_key(row)
     if not key:
-        return InputError(f"{which}, and have no prompt to look it up by; the first is row {absent[0]}. Add {missing}.")
-    if key not in known:
-        why = f"their prompt is none of the task {task}'s"
-    elif known[key] is None:
-        why = f"their prompt stands in the task {task} several times, with different ones"
+        problem += ": it can't be looked up, because they have no prompt"
+        fix = f"Add {missing} to the file."
     else:
-        why = f"the task {task} doesn't give it"
-    prompt = one_line(as_text(_asked(row)), 80)
-    return InputError(
-        f"{which}, and {why}; the first is row {absent[0]} ({prompt}). Add {missing} to the "
-        "file, or name the recipe (and the options of its task) that the prompts came from."
-    )
+        problem += f" ({one_line(as_text(_prompt_or_question(row)), 80)})"
+        if key not in known:
+            problem += f": the task {task} does not have this prompt"
+        elif known[key] is None:
+            problem += f": the task {task} has this prompt several times, with different values"
+        else:
+            problem += f": the task {task} does not have this column"
+    first_missing = next(column for column in needed if column not in row)
+    return InputError(f"{problem}. {fix}", kind="missing-column", key=first_missing, row=absent[0])
 
 
 def _only_in_training(function: Callable[..., Any]) -> set[str]:
@@ -217,9 +227,9 @@ def _optional_columns(reward: Reward) -> set[str]:
 
 
 def _by_prompt(task: Task, needed: Sequence[str]) -> dict[str, Row | None]:
-    """The needed columns of every row of the task, by its prompt, its question and the last message of its prompt.
+    """The needed columns of every row of the task, by prompt, by question and by the last message of the prompt.
 
-    None stands for a prompt that several rows share, but not what is needed: any of them may be meant.
+    None marks an ambiguous prompt: several rows share it, with different values.
     """
     known: dict[str, Row | None] = {}
     for split in SPLITS:
@@ -235,18 +245,18 @@ def _by_prompt(task: Task, needed: Sequence[str]) -> dict[str, Row | None]:
 
 
 def prompt_key(row: Row) -> str:
-    """What a row is looked up and grouped by: its prompt, or else its question; "" where it has neither."""
-    return _key(_asked(row))
+    """The key for lookups and groups: the prompt, or else the question; "" without both."""
+    return _key(_prompt_or_question(row))
 
 
-def _asked(row: Row) -> Any:
+def _prompt_or_question(row: Row) -> Any:
     return row.get("prompt") or row.get("question")
 
 
 def _key(prompt: Any) -> str:
     if prompt is None or isinstance(prompt, str):
         return prompt or ""
-    if isinstance(prompt, list):  # of messages, to whose role and content parquet may have added nulls
+    if isinstance(prompt, list):  # of messages; parquet may have added nulls to role and content
         return _dumped([(item.get("role"), item.get("content")) if isinstance(item, dict) else item for item in prompt])
     return _dumped(prompt)
 
@@ -263,7 +273,7 @@ def _dumped(value: Any) -> str:
 
 
 def as_text(content: Any) -> str:
-    """A prompt or a completion as a person reads it: text as it is, messages after their roles, the rest as JSON."""
+    """Format a prompt or a completion: text unchanged, messages with their roles, anything else as JSON."""
     if isinstance(content, str):
         return content
     messages = content if isinstance(content, list) else []
@@ -277,9 +287,9 @@ _BEYOND = re.compile(r"[\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]")
 
 
 def visible(text: str) -> str:
-    """The text with everything escaped that a terminal would act on, or that can't be seen; line ends stay.
+    """Escape everything that is invisible or controls a terminal, except line ends.
 
-    Control characters, marks that turn the direction of writing, spaces without width, line separators, surrogates.
+    Control characters, marks of writing direction, spaces without width, line separators, surrogates.
     """
     return _BEYOND.sub(_escaped, _UNSEEN.sub(_escaped, text))
 
@@ -288,13 +298,13 @@ def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
-def one_line(text: str, most: int, *, end: bool = False) -> str:
-    """At most `most` characters of the text's beginning, or of its end, on one line and `visible`."""
-    # Cut before it is escaped: a completion may have a million characters.
+def one_line(text: str, limit: int, *, end: bool = False) -> str:
+    """The first, or the last, `limit` characters of the text, on one line and `visible`."""
+    # Cut before escaping: a completion may have a million characters.
     text = text.strip()
-    cut = len(text) > most
-    part = (text[-most:] if end else text[:most]) if cut else text
+    cut = len(text) > limit
+    part = (text[-limit:] if end else text[:limit]) if cut else text
     shown = visible(part.replace("\n", " ⏎ "))
-    if len(shown) > most:
-        cut, shown = True, shown[-most:] if end else shown[:most]
+    if len(shown) > limit:
+        cut, shown = True, shown[-limit:] if end else shown[:limit]
     return (f"…{shown}" if end else f"{shown}…") if cut else shown

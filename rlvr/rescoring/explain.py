@@ -1,105 +1,158 @@
-"""How one row came to its score, for a person: its texts, its columns, and each reward with its own explanation.
+"""Explain the score of one row: its texts, its columns, and each reward with its own explanation.
 
-Everything quoted was written by a model or by a data set: no line of it can be taken for one of ours, and no character
-of it reaches the terminal as a command.
+Models and data sets wrote the quoted texts. Each quoted line is marked, and control characters are escaped, so that no
+quoted text looks like our output or controls the terminal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from rlvr import console
 from rlvr.data.io import Row
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
-from rlvr.rescoring import scores as rescoring
 from rlvr.rescoring.completions import as_text, one_line, visible
-from rlvr.rescoring.scores import Scores, turn_of
+from rlvr.rescoring.scores import Scores, columns_for, completion_argument, recorded_names
+from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Reward
+from rlvr.verifiers.math import completion_text, own_turn, without_thinking
 
 # Lines of an explanation, characters of one, and characters of a column's value.
-MOST_LINES, MOST_LINE, MOST_VALUE = 40, 300, 300
-QUOTED = 72  # characters of what begins behind the own turn
+MAX_LINES, MAX_LINE_LENGTH, MAX_VALUE_LENGTH = 40, 300, 300
+CUT_QUOTE = 72  # characters quoted after the own turn
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The lines of a reward's `explain` for one completion, or the error of a failing `explain`."""
+
+    lines: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class OwnTurn:
+    """The part of a completion that verifiers read.
+
+    Attributes:
+        text: the completion, or its last assistant message.
+        own: the model's own turn (`rlvr.verifiers.math.own_turn`).
+        thinking: characters between <think> tags, with the tags.
+        rest: the text that was cut off after the own turn.
+    """
+
+    text: str
+    own: str
+    thinking: int
+    rest: str
+
+
+def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanation:
+    """Call the function `explain` of the reward's module, if it has one.
+
+    Its signature is `explain(completion, *, columns and options, **kwargs) -> list[str]`.
+    """
+    explain = companion_function(reward.function, "explain")
+    if explain is None:
+        return Explanation()
+    columns = {name: row[name] for name in columns_for(row, reward, rewards)}
+    try:
+        lines = explain(completion_argument(row), prompt=row.get("prompt"), **columns, **reward.options)
+    except Exception as error:  # an error of the reward's author must not hide the other explanations
+        return Explanation(error=f"its explain raised {type(error).__name__}: {error}")
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        return Explanation(error=f"its explain returned {type(lines).__name__}, but should return a list of text")
+    return Explanation(lines)
+
+
+def own_turn_of(completion: Any) -> OwnTurn:
+    text = completion_text(completion)
+    own, spoken = own_turn(text), without_thinking(text)
+    return OwnTurn(text, own, max(len(text) - len(spoken), 0), spoken[len(own) :] if spoken.startswith(own) else "")
 
 
 def texts(row: Row) -> list[tuple[str, list[str]]]:
-    """Titles and lines: the prompt, the completion, and what of it is the model's own turn."""
-
+    """Titles and lines of the prompt, the completion and the model's own turn."""
     prompt = row.get("prompt") or row.get("question")
-    turn = turn_of(row["completion"])
-    found = []
+    turn = own_turn_of(row["completion"])
+    sections = []
     if prompt:
-        found.append(("prompt", _quote(as_text(prompt), PROMPT_LIMIT)))
+        sections.append(("prompt", _quote(as_text(prompt), PROMPT_LIMIT)))
     completion = row["completion"] if isinstance(row["completion"], str) else as_text(row["completion"])
-    found.append((f"completion, {len(turn.text or completion):,} characters", _quote(completion, COMPLETION_LIMIT)))
+    title = f"completion, {len(turn.text or completion):,} characters"
+    sections.append((title, _quote(completion, COMPLETION_LIMIT)))
     lines = []
     if turn.thinking:
         lines.append(f"{turn.thinking:,} characters of thinking are left out")
     if turn.rest:
-        at = one_line(turn.rest, QUOTED)
-        lines.append(f"cut after {len(turn.own):,} characters, {len(turn.rest):,} before the end, at: {at}")
+        cut = one_line(turn.rest, CUT_QUOTE)
+        lines.append(f"cut after {len(turn.own):,} characters, {len(turn.rest):,} before the end, at: {cut}")
     if not turn.own.strip():
-        lines.append("nothing is left of it")
+        lines.append("empty")
     elif not lines:
-        lines.append("all of it")
+        lines.append("the whole completion")
     elif len(turn.own) < len(turn.text):
         lines += _quote(turn.own.strip("\n"), COMPLETION_LIMIT)
-    found.append(("the model's own turn", lines))
-    return found
+    sections.append(("the model's own turn", lines))
+    return sections
 
 
-def _quote(text: str, most: int) -> list[str]:
-    """The text as it stands, marked line by line, so that none of it can be taken for a line of ours."""
-
-    return [f"{console.dim('│')} {line}" for line in visible(shorten(text, most)).split("\n")]
+def _quote(text: str, limit: int) -> list[str]:
+    """Mark each line as quoted."""
+    return [f"{console.dim('│')} {line}" for line in visible(shorten(text, limit)).split("\n")]
 
 
 def columns(row: Row, rewards: Sequence[Reward], in_file: set[str]) -> list[str]:
-    """The columns that rewards ask for, with a mark on those that were looked up."""
-
-    asked = {name for reward in rewards for name in reward.columns} | (row.keys() - in_file)
-    names = sorted(name for name in asked - {"prompt", "completion"} if name in row)
+    """The columns that rewards ask for; those from the task are marked."""
+    wanted = {name for reward in rewards for name in reward.columns} | (row.keys() - in_file)
+    names = sorted(name for name in wanted - {"prompt", "completion"} if name in row)
     width = max((len(name) for name in names), default=0)
     lines = []
     for name in names:
         mark = "" if name in in_file or row[name] is None else console.dim("   (from the task, by the prompt)")
-        lines.append(f"{name:<{width}}   {one_line(as_text(row[name]), MOST_VALUE)}{mark}")
-    return lines or ["no reward asks for any"]
+        lines.append(f"{name:<{width}}   {one_line(as_text(row[name]), MAX_VALUE_LENGTH)}{mark}")
+    return lines or ["no reward asks for a column"]
 
 
-def verdicts(row: Row, place: int, scores: Scores, differing: set[str]) -> list[str]:
-    """For each reward its value, weight, gate and explanation; then the total."""
+def reward_lines(row: Row, index: int, scores: Scores, differing: set[str]) -> list[str]:
+    """The value, weight, gate and explanation of each reward; then the total.
 
-    rewards, values, settled = scores.rewards, scores.values[place], scores.settled[place]
+    Args:
+        index: of the row in `scores`.
+        differing: recorded columns of the row that differ from today's scores.
+    """
+    rewards, values, effective = scores.rewards, scores.values[index], scores.effective[index]
     width = max(len(reward.label) for reward in rewards)
     lines = []
-    for reward, value, counted in zip(rewards, values, settled, strict=True):
+    for reward, value, effective_value in zip(rewards, values, effective, strict=True):
         effect = f"x {reward.weight:g}"
         if reward.gate is not None:
             gate = next(other for other in range(len(rewards)) if rewards[other].name == reward.gate)
             gate_value = values[gate]
-            shut = gate_value is None or gate_value <= 0
-            effect += f", gate {rewards[gate].label} {'shut: counts as 0' if shut else 'open'}"
+            closed = gate_value is None or gate_value <= 0
+            effect += f", gate {rewards[gate].label} {'closed: counts as 0' if closed else 'open'}"
         lines.append(f"{reward.label:<{width}}   {_value(value)}   {console.dim(effect)}")
-        said = rescoring.explanation(row, reward, rewards)
-        lines += [f"    {one_line(line, MOST_LINE)}" for line in said.lines[:MOST_LINES]]
-        if len(said.lines) > MOST_LINES:
-            lines.append(f"    and {len(said.lines) - MOST_LINES:,} lines more")
-        if said.fault:
-            lines.append(console.red(f"    {one_line(said.fault, MOST_LINE)}"))
-        for name in rescoring.recorded_names(reward):
+        reasons = explanation(row, reward, rewards)
+        lines += [f"    {one_line(line, MAX_LINE_LENGTH)}" for line in reasons.lines[:MAX_LINES]]
+        if len(reasons.lines) > MAX_LINES:
+            lines.append(f"    and {len(reasons.lines) - MAX_LINES:,} more lines")
+        if reasons.error:
+            lines.append(console.red(f"    {one_line(reasons.error, MAX_LINE_LENGTH)}"))
+        for name in recorded_names(reward):
             if name in differing:
-                lines.append(
-                    console.red(f"    the file has {name} = {row[name]} (gates and masks applied), now it is {counted}")
-                )
-    total = scores.totals[place]
+                now = "none" if effective_value is None else f"{effective_value:g}"
+                lines.append(console.red(f"    differs: the file has {name} = {row[name]} (after gates), now {now}"))
+    total = scores.totals[index]
     if total is None:
-        lines.append(f"{'total':<{width}}   none: a reward could not say, so the row is left out of the update")
+        lines.append(f"{'total':<{width}}   none: a reward has no score, so the row is masked")
     else:
-        terms = zip(settled, rewards, strict=True)
-        sum_of = " + ".join(f"{reward.weight:g} x {counted:g}" for counted, reward in terms if counted is not None)
-        lines.append(console.bold(f"{'total':<{width}}   {total:g}") + f" = {sum_of}")
+        terms = zip(effective, rewards, strict=True)
+        terms_text = " + ".join(f"{reward.weight:g} x {value:g}" for value, reward in terms if value is not None)
+        lines.append(console.bold(f"{'total':<{width}}   {total:g}") + f" = {terms_text}")
     if "correct" in differing:
-        lines.append(console.red(f"the file has correct = {row['correct']}, which is not what is said now"))
+        lines.append(console.red(f"differs: the file has correct = {row['correct']}"))
     return lines
 
 

@@ -18,7 +18,7 @@ def call(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, *words], cwd=cwd, capture_output=True, text=True)
 
 
-def test_it_writes_the_page_and_prints_where_it_is_from_any_folder(tmp_path: Path) -> None:
+def test_the_page_is_written_and_its_path_printed_from_any_folder(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps({"step": 1, "reward": 0.5}) + "\n", encoding="utf-8")
     done = call("run", cwd=tmp_path)
@@ -32,10 +32,10 @@ def test_it_writes_the_page_and_prints_where_it_is_from_any_folder(tmp_path: Pat
     [
         ("absent", "There is no folder absent", "a typo in the path"),
         ("file", "There is no folder file", "a file in place of the folder"),
-        ("empty", "empty holds neither recipe.yaml nor metrics.jsonl", "a folder that no run wrote to"),
+        ("empty", "empty is not a run directory", "a folder that no run wrote to"),
     ],
 )
-def test_a_wrong_folder_is_one_sentence_and_exit_code_2(tmp_path: Path, name: str, words: str, why: str) -> None:
+def test_a_wrong_folder_is_one_line_and_exit_code_2(tmp_path: Path, name: str, words: str, why: str) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "empty").mkdir()
     done = call(name, cwd=tmp_path)
@@ -46,7 +46,7 @@ def test_a_wrong_folder_is_one_sentence_and_exit_code_2(tmp_path: Path, name: st
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a file that can't be written to")
-def test_a_report_that_cannot_be_written_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("", encoding="utf-8")
     os.symlink("/dev/full", tmp_path / "report.html")
     done = call(tmp_path, cwd=tmp_path)
@@ -55,7 +55,7 @@ def test_a_report_that_cannot_be_written_is_one_sentence_and_exit_code_2(tmp_pat
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_help_answers_at_once(tmp_path: Path) -> None:
+def test_help_answers_fast(tmp_path: Path) -> None:
     started = time.monotonic()
     done = call("--help", cwd=tmp_path)
     assert done.returncode == 0

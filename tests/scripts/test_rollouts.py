@@ -1,4 +1,4 @@
-"""scripts/rollouts.py from the command line, and that scripts/score.py finds in its files what it finds in the run."""
+"""scripts/rollouts.py from the command line; scripts/score.py computes the same from its files as from the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def call(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """Three steps; the last one has a column more, as where a reward logs something now and then."""
+    """Three steps; the last one has another column, as if a reward logged it now and then."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -51,7 +51,7 @@ def run_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_completion_is_exported_as_it_is(run_dir: Path) -> None:
+def test_every_completion_is_exported_unchanged(run_dir: Path) -> None:
     done = call("rollouts.py", run_dir)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{run_dir / 'rollouts.jsonl'}: 12 completions\n"
@@ -65,14 +65,14 @@ def test_every_completion_is_exported_as_it_is(run_dir: Path) -> None:
     ("steps", "found"),
     [("2:3", [2, 3]), ("2:", [2, 3]), (":2", [1, 2]), ("2", [2]), ("0:99", [1, 2, 3])],
 )
-def test_steps_are_chosen_with_both_ends(run_dir: Path, steps: str, found: list[int]) -> None:
+def test_a_range_of_steps_includes_both_ends(run_dir: Path, steps: str, found: list[int]) -> None:
     assert main([str(run_dir), "--steps", steps, "--out", str(run_dir / "x.jsonl")]) == 0
     rows = [json.loads(line) for line in (run_dir / "x.jsonl").read_text(encoding="utf-8").splitlines()]
     assert sorted({row["step"] for row in rows}) == found
 
 
-def test_score_says_of_the_files_what_it_says_of_the_run(run_dir: Path, tmp_path: Path) -> None:
-    said = []
+def test_scores_of_the_files_equal_scores_of_the_run(run_dir: Path, tmp_path: Path) -> None:
+    contents = []
     for source in (run_dir, tmp_path / "x.jsonl", tmp_path / "x.parquet"):
         assert source == run_dir or main([str(run_dir), "--out", str(source)]) == 0
         done = call("score.py", "--config", DEMO, source, "--json", tmp_path / "scores.json")
@@ -80,9 +80,9 @@ def test_score_says_of_the_files_what_it_says_of_the_run(run_dir: Path, tmp_path
         content = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
         for reward in content["rewards"]:
             del reward["seconds_per_1000"]
-        said.append({key: value for key, value in content.items() if key != "file"})
-    assert said[0] == said[1] == said[2]
-    assert said[0]["rows"] == 12
+        contents.append({key: value for key, value in content.items() if key != "file"})
+    assert contents[0] == contents[1] == contents[2]
+    assert contents[0]["rows"] == 12
 
 
 def test_held_out_answers_are_exported_by_name(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,23 +91,23 @@ def test_held_out_answers_are_exported_by_name(run_dir: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "why"),
+    ("words", "hint", "why"),
     [
         (["absent"], "There is no folder absent", "a typo in the path"),
         (["empty"], "empty holds no completions of training", "no step yet"),
-        (["run", "--steps", "4:9"], "there are completions of 3 steps from 1 to 3", "no such steps"),
+        (["run", "--steps", "4:9"], "The run has 3 steps from 1 to 3", "no such steps"),
         (["run", "--steps", "3:2"], "begins after its end. Write 2:3", "turned around"),
-        (["run", "--steps", "first"], "should be FIRST:LAST", "no numbers"),
-        (["run", "--of", "base"], "the base model was not evaluated there", "no such evaluation"),
+        (["run", "--steps", "first"], "Write FIRST:LAST", "no numbers"),
+        (["run", "--of", "base"], "the base model was not evaluated", "no such evaluation"),
         (["run", "--of", "trained", "--steps", "1"], "belong to no step", "held-out rows have none"),
-        (["run", "--out", "x.csv"], "should end in .jsonl or .parquet", "an unknown format"),
+        (["run", "--out", "x.csv"], "must end in .jsonl or .parquet", "an unknown format"),
         (["run", "--out", "no/x.jsonl"], "can't be written: No such file", "no such folder"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(
+def test_an_input_error_is_one_line_and_exit_code_2(
     run_dir: Path,
     words: list[str],
-    said: str,
+    hint: str,
     why: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -116,7 +116,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     monkeypatch.chdir(run_dir.parent)
     assert main(words) == 2, why
     error = capsys.readouterr().err
-    assert said in error and len(error.splitlines()) == 1, why
+    assert hint in error and len(error.splitlines()) == 1, why
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_exported(
@@ -124,12 +124,12 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_exported(
 ) -> None:
     (run_dir / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 half")
     assert main([str(run_dir)]) == 0
-    said = capsys.readouterr()
-    assert "completions_00002.parquet, which can't be read" in said.err
-    assert "8 completions" in said.out
+    output = capsys.readouterr()
+    assert "completions_00002.parquet, which can't be read" in output.err
+    assert "8 completions" in output.out
 
 
-def test_help_answers_at_once() -> None:
+def test_help_answers_fast() -> None:
     started = time.monotonic()
     assert "--steps" in call("rollouts.py", "--help").stdout
     assert time.monotonic() - started < 2

@@ -1,4 +1,4 @@
-"""scripts/score.py from the command line, and docs/score.md as it is written."""
+"""scripts/score.py from the command line, and the commands of docs/score.md."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_page_has_the_figures_of_every_reward_and_nothing_else(rows: Path) -> None:
+def test_the_summary_has_the_statistics_of_every_reward(rows: Path) -> None:
     done = call("rows.jsonl", cwd=rows.parent)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout, "coloured only on a terminal"
     cells = table(done.stdout)
     assert cells["math_correctness"][1:8] == ["1", "–", "0.750", "0.500", "0", "1", "75.0"]
     assert cells["total"][1:5] == ["0.800", "0.542", "0", "1.2"]
-    assert "answer_format in the file is not what is said now: 1 of 1 rows differ (row 2)" in done.stdout
-    assert "2 groups of 2 completions: in 0 (0 %) all have the same total" in done.stdout
+    assert "the scores differ from answer_format in the file: 1 of 1 rows (row 2)" in done.stdout
+    assert "2 groups of 2 completions; 0 (0 %) with equal totals" in done.stdout
     assert re.search(r"math_correctness yes, answer_format no: 2 rows\n +row 1 +The answer is 85\.", done.stdout)
 
 
-def test_json_has_what_the_page_says_and_each_row(rows: Path) -> None:
+def test_json_has_the_summary_and_each_row(rows: Path) -> None:
     assert call(rows, "--json", "out.json", cwd=rows.parent).returncode == 0
     content = json.loads((rows.parent / "out.json").read_text(encoding="utf-8"))
     assert [(one["label"], one["mean"]) for one in content["rewards"]] == [
@@ -76,14 +76,14 @@ def test_json_has_what_the_page_says_and_each_row(rows: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_the_file_may_stand_before_and_after_overrides(rows: Path, place: str) -> None:
+def test_the_file_may_precede_and_follow_overrides(rows: Path, place: str) -> None:
     override = ["--rewards.math_correctness.options.prose", "false", "--rewards.answer_format.weight=3"]
     done = call(*([str(rows), *override] if place == "before" else [*override, str(rows)]), cwd=rows.parent)
     figures = table(done.stdout)
     assert figures["math_correctness"][3] == "0.500" and figures["answer_format"][1] == "3"
 
 
-def test_standard_input_is_read_and_golds_are_looked_up_in_the_task(tmp_path: Path) -> None:
+def test_standard_input_is_read_and_missing_columns_come_from_the_task(tmp_path: Path) -> None:
     from rlvr.config.recipe import load_recipe
     from rlvr.scoring.registry import load_task
 
@@ -91,26 +91,26 @@ def test_standard_input_is_read_and_golds_are_looked_up_in_the_task(tmp_path: Pa
     line = json.dumps({"prompt": row["prompt"], "completion": f"The answer is {row['final_answer']}."})
     done = call("-", cwd=tmp_path, text=line)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Looked up by prompt in the task arithmetic: final_answer of 1 rows." in done.stdout
+    assert "Added from the task arithmetic, by prompt: final_answer of 1 rows." in done.stdout
     assert "standard input: 1 completion" in done.stdout and "100.0 %" in done.stdout
 
 
 def test_why_shows_the_turn_the_columns_each_reward_and_the_total(rows: Path) -> None:
     done = call(rows, "--why", "2", "--rewards.math_correctness.gate", "answer_format", cwd=rows.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    for said in (
+    for words in (
         "row 2 of",
         "│ q",
         "cut after 7 characters, 22 before the end, at: Question: what? ⏎ #### 8",
         "final_answer   7",
-        "gate answer_format shut: counts as 0",
-        "the file has answer_format = 1.0",
+        "gate answer_format closed: counts as 0",
+        "differs: the file has answer_format = 1.0",
         "total              0 = 1 x 0 + 0.2 x 0",
     ):
-        assert said in done.stdout
+        assert words in done.stdout
 
 
-def test_model_text_cannot_drive_the_terminal_or_pass_for_ours(tmp_path: Path) -> None:
+def test_model_text_neither_controls_the_terminal_nor_looks_like_our_output(tmp_path: Path) -> None:
     text = "\x1b[2J\x1b]0;owned\x07\u202e\r\ntotal   99 = everything\ud800"
     line = json.dumps({"prompt": text, "completion": text, "final_answer": text})
     for words in ([], ["--why", "0"]):
@@ -119,7 +119,7 @@ def test_model_text_cannot_drive_the_terminal_or_pass_for_ours(tmp_path: Path) -
         assert not re.search(r"^ *total   99", done.stdout, re.MULTILINE)
 
 
-def test_a_reward_that_raises_is_named_after_the_page(rows: Path) -> None:
+def test_a_reward_that_raises_is_named_after_the_summary(rows: Path) -> None:
     (rows.parent / "fussy.py").write_text(
         "def fussy(completions, **kwargs):\n    return [float(len(text)) for text in completions]\n"
     )
@@ -131,15 +131,15 @@ def test_a_reward_that_raises_is_named_after_the_page(rows: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "why"),
+    ("words", "hint", "why"),
     [
         (["nothing.jsonl"], "nothing.jsonl does not exist", "a typo"),
-        ([], "Which completions?", "no file"),
+        ([], "FILE is missing", "no file"),
         (["rows.jsonl", "b.jsonl"], "only one file", "two files"),
         (["--bf16", "rows.jsonl"], "write --key true", "a key that swallowed the file"),
-        (["rows.jsonl", "--completion-column", "complete"], "Did you mean 'completion'?", "no such column"),
-        (["rows.jsonl", "--why", "4"], "rows 0 to 3", "a row beyond the last"),
-        (["rows.jsonl", "--why", "-1"], "rows 0 to 3", "a row before the first"),
+        (["rows.jsonl", "--completion_column", "complete"], "Did you mean 'completion'?", "no such column"),
+        (["rows.jsonl", "--why", "4"], "rows are 0 to 3", "a row beyond the last"),
+        (["rows.jsonl", "--why", "-1"], "rows are 0 to 3", "a row before the first"),
         (["rows.jsonl", "--limit", "0"], "at least 1", "nothing to score"),
         (["rows.jsonl", "--json", "nowhere/x.json"], "can't be written", "an output that can't be"),
         (["rows.jsonl", "--json", "rows.jsonl"], "would overwrite the completions", "the file itself"),
@@ -147,22 +147,22 @@ def test_a_reward_that_raises_is_named_after_the_page(rows: Path) -> None:
         (["rows.jsonl", "--rewards.answer_format.options.pattern", "("], "not a regular expression", "its value"),
     ],
 )
-def test_a_fault_is_a_sentence_and_exit_code_2(
+def test_an_input_error_is_one_line_and_exit_code_2(
     rows: Path,
     words: list[str],
-    said: str,
+    hint: str,
     why: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(rows.parent)
     code, error = main(["--config", str(DEMO), *words]), capsys.readouterr().err
-    assert code == 2 and said in error, why
+    assert code == 2 and hint in error, why
     assert "Traceback" not in error and len(error.splitlines()) == 1
     assert [json.loads(line) for line in rows.read_text(encoding="utf-8").split("\n")] == ROWS, "nothing was lost"
 
 
-def test_it_is_coloured_on_a_terminal_unless_the_user_wants_none(rows: Path) -> None:
+def test_output_is_coloured_on_a_terminal_unless_no_color_is_set(rows: Path) -> None:
     def on_a_terminal(env: dict[str, str]) -> str:
         ours, theirs = pty.openpty()
         command = [sys.executable, str(SCRIPT), "--config", str(DEMO), str(rows), "--why", "0"]
@@ -182,11 +182,18 @@ def test_it_is_coloured_on_a_terminal_unless_the_user_wants_none(rows: Path) -> 
     assert "\x1b" not in on_a_terminal({"NO_COLOR": "1"})
 
 
+def test_the_former_spelling_of_a_flag_works_and_names_its_successor(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", str(DEMO), str(rows), "--completion-column=completion"]) == 0
+    assert "--completion-column is now --completion_column" in capsys.readouterr().err
+
+
 def imported(stderr: str) -> set[str]:
     return {line.split("|")[-1].strip() for line in stderr.splitlines() if line.startswith("import time:")}
 
 
-def test_help_answers_at_once_without_heavy_imports(tmp_path: Path) -> None:
+def test_help_answers_fast_without_heavy_imports(tmp_path: Path) -> None:
     started = time.monotonic()
     done = call("--help", cwd=tmp_path, flags=("-X", "importtime"))
     assert done.returncode == 0 and "--why ROW" in done.stdout
@@ -194,7 +201,7 @@ def test_help_answers_at_once_without_heavy_imports(tmp_path: Path) -> None:
     assert time.monotonic() - started < 2  # about 0.2 s; the rest is for a busy machine
 
 
-def test_scoring_loads_no_torch_even_where_it_loads_the_task(tmp_path: Path) -> None:
+def test_scoring_loads_no_torch_even_with_the_task(tmp_path: Path) -> None:
     line = json.dumps({"prompt": "unknown", "completion": "x"})
     done = call("-", cwd=tmp_path, text=line, flags=("-X", "importtime"))
     assert done.returncode == 2 and "datasets" in imported(done.stderr)
@@ -202,8 +209,8 @@ def test_scoring_loads_no_torch_even_where_it_loads_the_task(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_page_does_what_it_says(tmp_path: Path) -> None:
-    """Every file of docs/score.md is made, every command run, and what it shows is printed but for the times."""
+def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
+    """Write every file of docs/score.md, run every command, and compare the output without numbers."""
     page = PAGE.read_text(encoding="utf-8")
     for name in ("run_grpo.py", "rlvr", "rewards", "tasks", "models", "recipes", "scripts"):
         source = REPOSITORY / name
@@ -230,6 +237,6 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
 
 
 def _skeleton(text: str) -> set[str]:
-    """The headings of a page and the first words of its lines: not the figures, nor a reward's own account."""
+    """The headings and the first words of the lines, without numbers and explanations of rewards."""
     lines = [line for line in text.splitlines() if line.strip() and not re.match(r"  {4}| *│| +row| +step", line)]
     return {re.sub(r"[0-9].*", "", line).split("  ", 2)[-1].split("   ")[0].strip() for line in lines}

@@ -1,4 +1,4 @@
-"""Runs side by side: the paired difference, what differs between recipes, and what can't be compared."""
+"""The comparison of runs: paired difference, differing recipe keys, and runs that can't be compared."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def text_of(path: Path) -> str:
     [
         ([False] * 30 + [True] * 10, [True] * 40, "two is better", "25.0 % (+75.0 points", "a gain beyond chance"),
         ([True] * 40, [False] * 30 + [True] * 10, "two is worse", "100.0 % (−75.0 points", "a loss beyond chance"),
-        ([True] * 39 + [False], [True] * 40, "No clear difference", "may be chance alone", "one problem"),
-        ([True] * 40, [True] * 40, "No clear difference", "may be chance alone", "the same"),
+        ([True] * 39 + [False], [True] * 40, "No clear difference", "may be chance", "one problem"),
+        ([True] * 40, [True] * 40, "No clear difference", "may be chance", "the same"),
         ([True, None] * 20, [None, True] * 20, "Not comparable", "on different problems", "none that both judged"),
     ],
 )
-def test_the_difference_between_runs_is_claimed_only_beyond_chance(
+def test_a_difference_between_runs_is_claimed_only_beyond_chance(
     tmp_path: Path, one: list[bool | None], two: list[bool | None], label: str, words: str, why: str
 ) -> None:
     path = write_comparison(pair(tmp_path, one, two))
@@ -44,7 +44,7 @@ def test_the_difference_between_runs_is_claimed_only_beyond_chance(
     assert label in text and words in text, why
 
 
-def test_only_what_differs_between_the_recipes_is_listed(tmp_path: Path) -> None:
+def test_only_differing_recipe_keys_are_listed(tmp_path: Path) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
     recipe = runs[1] / "recipe.yaml"
     changed = recipe.read_text(encoding="utf-8").replace("0.001", "0.002").replace("weight: 0.2", "weight: 0.5")
@@ -65,7 +65,7 @@ def test_only_what_differs_between_the_recipes_is_listed(tmp_path: Path) -> None
         ("vllm_typo: 1", None, "vllm_typo – 1", "no key that has a default"),
     ],
 )
-def test_a_key_that_a_run_does_not_give_has_its_default(
+def test_an_omitted_key_has_its_default(
     tmp_path: Path, written: str, trl: str | None, says: str | None, why: str
 ) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
@@ -76,19 +76,19 @@ def test_a_key_that_a_run_does_not_give_has_its_default(
         recipe.write(f"{written}\n")
     text = text_of(write_comparison(runs))
     if says is None:
-        assert "Nothing between their recipes" in text, why
+        assert "The recipes are the same" in text, why
     else:
         assert says in text, why
 
 
-def test_evaluations_that_were_made_differently_are_not_compared(tmp_path: Path) -> None:
+def test_different_evaluations_are_not_compared(tmp_path: Path) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
     path = runs[1] / "evaluation.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "split": "validation"}), encoding="utf-8")
     assert "their evaluations differ in split (test and validation)" in text_of(write_comparison(runs))
 
 
-def test_a_run_that_lacks_nearly_everything_is_compared_in_what_it_has(tmp_path: Path) -> None:
+def test_an_incomplete_run_is_compared_by_its_remaining_parts(tmp_path: Path) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
     for name in ("evaluation.json", "metrics.jsonl", "run.json"):
         (runs[1] / name).unlink()
@@ -97,13 +97,13 @@ def test_a_run_that_lacks_nearly_everything_is_compared_in_what_it_has(tmp_path:
     assert "one: 0.1 → 0.4; two: –" in text
 
 
-def test_runs_of_the_same_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+def test_runs_of_the_same_name_are_shown_with_their_paths(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name / "run", base=[False], trained=[True]) for name in ("a", "b")]
     assert "a/run and b/run" in text_of(write_comparison(runs, tmp_path / "page.html"))
     assert (tmp_path / "page.html").is_file()
 
 
-def test_names_and_settings_are_text_and_never_markup(tmp_path: Path) -> None:
+def test_names_and_settings_never_become_markup(tmp_path: Path) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
     (runs[1] / "recipe.yaml").write_text(f"run: {json.dumps(HOSTILE)}\nrewards: [{{name: 'a.b'}}]\n", encoding="utf-8")
     page = read(write_comparison(runs))
@@ -112,15 +112,16 @@ def test_names_and_settings_are_text_and_never_markup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "words"),
+    ("names", "kind"),
     [
-        (["one"], "1 runs can't be compared"),
-        (["one", "one"], "is given twice"),
-        (["one", "absent"], "There is no folder"),
-        (["one"] * 7, "give 2 to 6"),
+        (["one"], "number-of-runs"),
+        (["one", "one"], "duplicate-run"),
+        (["one", "absent"], "not-a-run"),
+        (["one"] * 7, "number-of-runs"),
     ],
 )
-def test_what_cannot_be_compared_is_the_callers_mistake(tmp_path: Path, names: list[str], words: str) -> None:
+def test_runs_that_cannot_be_compared_are_an_input_error(tmp_path: Path, names: list[str], kind: str) -> None:
     write_run(tmp_path / "one", base=[False], trained=[True])
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError) as error:
         write_comparison([tmp_path / name for name in names])
+    assert error.value.kind == kind

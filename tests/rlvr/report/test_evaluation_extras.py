@@ -1,4 +1,4 @@
-"""Shots and pass@k on the page, from what the evaluation itself writes, and that no malformed part breaks it."""
+"""Accuracy by shots and pass@k on the page, also from malformed files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr.artifacts.evaluation_summary import verdict
 from rlvr.evaluation import summarise
 from rlvr.evaluation.shot_sweep import write_sweep
 from rlvr.report import write_report
-from rlvr.report.evaluation_extras import samples, sweep
+from rlvr.report.evaluation_extras import pass_at_k, sweep
 from tests.support.report_runs import read, record, write_run
 
 
@@ -33,7 +33,7 @@ def swept(tmp_path: Path) -> dict[str, Any]:
     )
 
 
-def test_a_sweep_is_a_row_for_each_number_of_shots_and_a_figure(swept: dict[str, Any]) -> None:
+def test_a_sweep_is_a_row_for_each_number_of_shots_and_a_chart(swept: dict[str, Any]) -> None:
     found = sweep(json.loads(json.dumps(swept)))
     assert found is not None
     assert found.header == ("base", "trained", "change")
@@ -43,7 +43,7 @@ def test_a_sweep_is_a_row_for_each_number_of_shots_and_a_figure(swept: dict[str,
     assert len(found.warnings) == 1 and "suspect" in found.warnings[0]
 
 
-def test_the_sweep_and_the_tries_are_on_the_page(tmp_path: Path, swept: dict[str, Any]) -> None:
+def test_the_sweep_and_pass_at_k_are_on_the_page(tmp_path: Path, swept: dict[str, Any]) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 4, trained=[True] * 4)
     (folder / "sweep.json").write_text(json.dumps(swept), encoding="utf-8")
     path = folder / "evaluation.json"
@@ -55,23 +55,23 @@ def test_the_sweep_and_the_tries_are_on_the_page(tmp_path: Path, swept: dict[str
     path.write_text(json.dumps(content), encoding="utf-8")
     text = read(write_report(folder)).text
     for words in (
-        "With examples in the prompt",
-        "With several tries",
+        "Accuracy by number of shots",
+        "at least one right answer among k sampled answers",
         "50.0 % (25.0 … 75.0)",
         "2 samples a row, sampled at temperature 1",
         "The evaluation is <b>suspect</b>.",
-        "Published of the untrained model: 41.6 % (its model card); here it is 0.0 %.",
+        "Published for the base model: 41.6 % (its model card); measured here: 0.0 %.",
     ):
         assert words in text
 
 
-def test_the_verdict_says_how_likely_chance_is() -> None:
+def test_the_verdict_has_the_p_value() -> None:
     interval = {"low": 0.1, "high": 0.5}
     score = {"rows": 9, "correct": 3, "accuracy": 0.3, "interval": interval}
     gain = {"points": 0.3, "interval": interval, "gained": 3, "lost": 0, "p_value": 0.25}
     said = verdict({"base": score, "trained": score, "difference": gain})
     assert said.details[0] == (
-        "3 problems went from wrong to right, 0 from right to wrong. p = 0.25 by McNemar's exact test."
+        "3 problems went from wrong to right, 0 from right to wrong. McNemar's exact test: p = 0.25."
     )
 
 
@@ -83,6 +83,6 @@ JSON = st.recursive(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON, JSON)
-def test_no_malformed_part_breaks_them(one: Any, other: Any) -> None:
+def test_malformed_parts_break_nothing(one: Any, other: Any) -> None:
     sweep({"points": [{"shots": one, "base": other}, one], "warnings": other})
-    samples({"pass_at_k": {"base": {"1": one}, "trained": other, "difference": one}})
+    pass_at_k({"pass_at_k": {"base": {"1": one}, "trained": other, "difference": one}})

@@ -1,4 +1,4 @@
-"""The report in a real browser: it complains of nothing, it asks nobody, its controls do what they say."""
+"""The report in a real browser: no errors, no requests, working controls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
 ]
 
-# A script that did run would change the title, and anything that the page's policy forbids goes to the console.
+# An injected script would change the title. Violations of the page's policy appear on the console.
 HOSTILE = (
     "</pre></script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \u2028 needle"
 )
@@ -50,14 +50,14 @@ def opened(browser: Tab, page: Path) -> Tab:
     return browser
 
 
-def choose(driven: Tab, **values: str) -> str:
-    """Sets filters as a person would, and returns the sentence on what was found."""
+def set_filters(driven: Tab, **values: str) -> str:
+    """Set filters with input events; return the sentence on the matches."""
     for name, value in values.items():
         driven.evaluate(
             f"(() => {{ const field = document.getElementById('filters').elements['{name}']; field.value = '{value}';"
             " field.dispatchEvent(new InputEvent('input', {bubbles: true})); })()"
         )
-    driven.evaluate("new Promise((done) => setTimeout(done, 250))")  # typing is waited for a moment
+    driven.evaluate("new Promise((done) => setTimeout(done, 250))")  # the page waits while a person types
     return driven.evaluate("document.getElementById('found').textContent")
 
 
@@ -65,7 +65,7 @@ def shown(driven: Tab) -> str:
     return driven.evaluate("document.getElementById('detail').textContent")
 
 
-def test_nothing_foreign_runs_and_nothing_is_asked_for(opened: Tab, page: Path) -> None:
+def test_no_injected_script_runs_and_no_request_is_made(opened: Tab, page: Path) -> None:
     assert opened.evaluate("document.title") == "one – report of a GRPO run"
     assert opened.messages == []
     assert opened.requests == [page.resolve().as_uri()]
@@ -76,8 +76,8 @@ def test_nothing_foreign_runs_and_nothing_is_asked_for(opened: Tab, page: Path) 
     assert opened.evaluate("document.title") == "one – report of a GRPO run" and opened.messages == []
 
 
-def test_a_script_that_slipped_in_would_be_refused(opened: Tab) -> None:
-    """The policy itself, by an element that no escaping stood in the way of."""
+def test_the_policy_refuses_an_injected_script(opened: Tab) -> None:
+    """Without escaping: the element is inserted directly."""
     opened.evaluate(
         "(() => { const made = document.createElement('div'); made.innerHTML = "
         "'<img src=x onerror=\"document.title=1\">'; document.body.append(made); })()"
@@ -97,18 +97,18 @@ def test_a_script_that_slipped_in_would_be_refused(opened: Tab) -> None:
         ({"reward": "0", "low": "0.5"}, "6 of 18 completions; 6 of them right (100.0 %)."),
         ({"prompts": "changed"}, "8 of 18 completions; 4 of them right (50.0 %)."),
         ({"search": "COMPLETION 2 of step"}, "2 of 18 completions; 2 of them right (100.0 %)."),
-        ({"search": "nowhere to be found"}, "No completion is like that."),
+        ({"search": "nowhere to be found"}, "No completion matches."),
     ],
     ids=str,
 )
-def test_filters_leave_what_they_say(opened: Tab, values: dict[str, str], found: str) -> None:
-    assert choose(opened, **values) == found
-    assert choose(opened) == found
+def test_filters_select_the_matching_completions(opened: Tab, values: dict[str, str], found: str) -> None:
+    assert set_filters(opened, **values) == found
+    assert set_filters(opened) == found
     opened.evaluate("document.querySelector('#filters button[type=reset]').click()")
-    assert choose(opened).startswith("18 of 18")
+    assert set_filters(opened).startswith("18 of 18")
 
 
-def test_the_keyboard_reaches_and_moves_everything(opened: Tab) -> None:
+def test_the_keyboard_reaches_all_controls(opened: Tab) -> None:
     opened.press("/")
     assert opened.evaluate("document.activeElement.name") == "search"
     opened.evaluate("document.activeElement.blur()")
@@ -129,22 +129,22 @@ def test_the_keyboard_reaches_and_moves_everything(opened: Tab) -> None:
     assert shown(opened) == before
 
 
-def test_both_ends_of_a_prompt_stand_side_by_side(opened: Tab) -> None:
-    choose(opened, kind="base")
+def test_base_and_trained_answers_are_side_by_side(opened: Tab) -> None:
+    set_filters(opened, kind="base")
     sides = "[...document.querySelectorAll('#detail .sides .answer h4')].map((title) => title.textContent)"
     assert opened.evaluate(sides) == ["base, held out ✗ wrong", "trained, held out ✓ right"]
-    choose(opened, kind="training")
+    set_filters(opened, kind="training")
     assert opened.evaluate(sides) == ["step 1 ✓ right", "step 1 ✗ wrong"], "one step only: the best and the worst"
 
 
-def test_the_rewards_words_are_with_the_completion(opened: Tab) -> None:
-    choose(opened, kind="trained")
+def test_explanations_are_shown_with_the_completion(opened: Tab) -> None:
+    set_filters(opened, kind="trained")
     assert "Verdict: " in shown(opened)
-    choose(opened, kind="training")
+    set_filters(opened, kind="training")
     assert "math_correctness" in shown(opened)
 
 
-def test_a_figure_tells_its_values_under_the_pointer(opened: Tab) -> None:
+def test_a_chart_shows_its_values_under_the_pointer(opened: Tab) -> None:
     opened.evaluate("document.querySelector('svg[data-readout]').scrollIntoView({block: 'center'})")
     box = opened.evaluate(
         "(() => { const box = document.querySelector('svg[data-readout]').getBoundingClientRect();"
@@ -170,14 +170,14 @@ def test_it_fits_any_width_in_light_and_dark(
         assert (light[0] < 60 and light[1] > 180) if dark else (light[0] > 200 and light[1] < 80)
 
 
-def test_runs_side_by_side_show_without_a_complaint(browser: Tab, runs: list[Path]) -> None:
+def test_the_comparison_opens_without_errors(browser: Tab, runs: list[Path]) -> None:
     browser.messages.clear()
     browser.open(write_comparison(runs))
     assert browser.messages == []
     assert "two" in browser.evaluate("document.title")
 
 
-def test_something_is_painted_within_two_seconds(opened: Tab) -> None:
+def test_the_first_paint_takes_less_than_two_seconds(opened: Tab) -> None:
     paint = "performance.getEntriesByName('first-contentful-paint')"
     assert opened.wait_for(f"{paint}.length === 1")
     assert opened.evaluate(f"{paint}[0].startTime") < 2000

@@ -1,4 +1,4 @@
-"""The report page: what it says, that it holds nothing foreign, and that no gap in a run directory stops it."""
+"""The report page: its content, its safety, and its tolerance of incomplete run directories."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlvr.report import curves, write_report
 from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_reader import read_run
 from rlvr.report.samples import changed_answers, training_answers
-from rlvr.report.svg_charts import Series, smoothed, smoothing_window, thinned
+from rlvr.report.svg_charts import Series, smooth, smoothing_window, thin_out
 from tests.support.report_runs import HOSTILE, read, record, write_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,9 +41,9 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the same run, for the tests that only read it."""
-    folder = tmp_path_factory.mktemp("whole") / "my-run"
+def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the same run, for tests that only read it."""
+    folder = tmp_path_factory.mktemp("page") / "my-run"
     return write_report(write_run(folder, base=[False] * 30 + [True] * 10, trained=[True] * 39 + [False]))
 
 
@@ -60,13 +60,13 @@ def evaluation(base: list[bool], trained: list[bool]) -> dict[str, Any]:
 # ── The verdict ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_verdict_gives_both_accuracies_the_difference_and_its_interval() -> None:
+def test_the_verdict_has_both_accuracies_the_difference_and_its_interval() -> None:
     said = verdict(evaluation([True] * 61 + [False] * 189, [False] * 4 + [True] * 235 + [False] * 11))
     assert said.sentence == (
         "On 250 held-out problems the accuracy rose from 24.4 % to 94.0 % (+69.6 points, 95 % interval +62.9 … +75.2)."
     )
     assert said.details[0] == (
-        "178 problems went from wrong to right, 4 from right to wrong. p < 0.0001 by McNemar's exact test."
+        "178 problems went from wrong to right, 4 from right to wrong. McNemar's exact test: p < 0.0001."
     )
 
 
@@ -90,7 +90,7 @@ def test_the_verdict_claims_a_change_only_beyond_chance(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
-def test_better_and_worse_are_said_exactly_when_the_interval_excludes_zero(pairs: list[tuple[bool, bool]]) -> None:
+def test_the_verdict_is_better_or_worse_exactly_if_the_interval_excludes_zero(pairs: list[tuple[bool, bool]]) -> None:
     content = evaluation([before for before, _ in pairs], [after for _, after in pairs])
     interval = content["difference"]["interval"]
     expected = "better" if interval["low"] > 0 else "worse" if interval["high"] < 0 else "unclear"
@@ -108,12 +108,12 @@ def test_better_and_worse_are_said_exactly_when_the_interval_excludes_zero(pairs
             "Only the trained model was evaluated: 100.0 %",
             "adapter only",
         ),
-        (lambda content: {**content, "difference": None}, "the interval of the difference is not known", "no pairing"),
+        (lambda content: {**content, "difference": None}, "the interval of the difference is unknown", "no pairing"),
         (lambda content: {**content, "trained": {"rows": 3}}, "Only the base model", "a score without its figures"),
         (lambda content: {**content, "base": {**content["base"], "rows": 0}}, "judge none", "the verifier failed"),
     ],
 )
-def test_without_a_comparison_the_verdict_says_that_nobody_knows(
+def test_without_a_comparison_the_verdict_is_unknown(
     change: Callable[[dict[str, Any]], dict[str, Any] | None], words: str, why: str
 ) -> None:
     said = verdict(change(evaluation([False] * 9, [True] * 9)))
@@ -121,9 +121,9 @@ def test_without_a_comparison_the_verdict_says_that_nobody_knows(
     assert words in said.sentence, why
 
 
-def test_rows_that_the_verifier_could_not_judge_are_said_to_be_left_out(tmp_path: Path) -> None:
+def test_the_page_counts_rows_that_the_verifier_failed_to_judge(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 18 + [None, None], trained=[True] * 20)
-    assert "up to 2 problems that the verifier could not judge" in read(write_report(folder)).text
+    assert "up to 2 problems that the verifier failed to judge" in read(write_report(folder)).text
 
 
 JSON = st.recursive(
@@ -147,7 +147,7 @@ SCORES = st.fixed_dictionaries(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.fixed_dictionaries({}, optional={"base": SCORES, "trained": SCORES, "difference": JSON | SCORES}))
-def test_no_malformed_evaluation_breaks_the_verdict_the_table_or_the_bars(content: dict[str, Any]) -> None:
+def test_a_malformed_evaluation_breaks_neither_verdict_nor_table_nor_bars(content: dict[str, Any]) -> None:
     verdict(content)
     table(content)
     bars(content)
@@ -167,45 +167,45 @@ def test_the_table_shows_the_change_of_every_figure() -> None:
 # ── The page ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_page_says_what_happened_from_the_verdict_to_the_completions(whole: Path) -> None:
-    assert whole.parts[-2:] == ("my-run", "report.html")
-    text = re.sub(r"\s+", " ", read(whole).text)
+def test_the_page_shows_verdict_setup_rewards_and_completions(page_path: Path) -> None:
+    assert page_path.parts[-2:] == ("my-run", "report.html")
+    text = re.sub(r"\s+", " ", read(page_path).text)
     for words in (
         "my-run",
         "On 40 held-out problems the accuracy rose from 25.0 % to 97.5 %",
         "addition (20)",
         "a LoRA adapter of rank 16, over the frozen 4-bit base",
         "arithmetic (shots 2)",
-        "0.2 × answer_format, only where math_correctness is positive",
+        "0.2 × answer_format, only if math_correctness is positive",
         "math_correctness (weight 1)",
         "4 of 4",
-        "Completions that hit the limit of 44 tokens",
+        "Completions that reached the limit of 44 tokens",
         "completion 2 of step 1",
         "completion 0 of step 4",
-        "30 problems; the first 3 in the order of the split",
+        "30 problems; the first 3 of the split",
         "Held out: base was right, trained is wrong",
         "1 problem:",
     ):
         assert words in text
-    assert "has not come to its end" not in text
+    assert "Training is incomplete" not in text
     assert "too short to judge: 4 log lines" in text
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "state"),
     [
         (
             "running",
-            "Training has not come to its end: the last step logged is 4 of 4. It is still going, or was killed.",
+            "Training is incomplete: the last logged step is 4 of 4. It is still in progress, or was killed.",
         ),
-        ("interrupted", "Training was interrupted: the last step logged is 4 of 4. The same command continues it."),
+        ("interrupted", "Training was interrupted: the last logged step is 4 of 4. The same command continues it."),
         ("trained", ""),
         ("done", ""),
     ],
 )
-def test_a_run_that_is_not_whole_is_said_to_be_so(run_dir: Path, status: str, said: str) -> None:
+def test_the_state_of_an_incomplete_run_is_a_sentence(run_dir: Path, status: str, state: str) -> None:
     write_status(run_dir, status)
-    assert read_run(run_dir).state == said
+    assert read_run(run_dir).state == state
 
 
 @pytest.mark.parametrize(
@@ -214,28 +214,28 @@ def test_a_run_that_is_not_whole_is_said_to_be_so(run_dir: Path, status: str, sa
         (
             "run.json",
             '{"status": "paused for the night"}',
-            "this version of the project doesn't know",
+            "has the unknown status",
             "a newer version",
         ),
-        ("run.json", None, "an earlier version of the project made this run", "an older version"),
+        ("run.json", None, "an earlier version of the project wrote this run", "an older version"),
         ("run.json", '{"status": "do', "run.json can't be read", "half written"),
-        ("recipe.yaml", "- a\n- list", "recipe.yaml is no YAML mapping", "not our recipe"),
+        ("recipe.yaml", "- a\n- list", "recipe.yaml is not a YAML mapping", "not our recipe"),
         ("evaluation.json", '{"base": {"ro', "evaluation.json can't be read", "half written"),
         (
             "metrics.jsonl",
             '{"step": 1}\n{"step": 2, "rew',
-            "The last line of metrics.jsonl is half written",
+            "The last line of metrics.jsonl is incomplete",
             "going on",
         ),
         (
             "metrics.jsonl",
             '{"step": 1}\nnonsense\n{"step": 3}',
-            "metrics.jsonl is broken at line 2: the 2 lines from there on are left out",
+            "metrics.jsonl is damaged at line 2: the 2 lines from there on are ignored",
             "a disk that was full",
         ),
     ],
 )
-def test_what_another_version_or_a_killed_process_left_is_a_sentence(
+def test_a_damaged_or_foreign_file_has_a_note(
     run_dir: Path, name: str, content: str | None, words: str, why: str
 ) -> None:
     path = run_dir / name
@@ -244,18 +244,18 @@ def test_what_another_version_or_a_killed_process_left_is_a_sentence(
     assert len(notes) == 1 and words in notes[0], why
 
 
-def test_a_whole_run_of_this_version_has_nothing_to_note(run_dir: Path) -> None:
+def test_a_complete_run_has_no_notes(run_dir: Path) -> None:
     assert read_run(run_dir).notes == ()
 
 
-def test_notes_and_state_stand_on_the_page(run_dir: Path) -> None:
+def test_notes_and_state_are_on_the_page(run_dir: Path) -> None:
     write_status(run_dir, "half asleep")
     (run_dir / "metrics.jsonl").unlink()
     text = read(write_report(run_dir)).text
-    assert "run.json says that the run is 'half asleep'" in text and "No training step has been logged." in text
+    assert "unknown status 'half asleep'" in text and "No training step has been logged." in text
 
 
-def test_findings_stand_on_the_page_with_their_fix(run_dir: Path) -> None:
+def test_findings_are_on_the_page_with_their_fix(run_dir: Path) -> None:
     log = run_dir / "metrics.jsonl"
     line = json.loads(log.read_text().splitlines()[0])
     lines = [{**line, "step": step, "completions/clipped_ratio": 1.0, "reward": 0.0} for step in range(1, 31)]
@@ -265,7 +265,7 @@ def test_findings_stand_on_the_page_with_their_fix(run_dir: Path) -> None:
     assert "Raise max_completion_length (44)" in text
 
 
-def test_whatever_models_and_data_sets_say_is_text_and_never_markup(tmp_path: Path) -> None:
+def test_texts_of_models_and_data_sets_never_become_markup(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 5, trained=[True] * 5, text=HOSTILE)
     (folder / "failure.txt").write_text(f"Traceback\nValueError: {HOSTILE}", encoding="utf-8")
     with (folder / "recipe.yaml").open("a", encoding="utf-8") as file:
@@ -279,8 +279,8 @@ def test_whatever_models_and_data_sets_say_is_text_and_never_markup(tmp_path: Pa
         assert place + HOSTILE in page.text
 
 
-def test_the_page_needs_nothing_but_itself(whole: Path) -> None:
-    path = whole
+def test_the_page_loads_nothing(page_path: Path) -> None:
+    path = page_path
     page, source = read(path), path.read_text(encoding="utf-8")
     assert not page.tags & {"img", "iframe", "object", "embed", "link", "base"}
     assert [value for name, value in page.attributes if name in ("src", "href", "srcset", "action", "data")]
@@ -290,8 +290,8 @@ def test_the_page_needs_nothing_but_itself(whole: Path) -> None:
     assert "http://" not in source and "https://" not in source
 
 
-def test_the_only_script_that_may_run_is_our_own(whole: Path) -> None:
-    page = read(whole)
+def test_the_policy_allows_only_our_script(page_path: Path) -> None:
+    page = read(page_path)
     assert [(attributes.get("type"), attributes.get("src")) for attributes, _ in page.scripts] == [
         ("text/plain", None),  # the completions
         (None, None),
@@ -305,8 +305,8 @@ def test_the_only_script_that_may_run_is_our_own(whole: Path) -> None:
     assert "unsafe-eval" not in policy and re.fullmatch(r"[A-Za-z0-9+/=]+", page.scripts[0][1])
 
 
-def test_ids_are_unique_and_every_reference_has_its_target(whole: Path) -> None:
-    path = whole
+def test_ids_are_unique_and_every_reference_has_a_target(page_path: Path) -> None:
+    path = page_path
     page, source = read(path), path.read_text(encoding="utf-8")
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
@@ -316,8 +316,8 @@ def test_ids_are_unique_and_every_reference_has_its_target(whole: Path) -> None:
     assert targets <= set(ids)
 
 
-def test_figures_take_their_colours_and_fonts_from_the_page(whole: Path) -> None:
-    source = whole.read_text(encoding="utf-8")
+def test_charts_use_the_colours_and_fonts_of_the_page(page_path: Path) -> None:
+    source = page_path.read_text(encoding="utf-8")
     drawings = "".join(re.findall(r"<svg.*?</svg>", source, flags=re.DOTALL))
     assert "var(--trained)" in drawings and "<text" in drawings
     assert not re.findall(r"#[0-9a-fA-F]{6}\b", drawings), "a colour that dark mode could not change"
@@ -328,8 +328,8 @@ def test_the_same_run_gives_the_same_page(run_dir: Path) -> None:
     assert write_report(run_dir).read_bytes() == write_report(run_dir).read_bytes()
 
 
-def test_a_token_in_the_recipe_is_not_shown(whole: Path) -> None:
-    text = read(whole).text
+def test_a_token_in_the_recipe_is_not_shown(page_path: Path) -> None:
+    text = read(page_path).text
     assert "hf_verysecret" not in text
     assert "hub_token: (not shown)" in text
 
@@ -352,12 +352,12 @@ def test_a_long_run_with_long_completions_stays_small(tmp_path: Path) -> None:
         (["evaluation.json"], "There is no held-out evaluation", "the recipe asks for none"),
         (["metrics.jsonl"], "There is no reward curve", "nothing was logged"),
         (["recipe.yaml"], "holds no recipe.yaml", "the log alone was copied"),
-        (["completions"], "No completions of training steps were kept", "log_completions: false"),
-        (["completions/evaluation_base.parquet"], "are not both there", "the evaluation was interrupted"),
+        (["completions"], "holds no completions of training steps", "log_completions: false"),
+        (["completions/evaluation_base.parquet"], "no held-out answers of both", "the evaluation was interrupted"),
         (["evaluation.json", "completions", "metrics.jsonl"], "No training step has been logged", "just started"),
     ],
 )
-def test_a_missing_part_is_left_out_with_a_sentence(run_dir: Path, missing: list[str], words: str, why: str) -> None:
+def test_a_missing_part_is_replaced_by_a_sentence(run_dir: Path, missing: list[str], words: str, why: str) -> None:
     for name in missing:
         path = run_dir / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -389,48 +389,48 @@ def test_no_strange_content_stops_the_report(run_dir: Path, names: list[str], co
     write_report(run_dir)
 
 
-def test_a_half_written_last_line_leaves_the_steps_before_it(run_dir: Path) -> None:
+def test_a_half_written_last_line_leaves_the_earlier_steps(run_dir: Path) -> None:
     path = run_dir / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(lines[:2]) + "\n" + lines[2][:40], encoding="utf-8")
     write_status(run_dir, "running")
     assert [line["step"] for line in read_metrics(path)] == [1, 2]
-    assert "the last step logged is 2 of 4" in read(write_report(run_dir)).text
+    assert "the last logged step is 2 of 4" in read(write_report(run_dir)).text
 
 
 def test_a_metric_that_was_not_logged_is_named(run_dir: Path) -> None:
     path = run_dir / "metrics.jsonl"
     path.write_text(path.read_text(encoding="utf-8").replace('"entropy"', '"other"'), encoding="utf-8")
-    assert "Not logged by this run: entropy." in read(write_report(run_dir)).text
+    assert "Not logged: entropy." in read(write_report(run_dir)).text
 
 
-def test_every_reward_has_its_own_panel_and_a_step_its_phases(run_dir: Path) -> None:
+def test_every_reward_has_a_panel_and_a_step_its_phases(run_dir: Path) -> None:
     run = read_run(run_dir)
     assert [panel.title for panel in curves.reward_panels(run)] == ["math_correctness", "answer_format"]
-    time = next(panel for panel in curves.panels(run) if panel.title == "Time a step")
+    time = next(panel for panel in curves.metric_panels(run) if panel.title == "Time per step")
     assert all(f">{phase}<" in time.svg for phase in ("generation", "rewards", "update", "the rest"))
 
 
-def test_the_area_around_a_mean_is_drawn_only_where_its_ends_were_logged(run_dir: Path) -> None:
+def test_the_area_around_a_mean_is_drawn_only_if_its_ends_were_logged(run_dir: Path) -> None:
     run = read_run(run_dir)
-    figure = curves.reward_figure(run)
+    figure = curves.reward_panel(run)
     assert figure is not None and figure.band
     with_band, without = curves.reward_panels(run)
     assert "fill-opacity: 0.13" in with_band.svg and "fill-opacity: 0.13" not in without.svg
     path = run_dir / "metrics.jsonl"
     path.write_text(path.read_text(encoding="utf-8").replace('"reward/min"', '"other"'), encoding="utf-8")
-    figure = curves.reward_figure(read_run(run_dir))
+    figure = curves.reward_panel(read_run(run_dir))
     assert figure is not None and not figure.band
 
 
-def test_what_stayed_zero_is_named_and_not_drawn(run_dir: Path) -> None:
+def test_a_metric_that_stayed_zero_is_named_and_not_drawn(run_dir: Path) -> None:
     run = read_run(run_dir)
     assert curves.always_zero(run.metrics) == ["KL from the base model"]
-    assert "KL from the base model" not in [panel.title for panel in curves.panels(run)]
+    assert "KL from the base model" not in [panel.title for panel in curves.metric_panels(run)]
 
 
 def test_the_values_under_the_pointer_are_those_of_the_lines(run_dir: Path) -> None:
-    entropy = next(panel for panel in curves.panels(read_run(run_dir)) if panel.title == "Entropy")
+    entropy = next(panel for panel in curves.metric_panels(read_run(run_dir)) if panel.title == "Entropy")
     readout = json.loads(html.unescape(re.findall(r'data-readout="([^"]*)"', entropy.svg)[0]))
     assert readout["lines"] == [["Entropy", [1, 2, 3, 4], [0.5, 0.25, 0.1667, 0.125]]]
     left, right, top, bottom = readout["box"]
@@ -452,23 +452,24 @@ def test_a_failure_is_on_the_page_with_its_last_line(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_folder_without_a_run_is_the_callers_mistake(tmp_path: Path, exists: bool) -> None:
+def test_a_folder_without_a_run_is_an_input_error(tmp_path: Path, exists: bool) -> None:
     folder = tmp_path / "nothing"
     if exists:
         folder.mkdir()
-    with pytest.raises(InputError, match=r"output_dir"):
+    with pytest.raises(InputError) as error:
         write_report(folder)
+    assert error.value.kind == "not-a-run"
     assert not (folder / "report.html").exists()
 
 
 # ── Samples and curves ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_training_samples_are_the_best_and_the_worst_of_a_group_with_spread(run_dir: Path) -> None:
-    found = training_answers(run_dir / "completions")
-    assert [step for step, _ in found] == [1, 4]
-    best, worst = found[0][1].answers
-    assert (best.who, best.text.strip()) == ("best of 4", "completion 2 of step 1")
+def test_training_samples_are_the_best_and_the_worst_of_a_group_with_different_rewards(run_dir: Path) -> None:
+    examples = training_answers(run_dir / "completions")
+    assert [step for step, _ in examples] == [1, 4]
+    best, worst = examples[0][1].answers
+    assert (best.label, best.text.strip()) == ("best of 4", "completion 2 of step 1")
     assert dict(worst.rewards)["math_correctness"] == "0.00"
 
 
@@ -489,7 +490,7 @@ def test_a_shortened_text_keeps_its_beginning_and_its_end(text: str, most: int) 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400))
 def test_the_smoothed_line_stays_within_its_neighbours(values: list[float]) -> None:
-    line = smoothed(values)
+    line = smooth(values)
     reach = smoothing_window(len(values)) // 2
     assert len(line) == len(values)
     for at, value in enumerate(line):
@@ -499,7 +500,7 @@ def test_the_smoothed_line_stays_within_its_neighbours(values: list[float]) -> N
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=2000), st.integers(1, 300))
 def test_thinning_keeps_the_number_of_points_down_and_the_values_within_bounds(values: list[float], most: int) -> None:
-    thin = thinned(Series("x", list(range(len(values))), values), most)
+    thin = thin_out(Series("x", list(range(len(values))), values), most)
     assert len(thin.steps) == len(thin.values) <= most
     assert list(thin.steps) == sorted(thin.steps)
     assert min(values) - 1e-6 <= min(thin.values) and max(thin.values) <= max(values) + 1e-6

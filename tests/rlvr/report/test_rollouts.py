@@ -1,4 +1,4 @@
-"""The completions that a report carries: which ones, how large, and that hostile text comes through as text."""
+"""The completions in a report: their choice, their size, and hostile text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr.report import write_report
-from rlvr.report.rollouts import BASE, TRAINED, Packed, Rollout, Rollouts, pack, read_rollouts
+from rlvr.report.rollouts import BASE, TRAINED, PackedRollouts, Rollout, RunRollouts, pack, read_rollouts
 from rlvr.report.run_reader import RunRecord, read_run
 from tests.support.report_runs import HOSTILE, carried, read, write_run
 
-# What ends a script, an HTML comment or a line of JavaScript, turns the writing around, or is no character at all.
+# Ends of scripts, of HTML comments and of JavaScript lines, changes of writing direction, invalid characters.
 STRANGE = [
     "</script><script>alert(1)</script>",
     "<!--<script>",
@@ -38,7 +38,7 @@ def rollout(stage: int, number: int, prompt: str, text: str = "text", **row: Any
     return Rollout(stage, number, prompt, {"prompt": prompt, "completion": text, **row}, (1.0,), 1.0, True)
 
 
-def unpacked(packed: Packed | None) -> dict[str, Any]:
+def unpacked(packed: PackedRollouts | None) -> dict[str, Any]:
     assert packed is not None
     return json.loads(gzip.decompress(base64.b64decode(packed.data)))
 
@@ -48,7 +48,7 @@ def run_of(tmp_path: Path) -> RunRecord:
     return read_run(tmp_path)
 
 
-def test_a_short_run_is_carried_whole_with_every_figure(tmp_path: Path) -> None:
+def test_a_short_run_is_packed_completely(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 3, trained=[True, True, None])
     data = carried(write_report(folder))
     assert data["rewards"] == ["math_correctness"]
@@ -62,7 +62,7 @@ def test_a_short_run_is_carried_whole_with_every_figure(tmp_path: Path) -> None:
     assert dict(data["columns"][0])["source"].strip() == "addition"
 
 
-def test_rewards_explain_themselves_where_their_columns_are_there(tmp_path: Path) -> None:
+def test_rewards_are_explained_if_their_columns_exist(tmp_path: Path) -> None:
     data = carried(write_report(write_run(tmp_path / "run", base=[False], trained=[True])))
     held_out = data["stage"].index(TRAINED)
     assert any("answer" in line.lower() for line in data["why"][held_out]["math_correctness"])
@@ -71,7 +71,7 @@ def test_rewards_explain_themselves_where_their_columns_are_there(tmp_path: Path
     assert "math_correctness" not in (data["why"][in_training] or {}), "its final_answer was not logged"
 
 
-def test_a_reward_that_is_no_file_of_the_shelf_is_not_imported_for_a_report(tmp_path: Path) -> None:
+def test_a_report_imports_no_reward_outside_the_rewards_folder(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False], trained=[True])
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\ndef trap(prompts, completions): return [0.0]\n")
@@ -81,8 +81,8 @@ def test_a_reward_that_is_no_file_of_the_shelf_is_not_imported_for_a_report(tmp_
 
 
 @pytest.mark.parametrize("text", STRANGE, ids=ascii)
-def test_no_text_ends_the_data_or_is_lost_in_it(tmp_path: Path, text: str) -> None:
-    packed = pack(run_of(tmp_path), Rollouts([rollout(1, 0, text, text, source=text)], ("r",)))
+def test_strange_texts_survive_packing(tmp_path: Path, text: str) -> None:
+    packed = pack(run_of(tmp_path), RunRollouts([rollout(1, 0, text, text, source=text)], ("r",)))
     assert packed is not None and re.fullmatch(r"[A-Za-z0-9+/=]+", packed.data)
     data = unpacked(packed)
     assert data["text"] == [text]
@@ -92,9 +92,9 @@ def test_no_text_ends_the_data_or_is_lost_in_it(tmp_path: Path, text: str) -> No
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.text()), min_size=1, max_size=30))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_what_is_packed_is_what_was_there(rows: list[tuple[int, str, str]]) -> None:
+def test_packing_keeps_every_completion(rows: list[tuple[int, str, str]]) -> None:
     items = [rollout(stage, number, prompt, text) for number, (stage, prompt, text) in enumerate(rows)]
-    data = unpacked(pack(RunRecord(Path(), {}, "", [], None, None, "", ()), Rollouts(items, ("r",))))
+    data = unpacked(pack(RunRecord(Path(), {}, "", [], None, None, "", ()), RunRollouts(items, ("r",))))
     found = {
         (stage, data["prompts"][prompt][0][1], text)
         for stage, prompt, text in zip(data["stage"], data["prompt"], data["text"], strict=True)
@@ -116,9 +116,9 @@ def long_run(draw: random.Random) -> list[Rollout]:
     return items
 
 
-def test_of_a_long_run_whole_groups_are_carried_from_everywhere(tmp_path: Path) -> None:
+def test_a_long_run_is_packed_as_whole_groups_from_all_steps(tmp_path: Path) -> None:
     items = long_run(random.Random(0))
-    packed = pack(run_of(tmp_path), Rollouts(items, ("r",)), most=150_000)
+    packed = pack(run_of(tmp_path), RunRollouts(items, ("r",)), limit=150_000)
     assert packed is not None
     data = unpacked(packed)
     assert packed.shown == len(data["text"]) < packed.all == len(items)
@@ -135,31 +135,29 @@ def test_of_a_long_run_whole_groups_are_carried_from_everywhere(tmp_path: Path) 
     assert sum(map(len, data["text"])) <= 150_000
 
 
-def test_texts_that_do_not_compress_are_bounded_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlvr.report.rollouts.MOST_BYTES", 40_000)
-    packed = pack(run_of(tmp_path), Rollouts(long_run(random.Random(1)), ("r",)))
+def test_the_compressed_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlvr.report.rollouts.MAX_BYTES", 40_000)
+    packed = pack(run_of(tmp_path), RunRollouts(long_run(random.Random(1)), ("r",)))
     assert packed is not None
     assert 20_000 < len(base64.b64decode(packed.data)) <= 40_000
 
 
-def test_the_page_says_how_many_of_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_counts_its_completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 20, trained=[True] * 20, text="words " * 400)
     whole = re.sub(r"\s+", " ", read(write_report(folder)).text)
-    assert "All 48 completions that the run directory holds" in whole
-    monkeypatch.setattr("rlvr.report.rollouts.MOST_BYTES", 1000)
-    said = re.search(
-        r"This page carries (\d+) completions of 48:", re.sub(r"\s+", " ", read(write_report(folder)).text)
-    )
+    assert "All 48 completions of the run directory" in whole
+    monkeypatch.setattr("rlvr.report.rollouts.MAX_BYTES", 1000)
+    said = re.search(r"This page holds (\d+) completions of 48:", re.sub(r"\s+", " ", read(write_report(folder)).text))
     assert said is not None and 0 < int(said[1]) < 48
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False], trained=[True])
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1")
     assert "Left out: completions_00004.parquet, which can't be read." in read(write_report(folder)).text
 
 
-def test_a_total_is_the_weighted_sum_and_missing_where_a_reward_is(tmp_path: Path) -> None:
+def test_a_total_is_the_weighted_sum_and_missing_if_a_reward_is(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Completions are read, given their golds, scored and counted as training would; what a run logs can be rescored."""
+"""Completions are read, completed from the task, and scored as in training; a run's own files can be rescored."""
 
 from __future__ import annotations
 
@@ -20,18 +20,9 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.report import samples
 from rlvr.rescoring.completions import fill_columns, one_line, read_completions, visible
-from rlvr.rescoring.scores import (
-    BATCH,
-    batches,
-    by_step,
-    compare_with_recorded,
-    disagreements,
-    explanation,
-    groups,
-    score,
-    spread,
-    turn_of,
-)
+from rlvr.rescoring.explain import explanation, own_turn_of
+from rlvr.rescoring.scores import BATCH, batches, score
+from rlvr.rescoring.summary import by_step, column_stats, compare_with_recorded, disagreements, group_stats
 from rlvr.scoring.reward import MOST_LOGGED, Reward
 
 
@@ -64,7 +55,7 @@ GATED = Reward("length", length, weight=0.1, gate="matches")
 # Reading
 
 
-def test_a_list_of_strings_is_one_row_each_with_the_same_columns(tmp_path: Path) -> None:
+def test_a_list_of_strings_becomes_several_rows(tmp_path: Path) -> None:
     file = write(
         tmp_path / "x.jsonl", [{"prompt": "p", "completions": ["a", "b"]}, {"prompt": "q", "completions": "c"}]
     )
@@ -73,7 +64,7 @@ def test_a_list_of_strings_is_one_row_each_with_the_same_columns(tmp_path: Path)
     assert [row["completion"] for row in read_completions(str(file), "completions", limit=1).rows] == ["a"]
 
 
-def test_a_run_is_read_in_the_order_of_its_steps_without_repeats_evaluations_and_broken_files(tmp_path: Path) -> None:
+def test_a_run_is_read_in_the_order_of_its_steps_without_repeats_evaluations_and_damaged_files(tmp_path: Path) -> None:
     folder = tmp_path / "completions"
     for step, text in ((10, "c"), (2, "a"), (3, "a"), (4, "b")):
         write(folder / f"completions_{step:05d}.parquet", [{"step": step, "prompt": "p", "completion": text}])
@@ -92,10 +83,10 @@ def test_a_folder_of_evaluations_alone_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said", "why"),
+    ("make", "hint", "why"),
     [
         (lambda folder: folder / "nothing.jsonl", "does not exist", "a typo"),
-        (lambda folder: folder, "holds no completions", "a folder that no run wrote to"),
+        (lambda folder: folder, "log_completions: true", "a folder that no run wrote to"),
         (
             lambda folder: write(folder / "x.jsonl", [{"completion": "a"}, {"response": "a"}]),
             "Row 1 of",
@@ -103,8 +94,10 @@ def test_a_folder_of_evaluations_alone_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_can_not_be_read_is_said(tmp_path: Path, make: Callable[[Path], Path], said: str, why: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_unreadable_completions_are_an_input_error(
+    tmp_path: Path, make: Callable[[Path], Path], hint: str, why: str
+) -> None:
+    with pytest.raises(InputError, match=hint):
         read_completions(str(make(tmp_path)))
 
 
@@ -137,36 +130,38 @@ CHAT = [{"role": "user", "content": "2+2?"}]
         ({"prompt": CHAT, "final_answer": None}, "an empty entry"),
     ],
 )
-def test_a_missing_gold_is_looked_up_by_the_prompt(row: dict[str, Any], why: str) -> None:
+def test_a_missing_column_is_looked_up_by_the_prompt(row: dict[str, Any], why: str) -> None:
     rows = [{**row, "completion": "4"}]
     load = task_of([{"prompt": CHAT, "question": "How much?", "final_answer": "4"}])
     assert "final_answer of 1 rows" in (fill_columns(rows, [MATCHES], load, "sums") or "")
     assert rows[0]["final_answer"] == "4", why
 
 
-def test_the_task_is_not_loaded_where_nothing_is_missing() -> None:
+def test_the_task_is_not_loaded_if_no_column_is_missing() -> None:
     assert fill_columns([{"completion": "4", "final_answer": "4"}], [MATCHES, LENGTH], not_needed, "t") is None
 
 
 @pytest.mark.parametrize(
-    ("rows", "said", "why"),
+    ("rows", "row", "cause", "why"),
     [
         (
             [{"prompt": "a", "final_answer": "1"}, {"prompt": "no\x1b such"}],
-            r"1 of 2 rows lack final_answer.* row 1 \(no\\x1b such\)",
+            1,
+            r"\(no\\x1b such\): the task t does not have this prompt",
             "not found",
         ),
-        ([{"completion": "x"}], "no prompt to look it up by; the first is row 0", "nothing to look up by"),
-        ([{"prompt": "twice"}], "several times, with different ones", "two golds for one prompt: either may be meant"),
+        ([{"completion": "x"}], 0, "they have no prompt", "nothing to look up by"),
+        ([{"prompt": "twice"}], 0, "several times, with different values", "two golds for one prompt: ambiguous"),
     ],
 )
-def test_a_row_whose_gold_is_not_found_is_named(rows: list[dict[str, Any]], said: str, why: str) -> None:
+def test_a_row_whose_column_is_not_found_is_named(rows: list[dict[str, Any]], row: int, cause: str, why: str) -> None:
     golds = [("a", "1"), ("twice", "1"), ("twice", "2")]
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=cause) as error:
         fill_columns(rows, [MATCHES], task_of([{"prompt": p, "final_answer": gold} for p, gold in golds]), "t")
+    assert (error.value.kind, error.value.key, error.value.row) == ("missing-column", "final_answer", row), why
 
 
-def test_a_list_that_may_be_a_column_is_looked_up_where_the_task_has_it() -> None:
+def test_an_optional_list_is_looked_up_if_the_task_has_it() -> None:
     def covers(completions: list[Any], *, keywords: list[str] | None = None, **kwargs: Any) -> list[float | None]:
         return [float(words == ["x"]) for words in keywords or [None] * len(completions)]  # type: ignore[list-item]
 
@@ -176,12 +171,13 @@ def test_a_list_that_may_be_a_column_is_looked_up_where_the_task_has_it() -> Non
     assert score(rows, [reward]).values == [[1.0], [0.0]]
 
 
-def test_a_reward_that_needs_what_only_training_has_is_refused() -> None:
+def test_a_reward_that_needs_arguments_of_training_is_refused() -> None:
     def by_tokens(completions: list[Any], completion_ids: list[Any], **kwargs: Any) -> list[float | None]:
         return [0.0 for _ in completions]
 
-    with pytest.raises(InputError, match="by_tokens asks for completion_ids, which only a training run has"):
+    with pytest.raises(InputError, match="completion_ids") as error:
         fill_columns([{"completion": "x"}], [Reward("by_tokens", by_tokens)], not_needed, "t")
+    assert (error.value.kind, error.value.key) == ("needs-training", "by_tokens")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -196,18 +192,18 @@ def test_gates_masks_and_weights_are_those_of_training() -> None:
     ]
     scores = score(rows, [MATCHES, GATED])
     assert scores.values == [[1.0, 2.0], [0.0, 3.0], [None, 3.0]]
-    assert scores.settled == [[1.0, 2.0], [0.0, 0.0], [None, None]]
+    assert scores.effective == [[1.0, 2.0], [0.0, 0.0], [None, None]]
     assert scores.totals == [1.2, 0.0, None]
 
 
-def test_text_after_a_chat_prompt_is_handed_over_as_a_message() -> None:
+def test_text_after_a_chat_prompt_becomes_a_message() -> None:
     seen: list[Any] = []
     reward = Reward("r", lambda completions, **kwargs: seen.extend(completions) or [0.0 for _ in completions])
     score([{"prompt": CHAT, "completion": "4"}, {"prompt": "2+2?", "completion": "4"}], [reward])
     assert seen == [[{"role": "assistant", "content": "4"}], "4"]
 
 
-def test_a_reward_gets_the_data_and_nothing_that_a_run_wrote_or_the_recipe_sets() -> None:
+def test_a_reward_receives_the_columns_of_the_data_alone() -> None:
     seen: dict[str, Any] = {}
 
     def r(completions: list[Any], *, final_answer: list[str], scale: float = 1, **kwargs: Any) -> list[float | None]:
@@ -221,7 +217,7 @@ def test_a_reward_gets_the_data_and_nothing_that_a_run_wrote_or_the_recipe_sets(
     assert (seen["difficulty"], seen["scale"]) == (["hard"], 2)
 
 
-def test_a_reward_that_raises_is_blamed_for_its_rows_only() -> None:
+def test_only_the_failing_rows_of_a_reward_are_unscored() -> None:
     def fussy(completions: list[Any], **kwargs: Any) -> list[float | None]:
         return [1.0 / len(completion) if completion != "nan" else math.nan for completion in completions]
 
@@ -229,7 +225,7 @@ def test_a_reward_that_raises_is_blamed_for_its_rows_only() -> None:
     assert scores.values == [[0.5], [None], [None], [None], [1.0]]
     assert scores.raised[0].keys() == {1, 2, 3}
     assert scores.raised[0][1].startswith("ZeroDivisionError")
-    assert scores.raised[0][2].startswith("TypeError"), "its own fault, not that of the message about it"
+    assert scores.raised[0][2].startswith("TypeError"), "its own error, not that of the message about it"
     assert "returned nan for this row" in scores.raised[0][3]
 
 
@@ -241,8 +237,9 @@ def test_a_wrong_option_or_entry_is_an_input_error_with_the_row() -> None:
         return [0.0 for _ in completions]
 
     rows = [{"completion": "", "final_answer": gold} for gold in ("1", "2", 3)]
-    with pytest.raises(InputError, match="Row 2, reward strict: final_answer should be text"):
+    with pytest.raises(InputError, match="reward strict: final_answer should be text") as error:
         score(rows, [Reward("strict", strict, columns=("final_answer",))])
+    assert error.value.row == 2
 
 
 @given(st.lists(st.integers(0, 2), max_size=40).map(sorted), st.integers(0, 2 * BATCH))
@@ -268,7 +265,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("completion", "why"), HOSTILE, ids=[why for _, why in HOSTILE])
-def test_no_completion_breaks_scoring_or_showing(completion: Any, why: str) -> None:
+def test_no_completion_breaks_scoring_or_explaining(completion: Any, why: str) -> None:
     from rlvr.config.recipe import RewardSpec
     from rlvr.scoring.registry import load_rewards
 
@@ -279,13 +276,13 @@ def test_no_completion_breaks_scoring_or_showing(completion: Any, why: str) -> N
     assert not any(scores.raised) and all(value is not None for value in scores.values[0])
     for reward in rewards:
         explanation(row, reward, rewards)
-    turn = turn_of(completion)
+    turn = own_turn_of(completion)
     assert len(turn.own) <= len(turn.text) and len(one_line(turn.own, 72, end=True)) <= 73
     assert time.process_time() - started < 20
 
 
 @given(st.text(st.characters(codec=None), max_size=60), st.integers(1, 30))
-def test_what_is_shown_holds_nothing_that_a_terminal_acts_on(text: str, most: int) -> None:
+def test_visible_text_has_no_control_characters(text: str, most: int) -> None:
     for shown in (visible(text), one_line(text, most), one_line(text, most, end=True)):
         shown.encode("utf-8")
         assert not any(ord(c) < 32 and c != "\n" or 127 <= ord(c) < 160 or 0x202A <= ord(c) <= 0x202E for c in shown)
@@ -297,11 +294,11 @@ def test_what_is_shown_holds_nothing_that_a_terminal_acts_on(text: str, most: in
 # Figures
 
 
-def test_the_spread_leaves_rows_without_a_number_out() -> None:
-    figures = spread([1.0, 0.0, None, 2.0])
+def test_column_statistics_leave_out_unscored_rows() -> None:
+    figures = column_stats([1.0, 0.0, None, 2.0])
     assert (figures.rows, figures.unscored, figures.mean, figures.std) == (3, 1, 1.0, 1.0)
     assert (figures.least, figures.most, figures.positive) == (0.0, 2.0, 2 / 3)
-    assert spread([None]).mean is None and spread([3.0]).std == 0.0
+    assert column_stats([None]).mean is None and column_stats([3.0]).std == 0.0
 
 
 @pytest.mark.parametrize(
@@ -316,7 +313,7 @@ def test_the_spread_leaves_rows_without_a_number_out() -> None:
         ({"correct": False}, [0], "by hand"),
     ],
 )
-def test_what_the_file_says_is_compared(written: dict[str, Any], differing: list[int], why: str) -> None:
+def test_recorded_values_are_compared(written: dict[str, Any], differing: list[int], why: str) -> None:
     # The second row has a number in every column, so that a column with None in the first is one of numbers.
     rows = [{"completion": "ab", "final_answer": "ab", **written}]
     rows.append({"completion": "ab", "final_answer": "ab", **{name: _now(name) for name in written}})
@@ -328,7 +325,7 @@ def _now(name: str) -> float:
     return 2.0 if name.endswith("length") else 1.0
 
 
-def test_a_gated_and_a_masked_value_are_compared_as_they_were_counted() -> None:
+def test_recorded_values_are_compared_after_gates_and_masks() -> None:
     rows = [
         {"completion": "x", "final_answer": "ab", "length": 0.0},
         {"completion": "x", "final_answer": None, "length": math.nan},
@@ -339,7 +336,7 @@ def test_a_gated_and_a_masked_value_are_compared_as_they_were_counted() -> None:
     assert (recorded.compared, recorded.differing) == (2, []), "and what is no number of a reward is passed over"
 
 
-def test_disagreements_go_both_ways_and_skip_what_could_not_be_said() -> None:
+def test_disagreements_go_both_ways_and_skip_unscored_rows() -> None:
     rows = [
         {"completion": "ab", "final_answer": "x"},
         {"completion": "", "final_answer": ""},
@@ -353,12 +350,12 @@ def test_disagreements_go_both_ways_and_skip_what_could_not_be_said() -> None:
 
 def test_groups_are_rows_of_one_prompt_and_step() -> None:
     rows = [{"prompt": p, "step": s} for p, s in (("a", 1), ("a", 1), ("a", 2), ("a", 2), ("b", 1), ("c", 1), ("c", 1))]
-    found = groups(rows, [1.0, 1.0 + 1e-12, 0.0, 1.0, 0.0, None, None])
+    found = group_stats(rows, [1.0, 1.0 + 1e-12, 0.0, 1.0, 0.0, None, None])
     assert (found.count, found.rows, found.smallest, found.largest, found.without_spread) == (3, 6, 2, 2, 2)
-    assert groups([{}, {}], [0.0, 0.0]).count == 0, "rows without a prompt are no group"
+    assert group_stats([{}, {}], [0.0, 0.0]).count == 0, "rows without a prompt are no group"
 
 
-def test_figures_by_step_are_in_the_order_of_the_steps() -> None:
+def test_statistics_by_step_are_in_the_order_of_the_steps() -> None:
     rows = [{"completion": text, "step": step} for text, step in (("abc", 2), ("a", 1), ("abc", 1))]
     found = by_step(rows, score(rows, [LENGTH]))
     assert [(step, rewards[0].mean) for step, (_, rewards) in found.items()] == [(1, 2.0), (2, 3.0)]
@@ -370,7 +367,7 @@ def test_figures_by_step_are_in_the_order_of_the_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("explain", "lines", "fault", "why"),
+    ("explain", "lines", "error", "why"),
     [
         ("return [f'{completion} {gold} {scale}']", ["c g 2"], None, "columns as values, and the options"),
         ("raise KeyError('boom')", [], "its explain raised KeyError: 'boom'", "an exception"),
@@ -378,8 +375,8 @@ def test_figures_by_step_are_in_the_order_of_the_steps() -> None:
         ("return [1]", [], "returned list", "no text in it"),
     ],
 )
-def test_explain_is_that_of_the_rewards_own_file(
-    tmp_path: Path, explain: str, lines: list[str], fault: str | None, why: str
+def test_explain_is_called_from_the_file_of_the_reward(
+    tmp_path: Path, explain: str, lines: list[str], error: str | None, why: str
 ) -> None:
     from rlvr.config.recipe import RewardSpec
     from rlvr.scoring.registry import load_reward
@@ -390,17 +387,17 @@ def test_explain_is_that_of_the_rewards_own_file(
         f"def explain(completion, *, gold, scale=1, **kwargs):\n    {explain}\n"
     )
     reward = load_reward(RewardSpec(str(file), options={"scale": 2}))
-    said = explanation({"completion": "c", "gold": "g"}, reward, [reward])
-    assert said.lines == lines and (said.fault is None) == (fault is None), why
-    assert fault is None or fault in (said.fault or "")
+    result = explanation({"completion": "c", "gold": "g"}, reward, [reward])
+    assert result.lines == lines and (result.error is None) == (error is None), why
+    assert error is None or error in (result.error or "")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What training logs, so that its completions can be scored again
 
 
-class Table:
-    """What GRPOTrainer does with `log_extra`: it appends."""
+class LoggedColumns:
+    """Appends, as GRPOTrainer does with `log_extra`."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[Any]] = {}
@@ -422,14 +419,14 @@ class Table:
     ],
 )
 def test_columns_of_text_are_logged(values: list[Any], logged: list[Any] | None, why: str) -> None:
-    table = Table()
+    table = LoggedColumns()
     reward = Reward("r", length, columns=("gold",))
     reward(["p", "p"], ["a", "b"], gold=values, other=["o", "o"], log_extra=table.log_extra)
     assert table.columns == ({} if logged is None else {"gold": logged}), why
 
 
 def test_a_column_that_several_rewards_read_is_logged_once_a_batch() -> None:
-    table, other = Table(), Reward("other", matches, columns=("final_answer",))
+    table, other = LoggedColumns(), Reward("other", matches, columns=("final_answer",))
     for batch in (["a", "b"], ["c", "d"]):
         for reward in (MATCHES, LENGTH, other):
             reward(["p", "p"], batch, final_answer=batch, log_extra=table.log_extra)
@@ -438,29 +435,29 @@ def test_a_column_that_several_rewards_read_is_logged_once_a_batch() -> None:
 
 def test_a_column_once_logged_is_logged_in_every_batch() -> None:
     """TRL keeps a column's old values where a batch brings none, and they would stand beside other completions."""
-    table, reward = Table(), Reward("r", length, columns=("gold",))
+    table, reward = LoggedColumns(), Reward("r", length, columns=("gold",))
     for gold in (["a"], [None], [["list"]]):
         reward(["p"], ["completion"], gold=gold, log_extra=table.log_extra)
     assert table.columns == {"gold": ["a", None, None]}
 
 
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_a_reward_that_logs_the_column_itself_does_not_double_it(ours_first: bool) -> None:
+def test_a_column_that_a_reward_logs_itself_is_not_doubled(ours_first: bool) -> None:
     def logs(completions: list[Any], *, log_extra: Any, **kwargs: Any) -> list[float | None]:
         log_extra("final_answer", ["x" for _ in completions])
         log_extra("own", ["y"])
         log_extra("own", ["z"])
         return [0.0 for _ in completions]
 
-    table, rewards = Table(), [MATCHES, Reward("logs", logs)]
+    table, rewards = LoggedColumns(), [MATCHES, Reward("logs", logs)]
     batch = ["a", "b"]
     for reward in rewards if ours_first else rewards[::-1]:
         reward(["p", "p"], batch, final_answer=batch, log_extra=table.log_extra)
     assert table.columns == {"final_answer": batch if ours_first else ["x", "x"], "own": ["y", "z"]}
 
 
-def test_a_column_never_takes_the_place_of_one_of_the_table() -> None:
-    table = Table()
+def test_a_column_never_replaces_one_of_trl() -> None:
+    table = LoggedColumns()
     Reward("r", length, columns=("step", "r", "advantage"))(
         ["p"], ["c"], step=["1"], r=["1"], advantage=["1"], log_extra=table.log_extra
     )
@@ -468,7 +465,7 @@ def test_a_column_never_takes_the_place_of_one_of_the_table() -> None:
 
 
 @pytest.mark.slow
-def test_the_completions_of_a_real_run_are_scored_again_from_its_files_alone(tmp_path: Path) -> None:
+def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     """With two rewards that read one column, one of them logging it too, and with evaluation while training."""
     from rlvr.artifacts.identity import Identity
     from rlvr.config import schema

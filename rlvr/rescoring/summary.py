@@ -1,0 +1,208 @@
+"""Statistics of scores: spread, groups, disagreements between rewards, comparison with recorded values."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+from rlvr.data.io import Row
+from rlvr.rescoring.completions import prompt_key
+from rlvr.rescoring.scores import Scores, recorded_names
+from rlvr.scoring.reward import Reward
+
+
+@dataclass(frozen=True)
+class ColumnStats:
+    """Statistics of a column of scores, without its `unscored` rows.
+
+    `std` is that of a sample (n − 1), as TRL logs it. Without any score, all but the counts are None.
+    """
+
+    rows: int
+    unscored: int
+    mean: float | None = None
+    std: float | None = None
+    least: float | None = None
+    most: float | None = None
+    positive: float | None = None
+
+
+@dataclass(frozen=True)
+class RecordedComparison:
+    """A column of the file against today's scores: the number of compared rows, and the rows that differ."""
+
+    name: str
+    compared: int
+    differing: list[int]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Rows on which the reward `yes` is positive and the reward `no` is not."""
+
+    yes: str
+    no: str
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class GroupStats:
+    """Groups: two or more completions of one prompt in one step.
+
+    Attributes:
+        count: number of groups.
+        rows: rows in them.
+        smallest, largest: rows of a group.
+        without_spread: groups with equal totals, so that all advantages are 0.
+    """
+
+    count: int
+    rows: int
+    smallest: int
+    largest: int
+    without_spread: int
+
+
+def column_stats(values: Sequence[float | None]) -> ColumnStats:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return ColumnStats(rows=0, unscored=len(values))
+    return ColumnStats(
+        rows=len(numbers),
+        unscored=len(values) - len(numbers),
+        mean=statistics.fmean(numbers),
+        std=statistics.stdev(numbers) if len(numbers) > 1 else 0.0,
+        least=min(numbers),
+        most=max(numbers),
+        positive=sum(number > 0 for number in numbers) / len(numbers),
+    )
+
+
+def compare_with_recorded(rows: Sequence[Row], scores: Scores, metric: Reward | None) -> list[RecordedComparison]:
+    """Compare rewards in the file, and its column `correct`, with today's scores.
+
+    Args:
+        metric: the reward that decided `correct` (its value is at least 1); None if the recipe doesn't list it.
+    """
+    comparisons = []
+    for index, reward in enumerate(scores.rewards):
+        for name in recorded_names(reward):
+            pairs = [
+                (number, row[name], scores.effective[number][index])
+                for number, row in enumerate(rows)
+                if name in row and name not in reward.columns and _is_number_or_none(row[name])
+            ]
+            # A run wrote neither a text column of the reward's name nor one that is always empty.
+            if any(written is not None for _, written, _ in pairs):
+                differing = [number for number, written, now in pairs if not _same(written, now)]
+                comparisons.append(RecordedComparison(name, len(pairs), differing))
+    if metric is not None and "correct" not in metric.columns:
+        index = list(scores.rewards).index(metric)
+        judged = [(number, row["correct"]) for number, row in enumerate(rows) if "correct" in row]
+        judged = [(number, written) for number, written in judged if _is_number_or_none(written)]
+        if any(written is not None for _, written in judged):
+            differing = []
+            for number, written in judged:
+                value = scores.values[number][index]
+                if not _same(written, None if value is None else float(value >= 1.0)):
+                    differing.append(number)
+            comparisons.append(RecordedComparison("correct", len(judged), differing))
+    return comparisons
+
+
+def _is_number_or_none(value: object) -> bool:
+    return value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**53)
+
+
+def _same(written: float | None, now: float | None) -> bool:
+    """Compare a recorded number, which may be a float32, or NaN for "unscored", with today's."""
+    if written is None or math.isnan(written):
+        return now is None
+    return now is not None and math.isclose(written, now, rel_tol=1e-5, abs_tol=1e-6)
+
+
+def disagreements(scores: Scores) -> list[Disagreement]:
+    """Every pair of rewards of which one is positive where the other is not, most rows first."""
+    pairs = []
+    for first, second in combinations(range(len(scores.rewards)), 2):
+        for yes, no in ((first, second), (second, first)):
+            numbers = [number for number, row in enumerate(scores.values) if _differ(row[yes], row[no])]
+            if numbers:
+                pairs.append(Disagreement(scores.rewards[yes].label, scores.rewards[no].label, numbers))
+    return sorted(pairs, key=lambda pair: -len(pair.rows))
+
+
+def _differ(yes: float | None, no: float | None) -> bool:
+    return yes is not None and no is not None and yes > 0 >= no
+
+
+def group_stats(rows: Sequence[Row], totals: Sequence[float | None]) -> GroupStats:
+    """Count groups. A masked row (None) belongs to its group, but its total is not compared."""
+    members: dict[tuple[Any, str], list[float | None]] = {}
+    for row, value in zip(rows, totals, strict=True):
+        key = prompt_key(row)
+        if key:
+            members.setdefault((repr(row.get("step")), key), []).append(value)
+    groups = [group for group in members.values() if len(group) > 1]
+    scored = ([total for total in group if total is not None] for group in groups)
+    # TRL uses torch.isclose: the last bits of a float make no difference.
+    equal = sum(max(totals, default=0.0) - min(totals, default=0.0) < 1e-8 for totals in scored)
+    sizes = [len(group) for group in groups] or [0]
+    return GroupStats(len(groups), sum(sizes), min(sizes), max(sizes), equal)
+
+
+def by_step(rows: Sequence[Row], scores: Scores) -> dict[int, tuple[ColumnStats, list[ColumnStats]]]:
+    """Statistics of the totals and of each reward for each step; empty with fewer than two steps."""
+    steps: dict[int, list[int]] = {}
+    for number, row in enumerate(rows):
+        if isinstance(row.get("step"), int):
+            steps.setdefault(row["step"], []).append(number)
+    if len(steps) < 2:
+        return {}
+    return {
+        step: (
+            column_stats([scores.totals[number] for number in numbers]),
+            [
+                column_stats([scores.values[number][index] for number in numbers])
+                for index in range(len(scores.rewards))
+            ],
+        )
+        for step, numbers in sorted(steps.items())
+    }
+
+
+def as_dict(
+    scores: Scores,
+    recorded: Sequence[RecordedComparison],
+    groups: GroupStats,
+    disagreements: Sequence[Disagreement],
+) -> dict[str, Any]:
+    """All statistics and the scores of each row, for `score.py --json`."""
+    labels = [reward.label for reward in scores.rewards]
+    return {
+        "rewards": [
+            {
+                "name": reward.name,
+                "label": reward.label,
+                "weight": reward.weight,
+                "gate": reward.gate,
+                "options": dict(reward.options),
+                **asdict(column_stats([row[index] for row in scores.values])),
+                "failed": {str(number): error for number, error in scores.raised[index].items()},
+                "seconds_per_1000": 1000 * scores.seconds[index] / len(scores.values),
+            }
+            for index, reward in enumerate(scores.rewards)
+        ],
+        "total": asdict(column_stats(scores.totals)),
+        "recorded": [asdict(one) for one in recorded],
+        "groups": asdict(groups),
+        "disagreements": [asdict(one) for one in disagreements],
+        "scores": [
+            {"row": number, "total": scores.totals[number], "rewards": dict(zip(labels, values, strict=True))}
+            for number, values in enumerate(scores.values)
+        ],
+    }
