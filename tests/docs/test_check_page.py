@@ -1,0 +1,32 @@
+"""docs/check.md lists every kind of problem that the recipe and the checks report."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+KIND_POSITION = {"Problem": 1, "problem": 1, "remarks_of": 1, "ValueFault": 0}  # of InputError it is a keyword
+
+
+def kinds_of(package: str) -> Iterator[str]:
+    """The kinds that are written as arguments in the source of a package."""
+    for path in (REPOSITORY / package).glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            position = KIND_POSITION.get(getattr(node.func, "id", getattr(node.func, "attr", "")))
+            arguments = node.args[position : position + 1] if position is not None else []
+            for argument in [*arguments, *(word.value for word in node.keywords if word.arg == "kind")]:
+                if isinstance(argument, ast.Constant):
+                    yield argument.value
+
+
+def test_the_table_has_exactly_the_kinds_of_the_code() -> None:
+    page = (REPOSITORY / "docs" / "check.md").read_text(encoding="utf-8")
+    table = page.partition("## Kinds of problems")[2].partition("\n## ")[0]
+    listed = {kind for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for kind in re.findall(r"`(.*?)`", row)}
+    written = {*kinds_of("rlvr/config"), *kinds_of("rlvr/preflight")}
+    assert listed == written, (listed - written, written - listed)
