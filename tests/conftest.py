@@ -90,60 +90,61 @@ def environment_of_a_user() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The socket of a nest (tests/support/nest.py), one for all processes of the tests.
+def prefork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of the prefork server (tests/support/prefork.py), one for all processes of the tests.
 
-    Whoever needs it first starts it; it ends with the last one, since its standard input is a pipe that all hold open.
+    The first process that needs it starts it. It ends with the last one, since its standard input is a pipe that all
+    of them hold open.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of all processes
-    path, pipe = folder / "nest", folder / "nest.pipe"
-    with (folder / "nest.lock").open("w") as lock:
+    path, pipe = folder / "prefork", folder / "prefork.pipe"
+    with (folder / "prefork.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not pipe.exists():
             os.mkfifo(pipe)
         held = os.open(pipe, os.O_RDWR)
-        if not lives(path):
+        if not is_ready(path):
             path.unlink(missing_ok=True)
-            with pipe.open() as until, (folder / "nest.log").open("w") as log:
+            with pipe.open() as until, (folder / "prefork.log").open("w") as log:
                 process = subprocess.Popen(
-                    [sys.executable, str(REPOSITORY / "tests" / "support" / "nest.py"), str(path)],
+                    [sys.executable, str(REPOSITORY / "tests" / "support" / "prefork.py"), str(path)],
                     env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
                     stdin=until,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # Ctrl-C is for the tests.
                 )
-            while not lives(path):
-                assert process.poll() is None, (folder / "nest.log").read_text()
+            while not is_ready(path):
+                assert process.poll() is None, (folder / "prefork.log").read_text()
                 time.sleep(0.1)
     yield path
     os.close(held)
 
 
-def lives(nest: Path) -> bool:
-    """Whether a nest is there, and will be: one that is about to end answers nothing."""
-    with socket.socket(socket.AF_UNIX) as asking:
-        if asking.connect_ex(str(nest)) != 0:
+def is_ready(prefork: Path) -> bool:
+    """Whether the prefork server answers an empty request: one that is about to end doesn't."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        if connection.connect_ex(str(prefork)) != 0:
             return False
-        asking.shutdown(socket.SHUT_WR)
-        return bool(asking.recv(1))
+        connection.shutdown(socket.SHUT_WR)
+        return bool(connection.recv(1))
 
 
 @pytest.fixture(scope="session")
-def start(nest: Path) -> Start:
-    """`tests.support.launching.start` with a nest."""
-    return functools.partial(launching.start, nest)
+def start(prefork: Path) -> Start:
+    """`tests.support.launching.start` with a prefork server."""
+    return functools.partial(launching.start, prefork)
 
 
 @pytest.fixture(scope="session")
-def command(nest: Path) -> Command:
-    """The command that runs a script of the repository as a process of its own, which need not import all anew.
+def command(prefork: Path) -> Command:
+    """The command that runs a script of the repository as a process of its own, without importing everything again.
 
     For tests of what such a process does; what it imports, or prints while it does, is seen only by `run_script`.
     """
-    return functools.partial(launching.through_the_nest, nest)
+    return functools.partial(launching.prefork_command, prefork)
 
 
 @pytest.fixture

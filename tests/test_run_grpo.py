@@ -197,11 +197,11 @@ def test_a_data_file_that_disappears_while_training_is_missed_only_by_the_next_r
 @pytest.mark.slow
 def test_two_processes_train_together_and_leave_one_whole_run(start: Start, tmp_path: Path) -> None:
     launch = start(accelerated("cpu", "--config", DEMO, *SHORT), tmp_path / "run").wait()
-    assert launch.codes() == [0, 0], launch.said()
-    assert "over 2 processes" in launch.said()
+    assert launch.codes() == [0, 0], launch.output()
+    assert "over 2 processes" in launch.output()
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "reward" in line] == [1, 2], "one line a step, not one per process"
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 8, "shared between the processes, none twice"
     assert (tmp_path / "run" / "adapter" / "adapter_model.safetensors").is_file()
-    assert "warning" not in launch.said().lower(), "nothing that a reader must ignore"
+    assert "warning" not in launch.output().lower(), "nothing that a reader must ignore"

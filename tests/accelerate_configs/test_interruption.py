@@ -65,7 +65,7 @@ def story(request: pytest.FixtureRequest, start: Start, tmp_path_factory: pytest
     rewards = json.dumps([{"name": name} for name in ("math_correctness", "answer_format", f"{folder}/by_text.py")])
     words = accelerated(launcher, *map(str, WORDS), "--rewards", rewards, *(LORA if launcher == "ddp" else ()))
     alone = start([*words, "--report_to", "none"], folder / "alone", WITHOUT_REPORT="1").wait()
-    assert alone.codes() == [0, 0], alone.said()
+    assert alone.codes() == [0, 0], alone.output()
 
     store = folder / "mlflow.db" if launcher == "ddp" else None
     words = [*words, "--report_to", "mlflow" if store else "none"]
@@ -88,17 +88,17 @@ def story(request: pytest.FixtureRequest, start: Start, tmp_path_factory: pytest
 
 
 def test_a_rank_that_is_told_to_stop_stops_all_with_a_checkpoint(story: Story) -> None:
-    assert story.terminated.codes() == [75, 75], story.terminated.said()
-    assert "is complete: the same command continues from it" in story.terminated.said()
+    assert story.terminated.codes() == [75, 75], story.terminated.output()
+    assert "is complete: the same command continues from it" in story.terminated.output()
 
 
 def test_each_start_continues_where_the_one_before_left_off(story: Story) -> None:
-    assert story.killed.codes() == [-signal.SIGKILL] * 2 and story.last.codes() == [0, 0], story.last.said()
-    [step] = re.findall(r"continues from .*/checkpoint-(\d+), step \1", story.killed.said())
+    assert story.killed.codes() == [-signal.SIGKILL] * 2 and story.last.codes() == [0, 0], story.last.output()
+    [step] = re.findall(r"continues from .*/checkpoint-(\d+), step \1", story.killed.output())
     assert 2 <= int(step) < 5, "the step at hand when the signal came"
-    [step] = re.findall(r"continues from .*/checkpoint-(\d+), step \1", story.last.said())
+    [step] = re.findall(r"continues from .*/checkpoint-(\d+), step \1", story.last.output())
     assert int(step) == story.complete[-1] >= 3, "at most the steps since the last checkpoint are lost"
-    assert ("checkpoint-6 is skipped" in story.last.said()) == story.half
+    assert ("checkpoint-6 is skipped" in story.last.output()) == story.half
 
 
 def test_metrics_are_those_of_the_run_that_was_left_alone(story: Story) -> None:

@@ -1,6 +1,6 @@
 """Every launcher trains the same: two real processes on CPUs against one, with LoRA and with QLoRA.
 
-One process and two see the same prompts and sample the same completions (nest.sample_by_row), so whatever a launcher
+One process and two see the same prompts and sample the same completions (prefork.sample_by_row), so whatever a launcher
 shards, gathers, averages and saves must come to the same gradients and to the same adapter.
 """
 
@@ -48,10 +48,10 @@ def trained(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Trained:
                 "SHARD_ON_CPUS": "1" if launcher == "fsdp2" else "",
             }
             launch = start(command, run, **switches).wait()
-            assert launch.process.returncode == 0, launch.said()
+            assert launch.process.returncode == 0, launch.output()
             assert launch.codes() == [0] * (1 if launcher == "python" else 2)
             if launcher == "fsdp2":
-                assert launch.said().count("sharded: Qwen2DecoderLayer") == 4, "two layers on two processes"
+                assert launch.output().count("sharded: Qwen2DecoderLayer") == 4, "two layers on two processes"
             ended[launcher, kind] = run
         return ended[launcher, kind]
 
@@ -106,8 +106,8 @@ def test_two_machines_train_what_two_processes_of_one_train(start: Start, traine
         launches.append(start(command, tmp_path / "run", SAMPLED_BY_ROW="1", WITHOUT_REPORT="1"))
     for launch in launches:
         launch.wait()
-        assert launch.process.returncode == 0 and launch.codes() == [0], launch.said()
-    assert "4 prompts x 4 completions per generation over 2 processes" in launches[0].said()
+        assert launch.process.returncode == 0 and launch.codes() == [0], launch.output()
+    assert "4 prompts x 4 completions per generation over 2 processes" in launches[0].output()
     two_machines, one = adapter(tmp_path / "run"), adapter(trained("ddp", "lora"))
     assert two_machines.keys() == one.keys()
     assert all(torch.equal(two_machines[name], one[name]) for name in one)
@@ -115,13 +115,13 @@ def test_two_machines_train_what_two_processes_of_one_train(start: Start, traine
 
 def test_fsdp_on_cpus_which_would_be_ddp_is_refused(start: Start, tmp_path: Path) -> None:
     launch = start(accelerated("fsdp2", *SHORT, *LORA), tmp_path / "run").wait()
-    assert 2 in launch.codes() and "fsdp2 with use_cpu: without GPUs accelerate quietly takes DDP" in launch.said()
+    assert 2 in launch.codes() and "fsdp2 with use_cpu: without GPUs accelerate quietly takes DDP" in launch.output()
     assert not (tmp_path / "run").exists()
 
 
 def test_processes_that_do_not_join_are_refused(start: Start, tmp_path: Path) -> None:
     launch = start(accelerated("cpu", *SHORT, "--use_cpu", "false"), tmp_path / "run").wait()
-    assert 2 in launch.codes() and "they don't train together" in launch.said()
+    assert 2 in launch.codes() and "they don't train together" in launch.output()
     assert not (tmp_path / "run").exists()
 
 

@@ -42,7 +42,7 @@ def account(service: TrainingService, monkeypatch: pytest.MonkeyPatch) -> Traini
 
 @pytest.fixture
 def forked(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a kernel that need not import all anew: it is forked by tests/support/nest.py."""
+    """The name of a kernel that need not import all anew: it is forked by tests/support/prefork.py."""
     import ipykernel_launcher
 
     # Its parent is another than who asks for it, which a kernel would take for the end of that.

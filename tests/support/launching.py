@@ -1,4 +1,4 @@
-"""What the tests of launchers share: starting a launch (through tests/support/nest.py), and reading what it left."""
+"""Start a launch through tests/support/prefork.py, and read its results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-STAND_IN = Path(__file__).with_name("stand_in.py")
+PREFORK_CLIENT = Path(__file__).with_name("prefork_client.py")
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 LAUNCH_S = 180.0
 
 # Four prompts a step, four completions each, over all ranks; the demonstration's own recipe otherwise. The reward is a
-# number that the text alone decides, and the temperature such that texts differ: every step has a gradient. Few rows,
-# since every rank makes and checks all of them.
+# number that the text alone decides, and at this temperature texts differ: every step has a gradient. Few rows, since
+# every rank makes and checks all of them.
 SHORT = (
     *("--config", str(DEMO), "--num_generations", "4", "--max_completion_length", "8", "--temperature", "2.0"),
     *("--task.train_rows", "64", "--task.test_rows", "8"),
@@ -44,11 +44,11 @@ def seen(prompts, completions, trainer_state, *, folder="", **kwargs):
 
 @dataclass
 class Launch:
-    """A launch that was started.
+    """A started launch.
 
     Attributes:
         process: the launcher, or the training process itself if there is no launcher.
-        notes: the folder of what the launch leaves: what it prints, exit codes and process ids.
+        notes: the folder of its output, exit codes and process ids.
         run: the run directory.
     """
 
@@ -61,11 +61,11 @@ class Launch:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"not ended after {seconds:.0f} s:\n{self.said()[-3000:]}") from None
+            raise AssertionError(f"not ended after {seconds:.0f} s:\n{self.output()[-3000:]}") from None
         return self
 
     def kill(self) -> None:
-        """kill -9 of everybody, the ranks first, as on a machine that is taken away."""
+        """Send SIGKILL to all processes, the ranks first, as when a machine is taken away."""
         for path in sorted(self.notes.glob("*.pid")):
             try:
                 os.kill(int(path.read_text()), signal.SIGKILL)
@@ -78,44 +78,45 @@ class Launch:
         os.kill(int((self.notes / f"{rank}.pid").read_text()), number)
 
     def wait_for_lines(self, lines: int) -> None:
-        """Waits until the metrics file has so many lines."""
+        """Wait until the metrics file has `lines` lines."""
         path = self.run / "metrics.jsonl"
         self.wait_until(lambda: path.is_file() and path.read_text().count("\n") >= lines, f"{lines} steps")
 
-    def wait_until(self, happened: Callable[[], bool], what: str) -> None:
-        until = time.monotonic() + LAUNCH_S
-        while not happened():
-            assert self.process.poll() is None, f"it ended before {what}:\n{self.said()[-3000:]}"
-            assert time.monotonic() < until, f"no {what} in {LAUNCH_S:.0f} s:\n{self.said()[-3000:]}"
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + LAUNCH_S
+        while not condition():
+            assert self.process.poll() is None, f"it ended before {what}:\n{self.output()[-3000:]}"
+            assert time.monotonic() < deadline, f"no {what} in {LAUNCH_S:.0f} s:\n{self.output()[-3000:]}"
             time.sleep(0.01)
 
     def codes(self) -> list[int]:
         """The ranks' exit codes, by rank."""
         return [int(path.read_text()) for path in sorted(self.notes.glob("[0-9]*.code"))]
 
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.notes / "output.txt").read_text(errors="replace")
 
 
 Start = Callable[..., Launch]
 
 
-def start(nest: Path, words: Sequence[str | Path], run: Path, **environment: str) -> Launch:
-    """Starts a launch.
+def start(prefork: Path, words: Sequence[str | Path], run: Path, **environment: str) -> Launch:
+    """Start a launch.
 
     Args:
-        nest: the socket of a running nest.py.
+        prefork: the socket of the prefork server.
         words: as `accelerated` makes them, or `run_grpo` and its words; --output_dir is added.
         run: the run directory.
     """
     number = len(list(run.parent.glob(f"{run.name}.launch*"))) + 1
     notes = run.parent / f"{run.name}.launch{number}"
     notes.mkdir(parents=True)
+    places = {"PREFORK_SOCKET": str(prefork), "LAUNCH_NOTES": str(notes)}
     with (notes / "output.txt").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-S", str(STAND_IN), *map(str, words), "--output_dir", str(run)],
+            [sys.executable, "-S", str(PREFORK_CLIENT), *map(str, words), "--output_dir", str(run)],
             cwd=REPOSITORY,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "NEST": str(nest), "NOTES": str(notes), **environment},
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **places, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -123,13 +124,13 @@ def start(nest: Path, words: Sequence[str | Path], run: Path, **environment: str
     return Launch(process, notes, run)
 
 
-def through_the_nest(nest: Path, script: str | Path, *words: str | Path) -> list[str]:
-    """The command that runs a script as `python script words…` would, forked from a running nest.py.
+def prefork_command(prefork: Path, script: str | Path, *words: str | Path) -> list[str]:
+    """The command that runs a script as `python script words…` would, forked by the prefork server.
 
     Its process can be sent signals, killed and waited for like the script's own.
     """
-    command = [sys.executable, "-S", STAND_IN, script, *words]
-    return ["env", f"NEST={nest}", *map(str, command)]
+    command = [sys.executable, "-S", PREFORK_CLIENT, script, *words]
+    return ["env", f"PREFORK_SOCKET={prefork}", *map(str, command)]
 
 
 def accelerated(
@@ -138,7 +139,7 @@ def accelerated(
     """A user's command: `accelerate launch` with a shipped configuration (by name) or another file; two processes."""
     file = REPOSITORY / "accelerate_configs" / f"{config}.yaml" if isinstance(config, str) else config
     flags = flags or ("--num_processes", "2", "--main_process_port", "0")
-    return ["accelerate", "launch", "--config_file", file, *flags, STAND_IN, script, *words]
+    return ["accelerate", "launch", "--config_file", file, *flags, PREFORK_CLIENT, script, *words]
 
 
 def reward_words(folder: Path) -> list[str]:
@@ -150,7 +151,7 @@ def reward_words(folder: Path) -> list[str]:
 
 
 def seen(folder: Path) -> list[list[dict[str, list[str]]]]:
-    """What each rank's reward saw, call by call."""
+    """The prompts and completions of each rank's reward, call by call."""
     return [
         [json.loads(line) for line in file.read_text().splitlines()] for file in sorted(folder.glob("seen.*.jsonl"))
     ]

@@ -31,8 +31,8 @@ Sagemaker = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def service(nest: Path) -> Iterator[TrainingService]:
-    with TrainingService(nest=nest) as service:
+def service(prefork: Path) -> Iterator[TrainingService]:
+    with TrainingService(prefork=prefork) as service:
         service.client("iam").create_role(RoleName="training", AssumeRolePolicyDocument="{}")
         yield service
 

@@ -297,7 +297,7 @@ time.sleep(60)
 
 
 def test_a_trainer_that_is_forked_outside_is_in_its_container_like_any_other_process(
-    nest: Path, tmp_path: Path
+    prefork: Path, tmp_path: Path
 ) -> None:
     package = tmp_path / "ml" / "code" / "rlvr" / "sagemaker" / "container"
     package.mkdir(parents=True)
@@ -315,7 +315,7 @@ def test_a_trainer_that_is_forked_outside_is_in_its_container_like_any_other_pro
         kill -TERM $(cat /tmp/up); wait $!; echo told itself: $?"""
     command = ["/bin/bash", "-c", shell]
     host = containers.Host("algo-1", tmp_path / "ml", command, containers.environment_of_the_image(), tmp_path / "log")
-    attempt = containers.start([host], tmp_path, nest=nest)
+    attempt = containers.start([host], tmp_path, prefork=prefork)
     ended = attempt.wait(60)
     attempt.end()
     said = (tmp_path / "log").read_text()

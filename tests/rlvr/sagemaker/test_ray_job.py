@@ -28,11 +28,11 @@ def whereabouts(prompts, completions, **kwargs):
 
 @pytest.mark.slow
 @pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
-def test_a_job_with_a_group_that_judges_trains_on_rewards_that_ray_has_run_there(nest: Path, tmp_path: Path) -> None:
+def test_a_job_with_a_group_that_judges_trains_on_rewards_that_ray_has_run_there(prefork: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     (tmp_path / "whereabouts.py").write_text(REWARD)
     rewards = json.dumps([{"name": str(tmp_path / "whereabouts.py"), "where": "ray"}])
-    with TrainingService(nest=nest) as service:
+    with TrainingService(prefork=prefork) as service:
         words = (*QUICK, "--max_steps", "2", "--rewards", rewards)
         job = submit(service, "ray", words, instance_groups=(GPUS, CPUS))
         assert job.wait()["TrainingJobStatus"] == "Completed", job.log()[-5000:]

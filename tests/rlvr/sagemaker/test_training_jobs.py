@@ -29,8 +29,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def service(nest: Path) -> Iterator[TrainingService]:
-    with TrainingService(nest=nest) as service:
+def service(prefork: Path) -> Iterator[TrainingService]:
+    with TrainingService(prefork=prefork) as service:
         yield service
 
 

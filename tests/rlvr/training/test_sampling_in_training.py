@@ -45,7 +45,7 @@ def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Ran:
     folder = tmp_path_factory.mktemp("ranks")
     words = words_for(folder, *DYNAMIC, "--max_steps", "2")
     launch = start(accelerated("ddp", *words), folder / "run").wait()
-    assert launch.codes() == [0, 0], launch.said()
+    assert launch.codes() == [0, 0], launch.output()
     return Ran(folder)
 
 
@@ -195,7 +195,7 @@ def test_a_run_that_was_stopped_and_killed_in_further_rounds_continues_as_if_it_
     killed_at = a_further_round(expected, after=4)
     (tmp_path / "end").write_text(f"SIGKILL {killed_at}")
     launch = start(["run_grpo", *words], tmp_path / "run").wait()
-    assert launch.codes() == [-9], launch.said()
+    assert launch.codes() == [-9], launch.output()
     assert Ran(tmp_path).ranks() == [expected[:killed_at]], "the same prompts, fresh ones too, and the same completions"
 
     ended = run(tmp_path, *DYNAMIC)

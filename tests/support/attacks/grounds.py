@@ -186,17 +186,17 @@ def descendants(pid: int) -> dict[int, int]:
             words = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
             parents[int(child)] = int(words[1])
             ticks[int(child)] = int(words[11]) + int(words[12])
-    below, nests = {pid}, set[int]()
-    while more := {child for child, parent in parents.items() if parent in below} - below - nests:
-        nests |= {child for child in more if _is_nest(child)}
-        below |= more - nests
+    below, servers = {pid}, set[int]()
+    while more := {child for child, parent in parents.items() if parent in below} - below - servers:
+        servers |= {child for child in more if _is_prefork_server(child)}
+        below |= more - servers
     return {child: ticks[child] for child in below - {pid}}
 
 
-def _is_nest(process: int) -> bool:
-    """Whether it forks what other tests launch (tests/support/nest.py), which is busy whenever they are."""
+def _is_prefork_server(process: int) -> bool:
+    """Whether it forks what other tests launch (tests/support/prefork.py), which is busy whenever they are."""
     try:
-        return b"launchers/nest.py" in Path(f"/proc/{process}/cmdline").read_bytes()
+        return b"support/prefork.py" in Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return False
 

@@ -3,7 +3,7 @@
 What a container shares with this machine: the interpreter with its libraries, read-only, which stand for the image. It
 has a network, process numbers, a /tmp, an /opt/ml and a host name of its own, and doesn't see this repository.
 
-With a nest, launchers and trainers, and they alone, are forked from a process that has the libraries imported, into the
+With a prefork server, launchers and trainers alone are forked from a process that has the libraries imported, into the
 container whose python3 was asked for them (stand_in.py, entered.py); and pip is asked once about the same requirements,
 however many hosts install them. Process 1 and all between are as ever.
 """
@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("cluster.py")
 GATEWAY = "10.77.0.1"  # where AWS is, for containers; every attempt has a network of its own, so all have the same
 PORT = 80
-IMAGE = "/opt/image"  # where hosts find what an image with a nest has
+IMAGE = "/opt/image"  # where hosts find what an image with a prefork server has
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,15 @@ class Attempt:
         started.set()
 
 
-def start(hosts: Sequence[Host], folder: Path, *, with_aws: bool = False, nest: Path | None = None) -> Attempt:
+def start(hosts: Sequence[Host], folder: Path, *, with_aws: bool = False, prefork: Path | None = None) -> Attempt:
     """Starts containers.
 
     Args:
         folder: where files are put that belong to the attempt.
         with_aws: whether a port is opened for them at `GATEWAY`.
-        nest: the socket of tests/support/nest.py; None for hosts on which every Python starts by itself.
+        prefork: the socket of tests/support/prefork.py; None for hosts on which every Python starts by itself.
     """
-    image = _image(nest, folder) if nest is not None else []
+    image = _image(prefork, folder) if prefork is not None else []
     addresses = {host.name: f"10.77.0.{number + 11}" for number, host in enumerate(hosts)}
     names = "".join(f"{address} {name}\n" for name, address in addresses.items())
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}", encoding="ascii")
@@ -167,16 +167,16 @@ def environment_of_the_image() -> dict[str, str]:
     }
 
 
-def _image(nest: Path, folder: Path) -> list[tuple[str, str]]:
-    """Files of the image that has a nest, and where: python3, what it starts or remembers in place of others' work."""
+def _image(prefork: Path, folder: Path) -> list[tuple[str, str]]:
+    """Files of the image for the prefork server, and where: python3, what it starts or remembers of others' work."""
     python = folder / "python3"
     entered = PROGRAM.with_name("entered.py")
     python.write_text(_PYTHON.format(image=IMAGE, python=sys.executable, entered=entered), encoding="utf-8")
     python.chmod(0o755)
     stand_in = Path(__file__).with_name("stand_in.py")
-    installed = nest.with_name("installed")
+    installed = prefork.with_name("installed")
     installed.mkdir(exist_ok=True)
-    places = {python: "bin/python3", stand_in: "stand_in.py", nest: "nest", installed: "installed"}
+    places = {python: "bin/python3", stand_in: "stand_in.py", prefork: "prefork", installed: "installed"}
     return [(str(source), f"{IMAGE}/{name}") for source, name in places.items()]
 
 

@@ -1,4 +1,4 @@
-"""Comes from the nest into a container, and is there the program that stand_in.py stands for.
+"""Comes from the prefork server into a container, and is there the program that stand_in.py stands for.
 
 What is imported already are libraries; of this repository nothing is kept, since a job runs the code that was uploaded.
 """

@@ -44,7 +44,7 @@ class Job:
         variables: what all containers have in their environment beside what the request says.
         stop_s: seconds between SIGTERM and SIGKILL; 120 in the service.
         serve_aws: gets a listening socket for each attempt, on which containers reach AWS; None for no network.
-        nest: see containers.py.
+        prefork: see containers.py.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Job:
         variables: Mapping[str, str],
         stop_s: float = 120.0,
         serve_aws: Any = None,
-        nest: Path | None = None,
+        prefork: Path | None = None,
     ) -> None:
         self.request = request
         self.name = str(request["TrainingJobName"])
@@ -68,7 +68,7 @@ class Job:
         self._variables = variables
         self._stop_s = stop_s
         self._serve_aws = serve_aws
-        self._nest = nest
+        self._prefork = prefork
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
         self._asked: str | None = None  # "stop", "interrupt", "lose" or "time": what ends the attempt before its time
@@ -193,7 +193,7 @@ class Job:
         attempt = None
         with self._logged(hosts):
             if early is None:
-                attempt = containers.start(hosts, folder, with_aws=self._serve_aws is not None, nest=self._nest)
+                attempt = containers.start(hosts, folder, with_aws=self._serve_aws is not None, prefork=self._prefork)
                 if attempt.listener is not None:
                     self._serve_aws(attempt.listener)
                 with self._lock:

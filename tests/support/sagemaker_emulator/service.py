@@ -39,7 +39,7 @@ class TrainingService:
         variables: what all containers have in their environment beside what requests say.
         stop_s: seconds between SIGTERM and SIGKILL.
         quotas: of the account, by their names in Service Quotas; what is not named is not listed.
-        nest: the socket of tests/support/nest.py, see containers.py.
+        prefork: the socket of tests/support/prefork.py, see containers.py.
 
     Attributes:
         role: a role that exists.
@@ -54,7 +54,7 @@ class TrainingService:
         variables: Mapping[str, str] | None = None,
         stop_s: float = 120.0,
         quotas: Mapping[str, float] | None = None,
-        nest: Path | None = None,
+        prefork: Path | None = None,
     ) -> None:
         # moto's services are one in a process, so what an earlier emulator was given lies there still.
         self.bucket = bucket or f"training-{token_hex(4)}"
@@ -65,7 +65,7 @@ class TrainingService:
         self.variables["OMP_NUM_THREADS"] = "1"
         self.variables |= variables or {}
         self.stop_s = stop_s
-        self.nest = nest
+        self.prefork = prefork
         self.requests: list[dict[str, Any]] = []
         self.jobs: dict[str, Job] = {}
         self.tags: dict[str, list[dict[str, str]]] = {}
@@ -193,7 +193,7 @@ class TrainingService:
             variables={**self.variables, "AWS_ENDPOINT_URL": "http://10.77.0.1", **_CREDENTIALS},
             stop_s=self.stop_s,
             serve_aws=self._serve,
-            nest=self.nest,
+            prefork=self.prefork,
         )
         self.requests.append(request)
         self.jobs[name] = job

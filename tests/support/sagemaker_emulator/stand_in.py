@@ -2,7 +2,7 @@
 
     python -S stand_in.py ENTERED -m MODULE words…     where ENTERED is the path of entered.py outside
 
-It has tests/support/nest.py fork a process that has the libraries imported. That runs entered.py, which comes into
+It has tests/support/prefork.py fork a process that has the libraries imported. That runs entered.py, which comes into
 this container and there runs the module, as it lies in this container. Signals are handed on, and this ends as it ends.
 """
 
@@ -16,16 +16,16 @@ import socket
 import sys
 from types import FrameType
 
-NEST = "/opt/image/nest"
+PREFORK_SOCKET = "/opt/image/prefork"
 KINDS = ("mnt", "uts", "ipc", "net", "pid")
 
 
 def main(entered: str, words: list[str]) -> int:
     ours, theirs = socket.socketpair()
-    nest = socket.socket(socket.AF_UNIX)
-    nest.connect(NEST)
+    prefork = socket.socket(socket.AF_UNIX)
+    prefork.connect(PREFORK_SOCKET)
     request = {"words": [entered], "environment": dict(os.environ), "folder": "/"}
-    socket.send_fds(nest, [json.dumps(request).encode()], [theirs.fileno(), 1, 2])
+    socket.send_fds(prefork, [json.dumps(request).encode()], [theirs.fileno(), 1, 2])
     theirs.close()
     namespaces = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in KINDS]
     socket.send_fds(ours, [json.dumps({"words": words, "folder": os.getcwd()}).encode()], [0, *namespaces])
@@ -37,7 +37,7 @@ def main(entered: str, words: list[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, hand_on)
-    *_, end = nest.makefile().read().splitlines()
+    *_, end = prefork.makefile().read().splitlines()
     code = int(json.loads(end)["code"])
     if code < 0:  # A signal ended it, so that is how this one ends.
         with contextlib.suppress(OSError):  # SIGKILL is always its default

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.verifiers.math import check_answer, check_answers
-from tests.support.launching import accelerated, through_the_nest
+from tests.support.launching import accelerated, prefork_command
 
 PROJECT = Path(__file__).resolve().parents[4]
 ROWS = [(r"\boxed{\sqrt{12}}", r"2\sqrt{3}", True), (r"\boxed{(x+1)^2}", "x^2+1", False), (r"\boxed{5}", "5", True)]
@@ -39,7 +39,7 @@ def test_in_a_process_pool(method: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.slow
-def test_on_the_ranks_of_a_launch(nest: Path, tmp_path: Path) -> None:
+def test_on_the_ranks_of_a_launch(prefork: Path, tmp_path: Path) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(
         "import json, sys\n"
@@ -53,7 +53,7 @@ def test_on_the_ranks_of_a_launch(nest: Path, tmp_path: Path) -> None:
         "json.dump([state.num_processes, *[verdict.correct for verdict in verdicts]], open(path, 'w'))\n"
         "state.destroy_process_group()\n"
     )
-    command = through_the_nest(nest, *accelerated("cpu", script=script))
+    command = prefork_command(prefork, *accelerated("cpu", script=script))
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     for rank in range(2):

@@ -1,12 +1,13 @@
-"""A process that has torch, TRL and DeepSpeed imported, and forks from there whatever a test starts as a program.
+"""Import torch, TRL and DeepSpeed once, and fork from there every program that a test starts.
 
-A launch is a real one here: `accelerate launch` with its agent, and two ranks. Each of the three processes would import
-for ten seconds and train for two; so would a script that a test starts in order to interrupt it. So a program
-`stand_in.py` takes the place of each: it asks this process to fork a child with the stand-in's own arguments,
-environment, folder and output, hands on signals, and ends as it ends. Nothing runs here when it forks: no other thread,
-no process group.
+A tested launch is a real one: `accelerate launch` with its agent, and two ranks. Each of the three processes would
+import for ten seconds and train for two; so would a script that a test starts in order to interrupt it. Instead, the
+small program prefork_client.py starts in the place of each. It sends its arguments, environment, folder and output to
+this server, which forks a child with them. The client forwards signals, and exits as the child exits.
 
-    python nest.py SOCKET        until its standard input is closed
+This server has no other thread and no process group when it forks.
+
+    python prefork.py SOCKET        until its standard input is closed
 """
 
 from __future__ import annotations
@@ -33,48 +34,48 @@ def main(path: str) -> None:
     # Threads don't survive a fork, and Arrow's allocator would start one.
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     sys.path.insert(0, str(REPOSITORY))
-    import_what_is_slow()
+    import_libraries()
     gc.collect()
-    gc.freeze()  # A child's own collections would walk, and so copy, all that was imported.
+    gc.freeze()  # a child's collections would walk, and so copy, all imported memory
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(16)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would leave a thread behind"
     print("ready", flush=True)
 
-    waiting: dict[int, socket.socket] = {}  # stand-ins, by their child's process id
+    clients: dict[int, socket.socket] = {}  # by their child's process id
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(sys.stdin, selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select(timeout=0.02 if waiting else None):
+            for key, _ in selector.select(timeout=0.02 if clients else None):
                 if key.fileobj is listener:
-                    stand_in, _ = listener.accept()
-                    child = hatch(stand_in, [listener, *waiting.values()])
+                    client, _ = listener.accept()
+                    child = fork_program(client, [listener, *clients.values()])
                     if child is None:
-                        stand_in.close()
+                        client.close()
                         continue
-                    waiting[child] = stand_in
-                    selector.register(stand_in, selectors.EVENT_READ, child)
+                    clients[child] = client
+                    selector.register(client, selectors.EVENT_READ, child)
                 elif key.fileobj is sys.stdin:
-                    for child in waiting:
+                    for child in clients:
                         os.kill(child, signal.SIGKILL)
                     return
-                elif not key.fileobj.recv(1) and key.data in waiting:  # type: ignore[union-attr]
-                    os.kill(key.data, signal.SIGKILL)  # the stand-in was killed: so is what it stands for
+                elif not key.fileobj.recv(1) and key.data in clients:  # type: ignore[union-attr]
+                    os.kill(key.data, signal.SIGKILL)  # the client was killed, so its child is too
                     selector.unregister(key.fileobj)
-            for child in list(waiting):
+            for child in list(clients):
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended:
-                    stand_in = waiting.pop(child)
-                    with contextlib.suppress(KeyError):  # it may have been killed before
-                        selector.unregister(stand_in)
+                    client = clients.pop(child)
+                    with contextlib.suppress(KeyError):  # it may have been killed
+                        selector.unregister(client)
                     with contextlib.suppress(OSError):
-                        stand_in.sendall(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode())
-                    stand_in.close()
+                        client.sendall(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode())
+                    client.close()
 
 
-def import_what_is_slow() -> None:
+def import_libraries() -> None:
     import deepspeed
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
     from trl import GRPOTrainer  # noqa: F401
@@ -93,25 +94,25 @@ def import_what_is_slow() -> None:
         "tracking.mlflow_tracker",
         "training.train",
     ):
-        importlib.import_module(f"rlvr.{name}")  # as run_grpo.py does when it comes to it
-    svg_charts.small_chart("first", svg_charts.Series("the first one looks for its fonts", [1, 2], [0.0, 1.0]))
-    deepspeed.ops.__compatible_ops__  # noqa: B018  It asks the compiler, which takes a second.
+        importlib.import_module(f"rlvr.{name}")  # as run_grpo.py does later
+    svg_charts.small_chart("first", svg_charts.Series("the first chart looks for fonts", [1, 2], [0.0, 1.0]))
+    deepspeed.ops.__compatible_ops__  # noqa: B018  it calls the compiler, which takes a second
 
 
-def hatch(stand_in: socket.socket, others: list[socket.socket]) -> int | None:
-    """Forks a child for a stand-in; returns its process id, or None for somebody who only asks whether this lives."""
-    content, descriptors, *_ = socket.recv_fds(stand_in, 1 << 20, 3)
+def fork_program(client: socket.socket, others: list[socket.socket]) -> int | None:
+    """Fork a child for a client; return its process id, or None for an empty request, which is a health check."""
+    content, descriptors, *_ = socket.recv_fds(client, 1 << 20, 3)
     if not content:
         with contextlib.suppress(OSError):
-            stand_in.sendall(b"here\n")
+            client.sendall(b"ready\n")
         return None
     child = os.fork()
     if child:
         for descriptor in descriptors:
             os.close(descriptor)
-        stand_in.sendall(json.dumps({"pid": child}).encode() + b"\n")
+        client.sendall(json.dumps({"pid": child}).encode() + b"\n")
         return child
-    for other in [stand_in, *others]:
+    for other in [client, *others]:
         other.close()
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
@@ -120,11 +121,11 @@ def hatch(stand_in: socket.socket, others: list[socket.socket]) -> int | None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    return become(request["words"])
+    return run_program(request["words"])
 
 
-def become(words: list[str]) -> NoReturn:
-    """Is the program from here on; never returns."""
+def run_program(words: list[str]) -> NoReturn:
+    """Run the program in this process, and exit with its code."""
     code: Any = 1
     try:
         if words[0] == "accelerate":
@@ -134,11 +135,11 @@ def become(words: list[str]) -> NoReturn:
             code = program()
         else:
             if os.environ.get("SHARD_ON_CPUS"):
-                let_accelerate_shard_on_cpus()
+                shard_on_cpus()
             if os.environ.get("SAMPLED_BY_ROW"):
                 sample_by_row()
             if os.environ.get("WITHOUT_REPORT"):
-                leave_the_report_out()
+                skip_report()
             script = REPOSITORY / "run_grpo.py" if words[0] == "run_grpo" else Path(words[0])
             sys.argv = [str(script), *words[1:]]
             sys.path[0] = str(script.resolve().parent)
@@ -152,25 +153,24 @@ def become(words: list[str]) -> NoReturn:
         sys.exit(code)
 
 
-def leave_the_report_out() -> None:
-    """Lets a run end without its report, which takes as long as a few steps of the tiny model."""
+def skip_report() -> None:
+    """Let a run end without its report, which takes as long as a few steps of the tiny model."""
     from rlvr import report
 
     report.write_report = lambda folder: Path(folder) / "report.html"
 
 
 def sample_by_row() -> None:
-    """Lets every completion be sampled from a seed of its own: the prompt's, and how often it was asked before.
+    """Sample every completion from its own seed: the prompt, and how often it was sampled before.
 
-    A rank samples from a seed of its own, so one process and two don't see the same completions, and nothing after the
-    first draw could be compared. By row they see the same, whichever rank a row is on. The model, its gathering and the
-    loop of the generation are the real ones, a row at a time.
+    A rank samples from its own seed, so one process and two would not see the same completions. By row they do,
+    whichever rank a row is on. The model, its gathering and the generation loop are the real ones, a row at a time.
     """
     import torch
     from transformers import GenerationMixin
 
     whole_batch = GenerationMixin.generate
-    asked: dict[str, int] = {}
+    counts: dict[str, int] = {}
 
     def generate(self: Any, input_ids: Any, attention_mask: Any, **kwargs: Any) -> Any:
         state = torch.get_rng_state()
@@ -178,8 +178,8 @@ def sample_by_row() -> None:
         for ids, mask in zip(input_ids, attention_mask, strict=True):
             prompt = ids[mask.bool()]
             words = " ".join(map(str, prompt.tolist()))
-            asked[words] = asked.get(words, -1) + 1
-            torch.manual_seed(zlib.crc32(f"{asked[words]}: {words}".encode()))
+            counts[words] = counts.get(words, -1) + 1
+            torch.manual_seed(zlib.crc32(f"{counts[words]}: {words}".encode()))
             row = whole_batch(self, input_ids=prompt[None], attention_mask=torch.ones_like(prompt)[None], **kwargs)
             completed.append(row[0, len(prompt) :])
         torch.set_rng_state(state)
@@ -193,11 +193,11 @@ def sample_by_row() -> None:
     GenerationMixin.generate = generate
 
 
-def let_accelerate_shard_on_cpus() -> None:
-    """Makes accelerate take FSDP where it is asked for FSDP; on CPUs its version 1.15 takes DDP instead.
+def shard_on_cpus() -> None:
+    """Make accelerate use FSDP on CPUs, where its version 1.15 uses DDP instead.
 
-    All that follows, the sharding, the gathering for generation, saving and loading, is the code that runs on GPUs.
-    What is sharded is printed, so that a test can see that it was.
+    Sharding, gathering for generation, saving and loading are the code that runs on GPUs. Sharded modules are printed,
+    so that a test can see them.
     """
     import torch.distributed.fsdp
     from accelerate.state import AcceleratorState, PartialState
@@ -206,25 +206,25 @@ def let_accelerate_shard_on_cpus() -> None:
     from rlvr.training import launch
 
     launch.FSDP_ON_CPUS = True
-    begin = AcceleratorState.__init__
+    init = AcceleratorState.__init__
 
-    def begin_with_fsdp(self: Any, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
+    def init_with_fsdp(self: Any, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
         first = not AcceleratorState._shared_state
-        begin(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
+        init(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
         if first and fsdp_plugin is not None:
             self.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
             if self._mixed_precision != "no":
                 fsdp_plugin.set_mixed_precision(self._mixed_precision)
             self.fsdp_plugin = fsdp_plugin
 
-    AcceleratorState.__init__ = begin_with_fsdp
+    AcceleratorState.__init__ = init_with_fsdp
     shard = torch.distributed.fsdp.fully_shard
 
-    def shard_and_say(module: Any, **kwargs: Any) -> Any:
+    def shard_and_print(module: Any, **kwargs: Any) -> Any:
         print("sharded:", type(module).__name__, flush=True)
         return shard(module, **kwargs)
 
-    torch.distributed.fsdp.fully_shard = shard_and_say
+    torch.distributed.fsdp.fully_shard = shard_and_print
 
 
 if __name__ == "__main__":
