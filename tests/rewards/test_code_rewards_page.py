@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "code-rewards.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 COMPARED = re.findall(
-    r"^\| `(\w+)` \| `(.+?)` \| `(.+?)` \| (right|wrong) \|", SECTIONS["What is the same"], re.MULTILINE
+    r"^\| `(\w+)` \| `(.+?)` \| `(.+?)` \| (right|wrong) \|", SECTIONS["How outputs are compared"], re.MULTILINE
 )
 PARAMETERS = set(inspect.signature(code_execution).parameters)
 
@@ -41,9 +41,7 @@ def test_the_commands_print_what_the_page_says() -> None:
 
 
 @pytest.mark.parametrize(("comparison", "expected", "printed", "verdict"), COMPARED)
-def test_outputs_are_the_same_where_the_page_says_so(
-    comparison: str, expected: str, printed: str, verdict: str
-) -> None:
+def test_outputs_compare_as_the_table_says(comparison: str, expected: str, printed: str, verdict: str) -> None:
     def as_text(written: str) -> str:
         return written.replace("\\n", "\n").replace("\\r", "\r")
 
@@ -56,14 +54,14 @@ def test_the_table_has_every_comparison() -> None:
 
 
 def test_the_tables_name_columns_and_options_that_exist() -> None:
-    for section in ("Which program is read", "What a row of the data says"):
+    for section in ("Which program is read", "Columns of the data"):
         names = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", SECTIONS[section], re.MULTILINE)
         found = {name for cell in names for name in re.findall(r"`(\w+)`", cell)}
         assert len(found) > 3 and found <= PARAMETERS, found - PARAMETERS
 
 
 def test_each_form_of_a_test_is_one() -> None:
-    forms = re.findall(r"^\| `(\{.*?\})` \|", SECTIONS["What a row of the data says"], re.MULTILINE)
+    forms = re.findall(r"^\| `(\{.*?\})` \|", SECTIONS["Columns of the data"], re.MULTILINE)
     both = (
         "```python\ndef add(a, b): return a + b\nif __name__ == '__main__': print(add(*map(int, input().split())))\n```"
     )
@@ -81,12 +79,12 @@ def test_the_excerpt_is_a_recipe_that_scores() -> None:
     assert values == {"code_execution": 1.0, "code_format": 1.0, "code_quality": pytest.approx(0.3)}
 
 
-def test_the_figures_of_the_table_are_logged() -> None:
+def test_the_metrics_of_the_table_are_logged() -> None:
     logged: dict[str, float] = {}
     code_execution(
         [""], ["```python\nprint(3)\n```"], tests=[[{"input": "", "output": "3"}]], log_metric=logged.__setitem__
     )
-    names = re.findall(r"^\| (`.*?) \|", SECTIONS["Figures of a run"], re.MULTILINE)
+    names = re.findall(r"^\| (`.*?) \|", SECTIONS["Metrics of a run"], re.MULTILINE)
     figures = {name for cell in names for name in re.findall(r"`(\w+)`", cell)}
     assert len(figures) > 5 and {f"code_execution/{name}" for name in figures} <= logged.keys()
     assert {f"code_execution/verdict_{verdict.lower()}" for verdict in VERDICTS} <= logged.keys()
