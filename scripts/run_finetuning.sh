@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# What every host of a SageMaker training job runs, in /opt/ml/input/data/code, when its requirements are installed.
-# From the job's environment: GRPO_RECIPE, GRPO_LAUNCHER (a file of accelerate_configs/, or python), and in a job with
-# several instance groups GRPO_TRAIN_GROUP, GRPO_JUDGE_GROUP, GRPO_ROLLOUT_GROUP; GRPO_RAY=1 makes one Ray cluster of all
-# hosts. See docs/sagemaker.md.
+# Start a host's program in a SageMaker training job. It runs on every host, in /opt/ml/input/data/code, after the
+# requirements are installed. The job's environment sets GRPO_RECIPE; GRPO_LAUNCHER (a file of accelerate_configs/, or
+# python); with several instance groups GRPO_TRAIN_GROUP, GRPO_JUDGE_GROUP and GRPO_ROLLOUT_GROUP; and GRPO_RAY=1 for one
+# Ray cluster of all hosts. See docs/sagemaker.md.
 set -euo pipefail
 
 fail() {
     printf '%s\n' "$1" >&2
-    printf '%s' "$1" > "${SM_OUTPUT_FAILURE:-/opt/ml/output/failure}"  # the first to write it is whom people read
+    printf '%s' "$1" > "${SM_OUTPUT_FAILURE:-/opt/ml/output/failure}"
     exit 2
 }
 
-# The SDK bypasses the image's own entry point, which would do this: use the image's newer CUDA driver library where the
-# host's driver is older than it.
+# If the host's driver is older than the image's CUDA driver library, use the library. The image's own entry point would do
+# this, but the SDK bypasses it.
 compat=/usr/local/cuda/compat/libcuda.so.1
 if [[ -e $compat ]]; then
     image=$(readlink -f "$compat") && image=${image##*libcuda.so.}
@@ -22,15 +22,15 @@ if [[ -e $compat ]]; then
     fi
 fi
 if [[ ${SM_NUM_GPUS:-0} -gt 0 ]] && ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    fail "torch sees none of the $SM_NUM_GPUS GPUs of ${SM_CURRENT_INSTANCE_TYPE:-this host}: its driver is too old for the image's CUDA. Choose an older image (sagemaker.image)."
+    fail "torch sees none of the $SM_NUM_GPUS GPUs of ${SM_CURRENT_INSTANCE_TYPE:-this host}: the driver is too old for the image's CUDA. Use an older image (sagemaker.image)."
 fi
 
-words=/tmp/grpo-topology
-place=$(python3 -m rlvr.sagemaker.container.topology 2> "$words") || fail "$(cat "$words")"
-eval "$place"
+errors=/tmp/grpo-topology-errors
+assignments=$(python3 -m rlvr.sagemaker.container.topology 2> "$errors") || fail "$(cat "$errors")"
+eval "$assignments"
 
 recipe=${GRPO_RECIPE:-recipe.yaml}
-[[ -f $recipe ]] || fail "There is no recipe $recipe among the uploaded files."
+[[ -f $recipe ]] || fail "The recipe $recipe was not uploaded."
 launcher=${GRPO_LAUNCHER:-zero3}
 export HF_HOME=${HF_HOME:-/tmp/huggingface}  # on the job's own volume; the root disk is small
 if [[ $GRPO_MACHINES -gt 1 ]]; then
@@ -38,7 +38,7 @@ if [[ $GRPO_MACHINES -gt 1 ]]; then
 fi
 echo "$SM_CURRENT_HOST: $GRPO_ROLE, host $GRPO_HOST_RANK of its role; $GRPO_PROCESSES processes on $GRPO_MACHINES hosts train, led by $GRPO_MAIN_HOST"
 
-# http://judge:8000 in a recipe is whichever hosts judge: the service gives them their numbers.
+# http://judge:8000 in a recipe stands for all judge hosts, whose names only the service knows.
 if [[ -n $GRPO_JUDGE_HOSTS ]]; then
     judges=http://${GRPO_JUDGE_HOSTS//,/":\1,http://"}:\\1
     sed "s#http://judge:\([0-9]*\)#$judges#g" "$recipe" > /tmp/grpo-recipe.yaml
@@ -52,7 +52,7 @@ train)
         launcher=python
     fi
     if [[ $launcher == python ]]; then
-        [[ $GRPO_PROCESSES -eq 1 ]] || fail "The launcher is python, but $GRPO_PROCESSES processes should train: use ddp, zero2 or zero3 (sagemaker.launcher)."
+        [[ $GRPO_PROCESSES -eq 1 ]] || fail "The launcher is python, but the job has $GRPO_PROCESSES training processes. Use ddp, zero2 or zero3 (sagemaker.launcher)."
         launch=(python3)
     else
         file=accelerate_configs/$launcher.yaml
@@ -68,14 +68,14 @@ train)
     ;;
 judge)
     if [[ ${GRPO_RAY:-} == 1 ]]; then
-        exec python3 -m rlvr.sagemaker.container.entrypoint lend
+        exec python3 -m rlvr.sagemaker.container.entrypoint ray-node
     fi
     judge=scripts/serve_rewards.py
-    [[ -f $judge ]] || fail "$SM_CURRENT_HOST is to judge, but $judge, which would do it, is not among the uploaded files."
+    [[ -f $judge ]] || fail "$SM_CURRENT_HOST has the role judge, but its program $judge was not uploaded."
     export PYTHONPATH=$PWD  # rlvr is not installed in the job
     exec python3 -m rlvr.sagemaker.container.entrypoint serve python3 "$judge" --config "$recipe" --host 0.0.0.0 --port 8000
     ;;
 *)
-    fail "$SM_CURRENT_HOST has the role $GRPO_ROLE, for which this version has no program. Remove its instance group."
+    fail "$SM_CURRENT_HOST has the role $GRPO_ROLE, which is not supported. Remove its instance group."
     ;;
 esac

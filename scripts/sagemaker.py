@@ -1,23 +1,22 @@
 #!/usr/bin/env python
-"""A recipe as an Amazon SageMaker training job: planned, submitted, followed, fetched, evaluated, and cleared up after.
+"""Run a recipe as an Amazon SageMaker training job.
 
     python scripts/sagemaker.py plan --config RECIPE --instance_type ml.g6e.12xlarge --role ARN --region us-east-1
-    python scripts/sagemaker.py submit --config RECIPE …     # the same words; refuses what plan finds wrong
-    python scripts/sagemaker.py follow JOB                   # from anywhere; Ctrl-C stops following, not the job
-    python scripts/sagemaker.py stop JOB                     # it saves a checkpoint first
-    python scripts/sagemaker.py resume JOB                   # a new job, on the same checkpoints
-    python scripts/sagemaker.py fetch JOB                    # its results, into the run's folder
-    python scripts/sagemaker.py evaluate JOB                 # base against trained, here
-    python scripts/sagemaker.py cleanup [JOB …]              # warm pools and files in S3; lists them and asks
-    python scripts/sagemaker.py cleanup --account            # the same, of all jobs of the project in the account
+    python scripts/sagemaker.py submit --config RECIPE …     # the same options; refuses what plan reports as wrong
+    python scripts/sagemaker.py follow JOB                   # from any machine; Ctrl-C does not stop the job
+    python scripts/sagemaker.py stop JOB                     # the job saves a checkpoint first
+    python scripts/sagemaker.py resume JOB                   # a new job on the same checkpoints
+    python scripts/sagemaker.py fetch JOB                    # download the results into the run's folder
+    python scripts/sagemaker.py evaluate JOB                 # base against trained model, on this machine
+    python scripts/sagemaker.py cleanup [JOB …]              # list warm pools and files in S3, ask, then delete
+    python scripts/sagemaker.py cleanup --account            # the same for all of the project's jobs in the account
 
-`plan` is offline: nothing is uploaded, and neither credentials nor a network are needed. JOB is a job's name, or the
-folder of its run (runs/NAME), where job.json is. Any key of the recipe can be overridden, its sagemaker section as
-well: --sagemaker.spot true, --sagemaker.max_runtime_s 7200, --learning_rate 1e-5. docs/sagemaker.md says what each is
-for.
+`plan` is offline: it uploads nothing, and needs neither credentials nor a network. JOB is a job's name or its run's
+folder (runs/NAME). Any recipe key can be overridden, the sagemaker section too: --sagemaker.spot true,
+--sagemaker.max_runtime_s 7200, --learning_rate 1e-5. docs/sagemaker.md describes each key.
 
-Exit codes: 0 done; 2 something is wrong, and nothing was done; 1 the job failed; 75 it was stopped and can be resumed;
-130 following was ended by Ctrl-C.
+Exit codes: 0 done; 2 invalid input, nothing was done; 1 the job failed; 75 the job was stopped and can be resumed; 130
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -31,31 +30,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr/, wherever this is started from
-
 from rlvr import console
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
-    from rlvr.sagemaker.cleanup import Leftover
-    from rlvr.sagemaker.job import Job
+    from rlvr.sagemaker.cleanup import JobResources
+    from rlvr.sagemaker.job import TrainingJob
     from rlvr.sagemaker.plan import JobPlan
 
 PROJECT = Path(__file__).resolve().parents[1]
-SHORT = ("role", "bucket", "region", "instance_type")
+SHORT_KEYS = ("role", "bucket", "region", "instance_type")
+FORMER_FLAGS = {"--another": "--allow_duplicate"}
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    # This folder has a file with the name of the SDK, which other libraries may look for.
-    sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
+    # `import sagemaker` must find the SDK and not this file, in all libraries that are imported from here on.
+    sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != PROJECT / "scripts"]
+    words = sys.argv[1:] if words is None else words
     parser = _parser()
-    if not (sys.argv[1:] if words is None else words):
+    if not words:
         parser.print_help(sys.stderr)
         return 2
-    options, overrides = parser.parse_known_args(words)
+    options, overrides = parser.parse_known_args(console.replace_former_flags(words, FORMER_FLAGS))
     console.silence_libraries()
     if options.command in ("follow", "stop", "fetch", "cleanup") and overrides:
-        parser.error(f"{options.command} doesn't know {' '.join(overrides)}")
+        parser.error(f"{options.command} has no option {' '.join(overrides)}")
     try:
         return int(globals()[f"_{options.command}"](options, overrides))
     except InputError as error:
@@ -72,65 +71,62 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, about: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+    def add_command(name: str, summary: str, *, takes_job: bool = False) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        if takes_job:
+            command.add_argument("job", metavar="JOB", help="the job's name, or its run's folder")
+        return command
 
-    def describes(one: argparse.ArgumentParser, *, config: bool = True) -> None:
-        about = "the recipe, a YAML file" if config else "the recipe, where it is not to be the one of JOB"
-        one.add_argument("--config", required=config, type=Path, metavar="RECIPE", help=about)
-        one.epilog = "Any key of the recipe may follow: --learning_rate 1e-5, --sagemaker.max_runtime_s 7200."
-        for key in SHORT:
-            one.add_argument(f"--{key}", help=f"short for --sagemaker.{key}")
-        one.add_argument("--hub", action="store_true", help="ask the Hugging Face hub for what the checks need")
+    def add_recipe_options(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+        summary = "the recipe, a YAML file" if required else "the recipe; default: JOB's"
+        command.add_argument("--config", required=required, type=Path, metavar="RECIPE", help=summary)
+        command.epilog = "Any recipe key may follow: --learning_rate 1e-5, --sagemaker.max_runtime_s 7200."
+        for key in SHORT_KEYS:
+            command.add_argument(f"--{key}", help=f"short for --sagemaker.{key}")
+        command.add_argument("--hub", action="store_true", help="ask the Hugging Face hub for model and data")
 
-    def names_a_job(one: argparse.ArgumentParser) -> None:
-        one.add_argument("job", metavar="JOB", help="its name, or the folder of its run")
-
-    plan = command("plan", "say what a job would be, need and cost, and what is wrong with it; offline")
-    describes(plan)
-    plan.add_argument("--json", action="store_true", help="print the request and the files as JSON instead")
-    plan.add_argument("--files", action="store_true", help="list every file that travels")
-    submit = command("submit", "start the job that plan shows")
-    describes(submit)
-    submit.add_argument("--another", action="store_true", help="also where a job of the same recipe is in progress")
-    submit.add_argument("--follow", action="store_true", help="and follow it")
-    resume = command("resume", "start a new job on the checkpoints of one that was stopped or failed")
-    names_a_job(resume)
-    describes(resume, config=False)
-    resume.add_argument("--follow", action="store_true", help="and follow it")
-    for name, about in (
-        ("follow", "show status, log and progress until the job is over"),
-        ("stop", "stop the job; it saves a checkpoint first"),
-        ("fetch", "download and unpack what the job has made"),
-        ("evaluate", "evaluate base and trained model on the same held-out rows, with scripts/evaluate.py"),
-    ):
-        one = command(name, about)
-        names_a_job(one)
-        one.add_argument("--region", help="where to look for the job")
-        if name in ("fetch", "evaluate"):
-            one.add_argument(
-                "--to", type=Path, metavar="FOLDER", help="where the results are; default: the run's folder"
-            )
-        if name == "fetch":
-            one.add_argument("--force", action="store_true", help="replace files that are there")
-            one.add_argument("--checkpoints", action="store_true", help="get the run with its checkpoints instead")
-    cleanup = command("cleanup", "end warm pools and delete what jobs left in S3")
-    cleanup.add_argument("jobs", nargs="*", metavar="JOB", help="default: all that were submitted from here (runs/)")
-    cleanup.add_argument("--region", help="where to look for the jobs")
-    cleanup.add_argument(
-        "--account", action="store_true", help="also the project's other jobs of the account, whoever submitted them"
+    plan = add_command("plan", "show a job's request, needs, cost and problems, offline")
+    add_recipe_options(plan)
+    plan.add_argument("--json", action="store_true", help="print the request and the files as JSON")
+    plan.add_argument("--files", action="store_true", help="list all files to upload")
+    submit = add_command("submit", "start the job that plan shows")
+    add_recipe_options(submit)
+    submit.add_argument(
+        "--allow_duplicate", action="store_true", help="start it even if a job of the same recipe is in progress"
     )
-    cleanup.add_argument("--yes", action="store_true", help="do it without asking")
+    submit.add_argument("--follow", action="store_true", help="follow the job")
+    resume = add_command("resume", "start a new job on the checkpoints of a stopped or failed job", takes_job=True)
+    add_recipe_options(resume, required=False)
+    resume.add_argument("--follow", action="store_true", help="follow the job")
+    follow = add_command("follow", "show status, log and progress until the job ends", takes_job=True)
+    stop = add_command("stop", "stop the job after it has saved a checkpoint", takes_job=True)
+    fetch = add_command("fetch", "download and unpack the job's results", takes_job=True)
+    evaluate = add_command(
+        "evaluate", "evaluate base and trained model on the same held-out rows with scripts/evaluate.py", takes_job=True
+    )
+    for command in (follow, stop, fetch, evaluate):
+        command.add_argument("--region", help="the job's region")
+    for command in (fetch, evaluate):
+        command.add_argument(
+            "--to", type=Path, metavar="FOLDER", help="folder of the results; default: the run's folder"
+        )
+    fetch.add_argument("--force", action="store_true", help="replace existing files")
+    fetch.add_argument("--checkpoints", action="store_true", help="download the run with its checkpoints instead")
+    cleanup = add_command("cleanup", "end warm pools and delete the jobs' files in S3")
+    cleanup.add_argument("jobs", nargs="*", metavar="JOB", help="default: all jobs submitted from here (runs/)")
+    cleanup.add_argument("--region", help="the jobs' region")
+    cleanup.add_argument("--account", action="store_true", help="include all other jobs of the project in the account")
+    cleanup.add_argument("--yes", action="store_true", help="do not ask")
     return parser
 
 
-def _words(options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
-    """The recipe's overrides, with those that have a short form."""
+def _overrides(options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
+    """The recipe's overrides, including those given as short options."""
     short = []
-    for key in SHORT:
+    for key in SHORT_KEYS:
         value = getattr(options, key)
         if value is not None:
-            quoted = value.replace("'", "''")  # as YAML wants it: it is text, whatever it looks like
+            quoted = value.replace("'", "''")  # a YAML string, whatever it looks like
             short += [f"--sagemaker.{key}", f"'{quoted}'"]
     return [*overrides, *short]
 
@@ -138,16 +134,16 @@ def _words(options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
 def _plan(options: argparse.Namespace, overrides: list[str]) -> int:
     from rlvr.sagemaker.plan import make_plan
 
-    with make_plan(options.config, _words(options, overrides), ask_hub=options.hub) as plan:
+    with make_plan(options.config, _overrides(options, overrides), ask_hub=options.hub) as plan:
         if options.json:
             print(json.dumps(_as_json(plan), indent=2))
         else:
             console.info("\n".join(plan.lines(all_files=options.files)))
-        if plan.faults:
-            console.error("\n".join(["", *plan.faults]))
+        if plan.problems:
+            console.error("\n".join(["", *map(str, plan.problems)]))
             return 2
     if not options.json:
-        console.info("  Nothing wrong was found, and nothing was uploaded. `submit` with the same words starts it.")
+        console.info("  No problems found; nothing was uploaded. `submit` with the same options starts the job.")
     return 0
 
 
@@ -155,90 +151,95 @@ def _as_json(plan: JobPlan) -> dict[str, object]:
     return {
         "request": plan.request,
         "files": [{"name": f"{file.channel}/{file.name}", "bytes": file.size, "to": uri} for file, uri in plan.uploads],
-        "faults": plan.faults,
+        "problems": [problem.as_dict() for problem in plan.problems],
+        "faults": [str(problem) for problem in plan.problems],  # the former name, until the next release
     }
 
 
 def _submit(options: argparse.Namespace, overrides: list[str]) -> int:
     from rlvr.sagemaker.plan import make_plan
 
-    words = _words(options, overrides)
-    with make_plan(options.config, words, ask_hub=options.hub) as plan:
-        return _start(plan, words, another=options.another, follow=options.follow)
+    overrides = _overrides(options, overrides)
+    with make_plan(options.config, overrides, ask_hub=options.hub) as plan:
+        return _start(plan, overrides, allow_duplicate=options.allow_duplicate, follow=options.follow)
 
 
-def _start(plan: JobPlan, words: Sequence[str], *, another: bool, follow: bool) -> int:
-    from rlvr.sagemaker.job import RECORD, AlreadyRunning, submit
+def _start(plan: JobPlan, overrides: Sequence[str], *, allow_duplicate: bool, follow: bool) -> int:
+    from rlvr.sagemaker.job import RECORD
+    from rlvr.sagemaker.submission import AlreadyRunning, submit
 
     console.info("\n".join(plan.lines()))
     plan.check()
     try:
-        job = submit(plan, tuple(words), another=another)
+        job = submit(plan, tuple(overrides), allow_duplicate=allow_duplicate)
     except AlreadyRunning as running:
         console.info(f"\n{running}")
         job = running.job
     else:
         console.info(f"\n{job.name} is submitted. Its record is {plan.recipe.output_dir / RECORD}.")
         console.info(f"  {job.link}\n  python scripts/sagemaker.py follow {job.name}")
-    return _watched(job) if follow else 0
+    return _watch(job) if follow else 0
 
 
 def _resume(options: argparse.Namespace, overrides: list[str]) -> int:
-    from rlvr.sagemaker.job import check_resumable, find
+    from rlvr.sagemaker.job import find_job
     from rlvr.sagemaker.plan import make_plan
+    from rlvr.sagemaker.submission import check_resumable
 
-    job = find(options.job, options.region)
+    job = find_job(options.job, options.region)
     config = options.config or Path(job.recipe)
     if not config.is_file():
-        raise InputError(f"The recipe of {job.name}, {config}, is not on this machine: name it with --config.")
+        raise InputError(
+            f"The recipe of {job.name}, {config}, is not on this machine. Name it with --config.", kind="file-not-found"
+        )
     check_resumable(job)
-    words = [*job.overrides, *_words(options, overrides)]
-    with make_plan(config, words, ask_hub=options.hub, checkpoints=job.checkpoints) as plan:
-        return _start(plan, words, another=False, follow=options.follow)
+    overrides = [*job.overrides, *_overrides(options, overrides)]
+    with make_plan(config, overrides, ask_hub=options.hub, checkpoints=job.checkpoints) as plan:
+        return _start(plan, overrides, allow_duplicate=False, follow=options.follow)
 
 
 def _follow(options: argparse.Namespace, _: list[str]) -> int:
-    from rlvr.sagemaker.job import find
+    from rlvr.sagemaker.job import find_job
 
-    return _watched(find(options.job, options.region))
+    return _watch(find_job(options.job, options.region))
 
 
-def _watched(job: Job) -> int:
-    """Prints what happens to a job; its exit code."""
+def _watch(job: TrainingJob) -> int:
+    """Print a job's events until it ends; return the exit code."""
     from rlvr.sagemaker import follow
 
     console.info(f"{job.name}  {job.link}")
     end = None
     try:
         for event in follow.watch(job):
-            if isinstance(event, follow.Status):
+            if isinstance(event, follow.StatusChange):
                 console.info(console.bold(f"  {event.name}{f': {event.message}' if event.message else ''}"))
-            elif isinstance(event, follow.Line):
+            elif isinstance(event, follow.LogLine):
                 console.info(f"{console.dim(event.host)}  {event.text}")
-            elif isinstance(event, follow.End):
+            elif isinstance(event, follow.JobEnd):
                 end = event
     except KeyboardInterrupt:
-        console.info(f"\nNo longer following; the job goes on. `follow {job.name}` shows it again, `stop` ends it.")
+        console.info(f"\nThe job continues. `follow {job.name}` shows it again, `stop {job.name}` stops it.")
         return 130
-    assert end is not None  # watch ends with it
-    console.info("\n".join(["", *follow.end_lines(job, end)]))
+    assert end is not None  # the last event of `watch`
+    console.info("\n".join(["", *follow.summary_lines(job, end)]))
     return {"Completed": 0, "Stopped": 75}.get(end.status, 1)
 
 
 def _stop(options: argparse.Namespace, _: list[str]) -> int:
-    from rlvr.sagemaker.job import find, stop
+    from rlvr.sagemaker.job import find_job, stop_job
 
-    console.info(stop(find(options.job, options.region)))
+    console.info(stop_job(find_job(options.job, options.region)))
     return 0
 
 
 def _fetch(options: argparse.Namespace, _: list[str]) -> int:
-    from rlvr.sagemaker.fetch import fetch
-    from rlvr.sagemaker.job import find
+    from rlvr.sagemaker.fetch import fetch_results
+    from rlvr.sagemaker.job import find_job
 
-    job = find(options.job, options.region)
-    folder = options.to or _folder_of(job)
-    names = fetch(job, folder, force=options.force, checkpoints=options.checkpoints)
+    job = find_job(options.job, options.region)
+    folder = options.to or _results_folder(job)
+    names = fetch_results(job, folder, force=options.force, checkpoints=options.checkpoints)
     for name in names:
         console.info(f"  {folder / name}")
     if "adapter" in names or "model" in names:
@@ -247,16 +248,21 @@ def _fetch(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _evaluate(options: argparse.Namespace, overrides: list[str]) -> int:
-    from rlvr.sagemaker.job import find
+    from rlvr.sagemaker.job import find_job
 
-    job = find(options.job, options.region)
-    folder = options.to or _folder_of(job)
+    job = find_job(options.job, options.region)
+    folder = options.to or _results_folder(job)
     trained = next((folder / name for name in ("adapter", "model") if (folder / name).is_dir()), None)
     if trained is None:
-        raise InputError(f"{folder} holds neither adapter/ nor model/: run `fetch {job.name}` first.")
+        raise InputError(
+            f"{folder} has neither adapter/ nor model/. Run `fetch {job.name}` first.", kind="no-results", path=folder
+        )
     if not Path(job.recipe).is_file():
-        raise InputError(f"The recipe of {job.name}, {job.recipe}, is not on this machine: use scripts/evaluate.py.")
-    # Found by its file: `evaluate` is also the name of a package.
+        raise InputError(
+            f"The recipe of {job.name}, {job.recipe}, is not on this machine. Use scripts/evaluate.py.",
+            kind="file-not-found",
+        )
+    # Loaded by its path, because a library is named `evaluate` too.
     spec = importlib.util.spec_from_file_location("evaluate_script", PROJECT / "scripts" / "evaluate.py")
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
     script = importlib.util.module_from_spec(spec)
@@ -267,66 +273,69 @@ def _evaluate(options: argparse.Namespace, overrides: list[str]) -> int:
     return int(script.main([*words, *job.overrides, *overrides]))
 
 
-def _folder_of(job: Job) -> Path:
-    """The run's folder, where that is on this machine; else one of the job's name."""
+def _results_folder(job: TrainingJob) -> Path:
+    """The run's folder if it is on this machine, else runs/NAME."""
     folder = Path(job.folder)
     if (folder / "job.json").is_file():
         return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     return Path("runs") / job.name
 
 
-def _left_by_others(region: str | None, known: list[Job]) -> list[Leftover]:
-    """What the project's other jobs left in the account: in the region named, or else in all of the known jobs."""
-    from rlvr.sagemaker.cleanup import jobs_of_account, leftovers
-
-    names = [job.name for job in known]
-    regions: list[str | None] = [region] if region else [*dict.fromkeys(job.region for job in known)]
-    return [left for one in regions or [None] for left in leftovers(jobs_of_account(one, names))]
-
-
 def _cleanup(options: argparse.Namespace, _: list[str]) -> int:
-    from rlvr.sagemaker.cleanup import clean, leftovers
-    from rlvr.sagemaker.job import find, read_record
+    from rlvr.sagemaker.cleanup import delete_resources, find_resources
+    from rlvr.sagemaker.job import find_job, read_record
 
     if options.jobs:
-        jobs = [find(word, options.region) for word in options.jobs]
+        jobs = [find_job(reference, options.region) for reference in options.jobs]
     else:
         records = [read_record(path) for path in sorted(Path("runs").glob("*/job*.json"))]
         jobs = [job for job in records if job is not None and options.region in (None, job.region)]
-    found = leftovers(jobs)
-    others: list[Leftover] = []
+    selected = find_resources(jobs)
+    others: list[JobResources] = []
     if options.account or not options.jobs:
         try:
-            others = _left_by_others(options.region, jobs)
+            others = _resources_of_other_jobs(options.region, jobs)
         except InputError as error:
             if options.account or not jobs:
                 raise
-            console.info(f"  The account's other jobs were not looked at. {error}")
+            console.info(f"  The account's other jobs were not listed. {error}")
     if options.account:
-        found += others
-    for one in found:
-        console.info("\n".join(f"  {line}" for line in one.lines()))
+        selected += others
+    _print_resources(selected)
     if others and not options.account:
-        console.info("Not submitted from here, and left alone without --account:")
-        for one in others:
-            console.info("\n".join(f"  {line}" for line in one.lines()))
-    if all(one.running for one in found):
-        console.info("There is nothing to clear up.")
+        console.info("Submitted elsewhere, kept without --account:")
+        _print_resources(others)
+    if all(resources.in_use for resources in selected):
+        console.info("Nothing to clean up.")
         return 0
     if not options.yes:
         if not sys.stdin.isatty():
-            console.error("Nothing was done: add --yes to do it.")
+            console.error("Nothing was deleted: add --yes to delete.")
             return 2
-        if input("Do this? [y/N] ").strip().lower() not in ("y", "yes"):
-            console.info("Nothing was done.")
+        if input("Delete? [y/N] ").strip().lower() not in ("y", "yes"):
+            console.info("Nothing was deleted.")
             return 0
-    for one in found:
-        for line in clean(one):
+    for resources in selected:
+        for line in delete_resources(resources):
             console.info(f"  {line}")
     return 0
 
 
+def _resources_of_other_jobs(region: str | None, known: list[TrainingJob]) -> list[JobResources]:
+    """Resources of the project's other jobs in the account, in the given region or in the known jobs' regions."""
+    from rlvr.sagemaker.cleanup import find_resources, list_account_jobs
+
+    names = [job.name for job in known]
+    regions: list[str | None] = [region] if region else [*dict.fromkeys(job.region for job in known)]
+    return [resources for region in regions or [None] for resources in find_resources(list_account_jobs(region, names))]
+
+
+def _print_resources(listed: Sequence[JobResources]) -> None:
+    for resources in listed:
+        console.info("\n".join(f"  {line}" for line in resources.lines()))
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["plan"]:
-        gc.disable()  # it would walk through what is imported, again and again, and all is over in seconds
+        gc.disable()  # it would scan all imported modules again and again, and a plan takes only seconds
     sys.exit(main())

@@ -1,8 +1,7 @@
-"""Amazon SageMaker: a recipe as a training job.
+"""Run a recipe as an Amazon SageMaker training job.
 
-On the side of the notebook, where scripts/sagemaker.py runs, settings.py is what the recipe says about the job,
-files.py what travels, sdk.py the request, plan.py what is found wrong or costly before anything is uploaded, and
-job.py, follow.py, fetch.py and cleanup.py what comes after. On the side of the container there are process_one.py,
-topology.py and inside.py, which scripts/run_finetuning.sh calls. Nothing is imported here: the container's side is
-standard library only.
+On the machine that submits: `plan` (what a job needs, costs and what is wrong with it), made of `upload` (the job's
+files), `request` (the CreateTrainingJob request), `validation` and `preflight`; then `submission`, `follow`, `fetch`
+and `cleanup`. `container/` runs inside the job. This file imports nothing, because the container's first programs have
+only the standard library.
 """

@@ -1,6 +1,6 @@
-"""AWS as this project uses it: clients, S3 by URI, and its errors as sentences that say what to do.
+"""AWS clients, S3 objects by URI, and AWS errors as `InputError`.
 
-boto3 is imported when a client is first made.
+boto3 is imported when the first client is made.
 """
 
 from __future__ import annotations
@@ -15,89 +15,105 @@ from typing import Any
 
 from rlvr.errors import InputError
 
-THREADS = 16  # that upload at once
-_ROLE_HELP = "docs/sagemaker.md lists what it must be allowed to do."
-# What to do about an error, by its code or by its class in botocore.
-_ADVICE = {
-    "NoCredentialsError": "No AWS credentials were found: run `aws configure` or `aws sso login`, or set AWS_PROFILE.",
-    "PartialCredentialsError": "Half of the AWS credentials are missing: set both the key's id and its secret.",
-    "NoRegionError": "No region: add --region us-east-1, or set AWS_DEFAULT_REGION.",
-    "ProfileNotFound": "AWS_PROFILE names a profile that is not in your AWS configuration: mend or unset it.",
-    "EndpointConnectionError": "AWS can't be reached: is the region spelt right, and is there a network?",
-    "ConnectTimeoutError": "AWS can't be reached: is there a network?",
-    "ExpiredToken": "Your AWS credentials have expired: run `aws sso login`, or renew them as you got them.",
-    "ExpiredTokenException": "Your AWS credentials have expired: run `aws sso login`, or renew them as you got them.",
-    "UnrecognizedClientException": "AWS doesn't know these credentials: run `aws configure` or `aws sso login` anew.",
-    "InvalidClientTokenId": "AWS doesn't know these credentials: run `aws configure` anew.",
-    "SignatureDoesNotMatch": "The secret access key doesn't belong to its id: run `aws configure` anew.",
-    "AccessDenied": f"You may not do this. {_ROLE_HELP}",
-    "AccessDeniedException": f"You may not do this. {_ROLE_HELP}",
-    "ResourceLimitExceeded": "The quota is too small: `plan` names it and links to where more is asked for.",
-    "ResourceInUse": "A job of this name is there already: names are used once. Wait a second and submit again.",
-    "CapacityError": "AWS has no such hosts free: try again later, another instance type or another region.",
-}
+MAX_THREADS = 16  # parallel requests
+# Kind and fix of errors, by their codes or the names of their botocore classes.
+_FIXES = (
+    ("NoCredentialsError", "aws-credentials", "No AWS credentials found: run `aws configure` or `aws sso login`."),
+    ("PartialCredentialsError", "aws-credentials", "Set both the access key id and the secret access key."),
+    ("ProfileNotFound", "aws-credentials", "AWS_PROFILE names a profile that your AWS configuration lacks."),
+    ("ExpiredToken ExpiredTokenException", "aws-credentials", "Run `aws sso login`, or renew the credentials."),
+    (
+        "UnrecognizedClientException InvalidClientTokenId SignatureDoesNotMatch",
+        "aws-credentials",
+        "The access key is wrong or deleted. Run `aws configure` or `aws sso login`.",
+    ),
+    ("NoRegionError", "no-region", "Add --region us-east-1, or set AWS_DEFAULT_REGION."),
+    (
+        "EndpointConnectionError ConnectTimeoutError",
+        "aws-unreachable",
+        "Check the network, and the region's spelling.",
+    ),
+    (
+        "AccessDenied AccessDeniedException",
+        "aws-access-denied",
+        "Your policy lacks this action: see docs/sagemaker/caller-policy.json.",
+    ),
+    ("ResourceLimitExceeded", "quota-too-small", "`plan` names the quota and links to the console that raises it."),
+    ("ResourceInUse", "job-name-taken", "A job name can be used only once. Wait a second and submit again."),
+    ("CapacityError", "no-capacity", "Try again later, or use another instance type or region."),
+)
+_KINDS = {code: (kind, fix) for codes, kind, fix in _FIXES for code in codes.split()}
+# The service answers a missing job with the code ValidationException, so only the message tells.
+_NOT_FOUND = ("resource not found", "could not find training job")
 
 
 @contextmanager
-def explained(doing: str) -> Iterator[None]:
-    """Turns what boto3 raises into one sentence.
+def translate_errors(action: str) -> Iterator[None]:
+    """Turn boto3's exceptions into `InputError`.
+
+    Args:
+        action: what is being done, for the message, such as "Submitting the job".
 
     Raises:
-        InputError: with what was being done, what AWS said, and what to do where that is known.
+        InputError: with the action, AWS's message and the fix if one is known. Kind "aws-not-found" if the job or the
+            resource does not exist.
     """
     try:
         yield
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("boto3", "botocore"):
             raise
-        raise InputError("boto3 is not installed here: pip install -e '.[sagemaker]' -c constraints.txt") from error
+        raise InputError(
+            "boto3 is not installed: pip install -e '.[sagemaker]' -c constraints.txt", kind="missing-package"
+        ) from error
     except Exception as error:
-        module = type(error).__module__
-        if not module.startswith(("botocore", "boto3", "s3transfer")):
+        if not type(error).__module__.startswith(("botocore", "boto3", "s3transfer")):
             raise
-        code = code_of(error)
-        said = " ".join(str(error).split())
-        raise InputError(f"{doing} failed: {said.rstrip('.')}. {_ADVICE.get(code, '')}".rstrip()) from error
+        kind, fix = _KINDS.get(error_code(error), ("aws-error", ""))
+        message = " ".join(str(error).split()).rstrip(".")
+        if any(words in message.lower() for words in _NOT_FOUND):
+            kind = "aws-not-found"
+        raise InputError(f"{action} failed: {message}. {fix}".rstrip(), kind=kind) from error
 
 
-def code_of(error: BaseException) -> str:
-    """The code of an error that a service answered, or the name of its class."""
+def error_code(error: BaseException) -> str:
+    """The code that a service answered, or the name of the exception's class."""
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):
         return str(response.get("Error", {}).get("Code", ""))
     return type(error).__name__
 
 
-def client(service: str, region: str | None, attempts: int = 8) -> Any:
-    """A client of a service, whose short outages are waited out.
+def client(service: str, region: str | None, max_attempts: int = 8) -> Any:
+    """A cached boto3 client that retries short outages.
 
     Args:
-        attempts: how often a call is tried; 1 where its answer can be done without.
+        max_attempts: use 1 or 2 for calls whose answer is optional.
 
     Raises:
-        InputError: boto3 is not installed.
+        InputError: boto3 is not installed, or no region is known.
     """
-    # Another profile or endpoint is another account.
+    # The cache key contains the AWS variables, because another profile or endpoint is another account.
     variables = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
-    with explained(f"A client of {service}"):
-        return _client(service, region, attempts, variables)
+    with translate_errors(f"Creating a client of {service}"):
+        return _cached_client(service, region, max_attempts, variables)
 
 
 @functools.lru_cache(maxsize=32)
-def _client(service: str, region: str | None, attempts: int, variables: tuple[tuple[str, str], ...]) -> Any:
+def _cached_client(service: str, region: str | None, max_attempts: int, variables: tuple[tuple[str, str], ...]) -> Any:
     from botocore.config import Config
 
     config = Config(
-        retries={"total_max_attempts": attempts, "mode": "standard"},
-        max_pool_connections=THREADS,
+        retries={"total_max_attempts": max_attempts, "mode": "standard"},
+        max_pool_connections=MAX_THREADS,
         user_agent_extra="grpo-recipes",
     )
-    return _session(variables).client(service, region_name=region, config=config)
+    return _cached_session(variables).client(service, region_name=region, config=config)
 
 
 @functools.lru_cache(maxsize=4)
-def _session(variables: tuple[tuple[str, str], ...]) -> Any:
-    """A session, which keeps the service models that it has read: they are megabytes of JSON."""
+def _cached_session(variables: tuple[tuple[str, str], ...]) -> Any:
+    """A session keeps the service models that it has read, which are megabytes of JSON."""
     import boto3
 
     return boto3.Session()
@@ -109,11 +125,11 @@ def split_uri(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
-def parent(uri: str) -> str:
-    """The folder that a folder lies in; the bucket's top for one that lies there."""
+def parent_uri(uri: str) -> str:
+    """The parent folder of an S3 folder; the bucket itself for a top-level folder."""
     bucket, key = split_uri(uri.rstrip("/"))
-    above = key.rpartition("/")[0]
-    return f"s3://{bucket}/{above}" if above else f"s3://{bucket}"
+    folder = key.rpartition("/")[0]
+    return f"s3://{bucket}/{folder}" if folder else f"s3://{bucket}"
 
 
 def upload(s3: Any, source: Path, uri: str) -> None:
@@ -133,27 +149,27 @@ def write_json(s3: Any, uri: str, content: Any) -> None:
 
 
 def read_json(s3: Any, uri: str) -> Any:
-    """The content of a JSON object; None where there is no such object."""
+    """The content of a JSON object; None if the object does not exist."""
     bucket, key = split_uri(uri)
     try:
         return json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
     except Exception as error:
-        if code_of(error) in ("NoSuchKey", "404", "NoSuchBucket"):
+        if error_code(error) in ("NoSuchKey", "404", "NoSuchBucket"):
             return None
         raise
 
 
-def objects(s3: Any, uri: str) -> list[dict[str, Any]]:
-    """Everything within a folder: `Key` and `Size`. Never what lies beside it under a longer name."""
+def list_folder(s3: Any, uri: str) -> list[dict[str, Any]]:
+    """`Key` and `Size` of all objects in a folder. A sibling whose name only starts the same is not listed."""
     bucket, key = split_uri(uri.rstrip("/") + "/")
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-    return [one for page in pages for one in page.get("Contents", [])]
+    return [entry for page in pages for entry in page.get("Contents", [])]
 
 
-def delete(s3: Any, uri: str) -> int:
-    """Deletes everything within a folder; how many objects that were."""
+def delete_folder(s3: Any, uri: str) -> int:
+    """Delete all objects in a folder; return their number."""
     bucket, _ = split_uri(uri)
-    keys = [{"Key": one["Key"]} for one in objects(s3, uri)]
+    keys = [{"Key": entry["Key"]} for entry in list_folder(s3, uri)]
     for start in range(0, len(keys), 1000):
         s3.delete_objects(Bucket=bucket, Delete={"Objects": keys[start : start + 1000], "Quiet": True})
     return len(keys)

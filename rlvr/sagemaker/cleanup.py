@@ -1,7 +1,7 @@
-"""Ends what still costs something, and deletes what the project has made; listed first, and nothing else.
+"""List and delete what jobs leave behind: warm pools and files in S3.
 
-What is the project's is told by two marks: a job's tag, and the job.json that lies in its folder in S3. The bucket,
-roles, logs and anything without these marks are left alone.
+Only resources with the project's marks are touched: the job's tag, and the job.json in its S3 folder. Buckets, roles
+and logs stay.
 """
 
 from __future__ import annotations
@@ -13,151 +13,150 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.errors import InputError
+from rlvr.formatting import byte_count
 from rlvr.sagemaker import aws, request
-from rlvr.sagemaker.job import DONE, EXPERIMENT, RECORD, Job, is_missing
-from rlvr.sagemaker.plan import size_text
+from rlvr.sagemaker.job import DONE, RECORD, TrainingJob
+from rlvr.sagemaker.submission import EXPERIMENT
 
-_WARM = ("Available", "InUse")
-# How the name of every job of this project ends: see request.job_name.
-_NAMED = re.compile(r".+-\d{8}-\d{6}")
+_WARM_POOL_STATUSES = ("Available", "InUse")
+# The form of all job names of this project: see `request.job_name`.
+_JOB_NAME = re.compile(r".+-\d{8}-\d{6}")
 
 
 @dataclass(frozen=True)
-class Leftover:
-    """What is left of a job.
+class JobResources:
+    """Resources that a job has left.
 
     Attributes:
-        running: it is in progress, or a job that goes on from its checkpoints is; then nothing of it is touched.
-        warm: its hosts are kept for a next job, and paid for.
-        uris: its folders in S3, with the number and the bytes of their objects.
+        in_use: the job, or a job that continues its checkpoints, is in progress. Nothing may be deleted.
+        warm_pool: the job's hosts are kept for a next job, at full price.
+        folders: S3 folders, with the number and the bytes of their objects.
     """
 
-    job: Job
-    running: bool
-    warm: bool
-    uris: tuple[tuple[str, int, int], ...]
+    job: TrainingJob
+    in_use: bool
+    warm_pool: bool
+    folders: tuple[tuple[str, int, int], ...]
 
     def lines(self) -> list[str]:
-        if self.running:
-            return [
-                f"{self.job.name}: it, or a job that goes on from its checkpoints, is in progress: it is left alone"
-            ]
-        lines = [f"{self.job.name}: ends its warm pool"] if self.warm else []
+        if self.in_use:
+            return [f"{self.job.name}: skipped, because it or a job that continues its checkpoints is in progress"]
+        lines = [f"{self.job.name}: ends its warm pool"] if self.warm_pool else []
         return lines + [
-            f"{self.job.name}: deletes {uri}/ ({count} objects, {size_text(size)})" for uri, count, size in self.uris
+            f"{self.job.name}: deletes {uri}/ ({count} objects, {byte_count(size)})"
+            for uri, count, size in self.folders
         ]
 
 
-def jobs_of_account(region: str | None, known: Iterable[str] = ()) -> list[Job]:
-    """The project's jobs in an account and region, whoever submitted them: by their names, and then by their tag.
+def list_account_jobs(region: str | None, known: Iterable[str] = ()) -> list[TrainingJob]:
+    """The project's jobs in an account and region, found by their names and then by their tag.
 
-    Asks for nothing but what docs/sagemaker/caller-policy.json allows: a search by tag would take a permission more.
+    It needs only the actions of docs/sagemaker/caller-policy.json. A search by tag would need one more.
 
     Args:
         known: names of jobs to leave out.
     """
     client = aws.client("sagemaker", region)
-    left_out = set(known)
-    with aws.explained("Looking for the project's jobs in the account"):
+    excluded = set(known)
+
+    def parse(summary: dict[str, Any]) -> TrainingJob | None:
+        tags = client.list_tags(ResourceArn=summary["TrainingJobArn"])["Tags"]
+        if not any(tag["Key"] == request.TAG for tag in tags):
+            return None
+        description = client.describe_training_job(TrainingJobName=summary["TrainingJobName"])
+        return _parse_description(description, client.meta.region_name)
+
+    with aws.translate_errors("Looking for the project's jobs in the account"):
         pages = client.get_paginator("list_training_jobs").paginate(SortBy="CreationTime", SortOrder="Descending")
-        found = [
-            one
+        summaries = [
+            summary
             for page in pages
-            for one in page["TrainingJobSummaries"]
-            if _NAMED.fullmatch(one["TrainingJobName"]) and one["TrainingJobName"] not in left_out
+            for summary in page["TrainingJobSummaries"]
+            if _JOB_NAME.fullmatch(summary["TrainingJobName"]) and summary["TrainingJobName"] not in excluded
         ]
-
-        def job_of(one: dict[str, Any]) -> Job | None:
-            tags = client.list_tags(ResourceArn=one["TrainingJobArn"])["Tags"]
-            if not any(tag["Key"] == request.TAG for tag in tags):
-                return None
-            description = client.describe_training_job(TrainingJobName=one["TrainingJobName"])
-            return _described(description, client.meta.region_name)
-
-        with ThreadPoolExecutor(aws.THREADS) as threads:
-            return [job for job in threads.map(job_of, found) if job is not None]
+        with ThreadPoolExecutor(aws.MAX_THREADS) as threads:
+            return [job for job in threads.map(parse, summaries) if job is not None]
 
 
-def _described(description: dict[str, Any], region: str) -> Job | None:
-    """What clearing up has to know of a job, from what the service says of it; None where that isn't our layout."""
+def _parse_description(description: dict[str, Any], region: str) -> TrainingJob | None:
+    """The job of a service's description, as far as deleting needs it; None if its S3 layout is not the project's."""
     name = description["TrainingJobName"]
-    code = next((one for one in description.get("InputDataConfig", []) if one["ChannelName"] == "code"), None)
-    if code is None:
+    channels = {channel["ChannelName"]: channel for channel in description.get("InputDataConfig", [])}
+    if "code" not in channels:
         return None
-    root, _, within = code["DataSource"]["S3DataSource"]["S3Uri"].partition("/input/code")
-    if within or root.rpartition("/")[2] != name:
+    root, _, rest = channels["code"]["DataSource"]["S3DataSource"]["S3Uri"].partition("/input/code")
+    if rest or root.rpartition("/")[2] != name:
         return None
     output = f"{description['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{name}/output"
     checkpoints = description.get("CheckpointConfig", {}).get("S3Uri", "")
-    return Job(name, region, root, output, checkpoints, recipe="")
+    return TrainingJob(name, region, root, output, checkpoints, recipe="")
 
 
-def leftovers(jobs: list[Job]) -> list[Leftover]:
-    """What is left of each job."""
+def find_resources(jobs: list[TrainingJob]) -> list[JobResources]:
+    """The resources of each job that has any."""
     for region in {job.region for job in jobs}:
         for service in ("sagemaker", "s3"):
-            aws.client(service, region)  # clients may be used by many threads at once, but not made by them
-    with ThreadPoolExecutor(aws.THREADS) as threads:
-        found = list(threads.map(_left_of, jobs))
-    return [one for one in found if one.running or one.warm or one.uris]
+            aws.client(service, region)  # boto3 clients are thread-safe, but creating one is not
+    with ThreadPoolExecutor(aws.MAX_THREADS) as threads:
+        resources = list(threads.map(_resources_of, jobs))
+    return [entry for entry in resources if entry.in_use or entry.warm_pool or entry.folders]
 
 
-def _left_of(job: Job) -> Leftover:
+def _resources_of(job: TrainingJob) -> JobResources:
     try:
         description = job.describe()
     except InputError as error:
-        if not is_missing(error):
+        if error.kind != "aws-not-found":
             raise
         description = {}
-    with aws.explained(f"Looking at what is left of {job.name}"):
-        tags = _tags(job, description)
-        ours = request.TAG in tags or not description
-        warm = description.get("WarmPoolStatus", {}).get("Status") in _WARM and ours
+    with aws.translate_errors(f"Listing the resources of {job.name}"):
+        is_tagged = request.TAG in _tags(job, description) or not description
+        warm_pool = description.get("WarmPoolStatus", {}).get("Status") in _WARM_POOL_STATUSES and is_tagged
         s3 = aws.client("s3", job.region)
-        uris = []
+        folders = []
         for uri in dict.fromkeys([job.root, *([job.output] if not job.output.startswith(job.root) else [])]):
-            # Without its job.json a folder is not known to be ours.
+            # Without its job.json the folder may belong to something else.
             if aws.read_json(s3, f"{job.root}/{RECORD}") is None:
                 continue
-            objects = aws.objects(s3, uri)
+            objects = aws.list_folder(s3, uri)
             if objects:
-                uris.append((uri, len(objects), sum(one["Size"] for one in objects)))
-    return Leftover(job, _in_progress(description) or _goes_on(job), warm, tuple(uris))
+                folders.append((uri, len(objects), sum(entry["Size"] for entry in objects)))
+    return JobResources(job, _in_progress(description) or _is_continued(job), warm_pool, tuple(folders))
 
 
 def _in_progress(description: dict[str, Any]) -> bool:
     return bool(description) and description["TrainingJobStatus"] not in DONE
 
 
-def _goes_on(job: Job) -> bool:
-    """Whether another job, that went on from this one's checkpoints, is writing them now."""
+def _is_continued(job: TrainingJob) -> bool:
+    """Whether another job is writing this job's checkpoints now."""
     experiment = aws.read_json(aws.client("s3", job.region), f"{job.root}/{EXPERIMENT}") or {}
-    heir = experiment.get("job")
-    if heir in (None, job.name):
+    successor = experiment.get("job")
+    if successor in (None, job.name):
         return False
-    return _in_progress(replace(job, name=heir).describe())
+    return _in_progress(replace(job, name=successor).describe())
 
 
-def _tags(job: Job, description: dict[str, Any]) -> dict[str, str]:
+def _tags(job: TrainingJob, description: dict[str, Any]) -> dict[str, str]:
     if not description:
         return {}
     tags = aws.client("sagemaker", job.region).list_tags(ResourceArn=description["TrainingJobArn"])["Tags"]
-    return {one["Key"]: one["Value"] for one in tags}
+    return {tag["Key"]: tag["Value"] for tag in tags}
 
 
-def clean(leftover: Leftover) -> list[str]:
-    """Ends the warm pool and deletes the folders of one job; what was done."""
-    if leftover.running:
+def delete_resources(resources: JobResources) -> list[str]:
+    """End a job's warm pool and delete its S3 folders; return a line per action."""
+    if resources.in_use:
         return []
-    job, done = leftover.job, []
-    if leftover.warm:
-        with aws.explained(f"Ending the warm pool of {job.name}"):
+    job, actions = resources.job, []
+    if resources.warm_pool:
+        with aws.translate_errors(f"Ending the warm pool of {job.name}"):
             aws.client("sagemaker", job.region).update_training_job(
                 TrainingJobName=job.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
             )
-        done.append(f"{job.name}: its warm pool ends")
+        actions.append(f"{job.name}: ended its warm pool")
     s3 = aws.client("s3", job.region)
-    for uri, _, _ in leftover.uris:
-        with aws.explained(f"Deleting {uri}"):
-            done.append(f"{job.name}: deleted {aws.delete(s3, uri)} objects of {uri}/")
-    return done
+    for uri, _, _ in resources.folders:
+        with aws.translate_errors(f"Deleting {uri}"):
+            actions.append(f"{job.name}: deleted {aws.delete_folder(s3, uri)} objects of {uri}/")
+    return actions

@@ -1,23 +1,21 @@
-"""What CloudWatch reads off a job's log: definitions of metrics that match the lines which a run prints.
+"""Regular expressions by which CloudWatch reads metrics from a job's log.
 
-Three forms are matched: the line a step of this project (`  step  12/60   reward  0.531   length   23.1   cut off   0
-%`), and the dictionaries of TRL and transformers, whose numbers are quoted text in present releases (`'reward':
-'0.531'`) and were plain before (`'reward': 0.531`). The lines of metrics.jsonl, were somebody to print them, match as
-the latter do.
+Three kinds of lines match: this project's step line (`  step  12/60   reward  0.531   length   23.1   cut off   0 %`);
+the dictionaries of TRL and transformers, whose numbers are quoted now (`'reward': '0.531'`) and were not in earlier
+releases (`'reward': 0.531`); and the lines of metrics.jsonl, which look like the latter.
 """
 
 from __future__ import annotations
 
 import re
 
-# A number in a dictionary, and what may stand around it.
 _NUMBER = r"(-?[0-9.]+(?:e[-+]?[0-9]+)?)"
-_OURS = {
+_STEP_LINE_PATTERNS = {
     "reward": r"step +[0-9]+/[0-9]+ +reward +",
     "completion_length": r"step +[0-9]+/[0-9]+ .* length +",
     "clipped_percent": r"step +[0-9]+/[0-9]+ .* cut off +",
 }
-_TRLS = {
+_TRL_KEYS = {
     "reward": "reward",
     "reward_std": "reward_std",
     "loss": "loss",
@@ -37,11 +35,11 @@ STEP_LINE = re.compile(
 )
 
 
-def definitions() -> list[dict[str, str]]:
-    """Name and regular expression of each metric; CloudWatch takes what the first group matches."""
-    found = []
-    for name in dict.fromkeys([*_OURS, *_TRLS]):
-        ways = [_OURS[name]] if name in _OURS else []
-        ways += [rf"['\"]{re.escape(_TRLS[name])}['\"]: '?"] if name in _TRLS else []
-        found.append({"Name": name, "Regex": f"(?:{'|'.join(ways)}){_NUMBER}"})
-    return [*found, {"Name": "accuracy_percent", "Regex": _ACCURACY}]
+def metric_definitions() -> list[dict[str, str]]:
+    """`Name` and `Regex` of each metric; CloudWatch takes the first group as the value."""
+    definitions = []
+    for name in dict.fromkeys([*_STEP_LINE_PATTERNS, *_TRL_KEYS]):
+        patterns = [_STEP_LINE_PATTERNS[name]] if name in _STEP_LINE_PATTERNS else []
+        patterns += [rf"['\"]{re.escape(_TRL_KEYS[name])}['\"]: '?"] if name in _TRL_KEYS else []
+        definitions.append({"Name": name, "Regex": f"(?:{'|'.join(patterns)}){_NUMBER}"})
+    return [*definitions, {"Name": "accuracy_percent", "Regex": _ACCURACY}]

@@ -1,8 +1,7 @@
-"""Gets what a job has made, and unpacks it as something that a stranger may have packed.
+"""Download a job's results and unpack them safely.
 
-A model.tar.gz comes out of a container that ran code of the recipe's author. So nothing of it is written outside the
-folder, no links that leave it, no devices, no more than there is room for, and nothing that is there is replaced
-unasked.
+The archive comes from a container that ran third-party code. So unpacking writes only inside the target folder, refuses
+links that leave it and devices, limits size and number of files, and replaces existing files only with `force`.
 """
 
 from __future__ import annotations
@@ -14,122 +13,130 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
+from rlvr.formatting import byte_count
 from rlvr.sagemaker import aws
-from rlvr.sagemaker.job import DONE, Job
-from rlvr.sagemaker.plan import size_text
+from rlvr.sagemaker.job import DONE, TrainingJob
 
-MOST_BYTES = 500 * 10**9
-MOST_FILES = 100_000
-# Room that must be left on the disk.
-_SPARE = 10**9
+MAX_BYTES = 500 * 10**9
+MAX_FILES = 100_000
+_RESERVED_BYTES = 10**9  # stay free on the disk
 
 
-def fetch(job: Job, folder: Path, *, force: bool = False, checkpoints: bool = False) -> list[str]:
-    """Downloads the results of a job into a folder.
+def fetch_results(job: TrainingJob, folder: Path, *, force: bool = False, checkpoints: bool = False) -> list[str]:
+    """Download a job's results into a folder.
 
     Args:
-        force: replace files that are there.
-        checkpoints: get the run's folder with its checkpoints instead, which a job that failed has too.
+        force: replace existing files.
+        checkpoints: download the run directory with its checkpoints instead. A failed job has one too.
 
     Returns:
-        The names of what was written, at the top of the folder.
+        The names of the written files and folders.
 
     Raises:
-        InputError: there is nothing to get, it isn't safe to unpack, or it would replace something.
+        InputError: there are no results, unpacking them is unsafe, or files would be replaced.
     """
     s3 = aws.client("s3", job.region)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fetched-", dir=folder) as beside:
-        inside = Path(beside, "files")
-        inside.mkdir()
+    with tempfile.TemporaryDirectory(prefix=".fetched-", dir=folder) as temporary:
+        staging = Path(temporary, "files")
+        staging.mkdir()
         if checkpoints:
-            _download_run(s3, job, inside)
+            _download_run(s3, job, staging)
         else:
-            packed = Path(beside, "model.tar.gz")
-            _download_results(s3, job, packed, inside)
-        return _move(inside, folder, force)
+            archive = Path(temporary, "model.tar.gz")
+            _download_archive(s3, job, archive)
+            unpack(archive, staging)
+        return _move(staging, folder, force)
 
 
-def _download_results(s3: Any, job: Job, packed: Path, inside: Path) -> None:
+def _download_archive(s3: Any, job: TrainingJob, archive: Path) -> None:
     description = job.describe()
     status = description["TrainingJobStatus"]
     uri = description.get("ModelArtifacts", {}).get("S3ModelArtifacts") or f"{job.output}/model.tar.gz"
     try:
-        aws.download(s3, uri, packed)
+        aws.download(s3, uri, archive)
     except Exception as error:
-        if aws.code_of(error) not in ("404", "NoSuchKey", "403"):
-            with aws.explained(f"Downloading {uri}"):
+        if aws.error_code(error) not in ("404", "NoSuchKey", "403"):
+            with aws.translate_errors(f"Downloading {uri}"):
                 raise
         if status not in DONE:
             raise InputError(
-                f"{job.name} is still in progress ({status}): its results are there when it is over."
+                f"{job.name} is still in progress ({status}): its results exist when it has ended.",
+                kind="job-in-progress",
             ) from error
         raise InputError(
-            f"{job.name} ({status}) left no {uri}. A job that failed may have left checkpoints: `fetch {job.name} "
-            "--checkpoints` gets them, and `resume` goes on from them."
+            f"{job.name} ({status}) has no results at {uri}. A failed job may have checkpoints: `fetch {job.name} "
+            "--checkpoints` downloads them, and `resume` continues from them.",
+            kind="no-results",
         ) from error
-    unpack(packed, inside)
 
 
-def _download_run(s3: Any, job: Job, inside: Path) -> None:
+def _download_run(s3: Any, job: TrainingJob, staging: Path) -> None:
     uri = f"{job.checkpoints}/run"
-    with aws.explained(f"Downloading {uri}"):
-        found = aws.objects(s3, uri)
-        if not found:
-            raise InputError(f"{job.name} has no checkpoints: there is nothing in {uri}.")
-        _check_room(sum(one["Size"] for one in found), len(found), inside, uri)
+    with aws.translate_errors(f"Downloading {uri}"):
+        objects = aws.list_folder(s3, uri)
+        if not objects:
+            raise InputError(f"{job.name} has no checkpoints: {uri} is empty.", kind="no-results")
+        _check_size(sum(entry["Size"] for entry in objects), len(objects), staging, uri)
         bucket, prefix = aws.split_uri(f"{uri}/")
-        for one in found:
-            target = (inside / one["Key"].removeprefix(prefix)).resolve()
-            if not target.is_relative_to(inside.resolve()) or one["Key"].endswith("/"):
-                continue  # a key may be any text, "../x" as well
+        for entry in objects:
+            target = (staging / entry["Key"].removeprefix(prefix)).resolve()
+            if not target.is_relative_to(staging.resolve()) or entry["Key"].endswith("/"):
+                continue  # a key may be any text, such as "../x"
             target.parent.mkdir(parents=True, exist_ok=True)
-            s3.download_file(bucket, one["Key"], str(target))
+            s3.download_file(bucket, entry["Key"], str(target))
 
 
-def unpack(packed: Path, folder: Path) -> None:
-    """Unpacks a tar file into a folder, if all of it is safe to.
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar archive into a folder if all of its members are safe.
 
     Raises:
-        InputError: it is none, is too large, or holds something that would leave the folder.
+        InputError: it is not a tar archive, it is too large, or a member would be written outside the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with tarfile.open(packed) as tar:
+        with tarfile.open(archive) as tar:
             size = count = 0
-            for member in tar:  # its own words about sizes, but no more than those are written
+            for member in tar:  # a member's size is a claim, but tarfile writes no more than that
                 size, count = size + member.size, count + 1
-                _check_room(size, count, folder, packed.name)
-        with tarfile.open(packed) as tar:
+                _check_size(size, count, folder, archive.name)
+        with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
     except tarfile.FilterError as error:
         raise InputError(
-            f"{packed.name} is not unpacked, because it would write where it must not: {error}."
+            f"{archive.name} is not unpacked, because a member would leave the folder: {error}.", kind="unsafe-archive"
         ) from error
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise InputError(f"{packed.name} can't be unpacked: {error}. Fetch it again.") from error
-
-
-def _check_room(size: int, count: int, folder: Path, what: str) -> None:
-    free = shutil.disk_usage(folder).free - _SPARE
-    if size > min(MOST_BYTES, free):
         raise InputError(
-            f"{what} has more than {size_text(min(MOST_BYTES, max(free, 0)))}, for which there is no room here. Free "
-            f"some, or "
-            "name a folder on a larger disk (--to)."
+            f"{archive.name} can't be unpacked: {error}. Fetch it again.", kind="broken-archive"
+        ) from error
+
+
+def _check_size(size: int, count: int, folder: Path, source: str) -> None:
+    free = shutil.disk_usage(folder).free - _RESERVED_BYTES
+    limit = min(MAX_BYTES, free)
+    if size > limit:
+        raise InputError(
+            f"{source} has more than {byte_count(max(limit, 0))}, which does not fit here. Free disk space, or name a "
+            "folder on a larger disk (--to).",
+            kind="archive-too-large",
         )
-    if count > MOST_FILES:
-        raise InputError(f"{what} has more than {MOST_FILES:,} files, as no model has. It is not unpacked.")
-
-
-def _move(inside: Path, folder: Path, force: bool) -> list[str]:
-    names = sorted(path.name for path in inside.iterdir())
-    there = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
-    if there and not force:
+    if count > MAX_FILES:
         raise InputError(
-            f"{folder} has {', '.join(there[:5])} already, which would be replaced. Add --force for that, or --to "
-            f"another "
-            "folder."
+            f"{source} has more than {MAX_FILES:,} files, so it is no model. It is not unpacked.",
+            kind="archive-too-large",
+        )
+
+
+def _move(staging: Path, folder: Path, force: bool) -> list[str]:
+    names = sorted(path.name for path in staging.iterdir())
+    existing = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
+    if existing and not force:
+        raise InputError(
+            f"{folder} already has {', '.join(existing[:5])}. Add --force to replace them, or name another folder "
+            "(--to).",
+            kind="file-exists",
+            path=folder,
         )
     for name in names:
         target = folder / name
@@ -137,5 +144,5 @@ def _move(inside: Path, folder: Path, force: bool) -> list[str]:
             shutil.rmtree(target)
         elif target.exists() or target.is_symlink():
             target.unlink()
-        shutil.move(str(inside / name), str(target))
+        shutil.move(str(staging / name), str(target))
     return names

@@ -1,11 +1,11 @@
-"""What happens to a job, as it happens: changes of its status, the log lines of all its hosts, its figures, its end.
+"""Follow a job: status changes, log lines of all hosts, metrics of each step, and its end.
 
     for event in watch(job):
         …
 
-The SDK's own log reader shows nothing until every host has a stream, and stops with the job's status, when the last
-lines, a traceback for instance, are still on their way. This one shows each stream as it appears, and goes on reading
-until nothing more has come for a while.
+The SDK's log reader shows nothing until every host has a log stream, and stops as soon as the job has ended, when the
+last lines (often the traceback) are still on their way. `watch` shows each stream as it appears, and reads on until no
+more lines arrive.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ from typing import Any
 from rlvr.console import duration
 from rlvr.sagemaker import aws
 from rlvr.sagemaker.cloudwatch_metrics import STEP_LINE
-from rlvr.sagemaker.job import DONE, Job
+from rlvr.sagemaker.job import DONE, TrainingJob
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 POLL_S = 5.0
-# How long after the end no line must have come: CloudWatch takes some seconds to show one.
-SETTLE_S = 15.0
-# How the service ends the reason of a job whose recipe or data were found wrong (exit code 2 of run_grpo.py).
-_RECIPE_IS_WRONG = re.compile(r"exit code: 2\s*$")
-_ATTEMPTS = 3  # of reading in a row that may fail before it is given up
+SETTLE_S = 15.0  # without a new line after the end: CloudWatch delays lines by some seconds
+# The end of a failure reason if the recipe or the data is wrong (exit code 2 of run_grpo.py).
+_RECIPE_ERROR = re.compile(r"exit code: 2\s*$")
+_MAX_FAILURES = 3  # consecutive failures to read the log
 
 
 @dataclass(frozen=True)
-class Status:
-    """A change of the job's status: "Starting", "Downloading", "Training", "Interrupted" …, and what is said of it."""
+class StatusChange:
+    """A new secondary status of the job, such as "Starting", "Training" or "Interrupted"."""
 
     name: str
     message: str = ""
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of a host's log; `time` in Unix seconds."""
+class LogLine:
+    """A line of a host's log; `time` in seconds since 1970."""
 
     host: str
     text: str
@@ -49,8 +48,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a step's line says; NaN where a number was none."""
+class StepMetrics:
+    """The numbers of a step line; NaN if a number was not finite."""
 
     step: int
     steps: int
@@ -61,14 +60,14 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class End:
-    """The job is over.
+class JobEnd:
+    """The end of the job.
 
     Attributes:
         status: "Completed", "Failed" or "Stopped".
-        reason: why it failed, in full.
-        seconds, billed: how long it trained, and how much of that is paid for; None where that isn't known.
-        spot: whether it ran on spot capacity.
+        reason: the full failure reason.
+        seconds, billed: training time and billable time; None if unknown.
+        spot: whether the job ran on spot capacity.
     """
 
     status: str
@@ -78,36 +77,37 @@ class End:
     spot: bool = False
 
 
-Event = Status | Line | Figures | End
+Event = StatusChange | LogLine | StepMetrics | JobEnd
 
 
 @dataclass
-class _Streams:
-    """The log streams of a job and how far each has been read."""
+class _LogStreams:
+    """The log streams of a job, and how far each has been read."""
 
-    job: Job
+    job: TrainingJob
     client: Any
     tokens: dict[str, str | None] = field(default_factory=dict)
 
-    def read(self) -> list[Line]:
-        """The lines that came since, in the order of their time."""
+    def read(self) -> list[LogLine]:
+        """The lines since the last call, in the order of their time."""
         lines = []
         for stream in self._names():
+            host = stream.partition("/")[2]
+            name = re.match(r"algo-\d+", host)
             while True:
                 token = self.tokens.get(stream)
-                asked = {"nextToken": token} if token else {}
                 page = self.client.get_log_events(
-                    logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **asked
+                    logGroupName=LOG_GROUP,
+                    logStreamName=stream,
+                    startFromHead=True,
+                    **({"nextToken": token} if token else {}),
                 )
-                host = stream.partition("/")[2]
-                found = re.match(r"algo-\d+", host)
                 for event in page["events"]:
-                    # A carriage return draws a bar anew; what stands after the last one is its latest state.
+                    # A carriage return redraws a progress bar: only the text after the last one is current.
                     text = event["message"].rstrip().rpartition("\r")[2]
-                    lines.append(Line(found[0] if found else host, text, event["timestamp"] / 1000))
-                ahead = page.get("nextForwardToken")
-                self.tokens[stream] = ahead
-                if ahead == token or not page["events"]:
+                    lines.append(LogLine(name[0] if name else host, text, event["timestamp"] / 1000))
+                self.tokens[stream] = page.get("nextForwardToken")
+                if self.tokens[stream] == token or not page["events"]:
                     break
         return sorted(lines, key=lambda line: line.time)
 
@@ -116,60 +116,60 @@ class _Streams:
             logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self.job.name}/"
         )
         try:
-            return sorted(one["logStreamName"] for page in pages for one in page["logStreams"])
+            return sorted(stream["logStreamName"] for page in pages for stream in page["logStreams"])
         except Exception as error:
-            if aws.code_of(error) == "ResourceNotFoundException":  # the group is made with the account's first job
+            if aws.error_code(error) == "ResourceNotFoundException":  # the account's first job creates the log group
                 return []
             raise
 
 
-def watch(job: Job, *, poll_s: float = POLL_S, settle_s: float = SETTLE_S) -> Iterator[Event]:
-    """Everything that has happened and happens to a job, until it is over and its log has been read to the end.
+def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_S) -> Iterator[Event]:
+    """All past and future events of a job, until it has ended and its log is complete.
 
     Raises:
-        InputError: the job is gone, or may not be seen.
+        InputError: the job does not exist, or AWS refuses to show it.
     """
-    streams = _Streams(job, aws.client("logs", job.region))
-    told = 0
+    streams = _LogStreams(job, aws.client("logs", job.region))
+    seen_transitions = 0
     failures = 0
     quiet_since: float | None = None
-    first = True
+    is_first_poll = True
     while True:
         description = job.describe()
         transitions = description.get("SecondaryStatusTransitions", [])
-        for change in transitions[told:]:
-            yield Status(change["Status"], change.get("StatusMessage", ""))
-        told = max(told, len(transitions))
-        lines: list[Line] = []
+        for transition in transitions[seen_transitions:]:
+            yield StatusChange(transition["Status"], transition.get("StatusMessage", ""))
+        seen_transitions = max(seen_transitions, len(transitions))
+        lines: list[LogLine] = []
         try:
             lines = streams.read()
             failures = 0
         except Exception as error:
             failures += 1
-            if failures >= _ATTEMPTS:
-                with aws.explained(f"Reading the log of {job.name}"):
+            if failures >= _MAX_FAILURES:
+                with aws.translate_errors(f"Reading the log of {job.name}"):
                     raise error
         for line in lines:
             yield line
-            figures = figures_of(line.text)
-            if figures is not None:
-                yield figures
+            metrics = parse_step_line(line.text)
+            if metrics is not None:
+                yield metrics
         if description["TrainingJobStatus"] in DONE:
-            if first:  # it was over before: so long its lines have been there
-                quiet_since = time.monotonic() - _over_for_s(description)
+            if is_first_poll:  # the job ended earlier, so its lines have arrived since
+                quiet_since = time.monotonic() - _seconds_since_end(description)
             elif quiet_since is None or lines:
                 quiet_since = time.monotonic()
             if time.monotonic() - quiet_since >= settle_s and not failures:
-                yield _end(description)
+                yield _job_end(description)
                 return
             time.sleep(min(poll_s, settle_s / 3))
         else:
             time.sleep(poll_s)
-        first = False
+        is_first_poll = False
 
 
-def _over_for_s(description: Mapping[str, Any]) -> float:
-    """How long a job has been over, by the service's own clock; 0 where it doesn't say."""
+def _seconds_since_end(description: Mapping[str, Any]) -> float:
+    """Seconds since a job ended, by the service's clock; 0 if unknown."""
     answered = description.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     changed = description.get("LastModifiedTime")
     if answered is None or changed is None:
@@ -180,8 +180,8 @@ def _over_for_s(description: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def _end(description: dict[str, Any]) -> End:
-    return End(
+def _job_end(description: dict[str, Any]) -> JobEnd:
+    return JobEnd(
         description["TrainingJobStatus"],
         description.get("FailureReason", ""),
         description.get("TrainingTimeInSeconds"),
@@ -190,48 +190,46 @@ def _end(description: dict[str, Any]) -> End:
     )
 
 
-def figures_of(text: str) -> Figures | None:
-    """What a step's line says; None for another line."""
-    found = STEP_LINE.search(text)
-    if found is None:
+def parse_step_line(text: str) -> StepMetrics | None:
+    """The metrics of a step line; None for any other line."""
+    match = STEP_LINE.search(text)
+    if match is None:
         return None
-    return Figures(
-        int(found["step"]),
-        int(found["steps"]),
-        float(found["reward"]),
-        float(found["length"]) if found["length"] else None,
-        float(found["clipped"]) if found["clipped"] else None,
-        found["left"],
+    return StepMetrics(
+        int(match["step"]),
+        int(match["steps"]),
+        float(match["reward"]),
+        float(match["length"]) if match["length"] else None,
+        float(match["clipped"]) if match["clipped"] else None,
+        match["left"],
     )
 
 
-def end_lines(job: Job, end: End) -> list[str]:
-    """What a person is told at the end, and what can be done next."""
+def summary_lines(job: TrainingJob, end: JobEnd) -> list[str]:
+    """How the job ended, what it cost, and the next command."""
     took = f" after {duration(end.seconds)}" if end.seconds is not None else ""
     lines = [f"{job.name}: {end.status}{took}"]
     if end.seconds and end.billed is not None:
-        saved = f", {1 - end.billed / end.seconds:.0%} less than on demand" if end.spot else ""
-        lines.append(f"  paid for {duration(end.billed)} of each host{saved}")
+        saving = f", {1 - end.billed / end.seconds:.0%} less than on demand" if end.spot else ""
+        lines.append(f"  billed: {duration(end.billed)} of each host{saving}")
     if end.status == "Completed":
         lines.append(f"  python scripts/sagemaker.py fetch {job.name}")
         return lines
     if end.reason:
         lines += [f"  {line}" for line in end.reason.strip().splitlines()]
-    lines.append(f"  log: {log_link(job)}")
-    if _RECIPE_IS_WRONG.search(end.reason):
-        # The same recipe would end the same way, and a mended one is another run: nothing was trained.
+    lines.append(f"  log: {log_url(job)}")
+    if _RECIPE_ERROR.search(end.reason):
+        # Resuming would fail the same way, and a corrected recipe is a new run.
         lines.append(
-            "  Nothing was trained: mend what the reason says in the recipe or the data, and start it anew with "
-            "`submit`; `plan` finds most of this beforehand"
+            "  Nothing was trained. Correct the recipe or the data, check it with `plan`, and start a new job with "
+            "`submit`."
         )
     else:
-        lines.append(
-            f"  python scripts/sagemaker.py resume {job.name}     # goes on from its newest checkpoint, if it has one"
-        )
+        lines.append(f"  python scripts/sagemaker.py resume {job.name}     # continues from its newest checkpoint")
     return lines
 
 
-def log_link(job: Job) -> str:
+def log_url(job: TrainingJob) -> str:
     group = LOG_GROUP.replace("/", "$252F")
     return (
         f"https://{job.region}.console.aws.amazon.com/cloudwatch/home?region={job.region}"

@@ -1,10 +1,9 @@
-"""A job before it is one: the request, what travels, what it needs and costs, and everything that is wrong with it.
+"""Plan a job: its files, its request, its needs and cost, and all its problems.
 
     with make_plan(Path("recipes/x.yaml"), ["--sagemaker.instance_type", "ml.g6e.12xlarge", …]) as plan:
         print("\\n".join(plan.lines()))
 
-Nothing is uploaded, and AWS is not asked: neither credentials nor a configuration are wanted. `submit` sends the very
-request of a plan (rlvr/sagemaker/job.py).
+A plan uploads nothing and asks AWS nothing. `submit` sends exactly the plan's request (rlvr/sagemaker/submission.py).
 """
 
 from __future__ import annotations
@@ -21,45 +20,46 @@ from typing import Any
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.console import duration
-from rlvr.errors import InputError
-from rlvr.sagemaker import preflight, request, sdk
-from rlvr.sagemaker import quotas as quota
-from rlvr.sagemaker.reward_hosts import place_line
-from rlvr.sagemaker.upload import ENTRY, File, Parcel, pack
-from rlvr.sagemaker.validation import settings_faults
+from rlvr.errors import InputError, Problem
+from rlvr.formatting import byte_count
+from rlvr.sagemaker import preflight, quotas, request, sdk
+from rlvr.sagemaker.reward_hosts import describe_reward_hosts
+from rlvr.sagemaker.upload import ENTRY_SCRIPT, JobFiles, UploadFile, collect_files
+from rlvr.sagemaker.validation import settings_problems
 
-_SHOWN_FILES = 5
-_NOWHERE = "not known: no bucket is given, and the account's own takes a role and a region"
-# What Studio says of itself.
-STUDIO = Path("/opt/ml/metadata/resource-metadata.json")
+_SHOWN_FOLDERS = 5
+_UNKNOWN_LOCATION = "unknown: no bucket is set, and the default bucket needs a role and a region"
+# SageMaker Studio's description of itself.
+STUDIO_METADATA = Path("/opt/ml/metadata/resource-metadata.json")
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 @dataclass
 class JobPlan:
-    """All that is known of a job before it is submitted; as a context manager it clears up after itself.
+    """A job before it is submitted. A context manager: leaving it deletes the temporary files.
 
     Attributes:
-        recipe, settings: as they were read.
-        name: of the job.
-        parcel: what travels.
-        digest: of the recipe as it travels; two jobs that share it train the same.
-        request: for CreateTrainingJob; None where a fault leaves none.
-        uploads: each file and the S3 URI that it goes to.
-        processes: how many train together; None where the GPUs of the instance type aren't known.
-        faults: why it can't be submitted; `notes` and `lines` are for people.
+        recipe, settings: the recipe and its section, completed from the environment.
+        name: the job's name.
+        files: the files to upload.
+        digest: of the uploaded recipe; equal for two jobs that train the same.
+        request: of CreateTrainingJob; None if a problem prevents it.
+        uploads: each file and its S3 URI.
+        processes: number of training processes; None if the instance type's GPUs are unknown.
+        problems: what prevents the job.
+        notes, costs, preflight: lines for people.
     """
 
     recipe: Recipe
     settings: SageMakerSettings
     name: str
-    parcel: Parcel
+    files: JobFiles
     digest: str
     folder: tempfile.TemporaryDirectory[str]
     request: dict[str, Any] | None = None
-    uploads: list[tuple[File, str]] = field(default_factory=list)
+    uploads: list[tuple[UploadFile, str]] = field(default_factory=list)
     processes: int | None = None
-    faults: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     costs: list[str] = field(default_factory=list)
     preflight: list[str] = field(default_factory=list)
@@ -72,28 +72,27 @@ class JobPlan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint of this job is made of, as far as it is known here: see rlvr/artifacts/identity.py."""
+        """The run that the job's checkpoints belong to; see rlvr/artifacts/identity.py."""
         return {
-            "recipe": self.parcel.recipe.as_dict(),
+            "recipe": self.files.recipe.as_dict(),
             "processes": self.processes,
             "launcher": request.launcher_of(self.settings),
         }
 
     @property
     def checkpoints(self) -> str:
-        return request.checkpoints_of(self.settings, self.name)
+        return request.checkpoints_uri(self.settings, self.name)
 
     def check(self) -> None:
-        """Raises what is wrong.
+        """Raise the plan's problems.
 
         Raises:
-            InputError: with a line for each fault.
+            InputError: with all problems.
         """
-        if self.faults:
-            raise InputError("\n".join(self.faults))
+        raise_problems(self.problems)
 
     def lines(self, *, all_files: bool = False) -> list[str]:
-        """The plan as it is printed."""
+        """The plan as text."""
         return [
             f"{self.recipe.path} as a SageMaker training job",
             *(f"  {name:<12}{text}" for name, text in self._facts()),
@@ -105,169 +104,170 @@ class JobPlan:
 
     def _facts(self) -> list[tuple[str, str]]:
         settings = self.settings
-        asked = self.request or {}
-        image = asked.get("AlgorithmSpecification", {}).get("TrainingImage", "not known")
+        image = (self.request or {}).get("AlgorithmSpecification", {}).get("TrainingImage", "unknown")
         hosts = " + ".join(
             f"{group.instance_count} x {group.instance_type} ({group.role})" for group in settings.groups
         )
-        kind = "spot" if settings.spot else "on demand"
+        capacity = "spot" if settings.spot else "on demand"
         count = self.processes
         processes = f"{count} process{'es' if count != 1 else ''}" if count else "all GPUs"
-        variables = request.environment(self.recipe, settings)
-        ends = duration(float(variables["GRPO_MAX_RUNTIME_S"]))
-        waits = f", waits for capacity until {duration(settings.wait_s)}" if settings.wait_s else ""
+        variables = request.job_environment(self.recipe, settings)
+        saves_at = duration(float(variables["GRPO_MAX_RUNTIME_S"]))
+        waits = f"; waits for capacity until {duration(settings.wait_s)}" if settings.wait_s else ""
         bucket = request.bucket_of(settings)
+        results = f"{request.output_uri(settings)}/{self.name}/output/model.tar.gz"
         facts = [
             ("job", f"{self.name} in {settings.region or 'no region'}"),
             ("role", settings.role or "none"),
-            ("hosts", f"{hosts}, {kind}; {processes} under {request.launcher_of(settings)}" if hosts else "none"),
+            ("hosts", f"{hosts}, {capacity}; {processes} under {request.launcher_of(settings)}" if hosts else "none"),
             ("image", image),
-            ("time", f"at most {duration(settings.max_runtime_s)}, training saves and stops at {ends}{waits}"),
-            ("checkpoints", self.checkpoints if settings.checkpoints or bucket else _NOWHERE),
-            (
-                "results",
-                f"{request.output_of(settings)}/{self.name}/output/model.tar.gz"
-                if settings.output or bucket
-                else _NOWHERE,
-            ),
+            ("time", f"at most {duration(settings.max_runtime_s)}; training saves and stops at {saves_at}{waits}"),
+            ("checkpoints", self.checkpoints if settings.checkpoints or bucket else _UNKNOWN_LOCATION),
+            ("results", results if settings.output or bucket else _UNKNOWN_LOCATION),
         ]
-        rewards = place_line(self.recipe, settings)
+        rewards = describe_reward_hosts(self.recipe, settings)
         if rewards is not None:
             facts.insert(3, ("rewards", rewards))
-        quotas = quota.quotas_of(settings)
+        needed = quotas.required_quotas(settings)
         facts += [
-            ("quota" if not number else "", f"{one.name}: {one.needed} or more") for number, one in enumerate(quotas)
+            ("quota" if not number else "", f"{quota.name}: {quota.needed} or more")
+            for number, quota in enumerate(needed)
         ]
-        if quotas:
-            facts.append(("", quota.console_link(settings.region)))
-            facts.append(("", quota.lookup_command(quotas, settings.region)))
+        if needed:
+            facts.append(("", quotas.console_url(settings.region)))
+            facts.append(("", quotas.lookup_command(needed, settings.region)))
         return facts
 
-    def _file_lines(self, everything: bool) -> list[str]:
-        files = self.parcel.files
-        total = size_text(sum(file.size for file in files))
-        lines = [f"  {'files':<12}{len(files)} files, {total}; nothing else travels"]
-        if everything:
-            return lines + [f"  {'':<12}{size_text(file.size):>9}  {file.channel}/{file.name}" for file in files]
+    def _file_lines(self, all_files: bool) -> list[str]:
+        files = self.files.files
+        total = byte_count(sum(file.size for file in files))
+        lines = [f"  {'files':<12}{len(files)} files, {total}; nothing else is uploaded"]
+        if all_files:
+            return lines + [f"  {'':<12}{byte_count(file.size):>9}  {file.channel}/{file.name}" for file in files]
         sizes: Counter[str] = Counter()
         counts: Counter[str] = Counter()
         for file in files:
-            head = (
-                f"{file.channel}/{file.name}" if "/" not in file.name else f"{file.channel}/{file.name.split('/')[0]}/"
-            )
-            sizes[head] += file.size
-            counts[head] += 1
-        largest = sizes.most_common(_SHOWN_FILES)
+            top, slash, _ = file.name.partition("/")
+            sizes[f"{file.channel}/{top}{slash}"] += file.size
+            counts[f"{file.channel}/{top}{slash}"] += 1
+        largest = sizes.most_common(_SHOWN_FOLDERS)
         lines += [
-            f"  {'':<12}{size_text(size):>9}  {head}{f' ({counts[head]} files)' if counts[head] > 1 else ''}"
-            for head, size in largest
+            f"  {'':<12}{byte_count(size):>9}  {top}{f' ({counts[top]} files)' if counts[top] > 1 else ''}"
+            for top, size in largest
         ]
-        rest = len(files) - sum(counts[head] for head, _ in largest)
-        return lines + ([f"  {'':<12}{'':>9}  and {rest} more (--files shows all)"] if rest else [])
+        rest = len(files) - sum(counts[top] for top, _ in largest)
+        return lines + ([f"  {'':<12}{'':>9}  and {rest} more (--files lists all)"] if rest else [])
+
+
+def raise_problems(problems: Sequence[Problem]) -> None:
+    """Raise one InputError for all problems, if there are any.
+
+    Raises:
+        InputError: with a line for each problem.
+    """
+    if problems:
+        raise InputError("\n".join(problem.message for problem in problems), problems=problems)
 
 
 def make_plan(
     path: Path, overrides: Sequence[str] = (), *, ask_hub: bool = True, checkpoints: str | None = None
 ) -> JobPlan:
-    """Reads a recipe and finds out all that can be known about it as a job.
+    """Plan the job of a recipe.
 
     Args:
-        overrides: `--key value` words for the recipe; its section is reached by `--sagemaker.KEY`.
-        ask_hub: whether the Hugging Face hub may be asked for the model's configuration and the data. If not, it isn't
-            by this process any more: its libraries read that once.
-        checkpoints: S3 URI of an earlier job's, to go on from.
+        overrides: `--key value` words for the recipe, such as `--sagemaker.KEY value` for its section.
+        ask_hub: whether the Hugging Face hub may be asked for the model's configuration and the data. False holds for
+            the rest of the process, because the hub's libraries read it once.
+        checkpoints: S3 URI of an earlier job's checkpoints to continue from.
 
     Raises:
-        InputError: the recipe itself can't be read, with a line for each fault. What is wrong with the job is in the
-            plan's `faults`.
+        InputError: the recipe can't be read. Problems of the job are in the plan's `problems`.
     """
     if not ask_hub:
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
-    # The SDK takes its seconds in a process of its own, beside all that is found out here.
-    building = sdk.Building()
+    # The SDK takes seconds to import, so a process of its own does that while this one checks the recipe.
+    builder = sdk.RequestBuilder()
     folder = tempfile.TemporaryDirectory(prefix="sagemaker-job-")
     try:
-        return _planned(building, *_read(path, overrides, checkpoints), folder)
+        return _plan(builder, *_load(path, overrides, checkpoints), folder)
     except BaseException:
         folder.cleanup()
         raise
     finally:
-        building.cancel()
+        builder.cancel()
 
 
-def _read(path: Path, overrides: Sequence[str], checkpoints: str | None) -> tuple[Recipe, SageMakerSettings]:
-    """The recipe and its section, with what the surroundings say where the section says nothing."""
+def _load(path: Path, overrides: Sequence[str], checkpoints: str | None) -> tuple[Recipe, SageMakerSettings]:
+    """The recipe and its section, completed with region and role of the environment."""
     recipe = load_recipe(path, overrides)
     settings = recipe.sagemaker or SageMakerSettings()
-    settings = replace(
-        settings, region=settings.region or _region_of_environment(), role=settings.role or _role_of_studio()
-    )
+    settings = replace(settings, region=settings.region or _environment_region(), role=settings.role or _studio_role())
     return recipe, settings if checkpoints is None else replace(settings, checkpoints=checkpoints)
 
 
-def _planned(
-    building: sdk.Building, recipe: Recipe, settings: SageMakerSettings, folder: tempfile.TemporaryDirectory[str]
+def _plan(
+    builder: sdk.RequestBuilder, recipe: Recipe, settings: SageMakerSettings, folder: tempfile.TemporaryDirectory[str]
 ) -> JobPlan:
-    faults = settings_faults(recipe, settings)
+    problems = settings_problems(recipe, settings)
     name = request.job_name(request.base_name(recipe, settings))
-    parcel = pack(recipe, request.environment(recipe, settings), Path(folder.name))
-    digest = request.digest_of(parcel.recipe.as_dict())
-    plan = JobPlan(recipe, settings, name, parcel, digest, folder, notes=list(parcel.notes))
+    files = collect_files(recipe, request.job_environment(recipe, settings), Path(folder.name))
+    digest = request.recipe_digest(files.recipe.as_dict())
+    plan = JobPlan(recipe, settings, name, files, digest, folder, notes=list(files.notes))
     drivers = Path(folder.name, "drivers")
     drivers.mkdir()
-    complete = not faults and (parcel.code / ENTRY).is_file()
-    if complete:
-        channels = [channel for channel in ("data", "model") if parcel.of(channel)]
-        folders = {"code": str(parcel.code), "drivers": str(drivers)}
-        building.send(request.order_of(recipe, settings, name, folders, channels, digest))
+    can_build = not problems and (files.code / ENTRY_SCRIPT).is_file()
+    if can_build:
+        channels = [channel for channel in ("data", "model") if files.in_channel(channel)]
+        folders = {"code": str(files.code), "drivers": str(drivers)}
+        builder.send(request.request_spec(recipe, settings, name, folders, channels, digest))
     if settings.groups:
-        found = preflight.rehearse(recipe, settings)
-        plan.processes = found.processes
-        plan.preflight = [*found.lines, *found.notes]
-        plan.costs = preflight.cost_lines(settings, found.estimate)
-        faults += found.faults
-    if complete:
+        result = preflight.check_for_hosts(recipe, settings)
+        plan.processes = result.processes
+        plan.preflight = [*result.lines, *result.notes]
+        plan.costs = preflight.cost_lines(settings, result.estimate)
+        problems += result.problems
+    if can_build:
         try:
-            made = building.result()
+            built = builder.result()
         except sdk.SdkError as error:
-            faults.append(_sdk_fault(str(error)))
+            problems.append(_sdk_problem(str(error)))
         else:
-            plan.request = made["request"]
-            plan.uploads = _uploads(parcel, drivers, made)
-            faults += request.request_faults(made["request"])
-    plan.faults = list(dict.fromkeys([*faults, *parcel.faults]))
+            plan.request = built["request"]
+            plan.uploads = _uploads(files, drivers, built)
+            problems += request.request_problems(built["request"])
+    plan.problems = list({problem.message: problem for problem in [*problems, *files.problems]}.values())
     return plan
 
 
-def _uploads(parcel: Parcel, drivers: Path, made: dict[str, Any]) -> list[tuple[File, str]]:
-    uris = {one["folder"]: one["uri"] for one in made["uploads"]}
-    channels = {
+def _uploads(files: JobFiles, drivers: Path, built: dict[str, Any]) -> list[tuple[UploadFile, str]]:
+    folder_uris = {upload["folder"]: upload["uri"] for upload in built["uploads"]}
+    channel_uris = {
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
-        for channel in made["request"]["InputDataConfig"]
+        for channel in built["request"]["InputDataConfig"]
     }
-    uploads = [(file, f"{channels[file.channel]}/{file.name}") for file in parcel.files]
+    uploads = [(file, f"{channel_uris[file.channel]}/{file.name}") for file in files.files]
     for path in sorted(path for path in drivers.rglob("*") if path.is_file()):
-        place = str(path.relative_to(drivers))
-        uploads.append((File("sm_drivers", place, path), f"{uris[str(drivers)]}/{place}"))
+        name = str(path.relative_to(drivers))
+        uploads.append((UploadFile("sm_drivers", name, path), f"{folder_uris[str(drivers)]}/{name}"))
     return uploads
 
 
-def _sdk_fault(said: str) -> str:
-    if "ModuleNotFoundError" in said and ("sagemaker" in said or "boto3" in said):
-        return request.NOT_INSTALLED
-    return f"The SageMaker Python SDK refuses this job: {said}"
+def _sdk_problem(message: str) -> Problem:
+    if "ModuleNotFoundError" in message and ("sagemaker" in message or "boto3" in message):
+        return Problem(request.NOT_INSTALLED, kind="missing-package")
+    return Problem(f"The SageMaker Python SDK refuses this job: {message}", kind="invalid-request")
 
 
-def _role_of_studio() -> str | None:
-    """The role that SageMaker Studio runs as, where this is Studio."""
+def _studio_role() -> str | None:
+    """The role of SageMaker Studio, if this is Studio."""
     try:
-        return json.loads(STUDIO.read_text(encoding="utf-8")).get("ExecutionRoleArn")
+        return json.loads(STUDIO_METADATA.read_text(encoding="utf-8")).get("ExecutionRoleArn")
     except (OSError, ValueError, AttributeError):
         return None
 
 
-def _region_of_environment() -> str | None:
-    """The region that AWS's own tools would take."""
+def _environment_region() -> str | None:
+    """The region that AWS's own tools would use."""
     for name in _REGION_VARIABLES:
         if os.environ.get(name):
             return os.environ[name]
@@ -277,15 +277,6 @@ def _region_of_environment() -> str | None:
         return None
     try:
         region = botocore.session.Session().get_config_variable("region")
-    except Exception:  # a profile that isn't there, a configuration that can't be read: then there is none
+    except Exception:  # a missing profile or an unreadable configuration names no region
         return None
     return str(region) if region else None
-
-
-def size_text(size: float) -> str:
-    """Bytes as a person says them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            break
-        size /= 1000
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,35 +1,35 @@
-"""The preflight of a recipe for the hosts that it is meant for, on a machine that may be quite another.
+"""Preflight of a recipe for the hosts of its job, and the job's cost.
 
-What run_grpo.py checks before it loads a weight, and the estimate of memory, hours and dollars. Without the network the
-model's configuration or the data may not be here: what then can't be checked is said, and all else is.
+It runs run_grpo.py's checks and estimates on a machine that may have neither the GPUs nor the model. What can't be
+checked without the network becomes a note.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
-from rlvr.errors import InputError
+from rlvr.errors import InputError, Problem
 from rlvr.estimates.machines import INSTANCES, PRICES_READ
 from rlvr.sagemaker import request
 
 if TYPE_CHECKING:
     from rlvr.estimates import Estimate
 
-Part = TypeVar("Part")
+Component = TypeVar("Component")
 
-# What the hub's client and requests raise, somewhere in the chain, when it is the network that is missing.
+# Exceptions of the hub's client and of requests, anywhere in the chain, that mean a missing network.
 _UNREACHABLE = {
     "OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "ConnectTimeout",
     "ReadTimeout", "ProxyError", "MaxRetryError", "NameResolutionError", "OfflineModeError",
 }  # fmt: skip
 
-# Dollars an hour of hosts without GPUs, on demand in us-east-1 as those of rlvr/estimates/machines.py: read in
-# 2026-11 from the tables of several public projects, which agree to the cent. For ml.c7i.* no two were found that do.
+# Dollars per hour of hosts without GPUs, on demand in us-east-1, like those of rlvr/estimates/machines.py. Read in
+# 2026-11 from the tables of several public projects, which agree to the cent. No two tables of ml.c7i.* were found.
 _CPU_PRICES = {
     "ml.m5.large": 0.115,
     "ml.m5.xlarge": 0.230,
@@ -39,30 +39,28 @@ _CPU_PRICES = {
     "ml.m5.24xlarge": 5.530,
 }
 
-_NOT_CHECKED = (
-    "not checked: {what} not on this machine, and the Hugging Face hub was not asked or not reached (--hub asks it)"
-)
-
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """What the preflight found.
+class PreflightResult:
+    """Result of a preflight.
 
     Attributes:
-        faults, notes, lines: sentences; `lines` are the plan of the run and its estimate.
-        processes: how many train together; None where the GPUs of the instance type aren't known.
-        estimate: None where the model or the machine isn't known.
+        problems: what prevents the job.
+        notes: what was not checked.
+        lines: the run in numbers, and its estimate.
+        processes: number of training processes; None if the instance type's GPUs are unknown.
+        estimate: None if the model or the machine is unknown.
     """
 
-    faults: tuple[str, ...]
+    problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     lines: tuple[str, ...]
     processes: int | None
     estimate: Estimate | None
 
 
-def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
-    """Checks a recipe for the hosts of its section; asks the hub only where the environment allows it."""
+def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightResult:
+    """Check a recipe for the hosts of its section. The hub is asked only if the environment allows it."""
     from rlvr.evaluation import choose_metric
     from rlvr.modeling import loading
     from rlvr.preflight.check import check_components
@@ -70,46 +68,50 @@ def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
     from rlvr.scoring.registry import load_rewards, load_task
     from rlvr.training import trl_config
 
-    faults: list[str] = []
+    problems: list[Problem] = []
     notes: list[str] = []
-    processes = processes_of(settings)
+    processes = count_processes(settings)
 
-    def attempt(what: str, load: Callable[[], Part]) -> Part | None:
+    def load(what: str, loader: Callable[[], Component]) -> Component | None:
         try:
-            return load()
+            return loader()
         except InputError as error:
-            if not _is_unreachable(error):
-                faults.extend(line for line in str(error).splitlines() if line not in faults)
+            if _is_unreachable(error):
+                notes.append(_not_checked(what))
             else:
-                notes.append(_NOT_CHECKED.format(what=f"{what} {'are' if what == 'the data' else 'is'}"))
+                problems.extend(
+                    replace(problem, message=line)
+                    for problem in error.problems
+                    for line in problem.message.splitlines()
+                )
             return None
 
     train = settings.train_group
-    assert train is not None  # plan asks for it first
-    rewards = attempt("the reward", lambda: load_rewards(recipe.rewards))
-    task = attempt("the data", lambda: load_task(recipe.task))
-    metric = attempt("the metric", lambda: choose_metric(recipe.evaluation, rewards)) if rewards is not None else None
-    chat = task is not None and task.is_chat
+    assert train is not None  # the plan requires it
+    rewards = load("the reward", lambda: load_rewards(recipe.rewards))
+    task = load("the data", lambda: load_task(recipe.task))
+    metric = load("the metric", lambda: choose_metric(recipe.evaluation, rewards)) if rewards is not None else None
     tokenizer = None
-    if _may_be_loaded(recipe):
-        tokenizer = attempt("the model", lambda: loading.load_tokenizer(recipe, chat=chat))
+    if _is_loadable(recipe):
+        chat = task is not None and task.is_chat
+        tokenizer = load("the model", lambda: loading.load_tokenizer(recipe, chat=chat))
     else:
-        notes.append(_NOT_CHECKED.format(what="the model is"))
-    config = attempt("the model", lambda: loading.load_config(recipe)) if tokenizer is not None else None
-    count = processes or train.instance_count
-    target = TargetMachine(count, launcher=request.launcher_of(settings))
-    components = RunComponents(recipe, target, count, task, rewards, metric, tokenizer, config)
+        notes.append(_not_checked("the model"))
+    config = load("the model", lambda: loading.load_config(recipe)) if tokenizer is not None else None
+    process_count = processes or train.instance_count
+    target = TargetMachine(process_count, launcher=request.launcher_of(settings))
+    components = RunComponents(recipe, target, process_count, task, rewards, metric, tokenizer, config)
     findings = check_components(components)
-    faults += [problem.message for problem in findings.errors if problem.message not in faults]
+    problems += findings.errors
     lines: list[str] = []
     estimate = None
     plan = components.plan if not findings.errors else None
     if task is not None and plan is not None:
         remarks = [problem for problem in findings.problems if problem.level != "error"]
         lines += [*task.notes, *plan.lines(), *map(str, remarks)]
-    if config is not None and tokenizer is not None and plan is not None and not faults:
+    if config is not None and tokenizer is not None and plan is not None and not problems:
         stop_strings = task.stop_strings if task is not None else ()
-        attempt("the recipe", lambda: trl_config.check_config(recipe, stop_strings, elsewhere=count))
+        load("the recipe", lambda: trl_config.check_config(recipe, stop_strings, elsewhere=process_count))
         machine = INSTANCES.get(train.instance_type)
         if machine is not None and processes is not None and not recipe.settings.get("use_cpu"):
             from rlvr import estimates
@@ -124,11 +126,15 @@ def rehearse(recipe: Recipe, settings: SageMakerSettings) -> Rehearsal:
                 steps=plan.steps,
             )
             lines += estimate.lines()
-    return Rehearsal(tuple(faults), tuple(dict.fromkeys(notes)), tuple(lines), processes, estimate)
+    return PreflightResult(tuple(problems), tuple(dict.fromkeys(notes)), tuple(lines), processes, estimate)
 
 
-def processes_of(settings: SageMakerSettings) -> int | None:
-    """How many processes train together: one a GPU, or one a host without; None where the GPUs aren't known."""
+def _not_checked(what: str) -> str:
+    return f"not checked: {what}, not on this machine. The Hugging Face hub was not asked (--hub) or not reached."
+
+
+def count_processes(settings: SageMakerSettings) -> int | None:
+    """Number of training processes: one per GPU, or one per host without GPUs; None if the GPUs are unknown."""
     train = settings.train_group
     if train is None:
         return None
@@ -139,46 +145,48 @@ def processes_of(settings: SageMakerSettings) -> int | None:
 
 
 def cost_lines(settings: SageMakerSettings, estimate: Estimate | None) -> list[str]:
-    """What an hour costs, and the most that the job can cost; and whether its time may be too short."""
+    """Price per hour, maximum cost of the job, and a warning if max_runtime_s may be too short."""
     hours = settings.max_runtime_s / 3600
     prices = {group: _price(group) for group in settings.groups}
     rate = sum(price for price in prices.values() if price is not None)
     unknown = sorted({group.instance_type for group, price in prices.items() if price is None})
-    lines = [f"no price known for {', '.join(unknown)}: look it up (rlvr/estimates/machines.py)"] if unknown else []
+    lines = []
+    if unknown:
+        lines.append(f"no price known for {', '.join(unknown)} (prices: rlvr/estimates/machines.py)")
     if len(unknown) < len({group.instance_type for group in settings.groups}):
-        rest = "the other hosts: " if unknown else ""
+        rest = "other hosts: " if unknown else ""
         lines.append(
             f"{rest}{rate:,.2f} dollars an hour, at most {rate * hours:,.0f} in {hours:.3g} h "
             f"(on demand in us-east-1, prices of {PRICES_READ})"
         )
         if settings.spot:
-            lines.append("spot costs less than that; how much less is known only while it runs")
+            lines.append("spot costs less; the saving is known only while the job runs")
         if settings.keep_alive_s:
-            kept = settings.keep_alive_s / 3600
-            lines.append(f"{rate * kept:,.2f} dollars more for keeping the hosts warm {settings.keep_alive_s} s")
+            warm = rate * settings.keep_alive_s / 3600
+            lines.append(f"{warm:,.2f} dollars more to keep the hosts warm for {settings.keep_alive_s} s")
     if estimate is not None and estimate.hours is not None and estimate.hours.total[1] > hours:
         lines.append(
-            f"it may take up to {estimate.hours.total[1]:.1f} hours, but max_runtime_s ends it after {hours:.3g}: it "
-            "would save a checkpoint, and `resume` would go on from it"
+            f"training may take up to {estimate.hours.total[1]:.1f} hours, but max_runtime_s ends the job after "
+            f"{hours:.3g}: it would save a checkpoint, and `resume` would continue"
         )
     return lines
 
 
 def _price(group: InstanceGroup) -> float | None:
-    """Dollars an hour for all hosts of a group; None where that isn't known."""
+    """Dollars per hour of all hosts of a group; None if unknown."""
     machine = INSTANCES.get(group.instance_type)
     price = machine.price if machine is not None else _CPU_PRICES.get(group.instance_type)
     return price * group.instance_count if price is not None else None
 
 
-def _may_be_loaded(recipe: Recipe) -> bool:
-    """Whether the model is here or the hub may be asked; without importing transformers, which takes four seconds."""
+def _is_loadable(recipe: Recipe) -> bool:
+    """Whether the model is on this machine or the hub may be asked. It avoids the 4-second import of transformers."""
     from rlvr.modeling.loading import find_model
 
     try:
         name = find_model(str(recipe.settings["model_name_or_path"]))
     except InputError:
-        return True  # loading it says why it can't be
+        return True  # loading it raises this error again
     if os.environ.get("HF_HUB_OFFLINE", "0") in ("", "0") or os.path.isdir(name):
         return True
     from huggingface_hub import try_to_load_from_cache
@@ -191,7 +199,7 @@ def _is_unreachable(error: BaseException | None) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if {kind.__name__ for kind in type(error).__mro__} & _UNREACHABLE:
+        if {base.__name__ for base in type(error).__mro__} & _UNREACHABLE:
             return True
         error = error.__cause__ or error.__context__
     return False

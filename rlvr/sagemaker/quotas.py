@@ -1,7 +1,6 @@
-"""The quotas that a job counts against: on-demand, spot and warm-pool hosts have one each, for every instance type.
+"""Service quotas of a job: on-demand, spot and warm-pool hosts have one each per instance type.
 
-Service Quotas has a code for each as well. They are known for sure only from the account itself, so none stands here:
-`lookup_command` asks for them, and a quota that is too small is named with the code that the account has given.
+Quota codes are known only from the account, so none is written here. `lookup_command` prints them.
 """
 
 from __future__ import annotations
@@ -11,22 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr.config.sagemaker import SageMakerSettings
+from rlvr.errors import Problem
 
 
 @dataclass(frozen=True)
 class Quota:
-    """A quota by its name in Service Quotas, and how many hosts of it a job takes."""
+    """A quota's name in Service Quotas, and the number of hosts that a job needs of it."""
 
     name: str
     needed: int
 
 
-def quotas_of(settings: SageMakerSettings) -> list[Quota]:
+def required_quotas(settings: SageMakerSettings) -> list[Quota]:
     """The quotas of a job, each once."""
     needed: dict[str, int] = {}
     for group in settings.groups:
-        kind = "spot training job usage" if settings.spot else "training job usage"
-        names = [f"{group.instance_type} for {kind}"]
+        usage = "spot training job usage" if settings.spot else "training job usage"
+        names = [f"{group.instance_type} for {usage}"]
         if settings.keep_alive_s:
             names.append(f"{group.instance_type} for training warm pool usage")
         for name in names:
@@ -34,37 +34,39 @@ def quotas_of(settings: SageMakerSettings) -> list[Quota]:
     return [Quota(name, count) for name, count in needed.items()]
 
 
-def console_link(region: str | None) -> str:
+def console_url(region: str | None) -> str:
     region = region or "us-east-1"
     return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/sagemaker/quotas"
 
 
-def lookup_command(wanted: Iterable[Quota], region: str | None) -> str:
-    """The command that says code, value and name of these quotas in the caller's account."""
-    names = ", ".join(f'"{one.name}"' for one in wanted)
+def lookup_command(quotas: Iterable[Quota], region: str | None) -> str:
+    """The AWS CLI command that prints code, value and name of these quotas."""
+    names = ", ".join(f'"{quota.name}"' for quota in quotas)
     return (
         f"aws service-quotas list-service-quotas --service-code sagemaker --region {region or 'us-east-1'} "
         f"--output text --query 'Quotas[?contains(`[{names}]`, QuotaName)].[QuotaCode, Value, QuotaName]'"
     )
 
 
-def quota_faults(wanted: Iterable[Quota], found: Iterable[Mapping[str, Any]], region: str | None) -> list[str]:
-    """What the account's quotas, as Service Quotas lists them, are too small for; one that isn't listed is left out."""
-    listed = {str(one["QuotaName"]): one for one in found}
-    faults = []
-    for quota in wanted:
-        one = listed.get(quota.name)
-        if one is None or float(one["Value"]) >= quota.needed:
+def quota_problems(quotas: Iterable[Quota], listed: Iterable[Mapping[str, Any]], region: str | None) -> list[Problem]:
+    """Quotas that are too small for a job, by the account's list; a quota that is not listed is not judged."""
+    by_name = {str(entry["QuotaName"]): entry for entry in listed}
+    problems = []
+    for quota in quotas:
+        entry = by_name.get(quota.name)
+        if entry is None or float(entry["Value"]) >= quota.needed:
             continue
-        code = one.get("QuotaCode")
-        ask = f"look for its name{f' or its code {code}' if code else ''} in {console_link(region)}"
+        code = entry.get("QuotaCode")
         if code:
-            ask += (
-                f", or: aws service-quotas request-service-quota-increase --service-code sagemaker --quota-code {code} "
-                f"--desired-value {quota.needed} --region {region}"
+            increase = (
+                f"code {code} in {console_url(region)}, or: aws service-quotas request-service-quota-increase "
+                f"--service-code sagemaker --quota-code {code} --desired-value {quota.needed} --region {region}"
             )
-        faults.append(
-            f"The quota {quota.name} is {float(one['Value']):g} in {region}, but the job takes {quota.needed}. Take "
-            f"another instance type or region, or ask for more, which takes hours to days: {ask}"
+        else:
+            increase = f"by its name in {console_url(region)}"
+        message = (
+            f"The quota {quota.name} is {float(entry['Value']):g} in {region}, but the job needs {quota.needed}. Use "
+            f"another instance type or region, or request an increase, which takes hours to days: {increase}"
         )
-    return faults
+        problems.append(Problem(message, kind="quota-too-small", key="instance_type"))
+    return problems

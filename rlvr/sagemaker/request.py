@@ -1,7 +1,7 @@
-"""From a recipe and its `sagemaker:` section to what is asked of the service, and what the service would refuse.
+"""The CreateTrainingJob request of a recipe: its values, and the service's limits on them.
 
-botocore checks names and types of a request before it is sent, but neither lengths nor patterns: those the service
-answers, after everything was uploaded. Both stand in the service model that botocore ships, so both are checked here.
+botocore checks names and types of a request before it is sent. Lengths, patterns and choices are checked only by the
+service, after everything was uploaded. The service model that botocore ships contains them, so they are checked here.
 """
 
 from __future__ import annotations
@@ -18,33 +18,32 @@ from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import SageMakerSettings
-from rlvr.errors import InputError
+from rlvr.errors import InputError, Problem
 from rlvr.sagemaker import cloudwatch_metrics, images, reward_hosts
 
 if TYPE_CHECKING:
     from botocore.model import Shape, StructureShape
 
-    from rlvr.sagemaker.sdk import Order
+    from rlvr.sagemaker.sdk import RequestSpec
 
-NOT_INSTALLED = "The SageMaker Python SDK is not installed here: pip install -e '.[sagemaker]' -c constraints.txt"
+NOT_INSTALLED = "The SageMaker Python SDK is not installed: pip install -e '.[sagemaker]' -c constraints.txt"
 TAG = "grpo-recipes"
 RECIPE_TAG = "grpo-recipes:recipe"
-# A job's name may have 63 characters, of which the time takes 16.
-MOST_BASE = 47
+MAX_BASE_NAME = 47  # a job name has at most 63 characters, and the timestamp takes 16
 _CODE = "/opt/ml/input/data/code"
-# How long before the job's end the run saves and stops: for the rest of a step, a checkpoint, and its way to S3.
-_MARGIN, _MOST_MARGIN_S = 0.1, 600
+# The run saves and stops this long before the job's end: for the current step, the checkpoint and its upload.
+_MARGIN, _MAX_MARGIN_S = 0.1, 600
 
 
 def base_name(recipe: Recipe, settings: SageMakerSettings) -> str:
-    """What a job's name begins with: as given, or made of the recipe's name."""
+    """The job's name without its timestamp: `job_name`, or the recipe's name."""
     if settings.job_name is not None:
         return settings.job_name
-    return re.sub(r"[^A-Za-z0-9]+", "-", recipe.path.stem).strip("-")[:MOST_BASE].strip("-") or "grpo"
+    return re.sub(r"[^A-Za-z0-9]+", "-", recipe.path.stem).strip("-")[:MAX_BASE_NAME].strip("-") or "grpo"
 
 
 def job_name(base: str, now: float | None = None) -> str:
-    """A name that no other job of the account has, unless two were begun within a second."""
+    """A job name that is unique unless two jobs start within a second."""
     return f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}"
 
 
@@ -54,40 +53,40 @@ def launcher_of(settings: SageMakerSettings) -> str:
     return settings.launcher or ("zero3" if on_gpus else "cpu")
 
 
-def environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, str]:
-    """The variables that scripts/run_finetuning.sh reads. None of them is secret."""
-    margin = min(_MOST_MARGIN_S, _MARGIN * settings.max_runtime_s)
-    found = {
+def job_environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, str]:
+    """The job's environment variables, which scripts/run_finetuning.sh reads. None of them is secret."""
+    margin = min(_MAX_MARGIN_S, _MARGIN * settings.max_runtime_s)
+    variables = {
         "GRPO_RECIPE": "recipe.yaml",
         "GRPO_LAUNCHER": launcher_of(settings),
         "GRPO_MAX_RUNTIME_S": str(int(settings.max_runtime_s - margin)),
         "PIP_CONSTRAINT": f"{_CODE}/job-constraints.txt",
     }
     if settings.instance_groups:
-        found |= {f"GRPO_{group.role.upper()}_GROUP": group.name for group in settings.instance_groups}
+        variables |= {f"GRPO_{group.role.upper()}_GROUP": group.name for group in settings.instance_groups}
     optional = {
         "HF_TOKEN_SECRET_ARN": settings.hf_token_secret_arn,
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": settings.mlflow_experiment,
-        "GRPO_RAY": "1" if reward_hosts.makes_ray_cluster(recipe) else None,
+        "GRPO_RAY": "1" if reward_hosts.uses_job_ray_cluster(recipe) else None,
         "TENSORBOARD_LOGGING_DIR": "/opt/ml/output/tensorboard" if reports_to(recipe, "tensorboard") else None,
     }
-    return found | {name: value for name, value in optional.items() if value}
+    return variables | {name: value for name, value in optional.items() if value}
 
 
 def reports_to(recipe: Recipe, tracker: str) -> bool:
-    wanted = recipe.settings.get("report_to")
-    return tracker in ([wanted] if isinstance(wanted, str) else list(wanted or []))
+    trackers = recipe.settings.get("report_to")
+    return tracker in ([trackers] if isinstance(trackers, str) else list(trackers or []))
 
 
-def digest_of(recipe: Mapping[str, Any]) -> str:
-    """What two runs share that train the same: a digest of the resolved recipe without what changes no number."""
+def recipe_digest(recipe: Mapping[str, Any]) -> str:
+    """A digest of a resolved recipe, equal for two jobs that train the same."""
     material = {key: value for key, value in recipe.items() if key not in RESUME_MAY_CHANGE}
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
 
 def bucket_of(settings: SageMakerSettings) -> str | None:
-    """The bucket: as given, or the one that the SDK makes for an account and region; None if neither is known."""
+    """The recipe's bucket, or the default SageMaker bucket of the account and region; None if neither is known."""
     if settings.bucket:
         return settings.bucket
     account = account_of(settings.role)
@@ -95,30 +94,45 @@ def bucket_of(settings: SageMakerSettings) -> str | None:
 
 
 def account_of(role: str | None) -> str | None:
-    found = re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}):role/.+", role or "")
-    return found[1] if found else None
+    """The account number of a role's ARN; None if it is not an ARN."""
+    match = re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}):role/.+", role or "")
+    return match[1] if match else None
 
 
-def order_of(
+def root_uri(settings: SageMakerSettings) -> str:
+    """The S3 folder that holds all jobs' folders."""
+    return f"s3://{bucket_of(settings)}/{settings.prefix.strip('/')}"
+
+
+def output_uri(settings: SageMakerSettings) -> str:
+    """The S3 folder of results; the service adds the job's name."""
+    return (settings.output or root_uri(settings)).rstrip("/")
+
+
+def checkpoints_uri(settings: SageMakerSettings, name: str) -> str:
+    """The S3 folder of checkpoints: the recipe's, or the job's own. Two runs never share one."""
+    return (settings.checkpoints or f"{root_uri(settings)}/{name}/checkpoints").rstrip("/")
+
+
+def request_spec(
     recipe: Recipe,
     settings: SageMakerSettings,
     name: str,
     folders: Mapping[str, str],
     channels: Iterable[str],
     digest: str,
-) -> Order:
-    """What the SDK is told (rlvr/sagemaker/sdk.py).
+) -> RequestSpec:
+    """The values of a request, for rlvr/sagemaker/sdk.py.
 
     Args:
         folders: `code`, and `drivers`, which is empty.
-        channels: the other channels that there is something for.
-        digest: of the recipe as it travels.
+        channels: names of the other channels that have files.
+        digest: of the uploaded recipe.
     """
-    bucket, prefix = bucket_of(settings), settings.prefix.strip("/")
-    root = f"s3://{bucket}/{prefix}"
-    image = images.key_and_version(settings.image)
+    root = root_uri(settings)
+    image = images.parse_image(settings.image)
     train = settings.train_group
-    assert train is not None  # plan asks for it first
+    assert train is not None  # validation requires it
     hosts: dict[str, Any] = {
         "instance_groups": [
             {"name": group.name, "instance_type": group.instance_type, "instance_count": group.instance_count}
@@ -132,8 +146,8 @@ def order_of(
         **folders,
         "job_name": name,
         "region": settings.region,
-        "bucket": bucket,
-        "prefix": prefix,
+        "bucket": bucket_of(settings),
+        "prefix": settings.prefix.strip("/"),
         "role": settings.role,
         "entry_script": "scripts/run_finetuning.sh",
         "requirements": "requirements.txt",
@@ -147,46 +161,34 @@ def order_of(
         "max_wait_s": settings.wait_s,
         "keep_alive_s": settings.keep_alive_s,
         "retries": settings.retries,
-        "environment": environment(recipe, settings),
+        "environment": job_environment(recipe, settings),
         "channels": {channel: f"{root}/{name}/input/{channel}" for channel in channels},
-        "output": output_of(settings),
-        "checkpoints": checkpoints_of(settings, name),
-        "tags": {TAG: prefix, RECIPE_TAG: digest, **settings.tags},
+        "output": output_uri(settings),
+        "checkpoints": checkpoints_uri(settings, name),
+        "tags": {TAG: settings.prefix.strip("/"), RECIPE_TAG: digest, **settings.tags},
         "subnets": list(settings.subnets),
         "security_groups": list(settings.security_groups),
-        "metrics": cloudwatch_metrics.definitions(),
+        "metrics": cloudwatch_metrics.metric_definitions(),
         "tensorboard": f"{root}/{name}/tensorboard" if reports_to(recipe, "tensorboard") else None,
     }
 
 
-def output_of(settings: SageMakerSettings) -> str:
-    """The folder in S3 that results go to, in a folder of the job's name."""
-    return (settings.output or f"s3://{bucket_of(settings)}/{settings.prefix.strip('/')}").rstrip("/")
-
-
-def checkpoints_of(settings: SageMakerSettings, name: str) -> str:
-    """Where checkpoints go: as given, or the job's own folder; one for each experiment, and never shared by two."""
-    if settings.checkpoints:
-        return settings.checkpoints.rstrip("/")
-    return f"s3://{bucket_of(settings)}/{settings.prefix.strip('/')}/{name}/checkpoints"
-
-
 # ----------------------------------------------------------------------------------------------------------------------
-# What the service would refuse
+# The service's limits
 
 
 @functools.cache
-def _input_shape() -> StructureShape:
-    """CreateTrainingJob as the service describes it, without a client, a region or credentials.
+def _request_shape() -> StructureShape:
+    """The shape of CreateTrainingJob in botocore's service model. It needs no client, region or credentials.
 
     Raises:
-        InputError: the SDK is not installed.
+        InputError: botocore is not installed.
     """
     try:
         import botocore.session
         from botocore.model import ServiceModel
     except ImportError as error:
-        raise InputError(NOT_INSTALLED) from error
+        raise InputError(NOT_INSTALLED, kind="missing-package") from error
 
     loader = botocore.session.get_session().get_component("data_loader")
     model = ServiceModel(loader.load_service_model("sagemaker", "service-2"), "sagemaker")
@@ -195,70 +197,71 @@ def _input_shape() -> StructureShape:
 
 
 def instance_types() -> list[str]:
-    """All instance types that training jobs run on."""
-    config = _input_shape().members["ResourceConfig"].members["InstanceType"]
-    return list(config.enum)
+    """All instance types of training jobs."""
+    return list(_request_shape().members["ResourceConfig"].members["InstanceType"].enum)
 
 
-def instance_fault(instance_type: str, where: str) -> str | None:
+def instance_type_problem(instance_type: str, label: str) -> Problem | None:
     known = instance_types()
     if instance_type in known:
         return None
     prefixed = f"ml.{instance_type}"
     close = [prefixed] if prefixed in known else schema.nearest(instance_type, known)
-    hint = f"; did you mean {close[0]}?" if close else ", like ml.g6e.12xlarge."
-    return f"{where} is {instance_type!r}, which is no instance type of training jobs{hint}"
+    hint = f" Did you mean {close[0]}?" if close else " Example: ml.g6e.12xlarge."
+    return Problem(
+        f"{label} {instance_type!r} is not an instance type of training jobs.{hint}",
+        kind="unknown-instance-type",
+        key="instance_type",
+    )
 
 
-def request_faults(request: Mapping[str, Any]) -> list[str]:
-    """What the service would refuse: names, types, lengths, numbers, patterns and choices, a sentence each."""
+def request_problems(request: Mapping[str, Any]) -> list[Problem]:
+    """What the service would refuse: names, types, lengths, numbers, patterns and choices."""
     from botocore.validate import ParamValidator
 
-    report = ParamValidator().validate(request, _input_shape())
-    faults = [f"CreateTrainingJob: {line}" for line in report.generate_report().splitlines()]
-    if not faults:
-        faults = [f"CreateTrainingJob: {fault}" for fault in _beyond(request, _input_shape(), "")]
-    return list(dict.fromkeys(faults))
+    report = ParamValidator().validate(request, _request_shape())
+    messages = report.generate_report().splitlines() or list(_limit_violations(request, _request_shape(), ""))
+    return [Problem(f"CreateTrainingJob: {message}", kind="invalid-request") for message in dict.fromkeys(messages)]
 
 
-def _beyond(value: Any, shape: Shape, at: str) -> Iterable[str]:
-    """Limits that stand in the service model, and that botocore leaves to the service."""
-    where = at or "the request"
+def _limit_violations(value: Any, shape: Shape, path: str) -> Iterable[str]:
+    """Violations of the limits that botocore does not check."""
+    label = path or "the request"
     if shape.type_name == "structure":
         for key, item in value.items():
-            yield from _beyond(item, shape.members[key], f"{at}.{key}".lstrip("."))
+            yield from _limit_violations(item, shape.members[key], f"{path}.{key}".lstrip("."))
         return
     limits = shape.metadata
     size = value if isinstance(value, int | float) else len(value)
     unit = {"string": " characters", "list": " entries", "map": " entries"}.get(shape.type_name, "")
     if shape.type_name != "boolean":
         if "min" in limits and size < limits["min"]:
-            yield f"{where} has {size}{unit}, but at least {limits['min']} are wanted."
+            yield f"{label} has {size}{unit}; the minimum is {limits['min']}."
         if "max" in limits and size > limits["max"]:
-            yield f"{where} has {size}{unit}, but at most {limits['max']} are taken."
+            yield f"{label} has {size}{unit}; the maximum is {limits['max']}."
     if shape.type_name == "list":
         for number, item in enumerate(value):
-            yield from _beyond(item, shape.member, f"{at}[{number}]")
+            yield from _limit_violations(item, shape.member, f"{path}[{number}]")
     elif shape.type_name == "map":
         for key, item in value.items():
-            yield from _beyond(key, shape.key, f"{at}: the name {key!r}")
-            yield from _beyond(item, shape.value, f"{at}.{key}")
+            yield from _limit_violations(key, shape.key, f"{path}: the name {key!r}")
+            yield from _limit_violations(item, shape.value, f"{path}.{key}")
     elif shape.type_name == "string":
         if shape.enum and value not in shape.enum:
             close = schema.nearest(value, shape.enum)
-            yield f"{where} is {value!r}, which is none of its choices{f'; did you mean {close[0]}?' if close else '.'}"
-        pattern = _pattern(limits.get("pattern"))
+            yield f"{label} {value!r} is not an allowed choice.{f' Did you mean {close[0]}?' if close else ''}"
+        pattern = _compile_pattern(limits.get("pattern"))
         if pattern is not None and not pattern.fullmatch(value):
-            yield f"{where} is {value!r}, which the service doesn't take: it wants {limits['pattern']}"
+            yield f"{label} {value!r} does not match the service's pattern {limits['pattern']}"
 
 
 @functools.cache
-def _pattern(text: str | None) -> re.Pattern[str] | None:
-    """A pattern of the service model in Python's form; None for none, or for one that Python can't read."""
+def _compile_pattern(text: str | None) -> re.Pattern[str] | None:
+    """A pattern of the service model in Python's syntax; None if there is none or Python can't read it."""
     if text is None:
         return None
-    for theirs, ours in ((r"\p{L}", r"\w"), (r"\p{Z}", r"\s"), (r"\p{N}", r"\d")):
-        text = text.replace(theirs, ours)
+    for java, python in ((r"\p{L}", r"\w"), (r"\p{Z}", r"\s"), (r"\p{N}", r"\d")):
+        text = text.replace(java, python)
     try:
         return re.compile(text)
     except re.error:

@@ -1,60 +1,61 @@
-"""Where in a job the rewards of a recipe run, and which of the job's hosts that wants."""
+"""Decide which hosts of a job compute the rewards, and check that these hosts exist."""
 
 from __future__ import annotations
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.reward_location import RAY, is_on_ray
 from rlvr.config.sagemaker import SageMakerSettings
+from rlvr.errors import Problem
+from rlvr.formatting import count
 
-JUDGE = "http://judge:"  # what a recipe calls the hosts that judge; see scripts/run_finetuning.sh
+JUDGE_URL = "http://judge:"  # stands for all judge hosts in a recipe; scripts/run_finetuning.sh replaces it
 
 
-def makes_ray_cluster(recipe: Recipe) -> bool:
-    """Whether the job's hosts are to be a Ray cluster."""
+def uses_job_ray_cluster(recipe: Recipe) -> bool:
+    """Whether the job's hosts form a Ray cluster."""
     return any(spec.where == RAY for spec in recipe.rewards)
 
 
-def wants_ray(recipe: Recipe) -> bool:
-    """Whether Ray has to be installed in the job: for its own cluster, or for another one that it is a client of."""
+def needs_ray(recipe: Recipe) -> bool:
+    """Whether the job must install Ray, for its own cluster or as a client of another one."""
     return any(is_on_ray(spec.where) for spec in recipe.rewards)
 
 
-def place_faults(recipe: Recipe, settings: SageMakerSettings) -> list[str]:
-    """What of the rewards' places and the instance groups doesn't go together, a sentence each."""
+def reward_host_problems(recipe: Recipe, settings: SageMakerSettings) -> list[Problem]:
+    """Contradictions between the rewards' `where` and the instance groups."""
     judges = [group for group in settings.groups if group.role == "judge"]
-    served = [spec.name for spec in recipe.rewards if spec.where is not None and JUDGE in spec.where]
+    on_servers = [spec.name for spec in recipe.rewards if spec.where is not None and JUDGE_URL in spec.where]
     on_ray = [spec.name for spec in recipe.rewards if spec.where == RAY]
-    faults = []
-    if served and settings.groups and not judges:
-        faults.append(
-            f"{', '.join(served)} should run on {JUDGE}8000, but no instance group has the role judge: add one, like "
-            "{name: judges, instance_type: ml.c7i.8xlarge, role: judge}."
+    problems = []
+    if on_servers and settings.groups and not judges:
+        message = (
+            f"{', '.join(on_servers)} should run on {JUDGE_URL}8000, but no instance group has the role judge. Add "
+            "one, such as {name: judges, instance_type: ml.c7i.8xlarge, role: judge}."
         )
-    if judges and served and on_ray:
-        faults.append(
-            f"{', '.join(served)} should run on {JUDGE}8000 and {', '.join(on_ray)} on ray, but hosts that judge are "
-            "either reward servers or a part of the Ray cluster: give all of them the same where."
+        problems.append(Problem(message, kind="missing-judge-group", key="instance_groups"))
+    if judges and on_servers and on_ray:
+        message = (
+            f"{', '.join(on_servers)} should run on {JUDGE_URL}8000 and {', '.join(on_ray)} on Ray, but judge hosts "
+            "are either reward servers or Ray nodes. Give all these rewards the same where."
         )
-    if judges and not served and not on_ray:
-        faults.append(
-            f"The group {judges[0].name} has the role judge, but no reward runs there, and its hosts would be paid for "
-            f"and stand idle: give the rewards where: ray (or {JUDGE}8000), or remove the group."
+        problems.append(Problem(message, kind="mixed-reward-hosts", key="where"))
+    if judges and not on_servers and not on_ray:
+        message = (
+            f"No reward runs on the judge group {judges[0].name}, so its hosts would be idle and billed. Set where: "
+            f"ray or where: {JUDGE_URL}8000 on the rewards, or remove the group."
         )
-    return faults
+        problems.append(Problem(message, kind="idle-hosts", key="instance_groups"))
+    return problems
 
 
-def place_line(recipe: Recipe, settings: SageMakerSettings) -> str | None:
-    """Where rewards run, as a plan says it; None where they run beside each training process."""
+def describe_reward_hosts(recipe: Recipe, settings: SageMakerSettings) -> str | None:
+    """Where the rewards run, as one line of the plan; None if they run beside each training process."""
     judges = [group for group in settings.groups if group.role == "judge"]
-    count = sum(group.instance_count for group in judges)
-    if makes_ray_cluster(recipe):
-        total = sum(group.instance_count for group in settings.groups)
-        cpus = f"the CPUs of the {_hosts(count)} of {judges[0].name}" if judges else "the CPUs of the hosts that train"
-        return f"on Ray: {_hosts(total)} as one cluster, its head on the first that trains; tasks run on {cpus}"
+    judge_hosts = sum(group.instance_count for group in judges)
+    if uses_job_ray_cluster(recipe):
+        all_hosts = sum(group.instance_count for group in settings.groups)
+        workers = f"the {count(judge_hosts, 'host')} of {judges[0].name}" if judges else "the training hosts"
+        return f"one Ray cluster of {count(all_hosts, 'host')}, its head on the first training host; tasks on {workers}"
     if judges:
-        return f"on {count} reward server{'s' if count != 1 else ''} ({judges[0].name})"
+        return f"on {count(judge_hosts, 'reward server')} ({judges[0].name})"
     return None
-
-
-def _hosts(count: int) -> str:
-    return f"{count} host{'s' if count != 1 else ''}"

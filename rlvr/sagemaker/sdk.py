@@ -1,14 +1,13 @@
-"""The one place that knows the SageMaker SDK: an order becomes the CreateTrainingJob request of its ModelTrainer.
+"""Build the CreateTrainingJob request with the SageMaker SDK's ModelTrainer, in a process of its own.
 
-    request = build(order)["request"]           # starts a process of its own
+    request = build_request(spec)["request"]
 
-Nothing is uploaded and no service is asked. The SDK would do both while it makes a request, so this module uses names
-of it that are not public; each says below when it can go. tests/rlvr/sagemaker/test_sdk.py holds them against the
-installed version, which pyproject.toml bounds to one minor release.
+Nothing is uploaded and no service is asked. The SDK would do both, so this module uses private names of it; a comment
+at each says when it can go. tests/rlvr/sagemaker/test_sdk.py checks them against the installed version, which
+pyproject.toml limits to one minor release.
 
-It runs as a process (`python -m rlvr.sagemaker.sdk`, JSON in and out), because importing the SDK takes seconds, which
-the recipe's own checks use meanwhile, and because what it sets in its process is not to reach ours. Most of these
-seconds go into what no request needs, so there the SDK is imported without that: see `hurry`.
+It runs as a process (`python -m rlvr.sagemaker.sdk`, JSON in and out). Importing the SDK takes seconds, in which the
+caller checks the recipe, and the SDK's settings must not reach the caller's process.
 """
 
 from __future__ import annotations
@@ -27,30 +26,30 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 DRIVERS = "/opt/ml/input/data/sm_drivers/sm_train.sh"
-PROCESS_ONE = "/opt/ml/input/data/code/rlvr/sagemaker/container/pid1.py"
+PID1 = "/opt/ml/input/data/code/rlvr/sagemaker/container/pid1.py"
 # The SDK starts its driver as a child of bash, which as process 1 drops SIGTERM, so that a job that is stopped could
 # save nothing. Goes when the SDK's own command hands signals on.
-ARGUMENTS = ["-c", f"chmod +x {DRIVERS}; exec python3 {PROCESS_ONE} /bin/bash {DRIVERS}"]
+ARGUMENTS = ["-c", f"chmod +x {DRIVERS}; exec python3 {PID1} /bin/bash {DRIVERS}"]
 
 # The word that makes this process import all of the SDK.
-WHOLE = "--whole"
+FULL_SDK = "--whole"
 
-Order = dict[str, Any]
+RequestSpec = dict[str, Any]
 
 
 class SdkError(RuntimeError):
-    """The SDK refused the order, or isn't there; the message is what it said."""
+    """The SDK refused the spec, or is not installed. The message is the SDK's."""
 
 
-class Building:
-    """A request that is being made in a process of its own, which imports the SDK before it is told what to make.
+class RequestBuilder:
+    """Build a request in a process that imports the SDK while the caller still prepares the spec.
 
     Args:
-        order: see `make`; None to `send` it later.
+        spec: see `make_request`; None to `send` it later.
     """
 
-    def __init__(self, order: Order | None = None) -> None:
-        # Of the caller's environment nothing that belongs to a job may reach the SDK but what the order says.
+    def __init__(self, spec: RequestSpec | None = None) -> None:
+        # Of the caller's environment nothing that belongs to a job may reach the SDK but what the spec says.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SAGEMAKER_")}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rlvr.sagemaker.sdk"],
@@ -60,22 +59,22 @@ class Building:
             cwd=PROJECT,
             env={**kept, "SAGEMAKER_VALIDATE_ROLE": "false", "PYTHONPATH": str(PROJECT)},
         )
-        if order is not None:
-            self.send(order)
+        if spec is not None:
+            self.send(spec)
 
-    def send(self, order: Order) -> None:
-        """Says what to make."""
+    def send(self, spec: RequestSpec) -> None:
+        """Send the spec to the process."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has died, and `result` says of what
-            self._process.stdin.write(json.dumps(order).encode())
+            self._process.stdin.write(json.dumps(spec).encode())
             self._process.stdin.close()
         self._process.stdin = None  # or communicate() would write to it
 
     def result(self) -> dict[str, Any]:
-        """The request and what it wants uploaded; waits for it.
+        """Wait for the request and its uploads.
 
         Raises:
-            SdkError: the SDK is not installed, or refuses the order.
+            SdkError: the SDK is not installed, or refuses the spec.
         """
         out, log = self._process.communicate()
         try:
@@ -87,22 +86,22 @@ class Building:
         return answer
 
     def cancel(self) -> None:
-        """Ends the process, whatever it has come to."""
+        """Ends the process, ."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
 
 
-def build(order: Order) -> dict[str, Any]:
-    """The request of an order, and what it wants uploaded; see `Building`."""
-    return Building(order).result()
+def build_request(spec: RequestSpec) -> dict[str, Any]:
+    """Build the request of a spec, with its uploads."""
+    return RequestBuilder(spec).result()
 
 
-def make(order: Order) -> dict[str, Any]:
-    """Makes the request in this process.
+def make_request(spec: RequestSpec) -> dict[str, Any]:
+    """Build the request in this process.
 
     Args:
-        order: `job_name`, `region`, `bucket`, `prefix`, `role`; `code` (the folder that is uploaded), `drivers` (an
+        spec: `job_name`, `region`, `bucket`, `prefix`, `role`; `code` (the folder that is uploaded), `drivers` (an
             empty folder that the SDK's own files are put into), `entry_script`, `requirements`; `image` or
             `image_key`, `image_version` and `image_for` (an instance type); `instance_groups` (each with name,
             instance_type, instance_count) or `instance_type` and `instance_count`; `volume_gb`, `spot`,
@@ -133,22 +132,22 @@ def make(order: Order) -> dict[str, Any]:
     uploads: list[dict[str, str]] = []
 
     class OfflineClients(boto3.Session):
-        """Makes no client, which takes time, and none that could ask a service."""
+        """A session whose clients refuse every call."""
 
         def client(self, service_name: str, *_: Any, **__: Any) -> Any:
-            return Unasked(service_name)
+            return ForbiddenClient(service_name)
 
         resource = client
 
     class OfflineSession(Session):
-        """Notes what would be uploaded. Goes when `dry_run=True` of ModelTrainer.train uploads nothing."""
+        """Record uploads instead of making them. Goes when `dry_run=True` of ModelTrainer.train uploads nothing."""
 
         def upload_data(
             self, path: str, bucket: str | None = None, key_prefix: str = "data", *rest: Any, **more: Any
         ) -> str:
             source = path
-            if Path(path).resolve() != Path(order["code"]).resolve():
-                source = order["drivers"]
+            if Path(path).resolve() != Path(spec["code"]).resolve():
+                source = spec["drivers"]
                 _copy_drivers(Path(path), Path(source))
             uri = f"s3://{bucket}/{key_prefix}"
             uploads.append({"folder": source, "uri": uri})
@@ -158,13 +157,13 @@ def make(order: Order) -> dict[str, Any]:
         """A trainer that doesn't ask IAM where the role may write. Goes when the staging bucket can be given."""
 
         def _resolve_staging_bucket(self) -> tuple[str, None]:
-            return order["bucket"], None
+            return spec["bucket"], None
 
-    session = OfflineSession(boto_session=OfflineClients(region_name=order["region"]), default_bucket=order["bucket"])
-    session._default_bucket = order["bucket"]  # else it asks STS for the account; goes with `dry_run` as above
+    session = OfflineSession(boto_session=OfflineClients(region_name=spec["region"]), default_bucket=spec["bucket"])
+    session._default_bucket = spec["bucket"]  # else it asks STS for the account; goes with `dry_run` as above
     session.sagemaker_config = {}  # else a file of the user's changes the request behind the recipe's back
 
-    groups = order.get("instance_groups")
+    groups = spec.get("instance_groups")
     hosts: dict[str, Any]
     if groups:
         hosts = {
@@ -178,70 +177,68 @@ def make(order: Order) -> dict[str, Any]:
             ]
         }
     else:
-        hosts = {"instance_type": order["instance_type"], "instance_count": order["instance_count"]}
-    if order["keep_alive_s"]:
-        hosts["keep_alive_period_in_seconds"] = order["keep_alive_s"]
-    wait = {"max_wait_time_in_seconds": order["max_wait_s"]} if order["spot"] else {}
-    network = {"subnets": order["subnets"], "security_group_ids": order["security_groups"]}
+        hosts = {"instance_type": spec["instance_type"], "instance_count": spec["instance_count"]}
+    if spec["keep_alive_s"]:
+        hosts["keep_alive_period_in_seconds"] = spec["keep_alive_s"]
+    wait = {"max_wait_time_in_seconds": spec["max_wait_s"]} if spec["spot"] else {}
+    network = {"subnets": spec["subnets"], "security_group_ids": spec["security_groups"]}
     trainer = OfflineTrainer(
         sagemaker_session=session,
-        role=order["role"],
+        role=spec["role"],
         base_job_name="unnamed",
-        input_s3_key_prefix=order["prefix"],
-        training_image=image_of(order),
+        input_s3_key_prefix=spec["prefix"],
+        training_image=image_of(spec),
         source_code=SourceCode(
-            source_dir=order["code"],
-            entry_script=order["entry_script"],
-            requirements=order["requirements"],
+            source_dir=spec["code"],
+            entry_script=spec["entry_script"],
+            requirements=spec["requirements"],
             ignore_patterns=[],  # what travels was chosen before; the SDK would copy it all once more
         ),
         compute=Compute(
-            **hosts, volume_size_in_gb=order["volume_gb"], enable_managed_spot_training=order["spot"] or None
+            **hosts, volume_size_in_gb=spec["volume_gb"], enable_managed_spot_training=spec["spot"] or None
         ),
-        stopping_condition=StoppingCondition(max_runtime_in_seconds=order["max_runtime_s"], **wait),
-        networking=Networking(**network) if order["subnets"] else None,
-        output_data_config=OutputDataConfig(s3_output_path=order["output"]),
-        checkpoint_config=CheckpointConfig(s3_uri=order["checkpoints"], local_path="/opt/ml/checkpoints"),
-        environment=order["environment"],
-        tags=[Tag(key=key, value=value) for key, value in order["tags"].items()],
+        stopping_condition=StoppingCondition(max_runtime_in_seconds=spec["max_runtime_s"], **wait),
+        networking=Networking(**network) if spec["subnets"] else None,
+        output_data_config=OutputDataConfig(s3_output_path=spec["output"]),
+        checkpoint_config=CheckpointConfig(s3_uri=spec["checkpoints"], local_path="/opt/ml/checkpoints"),
+        environment=spec["environment"],
+        tags=[Tag(key=key, value=value) for key, value in spec["tags"].items()],
     )
-    trainer.with_metric_definitions(
-        [MetricDefinition(name=one["Name"], regex=one["Regex"]) for one in order["metrics"]]
-    )
-    if order["retries"]:
-        trainer.with_retry_strategy(RetryStrategy(maximum_retry_attempts=order["retries"]))
-    if order["tensorboard"]:
+    trainer.with_metric_definitions([MetricDefinition(name=one["Name"], regex=one["Regex"]) for one in spec["metrics"]])
+    if spec["retries"]:
+        trainer.with_retry_strategy(RetryStrategy(maximum_retry_attempts=spec["retries"]))
+    if spec["tensorboard"]:
         trainer.with_tensorboard_output_config(
-            TensorBoardOutputConfig(s3_output_path=order["tensorboard"], local_path="/opt/ml/output/tensorboard")
+            TensorBoardOutputConfig(s3_output_path=spec["tensorboard"], local_path="/opt/ml/output/tensorboard")
         )
-    inputs = [InputData(channel_name=name, data_source=uri) for name, uri in order["channels"].items()]
+    inputs = [InputData(channel_name=name, data_source=uri) for name, uri in spec["channels"].items()]
     # Goes when `dry_run=True` of ModelTrainer.train returns the request.
     request = trainer._create_training_job_args(input_data_config=inputs, boto3=True)
     request["AlgorithmSpecification"]["ContainerArguments"] = ARGUMENTS
     # The SDK makes a name of its own from `base_job_name` and the time, and cuts off what makes it unique.
     given = request["TrainingJobName"]
-    return dict(_renamed({"request": request, "uploads": uploads}, given, order["job_name"]))
+    return dict(replace_text({"request": request, "uploads": uploads}, given, spec["job_name"]))
 
 
-def image_of(order: Mapping[str, Any]) -> str:
-    """The image's URI: as given, or looked up in the SDK's table by key and version."""
+def image_of(spec: Mapping[str, Any]) -> str:
+    """The image's URI: the given one, or the one in the SDK's table by key and version."""
     from sagemaker.core import image_uris
 
-    if order.get("image"):
-        return str(order["image"])
+    if spec.get("image"):
+        return str(spec["image"])
     return str(
         image_uris.retrieve(
-            framework=order["image_key"],
-            region=order["region"],
-            version=order["image_version"],
-            instance_type=order["image_for"],
+            framework=spec["image_key"],
+            region=spec["region"],
+            version=spec["image_version"],
+            instance_type=spec["image_for"],
             image_scope="training",
         )
     )
 
 
-class Unasked:
-    """Stands for a client of a service that is not to be asked anything."""
+class ForbiddenClient:
+    """A boto3 client that raises on every call, because building a request must not ask AWS."""
 
     def __init__(self, service: str) -> None:
         self._service = service
@@ -250,8 +247,8 @@ class Unasked:
         raise SdkError(f"it would ask {self._service} for {name} while the request is made")
 
 
-class StandIn(ModuleType):
-    """Stands for a library that is imported but not used: whatever is taken from it is an empty class."""
+class StubModule(ModuleType):
+    """A stub of a library that the SDK imports but does not use: every attribute is an empty class."""
 
     __path__: list[str] = []
 
@@ -262,8 +259,8 @@ class StandIn(ModuleType):
         return self.__dict__[name]
 
 
-def hurry() -> None:
-    """Makes the import of the SDK, which is to come, half as long, for a process that only makes a request.
+def stub_unused_imports() -> None:
+    """Halve the import time of the SDK by stubbing libraries that building a request does not use.
 
     The SDK imports data frames and readers of other formats for what it does besides, an own query language for one
     function that changes the case of a name, and prepares a thousand pydantic models of which a request takes twenty.
@@ -272,7 +269,7 @@ def hurry() -> None:
     """
     gc.disable()  # it would walk through all that is imported, again and again
     for name in ("numpy", "pandas", "scipy", "scipy.sparse", "omegaconf", "omegaconf.dictconfig"):
-        sys.modules[name] = StandIn(name)
+        sys.modules[name] = StubModule(name)
         package, _, part = name.rpartition(".")
         if package:
             setattr(sys.modules[package], part, sys.modules[name])
@@ -288,46 +285,46 @@ def hurry() -> None:
 
 
 def _copy_drivers(source: Path, target: Path) -> None:
-    """The SDK's scripts, which it deletes as soon as the request is made; without compiled Python."""
+    """Copy the SDK's scripts, which it deletes as soon as the request is built."""
     import shutil
 
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def _renamed(value: Any, old: str, new: str) -> Any:
+def replace_text(value: Any, old: str, new: str) -> Any:
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, Mapping):
-        return {key: _renamed(item, old, new) for key, item in value.items()}
+        return {key: replace_text(item, old, new) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_renamed(item, old, new) for item in value]
+        return [replace_text(item, old, new) for item in value]
     return value
 
 
 def main() -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever the SDK prints is no part of the answer
-    whole = WHOLE in sys.argv
-    if not whole:
-        hurry()
-    with contextlib.suppress(Exception):  # `make` says it
-        import sagemaker.train.model_trainer  # noqa: F401  # while the order is still being made up
-    order = json.load(sys.stdin)
+    full = FULL_SDK in sys.argv
+    if not full:
+        stub_unused_imports()
+    with contextlib.suppress(Exception):  # `make_request` says it
+        import sagemaker.train.model_trainer  # noqa: F401  # while the spec is still being made up
+    spec = json.load(sys.stdin)
     try:
-        answer = make(order)
+        answer = make_request(spec)
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
-        if not whole and isinstance(error, AttributeError | ImportError | TypeError):  # what a stand-in would raise
-            answer = _made_whole(order, answer)
+        if not full and isinstance(error, AttributeError | ImportError | TypeError):  # what a stand-in would raise
+            answer = _build_with_full_sdk(spec, answer)
     json.dump(answer, out)
     out.close()
     return 0
 
 
-def _made_whole(order: Order, instead: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a process that imports all of the SDK; `instead` where that has none."""
-    command = [sys.executable, "-m", "rlvr.sagemaker.sdk", WHOLE]
-    run = subprocess.run(command, input=json.dumps(order).encode(), stdout=subprocess.PIPE, check=False)
+def _build_with_full_sdk(spec: RequestSpec, instead: dict[str, Any]) -> dict[str, Any]:
+    """Build with the whole SDK in a new process; return `instead` if that fails."""
+    command = [sys.executable, "-m", "rlvr.sagemaker.sdk", FULL_SDK]
+    run = subprocess.run(command, input=json.dumps(spec).encode(), stdout=subprocess.PIPE, check=False)
     try:
         return dict(json.loads(run.stdout))
     except ValueError:

@@ -1,6 +1,7 @@
-"""Finds what must not travel to a bucket: tokens of well-known shapes, and values of keys that say they are secret.
+"""Find secrets in files before they are uploaded.
 
-What is said names the file and the line, and never the value.
+Two kinds are found: tokens of well-known shapes, and random-looking values of keys such as `password`. A problem names
+file and line, never the value.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
-# Shapes that their makers document for scanners such as this; each by the text that it begins with, which is looked for
-# first, since that is many times quicker.
-_SHAPES = {
+from rlvr.errors import Problem
+
+# Token shapes that their issuers document for scanners. Each has a plain prefix, which is searched first because that
+# is much faster.
+_TOKEN_SHAPES = {
     "a Hugging Face token": ("hf_", re.compile(r"\bhf_[A-Za-z0-9]{30,}")),
     "an AWS access key": ("A", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
     "a GitHub token": ("gh", re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36,}")),
@@ -26,33 +29,35 @@ _SECRET_KEY = re.compile(
     r"""(?ix) (?: secret | token | passw(?:or)?d | api_?key | access_?key | credential ) [\w.-]*
     ["']? \s* [:=] \s* ["']? (?P<value> [A-Za-z0-9+/_=.~!@#$%^&*-]{16,} )"""
 )
-# A word or a name has fewer bits a character than what a generator of tokens makes.
-_LEAST_BITS = 3.5
-_LARGEST = 5 * 2**20  # characters of a file that are read; a secret is kept in a small one
+_MIN_BITS = 3.5  # entropy per character; words and names have less than generated tokens
+_MAX_BYTES = 5 * 2**20  # read of a file; secrets are in small files
 
 
-def secrets_in(path: Path, shown: str, *, shapes_only: bool = False) -> list[str]:
-    """A sentence for each line of a text file that holds a secret.
+def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> list[Problem]:
+    """One problem for each line of a text file that holds a secret.
 
     Args:
-        shown: how the file is called in the sentence.
-        shapes_only: leave out what only looks random, as identifiers in data often do.
+        label: the file's name in messages.
+        shapes_only: skip values that only look random, as identifiers in data often do.
     """
     with path.open("rb") as file:
-        content = file.read(_LARGEST)
+        content = file.read(_MAX_BYTES)
     if b"\0" in content[:8192]:
         return []
-    found = []
+    problems = []
     for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):
-        what = next((name for name, (start, shape) in _SHAPES.items() if start in line and shape.search(line)), None)
-        if what is None and not shapes_only and _has_secret_value(line):
-            what = "what looks like a password or a token"
-        if what is not None:
-            found.append(
-                f"{shown}, line {number}: {what}. Everything that travels is readable by whoever may read the bucket: "
-                "take it out, and put it into AWS Secrets Manager (sagemaker: {hf_token_secret_arn: …})."
+        secret = next(
+            (name for name, (start, shape) in _TOKEN_SHAPES.items() if start in line and shape.search(line)), None
+        )
+        if secret is None and not shapes_only and _has_secret_value(line):
+            secret = "probably a password or a token"
+        if secret is not None:
+            message = (
+                f"{label}, line {number}: {secret}. All readers of the bucket could read it. Remove it, and store it "
+                "in AWS Secrets Manager (sagemaker: {hf_token_secret_arn: …})."
             )
-    return found
+            problems.append(Problem(message, kind="secret-in-upload", path=label, line=number))
+    return problems
 
 
 def _has_secret_value(line: str) -> bool:
@@ -63,9 +68,9 @@ def _has_secret_value(line: str) -> bool:
 
 
 def _is_random(text: str) -> bool:
-    """Whether text has letters, digits, and as many bits a character as a generated token."""
+    """Whether text has letters, digits, and the entropy of a generated token."""
     if not re.search(r"[0-9]", text) or not re.search(r"[A-Za-z]", text):
         return False
     counts = Counter(text)
     bits = -sum(count / len(text) * math.log2(count / len(text)) for count in counts.values())
-    return bits >= _LEAST_BITS
+    return bits >= _MIN_BITS

@@ -1,10 +1,10 @@
-"""What travels to a job, and nothing else: the project's code, the resolved recipe, its data, a model that is local.
+"""Collect the files of a job: code, resolved recipe, data, and a local model. Nothing else is uploaded.
 
-    parcel = pack(recipe, settings, folder)      # folder/code is made; data and models stay where they are
-    for one in parcel.files: print(one.name, one.size)
+    files = collect_files(recipe, environment, folder)      # writes folder/code; data and models stay in place
+    for file in files.files: print(file.name, file.size)
 
-In the job the code lies in /opt/ml/input/data/code, data in …/data and a model from outside models/ in …/model. The
-recipe that travels is the resolved one, with the paths that its files have there.
+In the job, code is in /opt/ml/input/data/code, data in …/data and a model from outside models/ in …/model. The uploaded
+recipe is the resolved one, with the paths inside the job.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec, write_recipe
-from rlvr.errors import InputError
+from rlvr.errors import InputError, Problem
 from rlvr.modeling.loading import find_model
-from rlvr.sagemaker.reward_hosts import wants_ray
-from rlvr.sagemaker.secret_scan import secrets_in
+from rlvr.sagemaker.reward_hosts import needs_ray
+from rlvr.sagemaker.secret_scan import find_secrets
 
 PROJECT = Path(__file__).resolve().parents[2]
+CONTAINER = Path(__file__).parent / "container"
 INPUT = "/opt/ml/input/data"
-ENTRY = "scripts/run_finetuning.sh"
+ENTRY_SCRIPT = "scripts/run_finetuning.sh"
 
-# Folders of the project that the training program consists of, and single files beside them.
+# The training program, and its requirements by their names in the job.
 _FOLDERS = ("rlvr", "rewards", "tasks", "accelerate_configs")
-_FILES = ("run_grpo.py", ENTRY)
-_IF_THERE = ("scripts/serve_rewards.py",)
+_FILES = ("run_grpo.py", ENTRY_SCRIPT)
+_OPTIONAL_FILES = ("scripts/serve_rewards.py",)
 _REQUIREMENTS = {"requirements.txt": "requirements.txt", "constraints.txt": "job-constraints.txt"}
-_NEVER = {".git", ".venv", ".env", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".cache", "node_modules"}
-_SCANNED_DATA = 32 * 2**20  # bytes of data that are looked through for secrets
+_EXCLUDED = {".git", ".venv", ".env", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".cache", "node_modules"}
+_MAX_SCANNED_DATA = 32 * 2**20  # bytes of data that are scanned for secrets
 
 
 @dataclass(frozen=True)
-class File:
-    """A file that travels.
+class UploadFile:
+    """A file to upload.
 
     Attributes:
         channel: "code", "data" or "model".
-        name: its place within the channel.
-        source: where it is here.
+        name: its path within the channel.
+        source: its path on this machine.
     """
 
     channel: str
@@ -56,91 +57,87 @@ class File:
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """All that travels.
+class JobFiles:
+    """The files of a job.
 
     Attributes:
-        code: the folder that is uploaded as the job's source code.
+        code: folder with the job's source code.
         files: of all channels.
-        recipe: as it runs in the job.
-        faults: what must be mended first, a sentence each.
-        notes: what one should know.
+        recipe: the recipe as it runs in the job.
+        problems: what prevents the job.
+        notes: what the user should know.
     """
 
     code: Path
-    files: tuple[File, ...]
+    files: tuple[UploadFile, ...]
     recipe: Recipe
-    faults: tuple[str, ...]
+    problems: tuple[Problem, ...]
     notes: tuple[str, ...]
 
-    def of(self, channel: str) -> tuple[File, ...]:
+    def in_channel(self, channel: str) -> tuple[UploadFile, ...]:
         return tuple(file for file in self.files if file.channel == channel)
 
 
-def pack(recipe: Recipe, environment: Mapping[str, str], folder: Path) -> Parcel:
-    """Lays out the code of a job in `folder`/code, and finds what else must travel.
+def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) -> JobFiles:
+    """Write the job's code to `folder`/code, and list all files to upload.
 
     Args:
-        environment: of the job, written down beside the code as job.env for whoever looks into the bucket.
+        environment: of the job; written to job.env beside the code, for readers of the bucket.
     """
     code = folder / "code"
-    faults: list[str] = []
+    problems: list[Problem] = []
     notes: list[str] = []
-    _copy_project(code, faults)
-    if wants_ray(recipe):
+    _copy_project(code, problems)
+    if needs_ray(recipe):
         with (code / "requirements.txt").open("a", encoding="utf-8") as file:
-            file.write((PROJECT / "rlvr/sagemaker/container/ray-requirements.txt").read_text(encoding="utf-8"))
-    rewards, renamed = _pack_plugins(recipe, code, faults, notes)
-    task = TaskSpec(_pack_plugin("task", "tasks", recipe.task.name, code, faults), recipe.task.options)
-    data: list[File] = []
-    task = replace(task, options=_with_data("task", task.options, data, faults))
-    rewards = [replace(spec, options=_with_data(spec.name, spec.options, data, faults)) for spec in rewards]
-    model, model_files = _pack_model(recipe, code, faults)
+            file.write((CONTAINER / "ray-requirements.txt").read_text(encoding="utf-8"))
+    rewards, renamed = _copy_rewards(recipe, code, problems, notes)
+    task = TaskSpec(_copy_plugin("task", "tasks", recipe.task.name, code, problems), recipe.task.options)
+    data: list[UploadFile] = []
+    task = replace(task, options=_relocate_data("task", task.options, data, problems))
+    rewards = [replace(spec, options=_relocate_data(spec.name, spec.options, data, problems)) for spec in rewards]
+    model, model_files = _relocate_model(recipe, code, problems)
     settings = {**recipe.settings, "model_name_or_path": model, "report_to": _trackers(recipe, environment, notes)}
     evaluation = recipe.evaluation
     if evaluation is not None and evaluation.metric in renamed:
         evaluation = replace(evaluation, metric=renamed[evaluation.metric])
-    travelling = replace(
+    job_recipe = replace(
         recipe, task=task, rewards=tuple(rewards), evaluation=evaluation, settings=settings, sagemaker=None
     )
-    write_recipe(travelling, code / "recipe.yaml")
+    write_recipe(job_recipe, code / "recipe.yaml")
     lines = [f"{name}={value}\n" for name, value in sorted(environment.items())]
     (code / "job.env").write_text("".join(lines), encoding="utf-8")
-    files = [File("code", str(path.relative_to(code)), path) for path in _walk(code)] + data + model_files
-    faults += _secrets(files)
-    return Parcel(code, tuple(files), travelling, tuple(faults), tuple(notes))
+    files = [UploadFile("code", str(path.relative_to(code)), path) for path in _walk(code)] + data + model_files
+    problems += _scan_for_secrets(files)
+    return JobFiles(code, tuple(files), job_recipe, tuple(problems), tuple(notes))
 
 
-def _copy_project(code: Path, faults: list[str]) -> None:
-    """The training program, from the project that this module belongs to."""
+def _copy_project(code: Path, problems: list[Problem]) -> None:
+    """Copy the training program from this module's project."""
     for name in _FOLDERS:
         for path in _walk(PROJECT / name):
             _copy(path, code / path.relative_to(PROJECT))
-    for name in (*_FILES, *(name for name in _IF_THERE if (PROJECT / name).is_file())):
-        if (PROJECT / name).is_file():
-            _copy(PROJECT / name, code / name)
-        else:
-            faults.append(
-                f"{PROJECT / name} is missing, but the job needs it: submit from a whole checkout of the project."
-            )
-    for name, place in _REQUIREMENTS.items():
-        source = PROJECT / "rlvr" / "sagemaker" / "container" / name
+    sources = {PROJECT / name: code / name for name in _FILES}
+    sources |= {PROJECT / name: code / name for name in _OPTIONAL_FILES if (PROJECT / name).is_file()}
+    sources |= {CONTAINER / name: code / target for name, target in _REQUIREMENTS.items()}
+    for source, target in sources.items():
         if source.is_file():
-            _copy(source, code / place)
+            _copy(source, target)
         else:
-            faults.append(f"{source} is missing, but the job needs it: submit from a whole checkout of the project.")
+            message = f"{source} is missing, but the job needs it. Submit from a complete checkout of the project."
+            problems.append(Problem(message, kind="incomplete-checkout", path=str(source)))
 
 
-def _pack_plugins(
-    recipe: Recipe, code: Path, faults: list[str], notes: list[str]
+def _copy_rewards(
+    recipe: Recipe, code: Path, problems: list[Problem], notes: list[str]
 ) -> tuple[list[RewardSpec], dict[str | None, str]]:
-    """The rewards by the names that they have in the job, and what was renamed."""
+    """The rewards under their names in the job, and a mapping of the renamed ones."""
     renamed: dict[str | None, str] = {}
     for spec in recipe.rewards:
-        name = _pack_plugin("reward", "rewards", spec.name, code, faults)
+        name = _copy_plugin("reward", "rewards", spec.name, code, problems)
         if name != spec.name:
             renamed[spec.name] = name
-            notes.append(f"The reward {spec.name} travels as {name}; files that it reads from its own folder do not.")
+            notes.append(f"The reward {spec.name} is uploaded as {name}, without other files of its folder.")
     rewards = [
         replace(spec, name=renamed.get(spec.name, spec.name), gate=renamed.get(spec.gate, spec.gate))
         for spec in recipe.rewards
@@ -148,40 +145,42 @@ def _pack_plugins(
     return rewards, renamed
 
 
-def _pack_plugin(kind: str, folder: str, name: str, code: Path, faults: list[str]) -> str:
-    """Takes the file of a reward or a task along where it is none of the project's; its name in the job."""
+def _copy_plugin(kind: str, folder: str, name: str, code: Path, problems: list[Problem]) -> str:
+    """Copy the file of a reward or a task from outside the project; return its name in the job."""
     file, colon, function = name.partition(":")
     if file.endswith(".py"):
         source = Path(file)
         if not source.is_file():
-            faults.append(f"The {kind} {name}: there is no file {source} (looked in {Path.cwd()}).")
+            message = f"The {kind} {name}: there is no file {source} (looked in {Path.cwd()})."
+            problems.append(Problem(message, kind="file-not-found", key=kind, path=file))
             return name
-        inside = source.resolve()
-        if inside.is_relative_to(PROJECT) and (code / inside.relative_to(PROJECT)).is_file():
-            return f"{inside.relative_to(PROJECT)}{colon}{function}"
-        place = Path("plugins", source.name)
-        if (code / place).exists():
-            place = Path("plugins", f"{source.resolve().parent.name}-{source.name}")
+        resolved = source.resolve()
+        if resolved.is_relative_to(PROJECT) and (code / resolved.relative_to(PROJECT)).is_file():
+            return f"{resolved.relative_to(PROJECT)}{colon}{function}"
+        target = Path("plugins", source.name)
+        if (code / target).exists():
+            target = Path("plugins", f"{resolved.parent.name}-{source.name}")
             colon, function = ":", function or source.stem
-        _copy(source, code / place)
-        return f"{place}{colon}{function}"
-    here = Path.cwd() / folder / f"{name}.py"
-    if "." not in name and here.is_file():
-        _copy(here, code / folder / f"{name}.py")  # the folder that one works in wins over the project, as in a run
+        _copy(source, code / target)
+        return f"{target}{colon}{function}"
+    local = Path.cwd() / folder / f"{name}.py"
+    if "." not in name and local.is_file():
+        _copy(local, code / folder / f"{name}.py")  # as in a run, the working folder takes precedence over the project
     elif "." in name:
         module = name.partition(".")[0]
-        origin = _origin(module)
+        origin = _module_origin(module)
         installed = origin is None or "site-packages" in origin.parts
         near = origin is not None and any(origin.is_relative_to(root) for root in (Path.cwd(), PROJECT))
         if near and not installed and not (code / module).exists():
-            faults.append(
-                f"The {kind} {name}: the package {module} lies in {origin}, which does not travel. Put the function "
-                f"into a file of {folder}/, or name its file (path/to/file.py:function)."
+            message = (
+                f"The {kind} {name}: the package {module} in {origin} is not uploaded. Move the function into a file "
+                f"of {folder}/, or name its file (path/to/file.py:function)."
             )
+            problems.append(Problem(message, kind="package-not-uploaded", key=kind))
     return name
 
 
-def _origin(module: str) -> Path | None:
+def _module_origin(module: str) -> Path | None:
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -191,80 +190,81 @@ def _origin(module: str) -> Path | None:
     return Path(spec.origin or next(iter(spec.submodule_search_locations or []))).resolve()
 
 
-def _with_data(owner: str, options: Mapping[str, Any], data: list[File], faults: list[str]) -> dict[str, Any]:
-    """Options with the paths of their local files as they are in the job; `data` gets the files."""
-    found = dict(options)
+def _relocate_data(
+    owner: str, options: Mapping[str, Any], data: list[UploadFile], problems: list[Problem]
+) -> dict[str, Any]:
+    """Replace local paths in options by their paths in the job, and add the files to `data`."""
+    relocated = dict(options)
     for key, value in options.items():
-        if not isinstance(value, str) or not _is_path(key):
+        if not isinstance(value, str) or not _is_path_option(key):
             continue
         source = Path(value).expanduser()
         if source.exists():
-            place = f"{owner if owner == 'task' else Path(owner.partition(':')[0]).stem}.{key}/{source.resolve().name}"
+            prefix = owner if owner == "task" else Path(owner.partition(":")[0]).stem
+            target = f"{prefix}.{key}/{source.resolve().name}"
             if source.is_dir():
-                data += [File("data", f"{place}/{path.relative_to(source)}", path) for path in _walk(source)]
+                data += [UploadFile("data", f"{target}/{path.relative_to(source)}", path) for path in _walk(source)]
             else:
-                data.append(File("data", place, source))
-            found[key] = f"{INPUT}/data/{place}"
+                data.append(UploadFile("data", target, source))
+            relocated[key] = f"{INPUT}/data/{target}"
         elif value.startswith((".", "/", "~")) or Path(value).suffix or value.count("/") > 1:
-            faults.append(f"{owner}: {key}: there is no file or folder {value} (looked in {Path.cwd()}).")
-    return found
+            message = f"{owner}: {key}: there is no file or folder {value} (looked in {Path.cwd()})."
+            problems.append(Problem(message, kind="file-not-found", key=f"{owner}.{key}", path=value))
+    return relocated
 
 
-def _is_path(key: str) -> bool:
-    """Whether an option of this name may name a file or a folder."""
+def _is_path_option(key: str) -> bool:
+    """Whether an option of this name may be a path."""
     return key.rpartition("_")[2] in ("path", "file", "folder", "dir")
 
 
-def _pack_model(recipe: Recipe, code: Path, faults: list[str]) -> tuple[str, list[File]]:
+def _relocate_model(recipe: Recipe, code: Path, problems: list[Problem]) -> tuple[str, list[UploadFile]]:
+    """The model's name in the job, and its files if it is a folder outside models/."""
     name = str(recipe.settings["model_name_or_path"])
     try:
-        found = find_model(name)
+        folder = Path(find_model(name))
     except InputError as error:
-        faults.append(str(error))
+        problems += error.problems
         return name, []
-    folder = Path(found)
     if not folder.is_dir():
         return name, []
-    inside = folder.resolve()
-    if inside.is_relative_to(PROJECT / "models"):
-        place = inside.relative_to(PROJECT)
-        for path in _walk(inside):
-            _copy(path, code / place / path.relative_to(inside))
-        return str(place), []
-    return f"{INPUT}/model", [File("model", str(path.relative_to(folder)), path) for path in _walk(folder)]
+    resolved = folder.resolve()
+    if resolved.is_relative_to(PROJECT / "models"):
+        target = resolved.relative_to(PROJECT)
+        for path in _walk(resolved):
+            _copy(path, code / target / path.relative_to(resolved))
+        return str(target), []
+    return f"{INPUT}/model", [UploadFile("model", str(path.relative_to(folder)), path) for path in _walk(folder)]
 
 
 def _trackers(recipe: Recipe, environment: Mapping[str, str], notes: list[str]) -> Any:
-    """`report_to` in the job: MLflow only where it is told a server, since a store within the host would be lost."""
-    wanted = recipe.settings.get("report_to")
-    names = [wanted] if isinstance(wanted, str) else list(wanted or [])
+    """`report_to` in the job: without a server's URI MLflow is left out, because a store on the host would be lost."""
+    trackers = recipe.settings.get("report_to")
+    names = [trackers] if isinstance(trackers, str) else list(trackers or [])
     if "mlflow" not in names or "MLFLOW_TRACKING_URI" in environment:
-        return wanted
-    notes.append(
-        "Metrics go to CloudWatch and to metrics.jsonl, not to MLflow: mlflow_tracking_uri names no server for them."
-    )
-    rest = [name for name in names if name != "mlflow"]
-    return rest or "none"
+        return trackers
+    notes.append("Metrics go to CloudWatch and metrics.jsonl, not to MLflow: mlflow_tracking_uri is not set.")
+    return [name for name in names if name != "mlflow"] or "none"
 
 
-def _secrets(files: list[File]) -> list[str]:
-    found: list[str] = []
-    looked_at = 0
+def _scan_for_secrets(files: list[UploadFile]) -> list[Problem]:
+    problems: list[Problem] = []
+    scanned = 0
     for file in files:
         if file.channel == "code":
-            found += secrets_in(file.source, f"code/{file.name}")
-        elif file.channel == "data" and looked_at < _SCANNED_DATA:
-            looked_at += file.size
-            found += secrets_in(file.source, str(file.source), shapes_only=True)
-    return found
+            problems += find_secrets(file.source, f"code/{file.name}")
+        elif file.channel == "data" and scanned < _MAX_SCANNED_DATA:
+            scanned += file.size
+            problems += find_secrets(file.source, str(file.source), shapes_only=True)
+    return problems
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """The files of a folder in a fixed order, without what is never anybody's source."""
+    """The files of a folder in a fixed order, without caches, environments and version control."""
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in _NEVER)
+        folders[:] = sorted(name for name in folders if name not in _EXCLUDED)
         for name in sorted(names):
-            if name not in _NEVER and not name.startswith(".env") and not name.endswith((".pyc", ".pyo")):
+            if name not in _EXCLUDED and not name.startswith(".env") and not name.endswith((".pyc", ".pyo")):
                 yield Path(root, name)
 
 

@@ -1,7 +1,6 @@
-"""notebooks/sagemaker_grpo.ipynb from its first cell to its last; the job that it submits trains, in an emulator.
+"""notebooks/sagemaker_grpo.ipynb from its first cell to its last, with a job that trains in the emulator.
 
-Its first kernel and its job are started as on any machine, by Python itself: nothing here is forked (containers.py) but
-the second kernel.
+The first kernel and the job start normally. Only the second kernel is forked from the prefork server.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def service() -> Iterator[TrainingService]:
 
 @pytest.fixture
 def account(service: TrainingService, monkeypatch: pytest.MonkeyPatch) -> TrainingService:
-    """The service, with the variables by which a kernel that is started now finds it."""
+    """The service, with the environment variables for new kernels."""
     for name, value in service.environment.items():
         monkeypatch.setenv(name, value)
     return service
@@ -42,10 +41,10 @@ def account(service: TrainingService, monkeypatch: pytest.MonkeyPatch) -> Traini
 
 @pytest.fixture
 def forked(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a kernel that need not import all anew: it is forked by tests/support/prefork.py."""
+    """The name of a kernel that tests/support/prefork.py forks, so that its imports take no time."""
     import ipykernel_launcher
 
-    # Its parent is another than who asks for it, which a kernel would take for the end of that.
+    # A kernel ends if its parent is not the process that requested it.
     words = ["env", "-u", "JPY_PARENT_PID", *command(ipykernel_launcher.__file__, "-f", "{connection_file}")]
     file = tmp_path / "jupyter" / "kernels" / "forked" / "kernel.json"
     file.parent.mkdir(parents=True)
@@ -54,8 +53,8 @@ def forked(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return "forked"
 
 
-class Session:
-    """The notebook in a fresh kernel, while it is entered."""
+class NotebookSession:
+    """The notebook in a fresh kernel, while the context is open."""
 
     def __init__(self, folder: Path, kernel: str = "python3", **parameters: object) -> None:
         import nbclient
@@ -75,7 +74,7 @@ class Session:
             **parameters,
         )
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> NotebookSession:
         self.kernel = self.client.setup_kernel()
         self.kernel.__enter__()
         return self
@@ -89,7 +88,7 @@ class Session:
         self.parameters.source += "".join(f"\n{name} = {value!r}" for name, value in parameters.items())
 
     def run_all(self) -> tuple[str, bool]:
-        """All that the cells show, and whether they came to the last one."""
+        """Run all cells; return their output, and whether the last one was reached."""
         from nbclient.exceptions import CellExecutionError
 
         code = [place for place, cell in enumerate(self.notebook.cells) if cell.cell_type == "code"]
@@ -103,24 +102,26 @@ class Session:
             ended = False
         outputs = [output for place in code for output in self.notebook.cells[place].outputs]
         assert len(json.dumps(outputs)) < 100_000, "it stays small"
-        return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs), ended
+        return "".join(
+            cell_output.get("text") or cell_output.get("data", {}).get("text/plain", "") for cell_output in outputs
+        ), ended
 
 
 @pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
-def test_it_leads_to_a_verdict_once_it_is_told_to_submit_and_after_a_restart_starts_no_second_job(
+def test_it_reaches_a_verdict_and_starts_no_second_job_after_a_restart(
     account: TrainingService, tmp_path: Path, forked: str
 ) -> None:
-    with Session(tmp_path, BUCKET=account.bucket, HERE_ROWS=2) as session:
-        said, ended = session.run_all()
-        assert not ended and "Nothing was submitted. Read the plan" in said
+    with NotebookSession(tmp_path, BUCKET=account.bucket, HERE_ROWS=2) as session:
+        output, ended = session.run_all()
+        assert not ended and "Nothing was submitted. Read the plan" in output
         for words in ("── train row 0 ──", "→ base, ", "1 x ml.m5.xlarge (train), on demand"):
-            assert words in said, words
-        assert "Traceback" not in said and "Warning" not in said
+            assert words in output, words
+        assert "Traceback" not in output and "Warning" not in output
         assert not account.requests and not account.client("s3").list_objects_v2(Bucket=account.bucket)["KeyCount"]
 
         session.set(SUBMIT=True)
-        said, ended = session.run_all()
-        assert ended, said
+        output, ended = session.run_all()
+        assert ended, output
     (request,) = account.requests
     name = request["TrainingJobName"]
     for words in (
@@ -132,21 +133,21 @@ def test_it_leads_to_a_verdict_once_it_is_told_to_submit_and_after_a_restart_sta
         "→ trained, ",
         f"{name}: deletes s3://{account.bucket}/",
     ):
-        assert words in said, words
-    assert "Traceback" not in said and "Warning" not in said
+        assert words in output, words
+    assert "Traceback" not in output and "Warning" not in output
     assert (tmp_path / name / "adapter" / "adapter_model.safetensors").is_file()
     assert (tmp_path / name / "report.html").is_file()
 
-    with Session(tmp_path, forked, BUCKET=account.bucket, HERE_ROWS=0, SUBMIT=True, DELETE=True) as session:
-        said, ended = session.run_all()
-    assert ended, said
-    assert f"{name} was submitted before: Completed." in said and "trained − base: " in said
+    with NotebookSession(tmp_path, forked, BUCKET=account.bucket, HERE_ROWS=0, SUBMIT=True, DELETE=True) as session:
+        output, ended = session.run_all()
+    assert ended, output
+    assert f"{name} was submitted before: Completed." in output and "trained − base: " in output
     assert len(account.requests) == 1
-    assert f"{name}: deleted " in said
+    assert f"{name}: deleted " in output
     assert not account.client("s3").list_objects_v2(Bucket=account.bucket, Prefix=f"grpo-recipes/{name}/")["KeyCount"]
 
 
-def test_it_is_kept_without_outputs_and_does_nothing_that_costs_or_deletes() -> None:
+def test_it_has_no_outputs_and_by_default_submits_and_deletes_nothing() -> None:
     import nbformat
 
     notebook = nbformat.read(NOTEBOOK, as_version=4)
@@ -159,7 +160,7 @@ def test_it_is_kept_without_outputs_and_does_nothing_that_costs_or_deletes() -> 
     ]
 
 
-def test_its_pages_are_there() -> None:
+def test_its_links_have_targets() -> None:
     text = NOTEBOOK.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([\w./-]+)\)", text):
         assert (NOTEBOOK.parent / target).is_file(), target

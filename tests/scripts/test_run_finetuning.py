@@ -1,4 +1,4 @@
-"""scripts/run_finetuning.sh: what it refuses before anything is imported, and the choice of the CUDA driver library."""
+"""scripts/run_finetuning.sh: its failure reasons, and the choice of the CUDA driver library."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ PAIR = {"train": ["algo-1", "algo-2"]}
     [
         (ALONE, {"GRPO_LAUNCHER": "zero4"}, "There is no launcher zero4: accelerate_configs/ has cpu.yaml ddp.yaml",
          "a launcher that is none"),
-        (PAIR, {"GRPO_LAUNCHER": "python"}, "The launcher is python, but 2 processes should train",
+        (PAIR, {"GRPO_LAUNCHER": "python"}, "The launcher is python, but the job has 2 training processes",
          "each host would train alone"),
         ({"cpus": ["algo-1"], "train": ["algo-2"]}, {"GRPO_TRAIN_GROUP": "train", "GRPO_JUDGE_GROUP": "cpus"},
-         "algo-1 is to judge, but scripts/serve_rewards.py, which would do it, is not among the uploaded files",
+         "its program scripts/serve_rewards.py was not uploaded",
          "a judge without its program"),
         ({"cpus": ["algo-1"], "train": ["algo-2"]}, {"GRPO_TRAIN_GROUP": "train", "GRPO_ROLLOUT_GROUP": "cpus"},
-         "algo-1 has the role rollout, for which this version has no program", "a role to come"),
+         "algo-1 has the role rollout, which is not supported", "a role without a program"),
         ({"cpus": ["algo-1"], "train": ["algo-2"]}, {"GRPO_TRAIN_GROUP": "train"},
-         "The instance group cpus of this host, algo-1, has no role", "what topology.py finds wrong"),
-        ({"cpus": ["algo-1"], "train": ["algo-2"]}, {}, "doesn't say which of them trains: set GRPO_TRAIN_GROUP",
-         "and another"),
-        (ALONE, {"GRPO_RECIPE": "other.yaml"}, "There is no recipe other.yaml among the uploaded files", "no recipe"),
+         "The instance group cpus of this host, algo-1, has no role", "an error of topology.py"),
+        ({"cpus": ["algo-1"], "train": ["algo-2"]}, {}, "Set GRPO_TRAIN_GROUP",
+         "another error of topology.py"),
+        (ALONE, {"GRPO_RECIPE": "other.yaml"}, "The recipe other.yaml was not uploaded", "no recipe"),
     ],
 )  # fmt: skip
-def test_what_a_host_cant_do_is_its_reason_in_one_line(
+def test_a_hosts_failure_reason_is_one_line(
     tmp_path: Path, groups: dict[str, list[str]], environment: dict[str, str], words: str, why: str
 ) -> None:
     code = tmp_path / "ml" / "input" / "data" / "code"
@@ -75,7 +75,7 @@ def test_what_a_host_cant_do_is_its_reason_in_one_line(
         (None, False, "there is no GPU"),
     ],
 )
-def test_the_images_cuda_library_is_taken_where_the_host_is_older(
+def test_the_images_cuda_library_is_used_if_the_hosts_driver_is_older(
     tmp_path: Path, host: str | None, chosen: bool, why: str
 ) -> None:
     compat = tmp_path / "compat"
@@ -87,11 +87,11 @@ def test_the_images_cuda_library_is_taken_where_the_host_is_older(
         (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho {host}\n")
         (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
     text = SCRIPT.read_text()
-    assert "/usr/local/cuda/compat" in text and "\nwords=" in text
-    begin = text.partition("\nwords=")[0].replace("/usr/local/cuda/compat", str(compat))
-    told = subprocess.run(
+    assert "/usr/local/cuda/compat" in text and "\nerrors=" in text
+    begin = text.partition("\nerrors=")[0].replace("/usr/local/cuda/compat", str(compat))
+    run = subprocess.run(
         ["bash", "-c", f'{begin}\necho "[${{LD_LIBRARY_PATH:-}}]"'],
         env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "SM_NUM_GPUS": "0"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert (str(compat) in told.stdout) == chosen, why
+    assert (str(compat) in run.stdout) == chosen, why

@@ -1,1 +1,1 @@
-"""What runs inside a training job, on every host."""
+"""Programs that run inside a training job, on every host."""

@@ -1,13 +1,11 @@
-"""What a host of a job does around its program: a secret before it, and the model and the reason of a failure after it.
+"""Run a host's program in a job: fetch the hub token before it, export the model and the failure reason after it.
 
-    python -m rlvr.sagemaker.container.entrypoint train COMMAND …     until training ends
-    python -m rlvr.sagemaker.container.entrypoint serve COMMAND …     a judge, until the host that leads the training is
-    gone python -m rlvr.sagemaker.container.entrypoint lend                a judge's CPUs to the job's Ray cluster,
-    until then
+    python -m rlvr.sagemaker.container.entrypoint train COMMAND …   train until the launcher ends
+    python -m rlvr.sagemaker.container.entrypoint serve COMMAND …   run a reward server until the leading host has ended
+    python -m rlvr.sagemaker.container.entrypoint ray-node          lend the CPUs to the job's Ray cluster until then
 
-Exit codes: 0 done · 75 stopped early with a checkpoint, which another job on the same checkpoints continues · 2 the
-recipe or the data is wrong · 1 anything else. But for 0, /opt/ml/output/failure then holds one line for people. It is
-written here, because the SDK's driver would write its own traceback unless the file is there already.
+Exit codes: 0 done; 75 stopped early with a checkpoint, which another job can continue; 2 the recipe or the data is
+wrong; 1 any other failure. Except for 0, /opt/ml/output/failure then holds one line for people.
 """
 
 from __future__ import annotations
@@ -22,46 +20,31 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_urlsafe
 from types import FrameType
 
 from rlvr.sagemaker.container import ray_cluster
-from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, Watch
-from rlvr.sagemaker.container.pid1 import RANKS, SERVES
+from rlvr.sagemaker.container.failure_reason import STOPPED_EARLY, fail, failure_reason, read_exits
+from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, LeaderWatch
+from rlvr.sagemaker.container.pid1 import RANKS, SERVER
 
-RUN = Path("/opt/ml/checkpoints/run")  # the run directory: all below it is kept in the bucket as it is written
+RUN = Path("/opt/ml/checkpoints/run")  # the run directory; the service copies it to the bucket while it changes
 MODEL = Path("/opt/ml/model")
-FAILURE = Path("/opt/ml/output/failure")
-LONGEST_REASON = 990  # the service cuts at 1024, with its own words around ours
 SECRET_VARIABLE = "HF_TOKEN_SECRET_ARN"
-STOPPED_EARLY = 75
-KEY_VARIABLE = "GRPO_REWARDS_KEY"  # of the reward servers and of their clients
+KEY_VARIABLE = "GRPO_REWARDS_KEY"  # of the reward servers and their clients
 JUDGE_PORT = 8000
-START_S = 1800.0  # how long hosts wait for one another: all begin at about the same time, but install for themselves
-RAY_VARIABLE = "GRPO_RAY"  # set where rewards run on a Ray cluster of the job's hosts
-END_S = 60.0  # how long the Ray cluster stays for hosts whose processes end a little later than rank 0's
+START_TIMEOUT_S = 1800.0  # hosts start at about the same time, but each installs its own requirements
+RAY_VARIABLE = "GRPO_RAY"  # set if rewards run on a Ray cluster of the job's hosts
+RAY_END_TIMEOUT_S = 60.0  # for hosts whose processes end a little later than rank 0's
 
 
 class JobError(Exception):
-    """The job can't go on. The message is the reason that people read."""
+    """The job can't continue. The message is its failure reason; `kind` is a stable slug, as in rlvr/errors.py."""
 
-
-@dataclass(frozen=True)
-class Ended:
-    """How one training process of this host ended.
-
-    Attributes:
-        code: its exit code; None if it was killed before it could say.
-        said: the last that it told people.
-        at: when, in seconds since 1970.
-    """
-
-    rank: int
-    code: int | None
-    said: str = ""
-    at: float = 0.0
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 def main(words: Sequence[str]) -> int:
@@ -70,64 +53,65 @@ def main(words: Sequence[str]) -> int:
             return train(words[1:])
         if len(words) > 1 and words[0] == "serve":
             return serve(words[1:])
-        if list(words) == ["lend"]:
-            return lend()
-        raise JobError("entrypoint.py wants `train` or `serve`, and a command; or `lend`.")
+        if list(words) == ["ray-node"]:
+            return run_ray_node()
+        raise JobError("Usage: entrypoint.py train COMMAND … | serve COMMAND … | ray-node", "usage")
     except JobError as error:
         return fail(str(error), 1)
 
 
 def train(command: Sequence[str]) -> int:
-    """Runs the launcher on this host; hands over what it made.
+    """Run the launcher on this host, and export the model on the leading host.
 
     Raises:
-        JobError: the token can't be read, or a judge, a host of the Ray cluster or the leading host isn't there.
+        JobError: the token can't be read; or a judge, a Ray host or the leading host is missing.
     """
-    environment = {**os.environ, **secrets(os.environ.get(SECRET_VARIABLE))}
+    environment = {**os.environ, **fetch_token(os.environ.get(SECRET_VARIABLE))}
     leads = os.environ.get("GRPO_HOST_RANK", "0") == "0"
     on_ray, judges = os.environ.get(RAY_VARIABLE) == "1", _hosts("GRPO_JUDGE_HOSTS")
-    served = bool(on_ray or judges or _hosts("GRPO_ROLLOUT_HOSTS"))
-    key = token_urlsafe() if served and leads else None
-    # Left in this order: the nodes of those that lend end while the head is there, without which they take ten seconds.
-    with ExitStack() as cluster, LeaderHeartbeat(key) as presence:
-        if served:
-            leader = None if leads else _met(os.environ["GRPO_MAIN_HOST"])
-            word = leader.word if leader is not None else str(key)
+    has_helpers = bool(on_ray or judges or _hosts("GRPO_ROLLOUT_HOSTS"))
+    own_key = token_urlsafe() if has_helpers and leads else None
+    # The heartbeat closes first: the judges' Ray nodes then end before the head, or they would wait ten seconds for it.
+    with ExitStack() as ray_node, LeaderHeartbeat(own_key) as heartbeat:
+        if has_helpers:
+            leader = None if leads else _wait_for_leader(os.environ["GRPO_MAIN_HOST"])
+            key = leader.key if leader is not None else str(own_key)
             if on_ray:
-                environment |= _join(cluster, word, leader, presence)
+                environment |= _join_ray(ray_node, key, leader, heartbeat)
             else:
-                environment[KEY_VARIABLE] = word
+                environment[KEY_VARIABLE] = key
                 for judge in judges:
-                    _wait_for(judge, presence)
+                    _wait_for_judge(judge, heartbeat)
         code = subprocess.call(command, env=environment)
-        processes = ended_processes(RANKS) if code else []
-        words, code = reason(processes, code) if code else ("", 0)
+        exits = read_exits(RANKS) if code else []
+        reason, code = failure_reason(exits, code) if code else ("", 0)
         if on_ray and leads and code in (0, STOPPED_EARLY):
-            presence.wait_until_gone(_addresses_of_others(), END_S)
+            heartbeat.wait_for_disconnect(_other_trainers(), RAY_END_TIMEOUT_S)
     if code == 0:
         if leads:
-            hand_over(RUN, MODEL)
+            export_model(RUN, MODEL)
         return 0
-    # What the process of rank 0 has said stands in the log already.
-    return fail(words, code, told=any(one.said == words and one.rank == 0 for one in processes))
+    # Rank 0 has printed its own messages.
+    return fail(reason, code, is_logged=any(exit.message == reason and exit.rank == 0 for exit in exits))
 
 
 def serve(command: Sequence[str]) -> int:
-    """Runs a program that serves the training, from when it has begun until it has ended.
+    """Run a program that serves the training, from the training's start to its end.
 
     Raises:
-        JobError: the program ended before, or the training never began.
+        JobError: the program ended earlier, or the training never started.
     """
-    role, leader = os.environ.get("GRPO_ROLE", "judge"), _met(os.environ["GRPO_MAIN_HOST"])
-    token = secrets(os.environ.get(SECRET_VARIABLE))
-    with _staying(leader):
-        program = subprocess.Popen(command, env={**os.environ, **token, KEY_VARIABLE: leader.word})
+    role, leader = os.environ.get("GRPO_ROLE", "judge"), _wait_for_leader(os.environ["GRPO_MAIN_HOST"])
+    token = fetch_token(os.environ.get(SECRET_VARIABLE))
+    with _ignore_stop(leader):
+        program = subprocess.Popen(command, env={**os.environ, **token, KEY_VARIABLE: leader.key})
         try:
-            while not leader.gone.wait(0.2):
+            while not leader.lost.wait(0.2):
                 code = program.poll()
                 if code is not None:
                     raise JobError(
-                        f"The program of the role {role} ended before the training did, with exit code {code}."
+                        f"The program of the role {role} ended before the training did, with exit code {code}.",
+                        "server-ended",
                     )
         finally:
             program.terminate()
@@ -136,67 +120,75 @@ def serve(command: Sequence[str]) -> int:
             except subprocess.TimeoutExpired:
                 program.kill()
                 program.wait()
-    print(f"The training on {leader.host} has ended, and so does this host, of the role {role}.", flush=True)
+    print(f"The training on {leader.host} has ended, so the {role} on this host ends.", flush=True)
     return 0
 
 
-def lend() -> int:
-    """Has this host's CPUs used by the job's Ray cluster, from when the training has begun until it has ended.
+def run_ray_node() -> int:
+    """Lend this host's CPUs to the job's Ray cluster, from the training's start to its end.
 
     Raises:
-        JobError: the training never began, or Ray can't be started here.
+        JobError: the training never started, or Ray does not start here.
     """
-    leader = _met(os.environ["GRPO_MAIN_HOST"])
-    member = ray_cluster.member_of(os.environ, os.environ["SM_CURRENT_HOST"])
-    with _staying(leader), ray_cluster.RayNode(member, leader.word) as node:
-        while not leader.gone.wait(0.5):
+    leader = _wait_for_leader(os.environ["GRPO_MAIN_HOST"])
+    member = ray_cluster.find_member(os.environ, os.environ["SM_CURRENT_HOST"])
+    with _ignore_stop(leader), ray_cluster.RayNode(member, leader.key) as node:
+        while not leader.lost.wait(0.5):
             if node.failed.is_set():
-                raise JobError(f"Ray could not be started on {member.host}: {node.fault}")
-    print(f"The training on {leader.host} has ended, and so does this host, whose CPUs scored for it.", flush=True)
+                raise _ray_failed(node)
+    print(f"The training on {leader.host} has ended, so the Ray node on this host ends.", flush=True)
     return 0
 
 
-def _join(cluster: ExitStack, word: str, leader: Watch | None, presence: LeaderHeartbeat) -> dict[str, str]:
-    """Joins the Ray cluster, waits until all hosts of the job have, and says what training needs in its environment.
+def _join_ray(ray_node: ExitStack, key: str, leader: LeaderWatch | None, heartbeat: LeaderHeartbeat) -> dict[str, str]:
+    """Join the Ray cluster and wait for all hosts; return the environment that training needs.
 
     Args:
-        leader: the host that leads; None on that host.
+        leader: None on the leading host.
 
     Raises:
-        JobError: they have not, by name.
+        JobError: a host has not joined; the message names it.
     """
-    member = ray_cluster.member_of(os.environ, os.environ["SM_CURRENT_HOST"])
-    node = cluster.enter_context(ray_cluster.RayNode(member, word))
-    everyone = [*_hosts("GRPO_TRAIN_HOSTS"), *_hosts("GRPO_JUDGE_HOSTS")]
-    until = time.monotonic() + START_S
-    with ray_cluster.ClusterMembership(node) as roll:
-        while missing := roll.missing(everyone):
+    member = ray_cluster.find_member(os.environ, os.environ["SM_CURRENT_HOST"])
+    node = ray_node.enter_context(ray_cluster.RayNode(member, key))
+    all_hosts = [*_hosts("GRPO_TRAIN_HOSTS"), *_hosts("GRPO_JUDGE_HOSTS")]
+    deadline = time.monotonic() + START_TIMEOUT_S
+    with ray_cluster.ClusterMembership(node) as membership:
+        while missing := membership.missing(all_hosts):
             names = ", ".join(missing)
-            if leader is not None and leader.gone.is_set():
-                raise JobError(f"{leader.host}, which leads the training, ended before it began: its log says why.")
-            if node.failed.is_set():
-                raise JobError(f"Ray could not be started on {member.host}: {node.fault}")
-            if presence.left.is_set():
+            if leader is not None and leader.lost.is_set():
                 raise JobError(
-                    f"A host ended before it had joined the Ray cluster. Not in it: {names}. Its own log says why."
+                    f"{leader.host}, which leads the training, ended before the training started. See its log.",
+                    "leader-ended",
                 )
-            if time.monotonic() > until:
+            if node.failed.is_set():
+                raise _ray_failed(node)
+            if heartbeat.peer_lost.is_set():
                 raise JobError(
-                    f"{names} did not join the Ray cluster within {_minutes(START_S)}: the log of that host says why. "
-                    "In a VPC the security group must allow all traffic from itself."
+                    f"A host ended before it joined the Ray cluster. Missing: {names}. See their logs.", "host-ended"
+                )
+            if time.monotonic() > deadline:
+                raise JobError(
+                    f"{names} did not join the Ray cluster within {_minutes(START_TIMEOUT_S)}. See the log of that "
+                    "host. In a VPC the security group must allow all traffic from itself.",
+                    "ray-join-timeout",
                 )
             time.sleep(0.5)
-    rewards = "those that judge" if _hosts("GRPO_JUDGE_HOSTS") else "those that train"
-    print(f"All {len(everyone)} hosts are in the Ray cluster: rewards run on the CPUs of {rewards}.", flush=True)
-    return node.of_a_driver
+    workers = "judge hosts" if _hosts("GRPO_JUDGE_HOSTS") else "training hosts"
+    print(f"All {len(all_hosts)} hosts are in the Ray cluster. Rewards run on the CPUs of the {workers}.", flush=True)
+    return node.driver_environment
+
+
+def _ray_failed(node: ray_cluster.RayNode) -> JobError:
+    return JobError(f"Ray could not be started on {node.member.host}: {node.error_line}", "ray-failed")
 
 
 def _hosts(variable: str) -> list[str]:
     return [host for host in os.environ.get(variable, "").split(",") if host]
 
 
-def _addresses_of_others() -> Iterator[str]:
-    """Of the hosts that train but don't lead, as far as they are still known."""
+def _other_trainers() -> Iterator[str]:
+    """Addresses of the training hosts that do not lead, if they can still be resolved."""
     for host in _hosts("GRPO_TRAIN_HOSTS"):
         if host != os.environ["GRPO_MAIN_HOST"]:
             with suppress(OSError):
@@ -208,56 +200,59 @@ def _minutes(seconds: float) -> str:
 
 
 @contextmanager
-def _staying(leader: Watch) -> Iterator[None]:
-    """While it is entered, a stop of the job doesn't end this host: the step at hand still wants its rewards.
+def _ignore_stop(leader: LeaderWatch) -> Iterator[None]:
+    """Ignore a stop of the job, because the current step still needs its rewards.
 
-    This process puts itself where a stop looks for those to tell (pid1.py).
+    The process registers itself with pid1.py, so that the stop signal comes here and not to the command.
     """
 
-    def stay(number: int, frame: FrameType | None) -> None:
-        print(f"{signal.Signals(number).name}: serving on until the training on {leader.host} has ended", flush=True)
+    def ignore(number: int, frame: FrameType | None) -> None:
+        print(f"{signal.Signals(number).name}: serving until the training on {leader.host} has ended", flush=True)
 
     RANKS.mkdir(parents=True, exist_ok=True)
-    note = RANKS / str(os.getpid())
-    before = signal.signal(signal.SIGTERM, stay)
-    note.write_text(SERVES, encoding="ascii")
+    registration = RANKS / str(os.getpid())
+    previous = signal.signal(signal.SIGTERM, ignore)
+    registration.write_text(SERVER, encoding="ascii")
     try:
         yield
     finally:
-        note.unlink(missing_ok=True)
-        signal.signal(signal.SIGTERM, before)
+        registration.unlink(missing_ok=True)
+        signal.signal(signal.SIGTERM, previous)
 
 
-def _met(host: str) -> Watch:
-    """A watch on the host that leads the training, once it is there."""
-    watch = Watch(host)
-    if not watch.met.wait(START_S):
-        raise JobError(f"{host}, which leads the training, was not to be reached in {_minutes(START_S)}.")
+def _wait_for_leader(host: str) -> LeaderWatch:
+    watch = LeaderWatch(host)
+    if not watch.connected.wait(START_TIMEOUT_S):
+        raise JobError(
+            f"{host}, which leads the training, did not answer within {_minutes(START_TIMEOUT_S)}.", "leader-timeout"
+        )
     return watch
 
 
-def _wait_for(judge: str, presence: LeaderHeartbeat) -> None:
-    until = time.monotonic() + START_S
+def _wait_for_judge(judge: str, heartbeat: LeaderHeartbeat) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
             socket.create_connection((judge, JUDGE_PORT), timeout=10).close()
             return
         except OSError:
-            if presence.left.is_set():
-                raise JobError("A host that should judge ended before it could: its own log says why.") from None
-            if time.monotonic() > until:
-                raise JobError(f"{judge}, which judges, did not serve within {_minutes(START_S)}.") from None
+            if heartbeat.peer_lost.is_set():
+                raise JobError("A judge host ended before it served. See its log.", "host-ended") from None
+            if time.monotonic() > deadline:
+                raise JobError(
+                    f"The judge host {judge} did not serve within {_minutes(START_TIMEOUT_S)}.", "judge-timeout"
+                ) from None
             time.sleep(0.5)
 
 
-def secrets(arn: str | None) -> dict[str, str]:
-    """The Hugging Face token that lies in AWS Secrets Manager, for the programs' environment only.
+def fetch_token(arn: str | None) -> dict[str, str]:
+    """The Hugging Face token from AWS Secrets Manager, for the programs' environment only.
 
     Args:
-        arn: of the secret, which is the token itself or JSON with a key HF_TOKEN; None for no token.
+        arn: of the secret, which is the token itself or JSON with the key HF_TOKEN; None for no token.
 
     Raises:
-        JobError: it can't be read, or holds no token.
+        JobError: the secret can't be read, or holds no token.
     """
     if not arn:
         return {}
@@ -266,13 +261,14 @@ def secrets(arn: str | None) -> dict[str, str]:
 
     try:
         region = arn.split(":")[3] if arn.count(":") >= 6 else None
-        found = boto3.client("secretsmanager", region_name=region).get_secret_value(SecretId=arn)
+        answer = boto3.client("secretsmanager", region_name=region).get_secret_value(SecretId=arn)
     except (BotoCoreError, ClientError) as error:
-        kind = getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__)
+        code = getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__)
         raise JobError(
-            f"The secret {arn} can't be read ({kind}). The job's role needs secretsmanager:GetSecretValue on it."
+            f"The secret {arn} can't be read ({code}). The job's role needs secretsmanager:GetSecretValue on it.",
+            "secret-unreadable",
         ) from None
-    token = found.get("SecretString", "")
+    token = answer.get("SecretString", "")
     if token.lstrip().startswith("{"):
         try:
             token = json.loads(token).get("HF_TOKEN", "")
@@ -280,13 +276,13 @@ def secrets(arn: str | None) -> dict[str, str]:
             token = ""
     if not token.strip():
         raise JobError(
-            f"The secret {arn} holds no token: it should be the token itself, or JSON with the key HF_TOKEN."
+            f"The secret {arn} holds no token. Store the token itself, or JSON with the key HF_TOKEN.", "secret-empty"
         )
     return {"HF_TOKEN": token.strip()}
 
 
-def hand_over(run: Path, model: Path) -> None:
-    """Puts what a run has made into the model folder, which the service packs up: all of it but the checkpoints."""
+def export_model(run: Path, model: Path) -> None:
+    """Link a run's files, except checkpoints, into the model folder, which the service uploads."""
     model.mkdir(parents=True, exist_ok=True)
     for path in sorted(run.iterdir()):
         if path.name.startswith((".", "checkpoint-")):
@@ -298,61 +294,8 @@ def hand_over(run: Path, model: Path) -> None:
             _link(str(path), str(target))
 
 
-def ended_processes(ranks: Path) -> list[Ended]:
-    """The training processes of this host, as they noted themselves (rank.py)."""
-    found = {}
-    for file in ranks.glob("*.json"):
-        note = json.loads(file.read_text(encoding="utf-8"))
-        found[note["rank"]] = Ended(note["rank"], note["code"], note["said"], note["at"])
-    begun = [int(file.read_text(encoding="ascii") or 0) for file in ranks.iterdir() if file.name.isdigit()]
-    return [*found.values(), *(Ended(rank, None) for rank in begun if rank not in found)]
-
-
-def reason(processes: Sequence[Ended], code: int) -> tuple[str, int]:
-    """Why training ended, in words, and the exit code for it.
-
-    The first that failed is at fault: the launcher ends the others. Those that it ended before they could say so, or
-    that stopped with a checkpoint because they were told to, only followed.
-    """
-    failed = sorted((one for one in processes if one.code not in (None, 0, STOPPED_EARLY)), key=lambda one: one.at)
-    killed = [one for one in processes if one.code is None]
-    stopped = sorted((one for one in processes if one.code == STOPPED_EARLY), key=lambda one: one.rank)
-    if failed:
-        first = failed[0]
-        return first.said or f"Process {first.rank} ended with exit code {first.code} and no word.", first.code or 1
-    if killed:
-        return (
-            f"Process {killed[0].rank} was killed, most often because the machine's memory ran out (not the GPU's). "
-            "Another job on the same checkpoints continues from the last of them.",
-            1,
-        )
-    if stopped:
-        again = f"scripts/sagemaker.py resume {os.environ.get('TRAINING_JOB_NAME', 'JOB')}"
-        return stopped[0].said.replace("the same command", again), STOPPED_EARLY
-    return f"The launcher ended with exit code {code} before any process began to train: see the log.", 1
-
-
-def fail(words: str, code: int, *, told: bool = False) -> int:
-    """Writes down why the job failed, as one line; returns the exit code."""
-    line = in_one_line(words)
-    if not told:
-        print(f"\n{line}", file=sys.stderr, flush=True)
-    FAILURE.parent.mkdir(parents=True, exist_ok=True)
-    FAILURE.write_text(line, encoding="utf-8")
-    return code
-
-
-def in_one_line(words: str) -> str:
-    """Several lines as one, not longer than the service takes, which goes on with a comma and the exit code."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    text = ""
-    for line in lines:
-        text += ("" if not text else " " if text[-1] in ".:;!?," else "; ") + line
-    return text.rstrip(".") if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
-
-
 def _link(source: str, target: str) -> str:
-    """A second name for a file instead of a second copy of a model, where the disk allows it."""
+    """Make a hard link, so that the model needs no second copy; a copy if the disk does not allow links."""
     try:
         Path(target).unlink(missing_ok=True)
         os.link(source, target)

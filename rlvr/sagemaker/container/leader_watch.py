@@ -1,8 +1,8 @@
-"""Whether the host that leads the training is still there, for the other hosts of a job: an open connection.
+"""Detect the end of the leading host from the other hosts of a job, by an open TCP connection.
 
-A job ends when all its hosts have ended. A judge would serve for ever, so it holds a connection to the host of rank 0,
-and ends when that connection does. The first that is said on it is a word that the job's hosts share: the key to its
-judges, which so is neither in the job's environment nor in its logs. A job's network is its own.
+A job ends when all its hosts have ended. A judge would serve forever, so it keeps a connection to the host of rank 0
+and ends when that connection closes. The first line on the connection is the key of the job's judges, so the key is
+neither in the job's environment nor in its logs. Only the job's hosts share its network.
 """
 
 from __future__ import annotations
@@ -18,100 +18,100 @@ PORT = 29499
 
 
 class LeaderHeartbeat:
-    """While it is entered, other hosts can see that this one is there.
+    """Listen for the other hosts, on the leading host, while the context is open.
 
     Args:
-        word: what they are told; None for a host that leads nothing: nothing is done then.
+        key: sent to each host that connects; None on a host that does not lead, where nothing listens.
 
     Attributes:
-        port: at which it is seen.
-        left: set when a host that was connected is not any more.
+        port: the port that is listened on.
+        peer_lost: set when a host that was connected has disconnected.
     """
 
-    def __init__(self, word: str | None) -> None:
-        self.word = word
+    def __init__(self, key: str | None) -> None:
+        self.key = key
         self.port = PORT
-        self.left = threading.Event()
-        self._open: list[socket.socket] = []
-        self._here: list[str] = []  # addresses of those that are connected
-        self._change = threading.Condition()
+        self.peer_lost = threading.Event()
+        self._sockets: list[socket.socket] = []
+        self._connected: list[str] = []  # addresses
+        self._changed = threading.Condition()
 
-    def wait_until_gone(self, addresses: Iterable[str], seconds: float) -> bool:
-        """Waits until none of these hosts is connected any more; whether it came to that."""
-        those = set(addresses)
-        with self._change:
-            return self._change.wait_for(lambda: not those & set(self._here), seconds)
+    def wait_for_disconnect(self, addresses: Iterable[str], timeout_s: float) -> bool:
+        """Wait until none of these hosts is connected; return whether that happened in time."""
+        hosts = set(addresses)
+        with self._changed:
+            return self._changed.wait_for(lambda: not hosts & set(self._connected), timeout_s)
 
     def __enter__(self) -> LeaderHeartbeat:
-        if self.word is not None:
+        if self.key is not None:
             listener = socket.create_server(("", PORT), backlog=64)
             self.port = listener.getsockname()[1]
-            self._open.append(listener)
-            threading.Thread(target=self._accept, args=[listener, self.word], daemon=True).start()
+            self._sockets.append(listener)
+            threading.Thread(target=self._accept, args=[listener, self.key], daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for held in self._open:
+        for connection in self._sockets:
             with contextlib.suppress(OSError):
-                held.shutdown(socket.SHUT_RDWR)  # a thread waits on it, for which to close it alone would be no news
-            held.close()
+                connection.shutdown(socket.SHUT_RDWR)  # close() alone would not wake the thread that reads it
+            connection.close()
 
-    def _accept(self, listener: socket.socket, word: str) -> None:
+    def _accept(self, listener: socket.socket, key: str) -> None:
         while True:
             try:
                 connection = listener.accept()[0]
             except OSError:
                 return  # closed
-            self._open.append(connection)
-            threading.Thread(target=self._hold, args=[connection, word], daemon=True).start()
+            self._sockets.append(connection)
+            threading.Thread(target=self._serve, args=[connection, key], daemon=True).start()
 
-    def _hold(self, connection: socket.socket, word: str) -> None:
+    def _serve(self, connection: socket.socket, key: str) -> None:
         address = ""
         with contextlib.suppress(OSError):
             address = connection.getpeername()[0]
-            with self._change:
-                self._here.append(address)
-            connection.sendall(f"{word}\n".encode())
+            with self._changed:
+                self._connected.append(address)
+            connection.sendall(f"{key}\n".encode())
             connection.recv(1)
-        with self._change:
-            if address in self._here:
-                self._here.remove(address)
-            self._change.notify_all()
-        self.left.set()
+        with self._changed:
+            if address in self._connected:
+                self._connected.remove(address)
+            self._changed.notify_all()
+        self.peer_lost.set()
 
 
-class Watch:
-    """Watches a host from now on.
+class LeaderWatch:
+    """Watch the leading host from another host.
 
     Attributes:
-        word: what it said, once it is `met`.
-        met: set once it has been reached.
-        gone: set when it was reached, and isn't there any more.
+        key: the key that the leader sent; empty until `connected` is set.
+        connected: set once the leader has answered.
+        lost: set when the connection has closed after that.
     """
 
-    word = ""
+    key = ""
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.met = threading.Event()
-        self.gone = threading.Event()
+        self.connected = threading.Event()
+        self.lost = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        while not self.met.is_set():
+        while not self.connected.is_set():
             try:
                 with socket.create_connection((self.host, PORT), timeout=10) as connection:
                     line = connection.makefile().readline()
                     if not line.endswith("\n"):
-                        raise ConnectionError("it ended before it said anything")
-                    self.word = line.strip()
-                    self.met.set()
+                        raise ConnectionError("the leader closed the connection before it sent the key")
+                    self.key = line.strip()
+                    self.connected.set()
                     connection.settimeout(None)
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                     connection.recv(1)
             except OSError:
-                if not self.met.is_set():
+                if not self.connected.is_set():
                     time.sleep(1)
-        self.gone.set()
+        self.lost.set()

@@ -1,17 +1,17 @@
-"""Process 1 of the job's container: hands a stop on to the trainers, and keeps pip away from the image's own libraries.
+"""Process 1 of a job's container: forward stop signals to the trainers, and pin the image's libraries for pip.
 
     python3 pid1.py COMMAND …
 
-The SDK would make bash process 1, which has no handler for SIGTERM, and the kernel drops a signal that process 1 has no
-handler for. A stop or a spot interruption would then be two minutes of silence and a SIGKILL. This program takes its
-place: it starts the command, and hands SIGTERM to the training processes themselves, who save a checkpoint and end
-(rlvr/training/interruption.py). They are those that have put a file with their number into RANKS; the launcher between
-is left out, since it would give them thirty seconds. Where nothing trains yet, the command is told to end.
+The SDK's process 1 would be bash, which has no handler for SIGTERM; the kernel drops a signal that process 1 does not
+handle. A stop or a spot interruption would then be two minutes of silence and a SIGKILL. This program runs the command
+and forwards SIGTERM to the training processes, which save a checkpoint and exit (rlvr/training/interruption.py). They
+have registered their process ids in RANKS. The launcher gets no signal, because it would kill them after 30 seconds. If
+nothing trains yet, the command gets the signal.
 
-Exit code: the command's; 128 and the signal's number if a signal ended it; 143 if it was stopped before it was done.
-A stop is no failure: what the SDK's driver wrote down as one is taken back.
+Exit code: the command's; 128 + N if signal N ended it; 143 if it was stopped before it was done. A stop is not a
+failure, so the failure file of the SDK's driver is then deleted.
 
-Standard library only, and any Python from 3.10 on: it runs before anything is installed.
+Standard library only, for Python 3.10 or newer: it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ RANKS = Path("/tmp/grpo-ranks")
 PINS = Path("/tmp/grpo-image-constraints.txt")
 FAILURE = Path("/opt/ml/output/failure")
 STOPPED = 128 + signal.SIGTERM
-SERVES = "serves"  # in the file of a process that serves the training and ends with it; a trainer's has its rank
+SERVER = "server"  # content of the file of a process that serves the training; a trainer's file has its rank
 
-# What an image brings as a matching set, down to the CUDA version. pip is to leave it as it is.
-IMAGES_OWN = (
+# Libraries that an image brings as a matching set, down to the CUDA version. pip must not replace them.
+IMAGE_PACKAGES = (
     "torch", "torchvision", "torchaudio", "triton", "flash-attn", "flash-attn-3", "deepspeed", "transformer-engine",
     "apex", "xformers", "vllm", "mpi4py", "smdistributed-dataparallel",
 )  # fmt: skip
-IMAGES_OWN_PREFIXES = ("nvidia-", "cuda-", "transformer-engine-")
+IMAGE_PACKAGE_PREFIXES = ("nvidia-", "cuda-", "transformer-engine-")
 
 
 def main(command: Sequence[str]) -> int:
-    """Runs the command to its end and returns the exit code for the container."""
+    """Run the command; return the exit code of the container."""
     shutil.rmtree(RANKS, ignore_errors=True)
     RANKS.mkdir(parents=True)
     stopped = False
@@ -49,36 +49,36 @@ def main(command: Sequence[str]) -> int:
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal stopped
         stopped = True
-        hand_on(signal.Signals(number), child.pid)
+        forward_signal(signal.Signals(number), child.pid)
 
-    # Blocked until the child is known: a signal that comes at once is then handed on as well.
+    # Blocked until `child` is set, so that an early signal is forwarded too.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    child = subprocess.Popen(command, env=environment(os.environ), preexec_fn=_unblock)
+    child = subprocess.Popen(command, env=pinned_environment(os.environ), preexec_fn=_unblock)
     signal.signal(signal.SIGTERM, stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
-    code = wait_for(child.pid)
+    code = reap_until_exit(child.pid)
     if stopped and code != 0:
         FAILURE.unlink(missing_ok=True)
         return STOPPED
     return code
 
 
-def hand_on(number: signal.Signals, command: int) -> None:
-    """Sends the signal to every training process; to the command itself where there is none."""
+def forward_signal(number: signal.Signals, command: int) -> None:
+    """Send the signal to all registered processes, or to the command if there are none."""
     processes = {int(file.name): file.read_text(encoding="ascii") for file in RANKS.iterdir() if file.name.isdigit()}
-    told = [what for process, what in processes.items() if _send(process, number)]
-    if SERVES in told:
-        _say(f"{number.name}: told what serves the training, which ends when that has ended")
-    elif told:
-        _say(f"{number.name}: told {len(told)} training processes, which save a checkpoint and end")
+    reached = [role for process, role in processes.items() if _send(process, number)]
+    if SERVER in reached:
+        _log(f"{number.name} forwarded to the server, which ends when the training has ended")
+    elif reached:
+        _log(f"{number.name} forwarded to {len(reached)} training processes, which save a checkpoint and end")
     else:
-        _say(f"{number.name}: nothing is being trained; ending")
+        _log(f"{number.name}: nothing trains yet, so the command is stopped")
         _send(command, number)
 
 
-def wait_for(process: int) -> int:
-    """Waits for a child to end, and meanwhile for every orphan, which are process 1's to wait for."""
+def reap_until_exit(process: int) -> int:
+    """Wait for a child's exit code, and reap all orphans meanwhile, as process 1 must."""
     while True:
         ended, status = os.wait()
         if ended == process:
@@ -86,24 +86,24 @@ def wait_for(process: int) -> int:
             return code if code >= 0 else 128 - code
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment with one more constraints file for pip: what the image brings, at the versions it brings."""
+def pinned_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Add a pip constraints file with the image's libraries at their installed versions."""
     pins = image_pins()
     if not pins:
-        return dict(given)
+        return dict(environment)
     PINS.write_text("\n".join(pins) + "\n", encoding="utf-8")
-    _say(f"pip leaves as they are: {', '.join(pins)}")
-    return {**given, "PIP_CONSTRAINT": f"{given.get('PIP_CONSTRAINT', '')} {PINS}".strip()}
+    _log(f"pinned for pip: {', '.join(pins)}")
+    return {**environment, "PIP_CONSTRAINT": f"{environment.get('PIP_CONSTRAINT', '')} {PINS}".strip()}
 
 
 def image_pins() -> list[str]:
-    """`name==version` of every installed library that is the image's own."""
-    found: dict[str, str] = {}
+    """`name==version` of each installed library of the image's matching set."""
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
-        if name in IMAGES_OWN or name.startswith(IMAGES_OWN_PREFIXES):
-            found.setdefault(name, distribution.version)
-    return [f"{name}=={version}" for name, version in sorted(found.items())]
+        if name in IMAGE_PACKAGES or name.startswith(IMAGE_PACKAGE_PREFIXES):
+            versions.setdefault(name, distribution.version)
+    return [f"{name}=={version}" for name, version in sorted(versions.items())]
 
 
 def _send(process: int, number: signal.Signals) -> bool:
@@ -118,7 +118,7 @@ def _unblock() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"process 1: {text}", flush=True)
 
 

@@ -1,10 +1,10 @@
-"""One training process of a job: runs the program, and leaves word of how it ended.
+"""Run one training process of a job, and record how it ended.
 
     python -m rlvr.sagemaker.container.rank run_grpo.py --config recipe.yaml
 
-A launcher makes of every failure its own exit code 1 and its own traceback. So each process notes, in RANKS, that it is
-there (which is how a stop finds it, see pid1.py), and at its end its exit code and the last that it had to say,
-from which entrypoint.py makes the one line that a person reads as the reason.
+A launcher turns every failure into its own exit code 1 and its own traceback. So each process registers in RANKS, where
+pid1.py finds it to stop it. At its end it writes its exit code and last message there, from which entrypoint.py makes
+the failure reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(words: Sequence[str]) -> int:
     rank = int(os.environ.get("RANK", "0"))
     RANKS.mkdir(parents=True, exist_ok=True)
     (RANKS / str(os.getpid())).write_text(str(rank), encoding="ascii")
-    said = _listen()
+    messages = _record_messages()
     code = 0
     sys.argv = [program, *arguments]
     try:
@@ -37,33 +37,34 @@ def main(words: Sequence[str]) -> int:
             console.error(end.code)
     except BaseException as error:
         traceback.print_exc()
-        said.append(f"{type(error).__name__}: {error}")
+        messages.append(f"{type(error).__name__}: {error}")
         code = 1
-    _note(rank, code, said[-1] if said else "")
+    _write_exit(rank, code, messages[-1] if messages else "")
     return code
 
 
-def _listen() -> list[str]:
-    """Collects from now on what our own code says to people, of every rank, though only rank 0 prints it."""
-    said: list[str] = []
-    say, complain = console.info, console.error
+def _record_messages() -> list[str]:
+    """Collect all console messages of this process from now on. Every rank does, though only rank 0 prints."""
+    messages: list[str] = []
+    info, error = console.info, console.error
 
-    def say_and_keep(text: str = "") -> None:
-        said.append(text)
-        say(text)
+    def record_info(text: str = "") -> None:
+        messages.append(text)
+        info(text)
 
-    def complain_and_keep(text: str) -> None:
-        said.append(text)
-        complain(text)
+    def record_error(text: str) -> None:
+        messages.append(text)
+        error(text)
 
-    console.info, console.error = say_and_keep, complain_and_keep
-    return said
+    console.info, console.error = record_info, record_error
+    return messages
 
 
-def _note(rank: int, code: int, said: str) -> None:
-    beside = RANKS / f".{rank}"
-    beside.write_text(json.dumps({"rank": rank, "code": code, "said": said, "at": time.time()}), encoding="utf-8")
-    beside.replace(RANKS / f"{rank}.json")
+def _write_exit(rank: int, code: int, message: str) -> None:
+    temporary = RANKS / f".{rank}"
+    content = {"rank": rank, "code": code, "message": message, "time": time.time()}
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.replace(RANKS / f"{rank}.json")
 
 
 if __name__ == "__main__":

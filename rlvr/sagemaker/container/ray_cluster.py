@@ -1,12 +1,12 @@
-"""One Ray cluster of all hosts of a job, for rewards that a recipe has run on Ray (`where: ray`).
+"""Run one Ray cluster of all hosts of a job, for rewards with `where: ray`.
 
-    with RayNode(member, token) as node, Roll(node) as roll:
-        roll.missing(["algo-1", "algo-2"])      # who has not joined yet, as the cluster itself says
+    with RayNode(member, key) as node, ClusterMembership(node) as membership:
+        membership.missing(["algo-1", "algo-2"])      # hosts that have not joined yet
 
-The head is on the host that leads the training. A node that ends is started again for as long as the training goes on,
-so that one that was lost comes back. A node gets nothing of the job's environment but what KEPT names: no token of the
-hub, no credentials. Calls between nodes want a token, which hosts are handed over their own connection (presence.py),
-and what Ray prints stays in a file of its host, but for the last lines of a node that has failed.
+The head is on the leading host. A node that ends is restarted while the training lasts. A node gets only the variables
+of NODE_VARIABLES from the job's environment: no hub token, no credentials. Calls between nodes need a token, which the
+hosts get over their own connection (leader_watch.py). Ray's output stays in a file of its host, except for the last
+lines of a node that has failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from types import TracebackType
 
 HEAD_PORT = 6379
 NODE_PORT = 6380
-# All of them fixed, for who has to name them in a security group (docs/sagemaker.md).
+# All ports are fixed, so that a security group can name them (docs/sagemaker.md).
 PORTS = {
     "node-manager": NODE_PORT,
     "object-manager": 6381,
@@ -40,29 +40,31 @@ PORTS = {
     "max-worker": 10999,
 }
 DASHBOARD_PORT = 8265
-OBJECT_STORE_BYTES = 2**30  # for completions and tests on their way; more than that goes to the disk
+OBJECT_STORE_BYTES = 2**30  # for completions and tests in transit; more goes to the disk
 TOKEN = Path("/tmp/grpo-ray-token")
 LOG = Path("/tmp/grpo-ray.log")
-# Of the job's environment, what a node and so the rewards on it see. Not a list of what is secret: that has no end.
-KEPT = (
+# The variables that a node, and so the rewards on it, gets from the job's environment. An allowlist, because a list of
+# secrets is never complete.
+NODE_VARIABLES = (
     "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_OFFLINE",
     "HF_DATASETS_OFFLINE", "GRPO_RECIPES_CACHE", "GRPO_JUDGE_SLOTS",
 )  # fmt: skip
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 15.0
-_TRIES = 8  # of a node that has never been up: some two minutes
+_POLL_S = 1.0
+_MIN_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 15.0
+_MAX_STARTS = 8  # of a node that was never up: about two minutes
 _SHOWN_LINES, _READ_LINES = 5, 200
-_PATIENCE_S = 10.0  # for a node to end before it is killed
+_SHUTDOWN_TIMEOUT_S = 10.0  # then a node is killed
 
 
 @dataclass(frozen=True)
-class Member:
-    """A host as a part of the cluster.
+class RayMember:
+    """A host of the cluster.
 
     Attributes:
-        host: its name, which is its node's name as well.
-        address: where the others reach it.
-        head: address of the host that has the head.
-        cpus: how many of its CPUs are for rewards.
+        host: its name, and its node's name.
+        address: of the host, for the others.
+        head: address of the head's host.
+        cpus: number of CPUs for rewards.
     """
 
     host: str
@@ -75,11 +77,11 @@ class Member:
         return self.address == self.head
 
     def command(self) -> list[str]:
-        """What starts its node, and ends when the node does."""
-        place = ["--head", "--port", str(HEAD_PORT)] if self.leads else ["--address", f"{self.head}:{HEAD_PORT}"]
+        """The command that starts the node and ends with it."""
+        role = ["--head", "--port", str(HEAD_PORT)] if self.leads else ["--address", f"{self.head}:{HEAD_PORT}"]
         dashboard = ["--dashboard-host", "127.0.0.1", "--dashboard-port", str(DASHBOARD_PORT)] if self.leads else []
         return [
-            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *place, *dashboard),
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *role, *dashboard),
             *("--node-ip-address", self.address, "--node-name", self.host),
             *("--num-cpus", str(self.cpus), "--num-gpus", "0", "--object-store-memory", str(OBJECT_STORE_BYTES)),
             *(word for name, port in PORTS.items() for word in (f"--{name}-port", str(port))),
@@ -87,56 +89,56 @@ class Member:
         ]
 
 
-def member_of(environment: Mapping[str, str], host: str) -> Member:
-    """This host's part, by what topology.py says. Those that judge lend their CPUs; without them, those that train."""
+def find_member(environment: Mapping[str, str], host: str) -> RayMember:
+    """This host's membership, from topology.py's variables. Rewards use the judge hosts' CPUs, else the trainers'."""
     main = environment["GRPO_MAIN_HOST"]
     lends = environment.get("GRPO_ROLE") == "judge" or not environment.get("GRPO_JUDGE_HOSTS")
     head = socket.gethostbyname(main)
     address = head
     if host != main:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
-            towards.connect((head, HEAD_PORT))  # sends nothing, but says which of our addresses leads there
-            address = towards.getsockname()[0]
-    return Member(host, address, head, len(os.sched_getaffinity(0)) if lends else 0)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((head, HEAD_PORT))  # sends nothing, but selects the local address of this route
+            address = probe.getsockname()[0]
+    return RayMember(host, address, head, len(os.sched_getaffinity(0)) if lends else 0)
 
 
-def settings(token: Path = TOKEN) -> dict[str, str]:
-    """What Ray has to be told in the environment of everything that uses it."""
+def ray_environment(token: Path = TOKEN) -> dict[str, str]:
+    """The variables of every process that uses Ray."""
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
 
 
-def bare(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a node. The project is found in the folder that the job runs in, as it is by training."""
-    kept = {name: given[name] for name in KEPT if name in given}
-    return {**kept, "PYTHONPATH": os.getcwd(), "PYTHONUNBUFFERED": "1", **settings()}
+def node_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a node. Like training, it finds the project in the working folder."""
+    allowed = {name: environment[name] for name in NODE_VARIABLES if name in environment}
+    return {**allowed, "PYTHONPATH": os.getcwd(), "PYTHONUNBUFFERED": "1", **ray_environment()}
 
 
 class RayNode:
-    """This host's node, from when it is entered until it is left.
+    """This host's Ray node, running while the context is open.
 
     Args:
-        word: the cluster's token.
+        token: of the cluster.
 
     Attributes:
-        failed: set when it could never be started, and isn't tried any more.
+        failed: set when the node never started and is not tried again.
     """
 
-    def __init__(self, member: Member, word: str, *, log: Path = LOG) -> None:
+    def __init__(self, member: RayMember, token: str, *, log: Path = LOG) -> None:
         self.member = member
         self.failed = threading.Event()
-        self._word = word
+        self._token = token
         self._log = log
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._was_up = False
-        self._keeper = threading.Thread(target=self._keep, daemon=True)
+        self._supervisor = threading.Thread(target=self._supervise, daemon=True)
 
     def __enter__(self) -> RayNode:
         TOKEN.unlink(missing_ok=True)
         with open(os.open(TOKEN, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(self._word)
-        self._keeper.start()
+            file.write(self._token)
+        self._supervisor.start()
         return self
 
     def __exit__(
@@ -146,28 +148,29 @@ class RayNode:
             self._closed.set()
             if self._process is not None:
                 _end(self._process)
-        self._keeper.join(_PATIENCE_S)
+        self._supervisor.join(_SHUTDOWN_TIMEOUT_S)
         TOKEN.unlink(missing_ok=True)
 
     @property
-    def of_a_driver(self) -> dict[str, str]:
-        """What a process of this host needs in its environment to use the cluster."""
-        return {"RAY_ADDRESS": f"{self.member.head}:{HEAD_PORT}", **settings()}
+    def driver_environment(self) -> dict[str, str]:
+        """The variables of a process of this host that uses the cluster."""
+        return {"RAY_ADDRESS": f"{self.member.head}:{HEAD_PORT}", **ray_environment()}
 
     @property
-    def fault(self) -> str:
-        """What Ray has printed of an error on this host, in one line."""
-        said = self._last_lines(_READ_LINES)
-        errors = [line for line in said if re.match(r"[\w.]*(Error|Exception)\b", line)]
-        return (errors or said or ["it has printed nothing"])[-1]
+    def error_line(self) -> str:
+        """The last error that Ray printed on this host, in one line."""
+        lines = self._last_lines(_READ_LINES)
+        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        return (errors or lines or ["it printed nothing"])[-1]
 
     def _last_lines(self, count: int) -> list[str]:
-        said = self._log.read_text(encoding="utf-8", errors="replace") if self._log.is_file() else ""
-        return [line.strip() for line in said.splitlines() if line.strip()][-count:]
+        text = self._log.read_text(encoding="utf-8", errors="replace") if self._log.is_file() else ""
+        return [line.strip() for line in text.splitlines() if line.strip()][-count:]
 
-    def _keep(self) -> None:
-        pause, tries = _FIRST_PAUSE_S, 0
-        while self._until_the_head_is_there():
+    def _supervise(self) -> None:
+        """Start the node, and restart it until the context closes."""
+        backoff, starts = _MIN_BACKOFF_S, 0
+        while self._wait_for_head():
             with self._lock:
                 if self._closed.is_set():
                     return
@@ -177,36 +180,36 @@ class RayNode:
                 return
             print(f"The Ray node of {self.member.host} ended with exit code {code}:", flush=True)
             print("\n".join(self._last_lines(_SHOWN_LINES)), flush=True)
-            _end(process)  # what it has left behind holds its ports
-            tries += 1
-            if tries >= _TRIES and not self._was_up:
+            _end(process)  # its child processes hold the ports
+            starts += 1
+            if starts >= _MAX_STARTS and not self._was_up:
                 self.failed.set()
                 return
-            self._closed.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            self._closed.wait(backoff)
+            backoff = min(2 * backoff, _MAX_BACKOFF_S)
 
-    def _until_the_head_is_there(self) -> bool:
-        """Waits for the head's port; whether to go on, and not to end."""
+    def _wait_for_head(self) -> bool:
+        """Wait for the head's port; return False if the context closed first."""
         while not self._closed.is_set():
-            if self.member.leads or reaches(self.member.head, HEAD_PORT):
+            if self.member.leads or is_reachable(self.member.head, HEAD_PORT):
                 return True
-            self._closed.wait(_FIRST_PAUSE_S)
+            self._closed.wait(_POLL_S)
         return False
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Waits for the node's end, and sees whether it ever was up; its exit code."""
+        """Wait for the node's exit code, and note whether it was ever up."""
         while not self._was_up:
             try:
-                return process.wait(_FIRST_PAUSE_S)
+                return process.wait(_POLL_S)
             except subprocess.TimeoutExpired:
-                self._was_up = reaches(self.member.address, NODE_PORT)
+                self._was_up = is_reachable(self.member.address, NODE_PORT)
         return process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as log:
             return subprocess.Popen(
                 self.member.command(),
-                env=bare(os.environ),
+                env=node_environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -215,16 +218,16 @@ class RayNode:
 
 
 class ClusterMembership:
-    """Who is in the cluster, looked up every second by a process of its own, since Ray takes a whole process.
+    """The hosts in the cluster, polled by a process of its own, because a Ray client occupies a whole process.
 
     Args:
-        node: of this host, through which it is asked.
+        node: of this host; it is asked.
     """
 
     def __init__(self, node: RayNode) -> None:
         self._node = node
         self._process: subprocess.Popen[str] | None = None
-        self._here: set[str] = set()
+        self._members: set[str] = set()
         self._lock = threading.Lock()
 
     def __enter__(self) -> ClusterMembership:
@@ -238,30 +241,30 @@ class ClusterMembership:
             self._process.wait()
 
     def missing(self, hosts: Iterable[str]) -> list[str]:
-        """Those of the hosts that are not in the cluster."""
+        """The hosts that are not in the cluster."""
         member = self._node.member
-        if (self._process is None or self._process.poll() is not None) and reaches(member.address, NODE_PORT):
+        if (self._process is None or self._process.poll() is not None) and is_reachable(member.address, NODE_PORT):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rlvr.sagemaker.container.ray_cluster", f"{member.head}:{HEAD_PORT}"],
-                env=bare(os.environ),
+                env=node_environment(os.environ),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
             )
             threading.Thread(target=self._read, args=[self._process], daemon=True).start()
         with self._lock:
-            return [host for host in hosts if host not in self._here]
+            return [host for host in hosts if host not in self._members]
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("["):
                 with self._lock:
-                    self._here = set(json.loads(line))
+                    self._members = set(json.loads(line))
 
 
-def reaches(address: str, port: int) -> bool:
-    """Whether somebody listens there."""
+def is_reachable(address: str, port: int) -> bool:
+    """Whether a port accepts connections."""
     try:
         socket.create_connection((address, port), timeout=5).close()
     except OSError:
@@ -270,27 +273,27 @@ def reaches(address: str, port: int) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a node with all of its processes."""
+    """End a node and all of its child processes."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_PATIENCE_S)
+        process.wait(_SHUTDOWN_TIMEOUT_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def main(words: Sequence[str]) -> int:
-    """Prints the names of the nodes that are there, each time that they have changed."""
+    """Print the names of the live nodes whenever they change."""
     import ray
 
     (address,) = words
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    said: list[str] = []
+    printed: list[str] = []
     while True:
-        here = sorted(node["NodeName"] for node in ray.nodes() if node["Alive"])
-        if here != said:
-            print(json.dumps(here), flush=True)
-            said = here
+        alive = sorted(node["NodeName"] for node in ray.nodes() if node["Alive"])
+        if alive != printed:
+            print(json.dumps(alive), flush=True)
+            printed = alive
         time.sleep(1)
 
 

@@ -1,10 +1,10 @@
-"""What a host of a job is there for, and how the hosts that train find one another.
+"""Find a host's role in the job, and the hosts of each role.
 
     python3 -m rlvr.sagemaker.container.topology      prints shell assignments, for scripts/run_finetuning.sh
 
-The service tells each host of all of them in resourceconfig.json. Its list of hosts is sorted as text (algo-1, algo-10,
-algo-2), and the first of them need not be one that trains: SM_MASTER_ADDR of the SDK, always algo-1, is of no use in a
-job with several instance groups. Standard library only.
+The service lists all hosts in resourceconfig.json. That list is sorted as text (algo-1, algo-10, algo-2), and its first
+host may be one that does not train. So the SDK's SM_MASTER_ADDR, always algo-1, is wrong for jobs with several instance
+groups. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,27 +20,31 @@ from pathlib import Path
 from typing import Any
 
 RESOURCES = Path("/opt/ml/input/config/resourceconfig.json")
-# A role, and the variable of the job's environment that names its instance group.
+# The environment variable that names the instance group of each role.
 VARIABLES = {"train": "GRPO_TRAIN_GROUP", "judge": "GRPO_JUDGE_GROUP", "rollout": "GRPO_ROLLOUT_GROUP"}
 
 
 class TopologyError(Exception):
-    """The hosts can't be given their roles. The message stands alone."""
+    """The hosts' roles are contradictory or incomplete. `kind` is a stable slug, as in rlvr/errors.py."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True)
 class Topology:
-    """One host's place in a job.
+    """A host's place in a job.
 
     Attributes:
         host: this host's name.
         role: "train", "judge" or "rollout".
         rank: its number among the hosts of its role, from 0.
-        machines: how many hosts train.
-        processes: how many processes train, on all hosts together: one a GPU, and one on a host without GPUs.
-        main: the host whose first process is rank 0 of all.
-        trainers, judges, rollouts: the hosts with those roles.
-        interface: the network device through which hosts reach one another.
+        machines: number of training hosts.
+        processes: number of training processes on all hosts: one per GPU, or one per host without GPUs.
+        main: the host whose first process is rank 0.
+        trainers, judges, rollouts: the hosts of each role.
+        interface: the network device that connects the hosts.
     """
 
     host: str
@@ -55,7 +59,7 @@ class Topology:
     interface: str
 
     def assignments(self) -> dict[str, str]:
-        """The variables that the rest of the container reads."""
+        """Environment variables for the container's other programs."""
         return {
             "GRPO_ROLE": self.role,
             "GRPO_HOST_RANK": str(self.rank),
@@ -69,60 +73,33 @@ class Topology:
         }
 
 
-def find_place(resources: Mapping[str, Any], groups: Mapping[str, str], gpus: int) -> Topology:
-    """This host's place.
+def find_topology(resources: Mapping[str, Any], groups: Mapping[str, str], gpus: int) -> Topology:
+    """This host's place in the job.
 
     Args:
-        resources: what resourceconfig.json says.
-        groups: the name of the instance group of each role that was given one. With a single group it trains, named
-            or not.
-        gpus: GPUs of this host; those that train have equally many.
+        resources: content of resourceconfig.json.
+        groups: instance group of each role. A single group trains even if it is not named.
+        gpus: GPUs of this host; all training hosts have equally many.
 
     Raises:
-        TopologyError: a host or a group without a role, or a role without a group.
+        TopologyError: a host or group has no role, or a role has no group.
     """
-    try:
-        host, everyone = str(resources["current_host"]), [str(name) for name in resources["hosts"]]
-        hosts_of = {
-            str(group["instance_group_name"]): sorted((str(name) for name in group["hosts"]), key=_natural)
-            for group in resources.get("instance_groups") or []
-        }
-    except (KeyError, TypeError) as error:
-        raise TopologyError(f"resourceconfig.json lacks what is expected of it: {error}.") from error
-    hosts_of = hosts_of or {"homogeneousCluster": sorted(everyone, key=_natural)}
+    host, hosts_of = _read_groups(resources)
     known = ", ".join(sorted(hosts_of))
-
-    if "train" not in groups and len(hosts_of) > 1:
-        raise TopologyError(
-            f"The job has the instance groups {known}, but doesn't say which of them trains: set {VARIABLES['train']}."
-        )
-    role_of: dict[str, str] = {}
-    for role, group in groups.items():
-        if group not in hosts_of:
-            raise TopologyError(
-                f"{VARIABLES[role]} is {group}, but the job has no such instance group. It has {known}."
-            )
-        if group in role_of:
-            raise TopologyError(f"The instance group {group} has two roles, {role_of[group]} and {role}: give it one.")
-        role_of[group] = role
-    if "train" not in groups:
-        (single,) = hosts_of
-        if single in role_of:
-            raise TopologyError(f"All hosts of the job are of the role {role_of[single]}: none trains.")
-        role_of[single] = "train"
-
-    mine = [group for group, hosts in hosts_of.items() if host in hosts]
-    if not mine:
-        raise TopologyError(f"This host, {host}, is in none of the job's instance groups ({known}).")
-    if mine[0] not in role_of:
+    role_of = _assign_roles(hosts_of, groups)
+    own_group = next((group for group, hosts in hosts_of.items() if host in hosts), None)
+    if own_group is None:
+        raise TopologyError(f"This host, {host}, is in none of the job's instance groups ({known}).", "host-not-in-job")
+    if own_group not in role_of:
         names = ", ".join(VARIABLES.values())
         raise TopologyError(
-            f"The instance group {mine[0]} of this host, {host}, has no role: name it in one of {names}."
+            f"The instance group {own_group} of this host, {host}, has no role. Set one of {names} to it.",
+            "group-without-role",
         )
     by_role = {role: tuple(hosts_of[group]) for group, role in role_of.items()}
     if not by_role["train"]:
-        raise TopologyError("No host trains: the instance group that should is empty.")
-    role = role_of[mine[0]]
+        raise TopologyError("No host trains: the training instance group is empty.", "no-training-host")
+    role = role_of[own_group]
     machines = len(by_role["train"])
     return Topology(
         host=host,
@@ -138,33 +115,85 @@ def find_place(resources: Mapping[str, Any], groups: Mapping[str, str], gpus: in
     )
 
 
-def read_place(file: Path = RESOURCES, environment: Mapping[str, str] = os.environ) -> Topology:
-    """The same, from what the container was given."""
+def _read_groups(resources: Mapping[str, Any]) -> tuple[str, dict[str, list[str]]]:
+    """This host, and the hosts of each instance group in natural order."""
+    try:
+        host, all_hosts = str(resources["current_host"]), [str(name) for name in resources["hosts"]]
+        hosts_of = {
+            str(group["instance_group_name"]): sorted((str(name) for name in group["hosts"]), key=_natural_key)
+            for group in resources.get("instance_groups") or []
+        }
+    except (KeyError, TypeError) as error:
+        raise TopologyError(
+            f"resourceconfig.json has an unexpected form: {error}.", "invalid-resource-config"
+        ) from error
+    return host, hosts_of or {"homogeneousCluster": sorted(all_hosts, key=_natural_key)}
+
+
+def _assign_roles(hosts_of: Mapping[str, list[str]], groups: Mapping[str, str]) -> dict[str, str]:
+    """The role of each named group."""
+    known = ", ".join(sorted(hosts_of))
+    if "train" not in groups and len(hosts_of) > 1:
+        raise TopologyError(
+            f"The job has the instance groups {known}, but none is named to train. Set {VARIABLES['train']}.",
+            "no-training-group",
+        )
+    role_of: dict[str, str] = {}
+    for role, group in groups.items():
+        if group not in hosts_of:
+            raise TopologyError(
+                f"{VARIABLES[role]} is {group}, but the job has no such instance group. It has {known}.",
+                "unknown-instance-group",
+            )
+        if group in role_of:
+            raise TopologyError(
+                f"The instance group {group} has two roles, {role_of[group]} and {role}. Give it one.",
+                "group-with-two-roles",
+            )
+        role_of[group] = role
+    if "train" not in groups:
+        (single,) = hosts_of
+        if single in role_of:
+            raise TopologyError(
+                f"All hosts of the job have the role {role_of[single]}: none trains.", "no-training-host"
+            )
+        role_of[single] = "train"
+    return role_of
+
+
+def read_topology(file: Path = RESOURCES, environment: Mapping[str, str] = os.environ) -> Topology:
+    """This host's place in the job, from the container's files and environment.
+
+    Raises:
+        TopologyError: as `find_topology`, or the file can't be read.
+    """
     try:
         resources = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise TopologyError(f"There is no {file}: this script is for a host of a SageMaker training job.") from None
+        raise TopologyError(
+            f"There is no {file}: this script runs on the hosts of SageMaker training jobs only.", "no-resource-config"
+        ) from None
     except (OSError, ValueError) as error:
-        raise TopologyError(f"{file} can't be read: {error}.") from error
+        raise TopologyError(f"{file} can't be read: {error}.", "invalid-resource-config") from error
     if not isinstance(resources, dict):
-        raise TopologyError(f"{file} holds no object.")
+        raise TopologyError(f"{file} does not contain a JSON object.", "invalid-resource-config")
     groups = {role: environment[name] for role, name in VARIABLES.items() if environment.get(name)}
-    return find_place(resources, groups, int(environment.get("SM_NUM_GPUS") or 0))
+    return find_topology(resources, groups, int(environment.get("SM_NUM_GPUS") or 0))
 
 
 def main(file: Path = RESOURCES) -> int:
     try:
-        place = read_place(file)
+        topology = read_topology(file)
     except TopologyError as error:
         print(error, file=sys.stderr)
         return 2
-    for name, value in place.assignments().items():
+    for name, value in topology.assignments().items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """algo-2 before algo-10."""
+def _natural_key(name: str) -> list[tuple[int, str]]:
+    """A sort key that puts algo-2 before algo-10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 

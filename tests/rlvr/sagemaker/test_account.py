@@ -1,4 +1,4 @@
-"""What is found out in the account itself: roles, quotas and their codes, the project's jobs, whoever made them."""
+"""Checks against the account: roles, quotas, and the project's jobs of all users."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.sagemaker import aws, cleanup, request
-from rlvr.sagemaker import quotas as quota
-from rlvr.sagemaker.role import trust_faults
+from rlvr.sagemaker import aws, cleanup, quotas, request
+from rlvr.sagemaker.account import trust_problems
 from tests.conftest import REPOSITORY, Run
 
 SCRIPT = REPOSITORY / "scripts" / "sagemaker.py"
@@ -25,32 +24,32 @@ def allowing(principal: Any, effect: str = "Allow") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("document", "taken", "why"),
+    ("document", "allowed", "why"),
     [
-        (TRUST, True, "the policy that the documentation hands out"),
+        (TRUST, True, "the policy of the documentation"),
         (allowing({"Service": ["ec2.amazonaws.com", "sagemaker.amazonaws.com"]}), True, "one of several services"),
         (allowing("*"), True, "everybody"),
         ({"Statement": {**allowing({"Service": "sagemaker.amazonaws.com"})["Statement"][0]}}, True, "not in a list"),
-        ({}, True, "nothing is known of it"),
+        ({}, True, "an empty description"),
         (allowing({"Service": "ec2.amazonaws.com"}), False, "a role for machines"),
         (allowing({"AWS": "arn:aws:iam::123456789012:root"}), False, "a role for people"),
         (allowing({"Service": "sagemaker.amazonaws.com"}, "Deny"), False, "it is denied"),
     ],
 )
-def test_a_role_that_sagemaker_may_not_take_on_is_said(document: dict[str, Any], taken: bool, why: str) -> None:
-    faults = trust_faults(ROLE, {"RoleName": "Trainer", "AssumeRolePolicyDocument": document})
-    assert (faults == []) == taken, why
-    assert taken or "docs/sagemaker/trust-policy.json" in faults[0]
+def test_a_role_that_sagemaker_may_not_assume_is_a_problem(document: dict[str, Any], allowed: bool, why: str) -> None:
+    problems = trust_problems(ROLE, {"RoleName": "Trainer", "AssumeRolePolicyDocument": document})
+    assert [problem.kind for problem in problems] == ([] if allowed else ["role-not-trusted"]), why
+    assert allowed or "docs/sagemaker/trust-policy.json" in problems[0].message
 
 
-def test_the_command_that_looks_quotas_up_finds_these_and_no_others() -> None:
+def test_the_quota_lookup_command_selects_exactly_these_quotas() -> None:
     import jmespath  # type: ignore[import-untyped]  # what the AWS CLI reads --query with
 
     wanted = [
-        quota.Quota("ml.g5.xlarge for training job usage", 1),
-        quota.Quota("ml.c7i.xlarge for training job usage", 2),
+        quotas.Quota("ml.g5.xlarge for training job usage", 1),
+        quotas.Quota("ml.c7i.xlarge for training job usage", 2),
     ]
-    command = quota.lookup_command(wanted, "eu-west-1")
+    command = quotas.lookup_command(wanted, "eu-west-1")
     assert "--region eu-west-1" in command
     listed = {
         "Quotas": [
@@ -62,11 +61,11 @@ def test_the_command_that_looks_quotas_up_finds_these_and_no_others() -> None:
     assert found == [["L-0", 0.0, wanted[0].name], ["L-2", 0.0, wanted[1].name]]
 
 
-def test_a_quota_is_asked_for_by_the_code_that_the_account_gave() -> None:
+def test_a_quota_increase_is_requested_by_the_accounts_code() -> None:
     listed = [{"QuotaName": "a", "QuotaCode": "L-123", "Value": 0.0}, {"QuotaName": "b", "Value": 0.0}]
-    with_code, without = quota.quota_faults([quota.Quota("a", 2), quota.Quota("b", 1)], listed, "eu-west-1")
-    assert "--quota-code L-123 --desired-value 2 --region eu-west-1" in with_code
-    assert "quota-code" not in without and "look for its name in https://eu-west-1" in without
+    with_code, without = quotas.quota_problems([quotas.Quota("a", 2), quotas.Quota("b", 1)], listed, "eu-west-1")
+    assert "--quota-code L-123 --desired-value 2 --region eu-west-1" in with_code.message
+    assert "quota-code" not in without.message and "https://eu-west-1" in without.message
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -108,51 +107,47 @@ def job_in_the_account(name: str, tags: dict[str, str], *, keep_alive_s: int = 0
 OURS = {request.TAG: "grpo-recipes"}
 
 
-def test_the_projects_jobs_are_found_by_name_and_tag_and_no_others(account: str) -> None:
+def test_only_jobs_with_the_projects_name_and_tag_are_listed(account: str) -> None:
     root = job_in_the_account("mine-20260101-000000", OURS)
     job_in_the_account("known-20260101-000000", OURS)
     job_in_the_account("theirs-20260101-000000", {"team": "x"})
     job_in_the_account("tagged", OURS)  # not as this project names its jobs
-    (found,) = cleanup.jobs_of_account(REGION, ["known-20260101-000000"])
+    (found,) = cleanup.list_account_jobs(REGION, ["known-20260101-000000"])
     assert (found.name, found.root, found.output) == (
         "mine-20260101-000000", root, f"s3://{BUCKET}/grpo-recipes/mine-20260101-000000/output",
     )  # fmt: skip
 
 
-def test_a_found_job_is_cleared_up_only_where_its_folder_has_the_projects_mark(account: str) -> None:
+def test_a_listed_jobs_folder_is_deleted_only_if_it_has_a_job_record(account: str) -> None:
     root = job_in_the_account("mine-20260101-000000", OURS)
     unmarked = job_in_the_account("other-20260101-000000", OURS, recorded=False)
-    (left,) = cleanup.leftovers(cleanup.jobs_of_account(REGION))
-    assert [uri for uri, _, _ in left.uris] == [root]
-    cleanup.clean(left)
+    (resources,) = cleanup.find_resources(cleanup.list_account_jobs(REGION))
+    assert [uri for uri, _, _ in resources.folders] == [root]
+    cleanup.delete_resources(resources)
     s3 = aws.client("s3", REGION)
-    assert aws.objects(s3, root) == [] and len(aws.objects(s3, unmarked)) == 1
+    assert aws.list_folder(s3, root) == [] and len(aws.list_folder(s3, unmarked)) == 1
 
 
-def test_jobs_of_others_are_listed_and_touched_only_when_that_is_said(
-    account: str, run_script: Run, tmp_path: Path
-) -> None:
+def test_jobs_of_others_are_listed_and_deleted_only_with_account(account: str, run_script: Run, tmp_path: Path) -> None:
     root = job_in_the_account("mine-20260101-000000", OURS)
     s3 = aws.client("s3", REGION)
     listed = run_script(SCRIPT, "cleanup", "--yes", cwd=tmp_path)
     assert listed.returncode == 0, listed.stdout + listed.stderr
-    assert "Not submitted from here, and left alone without --account:" in listed.stdout
-    assert f"deletes {root}/ (2 objects" in listed.stdout and "There is nothing to clear up." in listed.stdout
-    assert len(aws.objects(s3, root)) == 2
+    assert "--account" in listed.stdout and f"deletes {root}/ (2 objects" in listed.stdout
+    assert len(aws.list_folder(s3, root)) == 2
     assert run_script(SCRIPT, "cleanup", "--account", cwd=tmp_path).returncode == 2, "it asks first"
-    assert len(aws.objects(s3, root)) == 2
+    assert len(aws.list_folder(s3, root)) == 2
     done = run_script(SCRIPT, "cleanup", "--account", "--yes", cwd=tmp_path)
     assert done.returncode == 0 and "deleted 2 objects" in done.stdout, done.stdout + done.stderr
-    assert aws.objects(s3, root) == []
+    assert aws.list_folder(s3, root) == []
 
 
-def test_without_credentials_cleaning_up_the_account_says_what_to_do(
-    account: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_credentials_listing_the_account_names_the_fix(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, "none")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(InputError, match="No AWS credentials were found"):
-        cleanup.jobs_of_account(REGION)
+    with pytest.raises(InputError) as caught:
+        cleanup.list_account_jobs(REGION)
+    assert caught.value.kind == "aws-credentials" and "aws configure" in str(caught.value)

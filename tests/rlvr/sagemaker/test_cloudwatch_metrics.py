@@ -1,4 +1,4 @@
-"""What CloudWatch would read off a log: real lines of a run, and those of TRL old and new."""
+"""Metrics that CloudWatch reads from log lines: those of a run, and of TRL's present and earlier releases."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from rlvr.sagemaker.cloudwatch_metrics import definitions
-from rlvr.sagemaker.follow import Figures, figures_of
+from rlvr.sagemaker.cloudwatch_metrics import metric_definitions
+from rlvr.sagemaker.follow import StepMetrics, parse_step_line
 
 OURS = "  step  7/60   reward  0.438   length   30.5   cut off  12 %   57 s left"
 QUOTED = (
@@ -22,15 +22,17 @@ for number in ("1.2e-05", "1e-06", "30.5", "0.438", "0.25", "0.5", "0.001", "1.5
 
 def read(line: str) -> dict[str, float]:
     """What CloudWatch would take from a line: the first group of each definition that matches."""
-    found = {one["Name"]: re.search(one["Regex"], line) for one in definitions()}
+    found = {one["Name"]: re.search(one["Regex"], line) for one in metric_definitions()}
     return {name: float(match[1]) for name, match in found.items() if match}
 
 
-def test_our_own_step_line_is_read() -> None:
+def test_a_step_line_is_read() -> None:
     assert read(OURS) == {"reward": 0.438, "completion_length": 30.5, "clipped_percent": 12.0}
 
 
-@pytest.mark.parametrize(("line", "why"), [(QUOTED, "TRL prints quoted numbers now"), (PLAIN, "and did not before")])
+@pytest.mark.parametrize(
+    ("line", "why"), [(QUOTED, "TRL prints quoted numbers"), (PLAIN, "earlier releases printed plain ones")]
+)
 def test_the_dictionaries_of_trl_are_read(line: str, why: str) -> None:
     assert read(line) == {
         "loss": -0.0123, "grad_norm": 1.2e-05, "learning_rate": 1e-06, "completion_length": 30.5, "reward": 0.438,
@@ -49,26 +51,26 @@ def test_the_measurement_before_training_is_read() -> None:
     assert read("  before training: 30.0 % right (95 % interval 14.5 … 51.9)") == {"accuracy_percent": 30.0}
 
 
-def test_nothing_is_read_off_other_lines() -> None:
+def test_other_lines_have_no_metrics() -> None:
     for line in ("  32 prompts x 8 completions, 60 updates", "reward 0.359 → 0.688 in 3 steps", "loss is great", ""):
         assert read(line) == {}
 
 
-def test_the_definitions_keep_to_the_services_limits() -> None:
-    names = [one["Name"] for one in definitions()]
+def test_the_definitions_are_within_the_services_limits() -> None:
+    names = [one["Name"] for one in metric_definitions()]
     assert len(names) == len(set(names)) <= 40
-    for one in definitions():
+    for one in metric_definitions():
         assert len(one["Regex"]) <= 500
         assert re.compile(one["Regex"]).groups == 1
 
 
-def test_a_step_line_becomes_figures() -> None:
-    assert figures_of(OURS) == Figures(7, 60, 0.438, 30.5, 12.0, "57 s")
-    assert figures_of("  before training: 30.0 % right") is None
+def test_a_step_line_becomes_step_metrics() -> None:
+    assert parse_step_line(OURS) == StepMetrics(7, 60, 0.438, 30.5, 12.0, "57 s")
+    assert parse_step_line("  before training: 30.0 % right") is None
 
 
-def test_what_a_run_prints_at_a_step_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    """By the callback that prints it, so that the line can't change alone."""
+def test_the_line_that_the_progress_callback_prints_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """The callback itself prints it, so the line and its pattern can't diverge."""
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
     from rlvr.training.callbacks import Progress
@@ -85,8 +87,8 @@ def test_what_a_run_prints_at_a_step_is_read(capsys: pytest.CaptureFixture[str])
     assert [read(line) for line in lines] == [
         {"reward": reward, "completion_length": 123.4, "clipped_percent": 50.0} for reward in (-0.25, 1.0)
     ]
-    figures = [figures_of(line) for line in lines]
-    assert [one and (one.step, one.steps, one.reward, one.left) for one in figures] == [
+    metrics = [parse_step_line(line) for line in lines]
+    assert [one and (one.step, one.steps, one.reward, one.left) for one in metrics] == [
         (1, 120, -0.25, "0 s"),
         (2, 120, 1.0, "0 s"),
     ]

@@ -1,4 +1,4 @@
-"""scripts/sagemaker.py as a person uses it, on jobs that really run (tests/support/sagemaker_emulator)."""
+"""scripts/sagemaker.py on jobs that really run (tests/support/sagemaker_emulator)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def service(prefork: Path) -> Iterator[TrainingService]:
 
 
 @pytest.fixture
-def there(service: TrainingService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, and the account in the environment."""
+def working_folder(service: TrainingService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, and the account in the environment."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in service.environment.items():
@@ -50,7 +50,7 @@ def there(service: TrainingService, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def sagemaker(command: Command) -> Sagemaker:
-    """Runs the script where one is."""
+    """Run the script in the working folder."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
         whole = command(PROMPT, *words)
@@ -59,21 +59,21 @@ def sagemaker(command: Command) -> Sagemaker:
     return run
 
 
-def described(service: TrainingService) -> list[str]:
+def recipe_options(service: TrainingService) -> list[str]:
     role = f"arn:aws:iam::{ACCOUNT}:role/training"
     where = ["--role", role, "--bucket", service.bucket, "--region", REGION, "--instance_type", "ml.m5.xlarge"]
     return ["--config", str(DEMO), *where]
 
 
-def test_a_recipe_becomes_a_job_then_a_model_that_is_evaluated_and_nothing_is_left(
-    service: TrainingService, there: Path, sagemaker: Sagemaker
+def test_plan_submit_fetch_evaluate_and_cleanup_of_a_job(
+    service: TrainingService, working_folder: Path, sagemaker: Sagemaker
 ) -> None:
-    words = [*described(service), *MEASURED, "--max_steps", "2", "--sagemaker.keep_alive_s", "600"]
+    words = [*recipe_options(service), *MEASURED, "--max_steps", "2", "--sagemaker.keep_alive_s", "600"]
     plan = sagemaker("plan", "--json", *words)
     assert plan.returncode == 0, plan.stderr
     submitted = sagemaker("submit", "--follow", *words)
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-    found = job.find("runs/demo-arithmetic")
+    found = job.find_job("runs/demo-arithmetic")
     for line in (f"{found.name} is submitted.", found.link, "step 2/2   reward", f"{found.name}: Completed"):
         assert line in submitted.stdout, submitted.stdout
     assert "Traceback" not in service.job(found.name).log()
@@ -84,7 +84,7 @@ def test_a_recipe_becomes_a_job_then_a_model_that_is_evaluated_and_nothing_is_le
 
     fetched = sagemaker("fetch", found.name)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-    run = there / "runs" / "demo-arithmetic"
+    run = working_folder / "runs" / "demo-arithmetic"
     names = {path.name for path in run.iterdir()}
     assert {"adapter", "evaluation.json", "report.html", "recipe.yaml", "metrics.jsonl"} <= names
     assert not [name for name in names if name.startswith("checkpoint-")]
@@ -106,18 +106,18 @@ def test_a_recipe_becomes_a_job_then_a_model_that_is_evaluated_and_nothing_is_le
     assert service.client("s3").list_objects_v2(Bucket=service.bucket, Prefix="grpo-recipes/").get("KeyCount", 0) == 0
 
 
-def test_a_job_that_is_stopped_has_not_failed_and_is_gone_on_with_from_where_it_was(
-    service: TrainingService, there: Path, sagemaker: Sagemaker
+def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
+    service: TrainingService, working_folder: Path, sagemaker: Sagemaker
 ) -> None:
-    words = [*described(service), *QUICK, *rewarded(there), "--max_steps", "20"]
+    words = [*recipe_options(service), *QUICK, *rewarded(working_folder), "--max_steps", "20"]
     submitted = sagemaker("submit", *words)
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-    first = job.find("runs/demo-arithmetic")
+    first = job.find_job("runs/demo-arithmetic")
     again = sagemaker("submit", *words)
-    assert again.returncode == 0 and "no second job was started" in again.stdout
+    assert again.returncode == 0 and first.name in again.stdout and "is submitted" not in again.stdout
     assert "is still in progress" in sagemaker("resume", first.name).stderr
-    reached = next(event.step for event in follow.watch(first, poll_s=0.5) if isinstance(event, follow.Figures))
-    assert "is being stopped" in sagemaker("stop", first.name).stdout
+    reached = next(event.step for event in follow.watch(first, poll_s=0.5) if isinstance(event, follow.StepMetrics))
+    assert "saves a checkpoint" in sagemaker("stop", first.name).stdout
     followed = sagemaker("follow", first.name)
     assert followed.returncode == 75, followed.stdout + followed.stderr
     assert f"{first.name}: Stopped" in followed.stdout
@@ -130,11 +130,13 @@ def test_a_job_that_is_stopped_has_not_failed_and_is_gone_on_with_from_where_it_
     time.sleep(1)  # names are of a second
     resumed = sagemaker("resume", first.name, "--sagemaker.instance_type", "ml.m5.2xlarge")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    second = job.find("runs/demo-arithmetic")
+    second = job.find_job("runs/demo-arithmetic")
     assert second.name != first.name and second.checkpoints == first.checkpoints
     onward = service.job(second.name)
     assert onward.wait()["TrainingJobStatus"] == "Completed", onward.log()[-3000:]
     assert f"checkpoint-{step}, step {step}" in onward.log()
     fetched = sagemaker("fetch", second.name)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-    assert steps(there / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 21)), "each once, in two jobs"
+    assert steps(working_folder / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 21)), (
+        "each once, in two jobs"
+    )

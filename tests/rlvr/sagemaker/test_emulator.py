@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.sagemaker_emulator import containers, storage
-from tests.support.sagemaker_emulator.job import ACCOUNT, LOG_GROUP, Job
+from tests.support.sagemaker_emulator.job import ACCOUNT, LOG_GROUP, EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService
 
 pytestmark = pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
@@ -48,7 +48,7 @@ def request_of(service: TrainingService, name: str, shell: str, **more: Any) -> 
     }
 
 
-def run(service: TrainingService, name: str, shell: str, **more: Any) -> Job:
+def run(service: TrainingService, name: str, shell: str, **more: Any) -> EmulatedJob:
     service.client("sagemaker").create_training_job(**request_of(service, name, shell, **more))
     return service.job(name)
 

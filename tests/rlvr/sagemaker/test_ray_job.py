@@ -1,4 +1,4 @@
-"""A job that really trains, with its rewards on a Ray cluster of its hosts, and what of such a job is known before."""
+"""A job with its rewards on a Ray cluster of its hosts: its problems before it runs, and a job that really trains."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tests.support.sagemaker_emulator.submitting import DEMO, submit
 from tests.support.short_runs import QUICK, steps
 
 GPUS, CPUS = InstanceGroup("gpus", "ml.m5.xlarge", 1, "train"), InstanceGroup("cpus", "ml.m5.large", 1, "judge")
-# Says where it was called: the service gave the group that judges the first number.
+# The reward encodes the host that it ran on. The emulator numbers the judge group first.
 REWARD = """
 import os, zlib
 
-def whereabouts(prompts, completions, **kwargs):
-    here = 10.0 if os.uname().nodename == "algo-1" else 0.0
-    return [here + zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
+def host_reward(prompts, completions, **kwargs):
+    base = 10.0 if os.uname().nodename == "algo-1" else 0.0
+    return [base + zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
-def test_a_job_with_a_group_that_judges_trains_on_rewards_that_ray_has_run_there(prefork: Path, tmp_path: Path) -> None:
+def test_a_job_with_judge_hosts_trains_on_rewards_that_ray_ran_there(prefork: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    (tmp_path / "whereabouts.py").write_text(REWARD)
-    rewards = json.dumps([{"name": str(tmp_path / "whereabouts.py"), "where": "ray"}])
+    (tmp_path / "host_reward.py").write_text(REWARD)
+    rewards = json.dumps([{"name": str(tmp_path / "host_reward.py"), "where": "ray"}])
     with TrainingService(prefork=prefork) as service:
         words = (*QUICK, "--max_steps", "2", "--rewards", rewards)
         job = submit(service, "ray", words, instance_groups=(GPUS, CPUS))
@@ -42,13 +42,13 @@ def test_a_job_with_a_group_that_judges_trains_on_rewards_that_ray_has_run_there
         found = [line["reward"] for line in map(json.loads, metrics.open()) if "reward" in line]
         assert all(10.0 <= reward < 11.0 for reward in found), found
         log = job.log()
-        assert "All 2 hosts are in the Ray cluster: rewards run on the CPUs of those that judge." in log
-        assert "whose CPUs scored for it" in log and "Serving on" not in log
+        assert "All 2 hosts are in the Ray cluster" in log and "CPUs of the judge hosts" in log
+        assert "Ray node on this host ends" in log and "Serving on" not in log
         assert "Traceback" not in log and "RAY_AUTH" not in log
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Before it is one
+# Before it runs
 
 
 def recipe(*places: str) -> Recipe:
@@ -67,34 +67,34 @@ ROLLOUT = InstanceGroup("servers", "ml.g6e.xlarge", 1, "rollout")
 
 
 @pytest.mark.parametrize(
-    ("places", "groups", "words", "why"),
+    ("places", "groups", "kind", "why"),
     [
         (("ray", "ray"), (GPUS, CPUS), None, "what it is for"),
         (("ray",), (GPUS,), None, "the hosts that train are a cluster by themselves"),
         (("ray://head:10001",), (GPUS,), None, "a cluster of somebody's own"),
         (("http://judge:8000",), (GPUS, CPUS), None, "reward servers"),
         ((), (GPUS,), None, "rewards beside each training process"),
-        (("http://judge:8000",), (GPUS,), "no instance group has the role judge: add one", "it would wait for ever"),
-        (("http://judge:8000", "ray"), (GPUS, CPUS), "give all of them the same where", "a host can't be both"),
-        ((), (GPUS, CPUS), "The group cpus has the role judge, but no reward runs there", "paid for nothing"),
-        (("ray://head:10001",), (GPUS, CPUS), "The group cpus has the role judge, but no reward runs there",
+        (("http://judge:8000",), (GPUS,), "missing-judge-group", "it would wait forever"),
+        (("http://judge:8000", "ray"), (GPUS, CPUS), "mixed-reward-hosts", "a host can't be both"),
+        ((), (GPUS, CPUS), "idle-hosts", "billed for nothing"),
+        (("ray://head:10001",), (GPUS, CPUS), "idle-hosts",
          "a client of another cluster doesn't make one"),
-        ((), (GPUS, ROLLOUT), "The group servers has the role rollout, for which there is no program", "none yet"),
+        ((), (GPUS, ROLLOUT), "unsupported-role", "no program yet"),
     ],
 )  # fmt: skip
-def test_what_of_places_and_groups_cant_work_is_said_before_anything_is_sent(
-    places: tuple[str, ...], groups: tuple[InstanceGroup, ...], words: str | None, why: str
+def test_contradictions_between_rewards_and_instance_groups_are_problems(
+    places: tuple[str, ...], groups: tuple[InstanceGroup, ...], kind: str | None, why: str
 ) -> None:
-    found = validation.settings_faults(recipe(*places), settings(*groups))
-    assert [words is not None and words in fault for fault in found] == ([] if words is None else [True]), (why, found)
+    problems = validation.settings_problems(recipe(*places), settings(*groups))
+    assert [problem.kind for problem in problems] == ([] if kind is None else [kind]), (why, problems)
 
 
-def test_a_plan_says_which_hosts_are_the_cluster_and_whose_cpus_it_uses() -> None:
-    with_judges = reward_hosts.place_line(recipe("ray"), settings(GPUS, CPUS))
-    alone = reward_hosts.place_line(recipe("ray"), settings(GPUS))
-    assert with_judges and "2 hosts as one cluster" in with_judges and "the CPUs of the 1 host of cpus" in with_judges
-    assert alone and "1 host as one cluster" in alone and "the CPUs of the hosts that train" in alone
-    assert reward_hosts.place_line(recipe(), settings(GPUS)) is None
+def test_a_plan_names_the_clusters_hosts_and_the_cpus_that_it_uses() -> None:
+    with_judges = reward_hosts.describe_reward_hosts(recipe("ray"), settings(GPUS, CPUS))
+    alone = reward_hosts.describe_reward_hosts(recipe("ray"), settings(GPUS))
+    assert with_judges and "cluster of 2 hosts" in with_judges and "tasks on the 1 host of cpus" in with_judges
+    assert alone and "cluster of 1 host," in alone and "tasks on the training hosts" in alone
+    assert reward_hosts.describe_reward_hosts(recipe(), settings(GPUS)) is None
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,12 @@ def test_a_plan_says_which_hosts_are_the_cluster_and_whose_cpus_it_uses() -> Non
     [
         ("ray", True, "the job's own cluster"),
         ("ray://head:10001", True, "a client of another"),
-        ("local", False, "who doesn't use it doesn't wait for its installation"),
+        ("local", False, "its installation takes time"),
         ("http://judge:8000", False, "reward servers are no Ray"),
     ],
 )
-def test_ray_is_installed_in_a_job_only_where_its_recipe_needs_it(
-    place: str, installed: bool, why: str, tmp_path: Path
-) -> None:
-    parcel = upload.pack(recipe(place), {}, tmp_path)
-    assert not parcel.faults
-    assert ("ray[default]" in (parcel.code / "requirements.txt").read_text()) == installed, why
-    assert "\nray==" in (parcel.code / "job-constraints.txt").read_text(), "if it is, at the version that is tested"
+def test_ray_is_installed_only_if_the_recipe_needs_it(place: str, installed: bool, why: str, tmp_path: Path) -> None:
+    files = upload.collect_files(recipe(place), {}, tmp_path)
+    assert not files.problems
+    assert ("ray[default]" in (files.code / "requirements.txt").read_text()) == installed, why
+    assert "\nray==" in (files.code / "job-constraints.txt").read_text(), "if it is, at the version that is tested"

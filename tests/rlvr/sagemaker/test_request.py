@@ -1,4 +1,4 @@
-"""What the service would refuse is found here, by the service's own model: lengths and patterns as well."""
+"""The request's values and the service's limits on them, lengths and patterns included."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from rlvr.config.recipe import load_recipe
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.sagemaker import request
-from rlvr.sagemaker.quotas import Quota, quota_faults, quotas_of
-from rlvr.sagemaker.validation import settings_faults
+from rlvr.sagemaker.quotas import Quota, quota_problems, required_quotas
+from rlvr.sagemaker.validation import settings_problems
 
 PROJECT = Path(__file__).resolve().parents[3]
 DEMO = PROJECT / "recipes" / "demo-arithmetic.yaml"
@@ -51,121 +51,142 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return apply
 
 
-def test_a_request_within_all_limits_is_taken() -> None:
-    assert request.request_faults(VALID) == []
+def test_a_request_within_all_limits_has_no_problem() -> None:
+    assert request.request_problems(VALID) == []
 
 
 @pytest.mark.parametrize(
-    ("apply", "said", "why"),
+    ("apply", "names", "why"),
     [
-        (change("TrainingJobName", "x" * 64), "has 64 characters, but at most 63", "a name too long"),
-        (change("TrainingJobName", "qwen2.5"), "'qwen2.5', which the service doesn't take", "a dot in a name"),
+        (change("TrainingJobName", "x" * 64), "64 characters; the maximum is 63", "a name too long"),
+        (change("TrainingJobName", "qwen2.5"), "'qwen2.5'", "a dot in a name"),
         (change("Environment.A", "x" * 513), "Environment.A has 513 characters", "a long value of a variable"),
-        (
-            change("AlgorithmSpecification.ContainerArguments.1", "x" * 257),
-            "ContainerArguments[1] has 257 characters",
-            "a long argument",
-        ),
+        (change("AlgorithmSpecification.ContainerArguments.1", "x" * 257), "ContainerArguments[1]", "a long argument"),
         (
             change("AlgorithmSpecification.MetricDefinitions.0.Regex", "x" * 501),
-            "MetricDefinitions[0].Regex has 501 characters",
+            "MetricDefinitions[0].Regex",
             "a long expression",
         ),
         (change("RoleArn", "arn:aws:iam::1:role/x"), "RoleArn", "a role without an account"),
-        (change("ResourceConfig.InstanceType", "ml.g6e.12xlrge"), "did you mean ml.g6e.12xlarge?", "a mistyped type"),
-        (change("ResourceConfig.KeepAlivePeriodInSeconds", 10**6), "at most", "kept warm too long"),
+        (change("ResourceConfig.InstanceType", "ml.g6e.12xlrge"), "Did you mean ml.g6e.12xlarge?", "a mistyped type"),
+        (change("ResourceConfig.KeepAlivePeriodInSeconds", 10**6), "KeepAlivePeriodInSeconds", "kept warm too long"),
         (change("StoppingCondition.MaxRuntimeInSeconds", 0), "valid min value: 1", "no time at all"),
         (change("InputDataConfig.0.ChannelName", "my channel"), "ChannelName", "a space in a channel"),
         (change("Tags.0.Key", "x" * 129), "Tags[0].Key has 129 characters", "a tag's name too long"),
-        (change("Tags.0.Key", "a;b"), "Tags[0].Key is 'a;b'", "a sign that tags don't take"),
+        (change("Tags.0.Key", "a;b"), "Tags[0].Key 'a;b'", "a character that tags don't allow"),
         (change("Unknown", 1), "Unknown", "a name that the service doesn't know"),
         (change("StoppingCondition.MaxRuntimeInSeconds", "1h"), "MaxRuntimeInSeconds", "a type"),
-        (lambda content: content.pop("RoleArn"), "RoleArn", "something is missing"),
+        (lambda content: content.pop("RoleArn"), "RoleArn", "a missing name"),
     ],
 )
-def test_what_the_service_would_refuse_is_said(apply: Callable[[dict[str, Any]], None], said: str, why: str) -> None:
+def test_a_request_beyond_a_limit_is_a_problem(apply: Callable[[dict[str, Any]], None], names: str, why: str) -> None:
     content = copy.deepcopy(VALID)
     apply(content)
-    faults = request.request_faults(content)
-    assert len(faults) >= 1 and said in " ".join(faults), why
+    problems = request.request_problems(content)
+    assert {problem.kind for problem in problems} == {"invalid-request"}
+    assert any(names in problem.message for problem in problems), why
 
 
 GOOD: dict[str, Any] = {"instance_type": "ml.g6e.12xlarge", "region": "us-east-1", "role": ROLE, "bucket": "b"}
 
 
 @pytest.mark.parametrize(
-    ("changed", "words", "said", "why"),
+    ("changes", "words", "kind", "key", "fix", "why"),
     [
-        ({"region": None}, [], "No region", "nobody said where"),
-        ({"region": "us_east_1"}, [], "region is 'us_east_1'", "a mistyped region"),
-        ({"role": None}, [], "No role", "nobody said as whom"),
-        ({"role": "SageMakerRole"}, [], "should be an ARN", "a role's name alone"),
-        ({"bucket": "s3://b/p"}, [], "should be the bucket's name alone", "a URI"),
-        ({"bucket": "My_Bucket"}, [], "no bucket can be called", "capitals and underscores"),
-        ({"output": "b/p"}, [], "output is 'b/p', but should be a folder in S3", "no URI"),
-        ({"prefix": "/"}, [], "prefix is only slashes", "cleaning up would have the whole bucket"),
-        ({"subnets": ("s",)}, [], "subnets and security_groups go together", "half a VPC"),
-        ({"instance_type": None}, [], "No instance type", "nobody said on what"),
-        ({"instance_type": "g6e.12xlarge"}, [], "did you mean ml.g6e.12xlarge?", "EC2's name"),
-        ({"instance_type": "ml.m5.xlarge"}, [], "has no GPU, and 4-bit weights are trained on one", "QLoRA on a CPU"),
-        ({"instance_type": "ml.trn1.32xlarge"}, [], "runs on NVIDIA GPUs", "Trainium"),
-        ({"instance_type": "ml.g5.xlarge"}, ["--use_cpu", "true"], "would be paid for and stand idle", "idle GPUs"),
+        ({"region": None}, [], "no-region", "region", "--region", "no region"),
+        ({"region": "us_east_1"}, [], "invalid-value", "region", "us-east-1", "a mistyped region"),
+        ({"role": None}, [], "no-role", "role", "--role", "no role"),
+        ({"role": "SageMakerRole"}, [], "invalid-value", "role", "arn:aws:iam::", "a role's name alone"),
+        ({"bucket": "s3://b/p"}, [], "invalid-value", "bucket", "prefix", "a URI"),
+        ({"bucket": "My_Bucket"}, [], "invalid-value", "bucket", "lower-case", "capitals and underscores"),
+        ({"output": "b/p"}, [], "invalid-value", "output", "s3://", "no URI"),
+        ({"prefix": "/"}, [], "invalid-value", "prefix", "folder", "cleanup would delete the whole bucket"),
+        ({"subnets": ("s",)}, [], "conflicting-keys", "subnets", "security_groups", "half a VPC"),
+        ({"instance_type": None}, [], "no-instance-type", "instance_type", "--instance_type", "no instance type"),
         (
-            {"launcher": "zero9"},
+            {"instance_type": "g6e.12xlarge"},
             [],
-            "no file of accelerate_configs/. There are: python, cpu, ddp",
-            "a mistyped launcher",
+            "unknown-instance-type",
+            "instance_type",
+            "Did you mean ml.g6e.12xlarge?",
+            "EC2's name",
         ),
-        ({"launcher": "cpu"}, [], "leave launcher out", "the CPU launcher on GPUs"),
-        ({"spot": True}, ["--save_strategy", '"no"'], "when AWS takes the hosts back all is lost", "paid for nothing"),
+        ({"instance_type": "ml.m5.xlarge"}, [], "no-gpu", "instance_type", "use_cpu: true", "QLoRA on a CPU"),
+        ({"instance_type": "ml.trn1.32xlarge"}, [], "unsupported-instance-type", "instance_type", "ml.g", "Trainium"),
+        (
+            {"instance_type": "ml.g5.xlarge"},
+            ["--use_cpu", "true"],
+            "idle-hosts",
+            "use_cpu",
+            "use_cpu: false",
+            "GPUs that are billed and idle",
+        ),
+        ({"launcher": "zero9"}, [], "unknown-launcher", "launcher", "python, cpu, ddp", "a mistyped launcher"),
+        ({"launcher": "cpu"}, [], "launcher-mismatch", "launcher", "Remove", "the CPU launcher on GPUs"),
+        (
+            {"spot": True},
+            ["--save_strategy", '"no"'],
+            "spot-without-checkpoints",
+            "save_strategy",
+            "save_strategy: steps",
+            "an interruption loses all work",
+        ),
         (
             {"spot": True},
             ["--resume_from_checkpoint", "never"],
-            "Each attempt after an interruption would begin anew",
-            "the same",
+            "resume-in-job",
+            "resume_from_checkpoint",
+            "Each attempt",
+            "each attempt would restart",
         ),
         (
             {},
             ["--resume_from_checkpoint", "runs/x/checkpoint-5"],
-            "its checkpoints are its own folder in S3",
+            "resume-in-job",
+            "resume_from_checkpoint",
+            "resume JOB",
             "a folder of this machine",
         ),
-        ({"max_wait_s": 10}, [], "max_wait_s without spot", "nothing to wait for"),
-        ({"spot": True, "max_wait_s": 60}, [], "less than max_runtime_s", "the service refuses it"),
-        ({"spot": True, "keep_alive_s": 60}, [], "keep_alive_s with spot", "the service refuses it"),
-        ({"job_name": "x" * 48}, [], "job_name has 48 characters, but at most 47", "the time would be cut off"),
-        ({"job_name": "qwen2.5"}, [], "letters, digits and single dashes", "a dot"),
-        ({"job_name": "it's"}, [], "letters, digits and single dashes", "an apostrophe"),
-        ({"hf_token_secret_arn": "hf_abc"}, [], "a token itself", "a secret in clear"),
-        ({"tags": {"aws:x": "y"}}, [], "kept for AWS", "AWS's own tags"),
-        ({"tags": {"grpo-recipes": "y"}}, [], "kept for this project", "what cleaning up goes by"),
+        ({"max_wait_s": 10}, [], "conflicting-keys", "max_wait_s", "spot: true", "nothing to wait for"),
+        ({"spot": True, "max_wait_s": 60}, [], "conflicting-keys", "max_wait_s", "Raise it", "the service refuses it"),
+        ({"spot": True, "keep_alive_s": 60}, [], "conflicting-keys", "keep_alive_s", "Remove", "no warm spot hosts"),
+        ({"job_name": "x" * 48}, [], "invalid-value", "job_name", "at most 47", "the timestamp would be cut off"),
+        ({"job_name": "qwen2.5"}, [], "invalid-value", "job_name", "dashes", "a dot"),
+        ({"job_name": "it's"}, [], "invalid-value", "job_name", "dashes", "an apostrophe"),
+        ({"hf_token_secret_arn": "hf_abc"}, [], "invalid-value", "hf_token_secret_arn", "ARN", "a token itself"),
+        ({"tags": {"aws:x": "y"}}, [], "reserved-tag", "tags", "AWS", "AWS's own tags"),
+        ({"tags": {"grpo-recipes": "y"}}, [], "reserved-tag", "tags", "this project", "the mark that cleanup needs"),
     ],
 )
-def test_a_section_that_can_not_work_is_said_with_the_way_out(
-    changed: dict[str, Any], words: list[str], said: str, why: str
+def test_a_section_that_cannot_work_has_one_problem_with_a_fix(
+    changes: dict[str, Any], words: list[str], kind: str, key: str, fix: str, why: str
 ) -> None:
-    faults = settings_faults(load_recipe(QLORA, words), SageMakerSettings(**{**GOOD, **changed}))
-    assert any(said in fault for fault in faults), (why, faults)
-    assert len(faults) == 1, why
+    (problem,) = settings_problems(load_recipe(QLORA, words), SageMakerSettings(**{**GOOD, **changes}))
+    assert (problem.kind, problem.key) == (kind, key) and fix in problem.message, (why, problem)
 
 
-def test_a_good_section_has_no_fault() -> None:
-    assert settings_faults(load_recipe(QLORA), SageMakerSettings(**GOOD)) == []
-    assert settings_faults(load_recipe(DEMO), SageMakerSettings(**{**GOOD, "instance_type": "ml.m5.xlarge"})) == []
+def test_a_token_in_place_of_its_secret_is_not_repeated() -> None:
+    (problem,) = settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD, hf_token_secret_arn="hf_abc"))
+    assert "hf_abc" not in problem.message
 
 
-def test_an_apostrophe_in_a_value_is_no_fault() -> None:
-    """It ends a job that carries it in a hyperparameter; nothing here does."""
+def test_a_good_section_has_no_problem() -> None:
+    assert settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD)) == []
+    assert settings_problems(load_recipe(DEMO), SageMakerSettings(**{**GOOD, "instance_type": "ml.m5.xlarge"})) == []
+
+
+def test_an_apostrophe_in_a_value_is_allowed() -> None:
+    """The service fails on an apostrophe in a hyperparameter, which this project does not use."""
     settings = SageMakerSettings(**GOOD, tags={"team": "it's"}, mlflow_experiment="it's")
-    assert settings_faults(load_recipe(QLORA), settings) == []
+    assert settings_problems(load_recipe(QLORA), settings) == []
 
 
-def test_the_environment_is_what_the_container_reads() -> None:
+def test_the_environment_has_the_containers_variables() -> None:
     groups = "[{name: gpus, instance_type: ml.g6e.12xlarge}, {name: cpus, instance_type: ml.c5.xlarge, role: judge}]"
     words = ["--sagemaker.instance_type", "null", "--sagemaker.instance_groups", groups]
     recipe = load_recipe(QLORA, [*words, "--sagemaker.max_runtime_s", "3600"])
     assert recipe.sagemaker is not None
-    assert request.environment(recipe, recipe.sagemaker) == {
+    assert request.job_environment(recipe, recipe.sagemaker) == {
         "GRPO_RECIPE": "recipe.yaml",
         "GRPO_LAUNCHER": "zero3",
         "GRPO_MAX_RUNTIME_S": "3240",
@@ -178,51 +199,54 @@ def test_the_environment_is_what_the_container_reads() -> None:
 def test_the_run_stops_before_the_job_is_stopped() -> None:
     for seconds in (60, 3600, 14400, 400000):
         settings = SageMakerSettings(**GOOD, max_runtime_s=seconds)
-        limit = int(request.environment(load_recipe(QLORA), settings)["GRPO_MAX_RUNTIME_S"])
+        limit = int(request.job_environment(load_recipe(QLORA), settings)["GRPO_MAX_RUNTIME_S"])
         assert 0.85 * seconds <= limit < seconds and seconds - limit <= 600
 
 
-def test_hosts_without_gpus_are_launched_as_such() -> None:
+def test_hosts_without_gpus_use_the_cpu_launcher() -> None:
     settings = SageMakerSettings(**{**GOOD, "instance_type": "ml.m5.xlarge"})
-    assert request.environment(load_recipe(DEMO), settings)["GRPO_LAUNCHER"] == "cpu"
+    assert request.job_environment(load_recipe(DEMO), settings)["GRPO_LAUNCHER"] == "cpu"
 
 
-def test_a_name_is_made_of_the_recipes_and_is_one_that_the_service_takes() -> None:
+def test_a_job_name_is_made_of_the_recipes_name_and_is_valid() -> None:
     recipe = load_recipe(QLORA)
     name = request.job_name(request.base_name(recipe, SageMakerSettings()), 0.0)
     assert name == "gsm8k-qwen2-5-1-5b-instruct-qlora-19700101-000000"
-    assert request.request_faults({**VALID, "TrainingJobName": name}) == []
+    assert request.request_problems({**VALID, "TrainingJobName": name}) == []
 
 
-def test_a_digest_changes_with_what_is_trained_and_not_with_where_it_is_written() -> None:
+def test_a_digest_depends_on_material_keys_only() -> None:
     base = load_recipe(DEMO)
     for key, same in (("--seed", False), ("--max_steps", False), ("--save_steps", True), ("--max_runtime_s", True)):
         other = load_recipe(DEMO, [key, "7"])
-        assert (request.digest_of(base.as_dict()) == request.digest_of(other.as_dict())) == same, key
+        assert (request.recipe_digest(base.as_dict()) == request.recipe_digest(other.as_dict())) == same, key
 
 
 def test_quotas_differ_for_on_demand_spot_and_warm_pools() -> None:
     one = {"instance_type": "ml.g5.xlarge", "instance_count": 2}
-    assert quotas_of(SageMakerSettings(**one)) == [Quota("ml.g5.xlarge for training job usage", 2)]
-    assert quotas_of(SageMakerSettings(**one, spot=True)) == [Quota("ml.g5.xlarge for spot training job usage", 2)]
-    assert quotas_of(SageMakerSettings(**one, keep_alive_s=60)) == [
+    assert required_quotas(SageMakerSettings(**one)) == [Quota("ml.g5.xlarge for training job usage", 2)]
+    assert required_quotas(SageMakerSettings(**one, spot=True)) == [
+        Quota("ml.g5.xlarge for spot training job usage", 2)
+    ]
+    assert required_quotas(SageMakerSettings(**one, keep_alive_s=60)) == [
         Quota("ml.g5.xlarge for training job usage", 2),
         Quota("ml.g5.xlarge for training warm pool usage", 2),
     ]
 
 
-def test_a_quota_that_is_too_small_is_said_and_one_that_is_not_listed_is_not() -> None:
+def test_a_quota_that_is_too_small_is_a_problem_and_one_that_is_not_listed_is_not() -> None:
     listed = [{"QuotaName": "a", "Value": 0.0}, {"QuotaName": "b", "Value": 2.0}]
-    (fault,) = quota_faults([Quota("a", 1), Quota("b", 2), Quota("c", 9)], listed, "eu-west-1")
-    assert fault.startswith("The quota a is 0 in eu-west-1, but the job takes 1.") and "https://eu-west-1" in fault
+    (problem,) = quota_problems([Quota("a", 1), Quota("b", 2), Quota("c", 9)], listed, "eu-west-1")
+    assert problem.kind == "quota-too-small"
+    assert "quota a is 0" in problem.message and "https://eu-west-1" in problem.message
 
 
-def test_without_the_sdk_it_is_said_how_to_install_it() -> None:
+def test_without_the_sdk_the_error_names_the_command_that_installs_it() -> None:
     program = (
         "import sys; sys.modules['botocore'] = None\n"
         "from rlvr.errors import InputError; from rlvr.sagemaker import request\n"
         "try: request.instance_types()\n"
-        "except InputError as error: print(error)"
+        "except InputError as error: print(error.kind, error)"
     )
     run = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert run.stdout.startswith("The SageMaker Python SDK is not installed here: pip install -e '.[sagemaker]'")
+    assert run.stdout.startswith("missing-package") and "pip install -e '.[sagemaker]'" in run.stdout

@@ -1,6 +1,6 @@
-"""The SDK's request for our order: its private names are still there, and nothing reaches out or changes behind us.
+"""The SDK's request for a spec: a contract with the installed SDK, whose private names rlvr/sagemaker/sdk.py uses.
 
-A contract with the installed version: what fails here after an update is to be mended in rlvr/sagemaker/sdk.py.
+Nothing is asked of AWS, and no file of the user changes the request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rlvr.sagemaker import cloudwatch_metrics, sdk
-from rlvr.sagemaker.request import request_faults
+from rlvr.sagemaker.request import request_problems
 
 ROLE = "arn:aws:iam::111122223333:role/x"
 ROOT = "s3://bucket/pre/fix"
@@ -23,7 +23,7 @@ ROOT = "s3://bucket/pre/fix"
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No credentials, and whatever is asked of AWS goes to a port where nobody listens."""
+    """No credentials, and an endpoint where nothing listens."""
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -32,7 +32,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> dict[str, Any]:
+def spec(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "code" / "scripts").mkdir(parents=True)
     (tmp_path / "drivers").mkdir()
     (tmp_path / "code" / "scripts" / "start.sh").write_text("echo it's me\n", encoding="utf-8")
@@ -46,25 +46,25 @@ def order(tmp_path: Path) -> dict[str, Any]:
         "max_runtime_s": 3600, "max_wait_s": None, "keep_alive_s": 0, "retries": 0,
         "environment": {"GRPO_RECIPE": "recipe.yaml", "WITH": "an apostrophe's here"}, "channels": {},
         "output": ROOT, "checkpoints": f"{ROOT}/c", "tags": {"team": "nlp"}, "subnets": [], "security_groups": [],
-        "metrics": cloudwatch_metrics.definitions(), "tensorboard": None,
+        "metrics": cloudwatch_metrics.metric_definitions(), "tensorboard": None,
     }  # fmt: skip
 
 
-def made(order: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    request: dict[str, Any] = sdk.make({**order, **changes})["request"]
-    assert request_faults(request) == []
+def made(spec: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    request: dict[str, Any] = sdk.make_request({**spec, **changes})["request"]
+    assert request_problems(request) == []
     return request
 
 
-def test_what_was_ordered_is_asked_for_and_no_more(order: dict[str, Any]) -> None:
-    request = made(order)
+def test_the_request_has_the_specs_values_and_no_others(spec: dict[str, Any]) -> None:
+    request = made(spec)
     assert set(request) == {
         "TrainingJobName", "AlgorithmSpecification", "HyperParameters", "InputDataConfig", "ResourceConfig", "RoleArn",
         "Tags", "StoppingCondition", "OutputDataConfig", "CheckpointConfig", "Environment",
     }  # fmt: skip
-    assert request["TrainingJobName"] == order["job_name"]
+    assert request["TrainingJobName"] == spec["job_name"]
     assert request["HyperParameters"] == {}, "nothing goes through hyperparameters"
-    assert request["Environment"] == order["environment"]
+    assert request["Environment"] == spec["environment"]
     assert request["ResourceConfig"] == {
         "InstanceType": "ml.g6e.12xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30,
     }  # fmt: skip
@@ -73,17 +73,17 @@ def test_what_was_ordered_is_asked_for_and_no_more(order: dict[str, Any]) -> Non
     assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
     assert request["OutputDataConfig"]["S3OutputPath"] == ROOT
     assert request["CheckpointConfig"] == {"S3Uri": f"{ROOT}/c", "LocalPath": "/opt/ml/checkpoints"}
-    assert request["AlgorithmSpecification"]["MetricDefinitions"] == order["metrics"]
+    assert request["AlgorithmSpecification"]["MetricDefinitions"] == spec["metrics"]
 
 
-def test_the_container_starts_with_our_process_one(order: dict[str, Any]) -> None:
-    algorithm = made(order)["AlgorithmSpecification"]
+def test_the_container_starts_pid1(spec: dict[str, Any]) -> None:
+    algorithm = made(spec)["AlgorithmSpecification"]
     assert algorithm["ContainerEntrypoint"] == ["/bin/bash"]
     assert algorithm["ContainerArguments"] == sdk.ARGUMENTS
     assert all(len(argument) <= 256 for argument in sdk.ARGUMENTS)
 
 
-def test_the_sdk_still_starts_its_driver_as_we_think_it_does() -> None:
+def test_the_sdks_own_command_is_the_one_that_arguments_replaces() -> None:
     """If this changes, so must ARGUMENTS."""
     from sagemaker.train import constants
 
@@ -92,43 +92,43 @@ def test_the_sdk_still_starts_its_driver_as_we_think_it_does() -> None:
     assert list(constants.DEFAULT_CONTAINER_ARGUMENTS) == ["-c", theirs]
 
 
-def test_code_and_drivers_go_to_the_folders_that_the_request_names(order: dict[str, Any]) -> None:
-    found = sdk.make(order)
+def test_code_and_drivers_go_to_the_folders_that_the_request_names(spec: dict[str, Any]) -> None:
+    found = sdk.make_request(spec)
     channels = {
         one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"] for one in found["request"]["InputDataConfig"]
     }
-    place = f"{ROOT}/{order['job_name']}/input"
+    place = f"{ROOT}/{spec['job_name']}/input"
     assert channels == {"code": f"{place}/code", "sm_drivers": f"{place}/sm_drivers"}
     assert found["uploads"] == [
-        {"folder": order["code"], "uri": f"{place}/code"},
-        {"folder": order["drivers"], "uri": f"{place}/sm_drivers"},
+        {"folder": spec["code"], "uri": f"{place}/code"},
+        {"folder": spec["drivers"], "uri": f"{place}/sm_drivers"},
     ]
-    drivers = {str(path.relative_to(order["drivers"])) for path in Path(order["drivers"]).rglob("*") if path.is_file()}
+    drivers = {str(path.relative_to(spec["drivers"])) for path in Path(spec["drivers"]).rglob("*") if path.is_file()}
     assert {"sm_train.sh", "sourcecode.json", "scripts/environment.py", "scripts/install_requirements.py"} <= drivers
     assert not [name for name in drivers if "__pycache__" in name]
-    script = Path(order["drivers"], "sm_train.sh").read_text()
+    script = Path(spec["drivers"], "sm_train.sh").read_text()
     assert "requirements.txt" in script and "cd /opt/ml/input/data/code" in script
 
 
-def test_a_channel_of_data_is_named_by_its_uri(order: dict[str, Any]) -> None:
-    request = made(order, channels={"data": f"{ROOT}/d"})
+def test_a_channel_of_data_is_named_by_its_uri(spec: dict[str, Any]) -> None:
+    request = made(spec, channels={"data": f"{ROOT}/d"})
     assert request["InputDataConfig"][0]["ChannelName"] == "data"
     assert request["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] == f"{ROOT}/d"
 
 
-def test_spot_waits_and_is_no_default(order: dict[str, Any]) -> None:
-    request = made(order, spot=True, max_wait_s=7200)
+def test_spot_waits_and_is_no_default(spec: dict[str, Any]) -> None:
+    request = made(spec, spot=True, max_wait_s=7200)
     assert request["EnableManagedSpotTraining"] is True
     assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200}
-    assert "EnableManagedSpotTraining" not in made(order)
+    assert "EnableManagedSpotTraining" not in made(spec)
 
 
-def test_groups_vpc_retries_warm_pool_and_tensorboard_reach_the_request(order: dict[str, Any]) -> None:
+def test_groups_vpc_retries_warm_pool_and_tensorboard_reach_the_request(spec: dict[str, Any]) -> None:
     groups = [
         {"name": "gpus", "instance_type": "ml.g6e.12xlarge", "instance_count": 2},
         {"name": "judges", "instance_type": "ml.c5.4xlarge", "instance_count": 1},
     ]
-    request = made(order, instance_groups=groups, subnets=["subnet-1"], security_groups=["sg-1"], retries=3)
+    request = made(spec, instance_groups=groups, subnets=["subnet-1"], security_groups=["sg-1"], retries=3)
     assert request["ResourceConfig"]["InstanceGroups"] == [
         {
             "InstanceGroupName": group["name"],
@@ -140,7 +140,7 @@ def test_groups_vpc_retries_warm_pool_and_tensorboard_reach_the_request(order: d
     assert "InstanceType" not in request["ResourceConfig"]
     assert request["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
     assert request["RetryStrategy"] == {"MaximumRetryAttempts": 3}
-    request = made(order, keep_alive_s=600, tensorboard=f"{ROOT}/t")
+    request = made(spec, keep_alive_s=600, tensorboard=f"{ROOT}/t")
     assert request["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
     assert request["TensorBoardOutputConfig"] == {
         "S3OutputPath": f"{ROOT}/t", "LocalPath": "/opt/ml/output/tensorboard",
@@ -156,16 +156,16 @@ def test_groups_vpc_retries_warm_pool_and_tensorboard_reach_the_request(order: d
         ({"image": "me/mine:1"}, "me/mine:1", "an image of one's own"),
     ],
 )
-def test_the_image_is_found_by_key_version_and_hosts(
-    order: dict[str, Any], changes: dict[str, str], end: str, why: str
+def test_the_image_is_found_by_key_version_and_instance_type(
+    spec: dict[str, Any], changes: dict[str, str], end: str, why: str
 ) -> None:
-    assert sdk.image_of({**order, **changes}).endswith(end), why
+    assert sdk.image_of({**spec, **changes}).endswith(end), why
 
 
-def test_a_file_of_settings_of_the_users_does_not_change_the_request(
-    order: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_users_sdk_configuration_does_not_change_the_request(
+    spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = made(order)
+    before = made(spec)
     path = tmp_path / "config.yaml"
     path.write_text(
         "SchemaVersion: '1.0'\nSageMaker:\n  TrainingJob:\n    EnableNetworkIsolation: true\n"
@@ -173,39 +173,39 @@ def test_a_file_of_settings_of_the_users_does_not_change_the_request(
         encoding="utf-8",
     )
     monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(path))
-    assert made(order) == before
+    assert made(spec) == before
 
 
-def test_a_process_of_its_own_gives_the_same_and_hands_back_refusals_as_words(order: dict[str, Any]) -> None:
-    whole, broken = sdk.Building(order), sdk.Building({**order, "entry_script": "gone.sh"})
-    assert whole.result() == sdk.make(order)
+def test_a_process_of_its_own_builds_the_same_request_and_returns_refusals(spec: dict[str, Any]) -> None:
+    whole, broken = sdk.RequestBuilder(spec), sdk.RequestBuilder({**spec, "entry_script": "gone.sh"})
+    assert whole.result() == sdk.make_request(spec)
     with pytest.raises(sdk.SdkError, match="entry_script"):
         broken.result()
 
 
-def test_without_what_no_request_needs_the_sdk_makes_the_same(order: dict[str, Any]) -> None:
-    """Held apart from the way back to the whole SDK, which would hide that something is missing."""
+def test_with_stubbed_imports_the_sdk_builds_the_same_request(spec: dict[str, Any]) -> None:
+    """Without the fallback to the whole SDK, which would hide that a stub lacks something."""
     program = (
         "import json, sys; from rlvr.sagemaker import sdk\n"
-        "sdk.hurry(); import sagemaker.train.model_trainer\n"
-        "made = sdk.make(json.load(sys.stdin))\n"
+        "sdk.stub_unused_imports(); import sagemaker.train.model_trainer\n"
+        "made = sdk.make_request(json.load(sys.stdin))\n"
         "names = ('pandas', 'numpy', 'scipy', 'omegaconf')\n"
         "whole = [name for name in names if hasattr(sys.modules[name], '__file__')]\n"
         "json.dump([made, whole], sys.stdout)"
     )
     groups = [{"name": "gpus", "instance_type": "ml.g6e.12xlarge", "instance_count": 2}]
     full = {
-        **order, "instance_groups": groups, "spot": True, "max_wait_s": 7200, "retries": 2, "subnets": ["subnet-1"],
+        **spec, "instance_groups": groups, "spot": True, "max_wait_s": 7200, "retries": 2, "subnets": ["subnet-1"],
         "security_groups": ["sg-1"], "channels": {"data": f"{ROOT}/d"}, "tensorboard": f"{ROOT}/t",
     }  # fmt: skip
     run = subprocess.run(
         [sys.executable, "-c", program], input=json.dumps(full), capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [sdk.make(full), []]
+    assert json.loads(run.stdout) == [sdk.make_request(full), []]
 
 
-def test_what_a_stand_in_lacks_is_made_with_the_whole_sdk(order: dict[str, Any], tmp_path: Path) -> None:
+def test_if_a_stub_lacks_something_the_whole_sdk_builds_the_request(spec: dict[str, Any], tmp_path: Path) -> None:
     """An SDK that needs a data frame after all, in the place of the installed one."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nif '--whole' not in sys.argv:\n    import importlib.abc\n"
@@ -217,16 +217,16 @@ def test_what_a_stand_in_lacks_is_made_with_the_whole_sdk(order: dict[str, Any],
     )
     run = subprocess.run(
         [sys.executable, "-m", "rlvr.sagemaker.sdk"],
-        input=json.dumps(order),
+        input=json.dumps(spec),
         capture_output=True,
         text=True,
         check=False,
         cwd=sdk.PROJECT,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{sdk.PROJECT}"},
     )
-    assert json.loads(run.stdout) == sdk.make(order), run.stderr
+    assert json.loads(run.stdout) == sdk.make_request(spec), run.stderr
 
 
-def test_a_service_that_is_asked_all_the_same_is_named() -> None:
+def test_a_forbidden_call_is_named() -> None:
     with pytest.raises(sdk.SdkError, match="it would ask sts for get_caller_identity"):
-        sdk.Unasked("sts").get_caller_identity()
+        sdk.ForbiddenClient("sts").get_caller_identity()

@@ -1,7 +1,7 @@
-"""Jobs that really train: the recipe as it is uploaded, the container as it is asked for, tiny models, few steps.
+"""Jobs that really train, with the uploaded recipe, the requested container, tiny models and few steps.
 
-test_commands.py and tests/notebooks/test_sagemaker_grpo.py have jobs as people start them, on one host. Here are those
-on several, and one that fails.
+test_commands.py and tests/notebooks/test_sagemaker_grpo.py have jobs on one host. Here are jobs on several hosts,
+and one that fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from rlvr.config.sagemaker import InstanceGroup
 from tests.support.sagemaker_emulator import containers, storage
-from tests.support.sagemaker_emulator.job import Job
+from tests.support.sagemaker_emulator.job import EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService
 from tests.support.sagemaker_emulator.submitting import submit
 from tests.support.short_runs import QUICK, rewarded, saved, steps
@@ -34,7 +34,7 @@ def service(prefork: Path) -> Iterator[TrainingService]:
         yield service
 
 
-def test_a_job_that_fails_says_why_in_one_line_for_people(service: TrainingService) -> None:
+def test_a_failure_reason_is_one_line_for_people(service: TrainingService) -> None:
     job = submit(service, "fails", (*QUICK, "--max_completion_length", "100000"))
     ended = job.wait()
     reason = ended["FailureReason"]
@@ -44,7 +44,7 @@ def test_a_job_that_fails_says_why_in_one_line_for_people(service: TrainingServi
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterRun:
     """A job on two hosts that train and two that judge, interrupted on spot capacity while it trained, then done.
 
     Attributes:
@@ -52,13 +52,13 @@ class Cluster:
         model: what the job made.
     """
 
-    job: Job
+    job: EmulatedJob
     kept: list[int]
     model: Path
 
 
 @pytest.fixture(scope="module")
-def cluster(service: TrainingService, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+def cluster(service: TrainingService, tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
     words = rewarded(tmp_path_factory.mktemp("reward"), where="http://judge:8000")
     # The judges, so that the group that trains doesn't begin with the first host.
     groups = (InstanceGroup("gpus", "ml.m5.xlarge", 2, "train"), InstanceGroup("cpus", "ml.m5.large", 2, "judge"))
@@ -81,10 +81,10 @@ def cluster(service: TrainingService, tmp_path_factory: pytest.TempPathFactory) 
     model = tmp_path_factory.mktemp("model")
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(model, filter="data")
-    return Cluster(job, kept, model)
+    return ClusterRun(job, kept, model)
 
 
-def test_two_hosts_train_as_one(cluster: Cluster) -> None:
+def test_two_hosts_train_one_model(cluster: ClusterRun) -> None:
     assert cluster.job.codes[-1] == {f"algo-{number}": 0 for number in (1, 2, 3, 4)}
     for rank, host in enumerate(("algo-3", "algo-4")):
         said = f"{host}: train, host {rank} of its role; 2 processes on 2 hosts train, led by algo-3"
@@ -94,7 +94,7 @@ def test_two_hosts_train_as_one(cluster: Cluster) -> None:
     assert not list((cluster.job.roots[3] / "model").iterdir()), "the model is the first host's"
 
 
-def test_an_interruption_of_all_hosts_is_one_checkpoint_and_the_next_attempt_goes_on_from_it(cluster: Cluster) -> None:
+def test_an_interruption_saves_one_checkpoint_and_the_next_attempt_continues_from_it(cluster: ClusterRun) -> None:
     assert len(cluster.job.codes) == 2
     assert [cluster.job.codes[0][host] for host in ("algo-3", "algo-4")] == [143, 143]
     (step,) = cluster.kept
@@ -104,7 +104,7 @@ def test_an_interruption_of_all_hosts_is_one_checkpoint_and_the_next_attempt_goe
     assert f" {step + 1}/6 " in cluster.job.log(2) and f" {step}/6 " not in cluster.job.log(2)
 
 
-def test_a_group_of_judges_finds_its_role_and_serves_the_group_that_trains(cluster: Cluster) -> None:
+def test_judge_hosts_find_their_role_and_serve_the_training_hosts(cluster: ClusterRun) -> None:
     for attempt in (1, 2):
         assert "algo-2: judge, host 1 of its role" in cluster.job.log(attempt)
         assert cluster.job.log(attempt).count("Serving on http://0.0.0.0:8000") == 2

@@ -1,12 +1,11 @@
-"""The machines of one attempt at a job, as namespaces: a bridge, and a container on it for each host.
+"""Emulate the hosts of one attempt of a job: a network bridge, and a container of Linux namespaces for each host.
 
     python -S cluster.py SPECIFICATION.json
 
-The specification is written by containers.py. Whatever is made here, processes, mounts, network devices, belongs to
-namespaces that end with this process, and this process ends when its standard input does: so nothing is left behind,
-however the tests end.
+containers.py writes the specification. All processes, mounts and network devices belong to namespaces that end with
+this process, and this process ends with its standard input. So nothing remains, however the tests end.
 
-It reads lines, `term HOST` and `kill HOST`, and writes lines: `ended HOST CODE`.
+It reads the lines `term HOST` and `kill HOST`, and writes `started` and `ended HOST CODE`.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ def main(path: str) -> int:
     with open(path, encoding="utf-8") as file:
         specification = json.load(file)
     namespaces.unshare(namespaces.NEW_PROCESSES | namespaces.NEW_MOUNTS | namespaces.NEW_NETWORK | namespaces.NEW_UTS)
-    inside = os.fork()
-    if inside:
-        _, status = os.waitpid(inside, 0)
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
         return os.waitstatus_to_exitcode(status) % 256
-    # Process 1 of the cluster: all else ends with it.
+    # Process 1 of the cluster: all other processes end with it.
     namespaces.die_with_parent()
     namespaces.mount(None, "/", flags=namespaces.RECURSIVE | namespaces.PRIVATE)
     namespaces.mount("proc", "/proc", "proc")
@@ -54,7 +53,7 @@ def run(specification: dict[str, Any]) -> None:
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     hosts = {start(host, number): host["name"] for number, host in enumerate(specification["hosts"])}
-    say("started")
+    write_line("started")
     with selectors.DefaultSelector() as selector:
         selector.register(ended, selectors.EVENT_READ)
         selector.register(sys.stdin, selectors.EVENT_READ)
@@ -63,10 +62,10 @@ def run(specification: dict[str, Any]) -> None:
             if ended in ready:
                 ended.recv(4096)
             if sys.stdin in ready:
-                order = os.read(0, 4096).decode()
-                if not order:
-                    return  # the tests are gone
-                for line in order.splitlines():
+                commands = os.read(0, 4096).decode()
+                if not commands:
+                    return  # the tests have ended
+                for line in commands.splitlines():
                     verb, name = line.split()
                     for process, host in hosts.items():
                         if host == name:
@@ -80,47 +79,46 @@ def run(specification: dict[str, Any]) -> None:
                     break
                 if process in hosts:
                     code = os.waitstatus_to_exitcode(status)
-                    say(f"ended {hosts.pop(process)} {code if code >= 0 else 128 - code}")
+                    write_line(f"ended {hosts.pop(process)} {code if code >= 0 else 128 - code}")
 
 
 def start(host: dict[str, Any], number: int) -> int:
-    """Starts a host's container; returns its process 1, by its number out here."""
-    told, tell = os.pipe()
-    go, give = os.pipe()
+    """Start a host's container; return the process id of its process 1 in the outer namespace."""
+    messages, send = os.pipe()
+    network_ready, signal_network = os.pipe()
     middle = os.fork()
     if not middle:
         namespaces.unshare(namespaces.NEW_PROCESSES)
         process = os.fork()
         if process:
-            # Who forked it is gone at once, so that it becomes a child of process 1, which is told its number.
-            os.write(tell, f"{process}\n".encode())
+            # Its parent exits at once, so that it becomes a child of process 1, which reads its process id.
+            os.write(send, f"{process}\n".encode())
             os._exit(0)
         try:
-            os.close(give)
-            become(host, tell, go)
+            os.close(signal_network)
+            exec_container(host, send, network_ready)
         except BaseException as error:
             os.write(2, f"the emulator can't start {host['name']}: {error}\n".encode())
         os._exit(125)
     os.waitpid(middle, 0)
-    os.close(tell)
-    os.close(go)
-    with open(told, encoding="ascii") as lines:
-        said = sorted(lines.readline().strip() for _ in range(2))  # "ready" and the number, in whatever order
-    process = int(said[0])
+    os.close(send)
+    os.close(network_ready)
+    with open(messages, encoding="ascii") as lines:
+        process = int(min(lines.readline().strip() for _ in range(2)))  # "ready" and the process id, in any order
     ip("link", "add", f"host{number}", "type", "veth", "peer", "name", "eth0", "netns", str(process))
     ip("link", "set", f"host{number}", "master", BRIDGE, "up")
-    os.close(give)
+    os.close(signal_network)
     return process
 
 
-def become(host: dict[str, Any], tell: int, go: int) -> NoReturn:
-    """Is process 1 of a container from here on."""
-    # Before there are mounts of our own: those can't become read-only while something on them is being written.
+def exec_container(host: dict[str, Any], send: int, network_ready: int) -> NoReturn:
+    """Become process 1 of a container."""
+    # Opened before the mounts are private: a mount with an open file can't become read-only.
     output = os.open(host["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     namespaces.unshare(namespaces.NEW_MOUNTS | namespaces.NEW_UTS | namespaces.NEW_IPC | namespaces.NEW_NETWORK)
-    os.write(tell, b"ready\n")
-    os.close(tell)
-    os.read(go, 1)  # until the network device is there
+    os.write(send, b"ready\n")
+    os.close(send)
+    os.read(network_ready, 1)  # blocks until the network device exists
     ip("link", "set", "lo", "up")
     ip("addr", "add", f"{host['address']}/24", "dev", "eth0")
     ip("link", "set", "eth0", "up")
@@ -139,7 +137,7 @@ def become(host: dict[str, Any], tell: int, go: int) -> NoReturn:
 
 
 def hand_out_listener(specification: dict[str, Any]) -> None:
-    """Opens a port on the cluster's own network and hands it to the tests, who serve AWS on it."""
+    """Open a port on the cluster's network and pass it to the tests, which serve AWS on it."""
     if specification.get("hand_out") is None:
         return
     with socket.socket(fileno=specification["hand_out"]) as line, socket.socket() as listener:
@@ -152,7 +150,7 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-def say(line: str) -> None:
+def write_line(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 

@@ -1,11 +1,11 @@
-"""The hosts of one attempt at a job, each a container: started, told to stop, and waited for.
+"""Start, stop and await the hosts of one attempt of a job, each in a container.
 
-What a container shares with this machine: the interpreter with its libraries, read-only, which stand for the image. It
-has a network, process numbers, a /tmp, an /opt/ml and a host name of its own, and doesn't see this repository.
+A container shares the interpreter and its libraries with this machine, read-only, in place of an image. It has its own
+network, process ids, /tmp, /opt/ml and host name, and does not see this repository.
 
-With a prefork server, launchers and trainers alone are forked from a process that has the libraries imported, into the
-container whose python3 was asked for them (stand_in.py, entered.py); and pip is asked once about the same requirements,
-however many hosts install them. Process 1 and all between are as ever.
+With a prefork server, only launchers and trainers are forked from a process that has imported the libraries, into the container
+whose python3 was called (stand_in.py, entered.py). pip then runs once for the same requirements, however many hosts
+install them. Process 1 and all other processes are unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("cluster.py")
-GATEWAY = "10.77.0.1"  # where AWS is, for containers; every attempt has a network of its own, so all have the same
+GATEWAY = "10.77.0.1"  # address of AWS in containers; each attempt has its own network, so all use the same
 PORT = 80
-IMAGE = "/opt/image"  # where hosts find what an image with a prefork server has
+IMAGE = "/opt/image"  # folder of the prefork server's files in a container
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Host:
 
     Attributes:
         name: algo-1, algo-2 …
-        ml: the folder that it finds at /opt/ml.
-        command: what it starts as process 1.
-        environment: all that is in its environment.
-        log: the file that its output goes to.
+        ml: the folder that it sees as /opt/ml.
+        command: its process 1.
+        environment: its whole environment.
+        log: file of its output.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Host:
 
 @dataclass
 class Attempt:
-    """The hosts of an attempt, running. `codes` fills as they end.
+    """The running hosts of an attempt. `codes` fills as they end.
 
     Attributes:
-        listener: a port on the attempt's network, at `GATEWAY`, that nobody answers yet; None if none was wanted.
+        listener: an open port on the attempt's network, at `GATEWAY`, for AWS; None without AWS.
     """
 
     process: subprocess.Popen[str]
@@ -64,22 +64,21 @@ class Attempt:
     listener: socket.socket | None = None
     _reader: threading.Thread | None = None
 
-    def tell(self, verb: str, *names: str) -> None:
-        """Sends hosts a signal: `term` or `kill`."""
+    def signal(self, verb: str, *names: str) -> None:
+        """Send hosts a signal: `term` or `kill`."""
         assert self.process.stdin is not None
-        # If all have ended, there is nobody to be told.
         with contextlib.suppress(BrokenPipeError, ValueError):
             self.process.stdin.write("".join(f"{verb} {name}\n" for name in names))
             self.process.stdin.flush()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits for all hosts to end; whether they have."""
+        """Wait for all hosts to end; return whether they have."""
         assert self._reader is not None
         self._reader.join(seconds)
         return not self._reader.is_alive()
 
     def end(self) -> None:
-        """Ends whatever still runs."""
+        """End all hosts that still run."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -104,12 +103,12 @@ class Attempt:
 
 
 def start(hosts: Sequence[Host], folder: Path, *, with_aws: bool = False, prefork: Path | None = None) -> Attempt:
-    """Starts containers.
+    """Start containers.
 
     Args:
-        folder: where files are put that belong to the attempt.
-        with_aws: whether a port is opened for them at `GATEWAY`.
-        prefork: the socket of tests/support/prefork.py; None for hosts on which every Python starts by itself.
+        folder: for the attempt's files.
+        with_aws: whether to open a port for AWS at `GATEWAY`.
+        prefork: the socket of tests/support/prefork.py; None to start every Python process normally.
     """
     image = _image(prefork, folder) if prefork is not None else []
     addresses = {host.name: f"10.77.0.{number + 11}" for number, host in enumerate(hosts)}
@@ -143,7 +142,7 @@ def start(hosts: Sequence[Host], folder: Path, *, with_aws: bool = False, prefor
             stdout=subprocess.PIPE,
             text=True,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C is for the tests
+            start_new_session=True,  # Ctrl-C ends the tests, which end this
         )
         attempt = Attempt(process)
         started = threading.Event()
@@ -168,7 +167,7 @@ def environment_of_the_image() -> dict[str, str]:
 
 
 def _image(prefork: Path, folder: Path) -> list[tuple[str, str]]:
-    """Files of the image for the prefork server, and where: python3, what it starts or remembers of others' work."""
+    """Files of the prefork server and their paths in the container: a python3 that forks from it, and pip's results."""
     python = folder / "python3"
     entered = PROGRAM.with_name("entered.py")
     python.write_text(_PYTHON.format(image=IMAGE, python=sys.executable, entered=entered), encoding="utf-8")
@@ -197,7 +196,7 @@ esac
 
 @functools.cache
 def why_not() -> str | None:
-    """Why no container can be started on this machine; None if one can."""
+    """Why this machine can't start containers; None if it can."""
     if sys.platform != "linux":
         return "containers are made of Linux namespaces"
     if os.geteuid() != 0:
@@ -216,14 +215,14 @@ def why_not() -> str | None:
             attempt.end()
             if ended and attempt.codes == {"algo-1": 0}:
                 return None
-            said = (folder / "log").read_text() if (folder / "log").is_file() else ""
-            return f"a container can't be started here: {said.strip() or 'no namespaces'}"
+            log = (folder / "log").read_text() if (folder / "log").is_file() else ""
+            return f"a container can't be started here: {log.strip() or 'no namespaces'}"
     except OSError as error:
         return f"a container can't be started here: {error}"
 
 
 def _hidden() -> list[str]:
-    """Folders that a container doesn't see: this repository, and what it has for itself."""
+    """Folders that a container does not see: this repository, and those that it has for itself."""
     roots = ["/tmp", "/opt", "/dev/shm"]
     if not any(REPOSITORY.is_relative_to(root) for root in roots):
         roots.append(str(REPOSITORY))
@@ -232,7 +231,7 @@ def _hidden() -> list[str]:
 
 @functools.cache
 def _kept() -> list[str]:
-    """What of the hidden folders stands for the image: the interpreter, its libraries, and the machine's own /opt."""
+    """Parts of the hidden folders that replace the image: the interpreter, its libraries, and the machine's /opt."""
     wanted = {Path(sys.prefix), Path(sys.base_prefix), *(Path(entry) for entry in sys.path if "-packages" in entry)}
     wanted |= {entry for entry in Path("/opt").iterdir() if entry.name != "ml"}
     hidden = [Path(folder) for folder in _hidden()]

@@ -1,6 +1,6 @@
-"""Comes from the prefork server into a container, and is there the program that stand_in.py stands for.
+"""Run a module in a container, in a process that is forked from the prefork server (see stand_in.py).
 
-What is imported already are libraries; of this repository nothing is kept, since a job runs the code that was uploaded.
+Only libraries stay imported. Modules of this repository are dropped, because a job runs the uploaded code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
         os.dup2(descriptors[0], 0)
         for descriptor in descriptors[1:]:
             namespaces.enter(descriptor)
-        process = os.fork()  # it is the child that is in the container's process namespace
+        process = os.fork()  # only the child is in the container's process namespace
         if process:
             end_as(process)
         namespaces.die_with_parent()
@@ -37,7 +37,7 @@ def main() -> None:
     os.chdir(request["folder"])
     words = request["words"]
     if words[0] == "-u":
-        del words[0]  # what is printed is flushed anyway: by lines, or by who prints it
+        del words[0]  # output is flushed anyway
     flag, module, *words = words
     assert flag == "-m", "the stand-in is for modules"
     for name in list(sys.modules):
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def end_as(process: int) -> None:
-    """Ends as another process does."""
+    """End with the exit code or signal of another process."""
     _, status = os.waitpid(process, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:

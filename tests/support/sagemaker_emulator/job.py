@@ -1,8 +1,8 @@
-"""A training job that really runs: its request becomes hosts, and they become logs, checkpoints, a model and a status.
+"""Run a training job from its request: hosts, logs, checkpoints, model and status.
 
-What is as in the service: /opt/ml and its files, the entry point as process 1, SIGTERM and the time until SIGKILL, a
+Emulated: /opt/ml and its files, the entry point as process 1, SIGTERM and the time until SIGKILL, a
 failure's reason, checkpoints that are synchronised and restored, another attempt after a spot interruption, what is
-uploaded where, and the order of the states. What is not: images (this machine's interpreter stands for all), GPUs,
+uploaded where, and the order of the states. Not emulated: images (this machine's interpreter replaces them), GPUs,
 roles, pipes, waiting for capacity.
 """
 
@@ -25,25 +25,25 @@ from tests.support.sagemaker_emulator.containers import Attempt, Host
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 ACCOUNT, REGION = "123456789012", "us-east-1"
 LONGEST_REASON = 1024
-FOLDERS = "training-emulator-"  # of all that is made, with the number of the process that made it
+FOLDERS = "training-emulator-"  # prefix of all temporary folders; the process id follows
 
 
 def sweep() -> None:
-    """Removes the folders of processes that are gone. All else that they had ended with them (cluster.py)."""
+    """Remove the folders of processes that have ended. Their other resources ended with them (cluster.py)."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
         if not Path("/proc", folder.name.removeprefix(FOLDERS).split("-")[0]).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class Job:
-    """One job, from its request to its end; `description` is what DescribeTrainingJob answers at any time.
+class EmulatedJob:
+    """One job, from its request to its end; `description` is the answer to DescribeTrainingJob.
 
     Args:
         request: as it was sent.
         clients: boto3 clients by name: s3, logs.
-        variables: what all containers have in their environment beside what the request says.
+        variables: environment of all containers, besides the request's.
         stop_s: seconds between SIGTERM and SIGKILL; 120 in the service.
-        serve_aws: gets a listening socket for each attempt, on which containers reach AWS; None for no network.
+        serve_aws: called with a listening socket for each attempt, on which containers reach AWS; None without AWS.
         prefork: see containers.py.
     """
 
@@ -63,7 +63,7 @@ class Job:
         self.attempts = 0
         self.keep_alive_s = int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))  # of its warm pool
         self.codes: list[dict[str, int]] = []  # the hosts' exit codes, attempt by attempt
-        self.roots: list[Path] = []  # of each host of the last attempt, what it found at /opt/ml
+        self.roots: list[Path] = []  # /opt/ml of each host of the last attempt
         self._clients = clients
         self._variables = variables
         self._stop_s = stop_s
@@ -71,12 +71,12 @@ class Job:
         self._prefork = prefork
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
-        self._asked: str | None = None  # "stop", "interrupt", "lose" or "time": what ends the attempt before its time
+        self._asked: str | None = None  # "stop", "interrupt", "lose" or "time": the early end of the attempt
         self._running = threading.Event()
         self._ended = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-"))
         now = time.time()
-        self._said: dict[str, Any] = {
+        self._state: dict[str, Any] = {
             "TrainingJobStatus": "InProgress",
             "SecondaryStatus": "Starting",
             "CreationTime": now,
@@ -87,7 +87,7 @@ class Job:
         }
         self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
 
-    # What is asked of a job
+    # API
 
     def begin(self) -> None:
         self._thread.start()
@@ -96,7 +96,7 @@ class Job:
     def description(self) -> dict[str, Any]:
         shown = {key: value for key, value in self.request.items() if key != "Tags"}
         with self._lock:
-            found = {**shown, "TrainingJobArn": self.arn, **self._said}
+            found = {**shown, "TrainingJobArn": self.arn, **self._state}
         if "KeepAlivePeriodInSeconds" in self.request["ResourceConfig"] and "TrainingEndTime" in found:
             found["WarmPoolStatus"] = {"Status": "Available" if self.keep_alive_s else "Terminated"}
         return found
@@ -104,14 +104,14 @@ class Job:
     @property
     def status(self) -> str:
         with self._lock:
-            return str(self._said["TrainingJobStatus"])
+            return str(self._state["TrainingJobStatus"])
 
     def stop(self) -> None:
         """StopTrainingJob."""
         self._ask("stop")
 
     def interrupt(self, *, lost: bool = False) -> None:
-        """Takes the machines away, as happens to spot instances; another attempt follows.
+        """Take the machines away, as happens to spot instances; another attempt follows.
 
         Args:
             lost: without a notice, and without a last synchronisation.
@@ -119,26 +119,26 @@ class Job:
         self._ask("lose" if lost else "interrupt")
 
     def wait(self, seconds: float = 600) -> dict[str, Any]:
-        """Waits for the end of the job, and returns its description."""
+        """Wait for the end of the job; return its description."""
         if not self._ended.wait(seconds):
             raise AssertionError(f"{self.name} has not ended in {seconds:.0f} s:\n{self.log()[-3000:]}")
         return self.description
 
     def wait_for(self, words: str, seconds: float = 600, attempt: int = 1) -> None:
-        """Waits until an attempt at the job has printed something."""
+        """Wait until an attempt has printed something."""
         until = time.monotonic() + seconds
         while self.attempts < attempt or words not in self.log(attempt):
             if self._ended.is_set() or time.monotonic() > until:
-                raise AssertionError(f"{self.name} never said {words!r}:\n{self.log(attempt)[-3000:]}")
+                raise AssertionError(f"{self.name} never printed {words!r}:\n{self.log(attempt)[-3000:]}")
             time.sleep(0.1)
 
     def log(self, attempt: int | None = None) -> str:
-        """What all hosts have printed, in the last attempt or in another."""
+        """The output of all hosts, of the last attempt or another one."""
         folder = self._folder / str(attempt or self.attempts)
         return "".join(file.read_text(errors="replace") for file in sorted(folder.glob("*.log")))
 
     def close(self) -> None:
-        """Ends the job whatever it does, and removes its files."""
+        """End the job and remove its files."""
         with self._lock:
             self._asked = "stop"
             attempt = self._attempt
@@ -155,15 +155,15 @@ class Job:
             self._asked = self._asked or what
             attempt = self._attempt
         if what == "stop":
-            self._tell("Stopping", "Stopping the training job", status="Stopping")
+            self._set_status("Stopping", "Stopping the training job", status="Stopping")
         if attempt is None:
-            return  # seen before the hosts start
+            return  # checked before the hosts start
         names = [host["name"] for host in self._hosts()]
         if what != "lose":
-            attempt.tell("term", *names)
-        threading.Timer(0 if what == "lose" else self._stop_s, attempt.tell, ["kill", *names]).start()
+            attempt.signal("term", *names)
+        threading.Timer(0 if what == "lose" else self._stop_s, attempt.signal, ["kill", *names]).start()
 
-    # How a job goes
+    # Execution
 
     def _live(self) -> None:
         try:
@@ -181,14 +181,14 @@ class Job:
         self.attempts += 1
         folder = self._folder / str(self.attempts)
         folder.mkdir()
-        self._tell("Downloading", "Downloading input data")
+        self._set_status("Downloading", "Downloading input data")
         hosts = [self._host(host, folder) for host in self._hosts()]
         self.roots = [host.ml for host in hosts]
         mirrors = self._mirrors(hosts)
-        self._tell("Training", "Training image download completed. Training in progress.")
+        self._set_status("Training", "Training image download completed. Training in progress.")
         began = time.time()
         with self._lock:
-            self._said.setdefault("TrainingStartTime", began)
+            self._state.setdefault("TrainingStartTime", began)
             early = self._asked
         attempt = None
         with self._logged(hosts):
@@ -211,7 +211,7 @@ class Job:
         codes = dict(attempt.codes) if attempt is not None else {}
         self.codes.append(codes)
         if asked in ("interrupt", "lose"):
-            self._tell("Interrupted", "Training job interrupted by spot capacity")
+            self._set_status("Interrupted", "Training job interrupted by spot capacity")
             return "again"
         self._upload(hosts, with_model=asked is not None or not any(codes.values()))
         if asked == "stop":
@@ -322,7 +322,7 @@ class Job:
         return [storage.Mirror(self._clients["s3"], folder, self._checkpoints) for folder in folders]
 
     def _upload(self, hosts: list[Host], *, with_model: bool) -> None:
-        self._tell("Uploading", "Uploading generated training model")
+        self._set_status("Uploading", "Uploading generated training model")
         output = self.request["OutputDataConfig"]
         base = f"{output['S3OutputPath'].rstrip('/')}/{self.name}/output"
         models, data = [host.ml / "model" for host in hosts], [host.ml / "output" / "data" for host in hosts]
@@ -342,11 +342,11 @@ class Job:
             where = f"{base}/model.tar.gz"
             storage.upload_packed(self._clients["s3"], models, where)
         with self._lock:
-            self._said["ModelArtifacts"] = {"S3ModelArtifacts": where}
+            self._state["ModelArtifacts"] = {"S3ModelArtifacts": where}
 
     @contextlib.contextmanager
     def _logged(self, hosts: list[Host]) -> Iterator[None]:
-        """Puts what the hosts print into the logs, a line at a time, a stream a host and attempt."""
+        """Copy the hosts' output to CloudWatch logs, one stream per host and attempt."""
         done = threading.Event()
         stamp = int(time.time()) + self.attempts  # two attempts within a second have two streams
         pumps = [
@@ -382,27 +382,27 @@ class Job:
             if last:
                 return
 
-    # Its status
+    # Status
 
-    def _tell(self, secondary: str, message: str, *, status: str = "InProgress") -> None:
+    def _set_status(self, secondary: str, message: str, *, status: str = "InProgress") -> None:
         now = time.time()
         with self._lock:
-            if self._said["TrainingJobStatus"] == "Stopping":
+            if self._state["TrainingJobStatus"] == "Stopping":
                 status = "Stopping"
-            transitions = self._said["SecondaryStatusTransitions"]
+            transitions = self._state["SecondaryStatusTransitions"]
             transitions[-1].setdefault("EndTime", now)
             transitions.append({"Status": secondary, "StartTime": now, "StatusMessage": message})
-            self._said |= {"TrainingJobStatus": status, "SecondaryStatus": secondary, "LastModifiedTime": now}
+            self._state |= {"TrainingJobStatus": status, "SecondaryStatus": secondary, "LastModifiedTime": now}
 
     def _finish(self, status: str, reason: str | None = None, *, secondary: str | None = None) -> str:
         now = time.time()
         with self._lock:
-            transitions = self._said["SecondaryStatusTransitions"]
+            transitions = self._state["SecondaryStatusTransitions"]
             transitions[-1].setdefault("EndTime", now)
             message = reason or f"Training job {status.lower()}"
             ended = {"Status": secondary or status, "StartTime": now, "EndTime": now, "StatusMessage": message}
-            seconds = int(now - self._said.get("TrainingStartTime", now))
-            self._said |= {
+            seconds = int(now - self._state.get("TrainingStartTime", now))
+            self._state |= {
                 "TrainingJobStatus": status,
                 "SecondaryStatus": secondary or status,
                 "SecondaryStatusTransitions": [*transitions, ended],
@@ -412,5 +412,5 @@ class Job:
                 "BillableTimeInSeconds": seconds,
             }
             if reason is not None:
-                self._said["FailureReason"] = reason
+                self._state["FailureReason"] = reason
         return status

@@ -1,6 +1,6 @@
-"""System calls that Python 3.11 doesn't have, and the view of the machine that a container is given.
+"""Linux namespaces: system calls that Python 3.11 lacks, and a container's file system.
 
-Standard library only: this runs as process 1 of a container, with nothing but the interpreter.
+Standard library only, because it runs as process 1 of a container.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def unshare(flags: int) -> None:
 
 
 def enter(descriptor: int) -> None:
-    """Enters a namespace of another process; that of process numbers is then the children's."""
+    """Enter a namespace of another process. A process namespace applies to children only."""
     _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(0)), "setns")
 
 
@@ -38,18 +38,18 @@ def die_with_parent() -> None:
 
 
 def own_view(hidden: Sequence[str], kept: Sequence[str], bound: Sequence[tuple[str, str]]) -> None:
-    """Gives this process, which has a mount namespace of its own, the view of a container.
+    """Give this process, which has its own mount namespace, the file system of a container.
 
-    The machine's files are seen read-only, and nothing that is done here is seen outside.
+    The machine's files are read-only, and changes are invisible outside.
 
     Args:
-        hidden: folders that are empty and writable here.
-        kept: what is still there below them, read-only.
-        bound: folders and files of the machine, and the paths at which they are found here, writable.
+        hidden: folders that are empty and writable in the container.
+        kept: paths below them that stay visible, read-only.
+        bound: folders and files of the machine and their paths in the container, writable.
     """
     mount(None, "/", flags=RECURSIVE | PRIVATE)
     mount("proc", "/proc", "proc")
-    # Opened before they are hidden; afterwards only these descriptors lead to them.
+    # Opened before they are hidden, because afterwards only the descriptors reach them.
     opened = {path: os.open(path, os.O_PATH) for path in [*kept, *(source for source, _ in bound)]}
     for folder in hidden:
         mount("none", folder, "tmpfs")

@@ -1,4 +1,4 @@
-"""scripts/sagemaker.py for a service that shows every line at once, where nobody waits for late ones.
+"""Run scripts/sagemaker.py with short polling, because the emulator's log lines are never late.
 
 python prompt.py COMMAND …
 """

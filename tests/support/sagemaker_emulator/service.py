@@ -1,12 +1,11 @@
-"""The training service on a local port: its own calls are answered here, all others (S3, logs, IAM …) by moto.
+"""Emulate the training service on a local port. moto answers all other services (S3, logs, IAM …).
 
     with TrainingService() as service:
         os.environ.update(service.environment)      # boto3 and the SDK find it by these
         …
         service.job(name).wait()
 
-Requests are taken from HTTP as they were sent, since moto drops parts of them, and held against the service model's own
-limits.
+Requests are read from HTTP, because moto drops parts of them, and checked against the service model's limits.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from secrets import token_hex
 from types import TracebackType
 from typing import Any
 
-from tests.support.sagemaker_emulator.job import FOLDERS, REGION, Job, sweep
+from tests.support.sagemaker_emulator.job import FOLDERS, REGION, EmulatedJob, sweep
 
 Answer = tuple[int, Mapping[str, Any]]
 SDK_CONFIG = """SchemaVersion: '1.0'
@@ -32,13 +31,13 @@ SageMaker:
 
 
 class TrainingService:
-    """The service, while it is entered.
+    """The service, while the context is open.
 
     Args:
-        bucket: name of a bucket that is made; None for any.
-        variables: what all containers have in their environment beside what requests say.
+        bucket: name of the bucket to create; None for any.
+        variables: environment of all containers, besides the requests'.
         stop_s: seconds between SIGTERM and SIGKILL.
-        quotas: of the account, by their names in Service Quotas; what is not named is not listed.
+        quotas: of the account, by their names in Service Quotas; others are not listed.
         prefork: the socket of tests/support/prefork.py, see containers.py.
 
     Attributes:
@@ -56,18 +55,18 @@ class TrainingService:
         quotas: Mapping[str, float] | None = None,
         prefork: Path | None = None,
     ) -> None:
-        # moto's services are one in a process, so what an earlier emulator was given lies there still.
+        # moto's services are shared by all emulators of a process, so names must be unique.
         self.bucket = bucket or f"training-{token_hex(4)}"
         self.quotas = dict(quotas or {})
-        # pip holds the job's requirements against what is installed, and changes nothing: the view is read-only.
+        # pip only checks the requirements, because the container's libraries are read-only.
         self.variables = {"PIP_DRY_RUN": "1", "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_QUIET": "1"}
-        # Tensors this small are no work for two threads, which would wait for one another by spinning.
+        # Such small tensors make two threads spin while they wait for each other.
         self.variables["OMP_NUM_THREADS"] = "1"
         self.variables |= variables or {}
         self.stop_s = stop_s
         self.prefork = prefork
         self.requests: list[dict[str, Any]] = []
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, EmulatedJob] = {}
         self.tags: dict[str, list[dict[str, str]]] = {}
         self._servers: list[Any] = []
         sweep()
@@ -98,7 +97,7 @@ class TrainingService:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What boto3 and the SDK need in order to find the service, and no other."""
+        """Variables by which boto3 and the SDK find this service."""
         config = Path(self._folder.name) / "sagemaker.yaml"
         config.write_text(SDK_CONFIG.format(bucket=self.bucket), encoding="utf-8")
         return {
@@ -112,7 +111,7 @@ class TrainingService:
         }
 
     def client(self, name: str) -> Any:
-        """A boto3 client of a service here."""
+        """A boto3 client of an emulated service."""
         import boto3
 
         return boto3.client(
@@ -123,13 +122,13 @@ class TrainingService:
             aws_secret_access_key="testing",
         )
 
-    def job(self, name: str) -> Job:
+    def job(self, name: str) -> EmulatedJob:
         return self.jobs[name]
 
     # HTTP
 
     def _serve(self, listener: socket.socket | None) -> int:
-        """Serves on a port of our own, or on a socket that was opened elsewhere; returns the port."""
+        """Serve on a new port, or on an open socket; return the port."""
         from werkzeug.serving import WSGIRequestHandler, make_server
 
         class Quiet(WSGIRequestHandler):
@@ -167,14 +166,14 @@ class TrainingService:
             "ListServiceQuotas": self._list_quotas,
         }
 
-    # The calls
+    # Calls
 
     def _create(self, request: dict[str, Any]) -> Answer:
-        from rlvr.sagemaker.request import request_faults
+        from rlvr.sagemaker.request import request_problems
 
-        faults = request_faults(request)
-        if faults:
-            return _refused(f"{len(faults)} validation errors detected: {'; '.join(faults)}")
+        problems = request_problems(request)
+        if problems:
+            return _refused(f"{len(problems)} validation errors detected: {'; '.join(map(str, problems))}")
         name = request["TrainingJobName"]
         if name in self.jobs:
             return 400, {"__type": "ResourceInUse", "message": "Training job names must be unique within an account"}
@@ -187,7 +186,7 @@ class TrainingService:
             if limits.get("MaxWaitTimeInSeconds", 0) < limits.get("MaxRuntimeInSeconds", 86400):
                 return _refused("MaxWaitTimeInSeconds must be present and not smaller than MaxRuntimeInSeconds")
         clients = {"s3": self.client("s3"), "logs": self.client("logs")}
-        job = Job(
+        job = EmulatedJob(
             request,
             clients,
             variables={**self.variables, "AWS_ENDPOINT_URL": "http://10.77.0.1", **_CREDENTIALS},
@@ -201,7 +200,7 @@ class TrainingService:
         job.begin()
         return 200, {"TrainingJobArn": job.arn}
 
-    def _of(self, request: dict[str, Any], answer: Callable[[Job], Mapping[str, Any]]) -> Answer:
+    def _of(self, request: dict[str, Any], answer: Callable[[EmulatedJob], Mapping[str, Any]]) -> Answer:
         job = self.jobs.get(request["TrainingJobName"])
         if job is None:
             return _refused("Requested resource not found.")
@@ -210,13 +209,13 @@ class TrainingService:
         except ValueError as error:
             return _refused(str(error))
 
-    def _stop(self, job: Job) -> Mapping[str, Any]:
+    def _stop(self, job: EmulatedJob) -> Mapping[str, Any]:
         if job.status not in ("InProgress", "Stopping"):
             raise ValueError(f"The request was rejected because the training job is in status {job.status}.")
         job.stop()
         return {}
 
-    def _update(self, job: Job, request: dict[str, Any]) -> Mapping[str, Any]:
+    def _update(self, job: EmulatedJob, request: dict[str, Any]) -> Mapping[str, Any]:
         job.keep_alive_s = request.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", job.keep_alive_s)
         return {"TrainingJobArn": job.arn}
 

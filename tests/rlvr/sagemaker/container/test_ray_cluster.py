@@ -1,5 +1,4 @@
-"""rlvr/sagemaker/container/ray_cluster.py on hosts that have a network each: who joins, who is waited for, what is
-told."""
+"""The job's Ray cluster on emulated hosts: membership, timeouts, and the nodes' environment."""
 
 from __future__ import annotations
 
@@ -24,23 +23,23 @@ GROUPS = {"train": ["algo-2", "algo-3"], "cpus": ["algo-1"]}
 TRAIN = """
 mkdir -p /tmp/grpo-ranks
 cd /opt/ml/input/data/code
-place=$(python3 -m rlvr.sagemaker.container.topology)
-eval "$place"
-exec python3 within.py {start_s} {words}
+assignments=$(python3 -m rlvr.sagemaker.container.topology)
+eval "$assignments"
+exec python3 start.py {start_s} {words}
 """
 
-WITHIN = """
+START = """
     import os, sys
     from rlvr.sagemaker.container import entrypoint, ray_cluster
 
-    ray_cluster._TRIES = int(os.environ.get("TRIES", ray_cluster._TRIES))
-    entrypoint.START_S = float(sys.argv[1])
+    ray_cluster._MAX_STARTS = int(os.environ.get("TRIES", ray_cluster._MAX_STARTS))
+    entrypoint.START_TIMEOUT_S = float(sys.argv[1])
     sys.exit(entrypoint.main(sys.argv[2:]))
 """
 
 
-def told(folder: Path, name: str) -> str:
-    """What a host has printed."""
+def printed(folder: Path, name: str) -> str:
+    """The log of a host."""
     file = folder / f"{name}.log"
     return file.read_text(errors="replace") if file.is_file() else ""
 
@@ -62,7 +61,7 @@ def hosts(
         shutil.copytree(
             containers.REPOSITORY / "rlvr", code / "rlvr", ignore=shutil.ignore_patterns("__pycache__", "report")
         )
-        for file, text in {"within": WITHIN, **files}.items():
+        for file, text in {"start": START, **files}.items():
             (code / f"{file}.py").write_text(textwrap.dedent(text))
         for part in ("input/config", "output", "model", "checkpoints/run"):
             (ml / part).mkdir(parents=True)
@@ -126,16 +125,16 @@ DRIVER = """
 
 
 @pytest.mark.slow
-def test_all_hosts_are_one_cluster_whose_tasks_run_where_it_judges_and_a_lost_node_comes_back(tmp_path: Path) -> None:
+def test_tasks_run_on_judge_hosts_only_and_a_lost_node_restarts(tmp_path: Path) -> None:
     train = training("train", "python3", "driver.py")
-    scripts = {"algo-1": training("lend"), "algo-2": train, "algo-3": train}
+    scripts = {"algo-1": training("ray-node"), "algo-2": train, "algo-3": train}
     with hosts(tmp_path, scripts, driver=DRIVER) as attempt:
-        assert attempt.wait(400), [told(tmp_path, name) for name in scripts]
-    logs = {name: told(tmp_path, name) for name in scripts}
+        assert attempt.wait(400), [printed(tmp_path, name) for name in scripts]
+    logs = {name: printed(tmp_path, name) for name in scripts}
     assert attempt.codes == {"algo-1": 0, "algo-2": 0, "algo-3": 0}, logs
     for name in ("algo-2", "algo-3"):
         (line,) = (tmp_path / name / "checkpoints" / "run" / "seen.json").read_text().splitlines()
-        assert "All 3 hosts are in the Ray cluster: rewards run on the CPUs of those that judge" in logs[name]
+        assert "All 3 hosts are in the Ray cluster. Rewards run on the CPUs of the judge hosts" in logs[name]
         seen = json.loads(line)
         assert {task["node"] for task in seen} == {"algo-1"}, "once a host, and never on one that trains"
         for task in seen:
@@ -148,15 +147,15 @@ def test_all_hosts_are_one_cluster_whose_tasks_run_where_it_judges_and_a_lost_no
 LEADER_THAT_DIES = """
     import time
     from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat
-    with LeaderHeartbeat("word") as presence:
-        while not presence._here:
+    with LeaderHeartbeat("key") as heartbeat:
+        while not heartbeat._connected:
             time.sleep(0.1)
         time.sleep(0.5)
 """
 JUDGE_THAT_DIES = """
     import time
-    from rlvr.sagemaker.container.leader_watch import Watch
-    Watch("algo-2").met.wait()
+    from rlvr.sagemaker.container.leader_watch import LeaderWatch
+    LeaderWatch("algo-2").connected.wait()
     time.sleep(0.5)
 """
 BROKEN = "raise ImportError('libray.so: no such file')"
@@ -167,49 +166,49 @@ RUN = "cd /opt/ml/input/data/code && exec python3 {}.py"
     ("scripts", "host", "words", "why"),
     [
         ({"algo-2": RUN.format("leader"), "algo-3": training("train", "false")}, "algo-3",
-         "algo-2, which leads the training, ended before it began: its log says why", "the head will never come"),
+         "algo-2, which leads the training, ended before the training started", "the head will never come"),
         ({"algo-1": RUN.format("judge"), "algo-2": training("train", "false")}, "algo-2",
-         "A host ended before it had joined the Ray cluster. Not in it: algo-2, algo-3, algo-1.", "one that is gone"),
+         "A host ended before it joined the Ray cluster. Missing: algo-2, algo-3, algo-1.", "one that is gone"),
         ({"algo-2": training("train", "false", start_s=1)}, "algo-2",
-         "algo-1 did not join the Ray cluster within 1 seconds: the log of that host says why", "one that never came"),
-        ({"algo-1": training("lend", start_s=1)}, "algo-1",
-         "algo-2, which leads the training, was not to be reached in 1 seconds", "a head that never came"),
+         "algo-1 did not join the Ray cluster within 1 seconds", "one that never came"),
+        ({"algo-1": training("ray-node", start_s=1)}, "algo-1",
+         "algo-2, which leads the training, did not answer within 1 seconds", "a head that never came"),
         ({"algo-2": f"export TRIES=2; cd /opt/ml/input/data/code; mv broken.py ray.py; {training('train', 'false')}"},
          "algo-2", "Ray could not be started on algo-2: ImportError: libray.so", "what would be paid for half an hour"),
     ],
 )  # fmt: skip
-def test_who_is_missing_is_said_by_name_and_nothing_trains(
+def test_a_missing_host_is_named_and_nothing_trains(
     tmp_path: Path, scripts: dict[str, str], host: str, words: str, why: str
 ) -> None:
     with hosts(tmp_path, scripts, leader=LEADER_THAT_DIES, judge=JUDGE_THAT_DIES, broken=BROKEN) as attempt:
-        assert attempt.wait(60), [told(tmp_path, name) for name in scripts]
-    assert words in reason(tmp_path, host), (why, told(tmp_path, host))
+        assert attempt.wait(60), [printed(tmp_path, name) for name in scripts]
+    assert words in reason(tmp_path, host), (why, printed(tmp_path, host))
     assert attempt.codes[host] == 1
 
 
-def test_a_node_gets_nothing_of_the_environment_but_what_is_named() -> None:
+def test_a_node_gets_only_allowed_variables() -> None:
     given = {**SECRETS, "PATH": "/bin", "GRPO_REWARDS_KEY": "k", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"}
-    bare = ray_cluster.bare(given)
-    assert bare["PATH"] == "/bin" and "RAY_AUTH_TOKEN" not in bare, "the token is in a file"
-    assert not (given.keys() - {"PATH"}) & bare.keys()
+    environment = ray_cluster.node_environment(given)
+    assert environment["PATH"] == "/bin" and "RAY_AUTH_TOKEN" not in environment, "the token is in a file"
+    assert not (given.keys() - {"PATH"}) & environment.keys()
 
 
 @pytest.mark.parametrize(
     ("role", "judges", "lends", "why"),
     [
-        ("train", "", True, "nobody judges, so those that train do"),
+        ("train", "", True, "without judge hosts the training hosts lend theirs"),
         ("train", "algo-1", False, "rewards are for the hosts that judge only"),
         ("judge", "algo-1", True, "which is this one"),
     ],
 )
-def test_which_hosts_lend_their_cpus(role: str, judges: str, lends: bool, why: str) -> None:
+def test_rewards_use_the_judge_hosts_cpus_if_there_are_any(role: str, judges: str, lends: bool, why: str) -> None:
     environment = {"GRPO_ROLE": role, "GRPO_JUDGE_HOSTS": judges, "GRPO_MAIN_HOST": "localhost"}
-    assert (ray_cluster.member_of(environment, "another").cpus > 0) == lends, why
+    assert (ray_cluster.find_member(environment, "another").cpus > 0) == lends, why
 
 
 def test_the_dashboard_is_on_the_heads_own_loopback_and_every_port_is_fixed() -> None:
-    head = ray_cluster.Member("algo-1", "10.0.0.1", "10.0.0.1", 4).command()
-    other = ray_cluster.Member("algo-2", "10.0.0.2", "10.0.0.1", 4).command()
+    head = ray_cluster.RayMember("algo-1", "10.0.0.1", "10.0.0.1", 4).command()
+    other = ray_cluster.RayMember("algo-2", "10.0.0.2", "10.0.0.1", 4).command()
     assert head[head.index("--dashboard-host") + 1] == "127.0.0.1" and "--dashboard-host" not in other
     for command in (head, other):
         ports = [command[place + 1] for place, word in enumerate(command) if word.endswith("-port")]

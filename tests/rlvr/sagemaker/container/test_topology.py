@@ -1,4 +1,4 @@
-"""rlvr/sagemaker/container/topology.py: every host finds its role from the same file and the same entry script."""
+"""Every host finds its role and rank from the same resourceconfig.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.sagemaker.container.topology import Topology, TopologyError, find_place, read_place
+from rlvr.sagemaker.container.topology import Topology, TopologyError, find_topology, read_topology
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 MANY = [f"algo-{number}" for number in range(1, 13)]
@@ -58,60 +58,61 @@ ROLES = {"train": "gpus", "judge": "judges"}
         (THREE, {**ROLES, "rollout": "servers"}, "algo-1", 1, ("rollout", 0, 1, 1, "algo-3"), "all three roles"),
     ],
 )  # fmt: skip
-def test_a_host_finds_its_place(
+def test_a_host_finds_its_role_and_rank(
     groups: dict[str, list[str]], roles: dict[str, str], host: str, gpus: int, expected: tuple[Any, ...], why: str
 ) -> None:
-    place = find_place(config(host, groups), roles, gpus)
+    place = find_topology(config(host, groups), roles, gpus)
     assert (place.role, place.rank, place.machines, place.processes, place.main) == expected, why
 
 
-def test_all_hosts_know_the_judges_and_the_servers_of_rollouts() -> None:
+def test_all_hosts_know_the_judge_and_rollout_hosts() -> None:
     for host in ("algo-1", "algo-2", "algo-3"):
-        place = find_place(config(host, THREE), {**ROLES, "rollout": "servers"}, 1)
+        place = find_topology(config(host, THREE), {**ROLES, "rollout": "servers"}, 1)
         assert (place.judges, place.rollouts) == (("algo-2",), ("algo-1",))
 
 
 def test_a_file_without_groups_is_one_group() -> None:
     resources = config("algo-10", TWELVE)
     del resources["instance_groups"]
-    assert find_place(resources, {}, 1).rank == 9
+    assert find_topology(resources, {}, 1).rank == 9
 
 
 @pytest.mark.parametrize(
-    ("resources", "roles", "words", "why"),
+    ("resources", "roles", "kind", "names", "why"),
     [
-        (config("algo-2", MIXED), {}, "gpus, judges, but doesn't say which of them trains: set GRPO_TRAIN_GROUP",
+        (config("algo-2", MIXED), {}, "no-training-group", "GRPO_TRAIN_GROUP",
          "a guess would train on the judges"),
-        (config("algo-2", MIXED), {"train": "gpu"}, "GRPO_TRAIN_GROUP is gpu, but the job has no such instance group",
+        (config("algo-2", MIXED), {"train": "gpu"}, "unknown-instance-group", "GRPO_TRAIN_GROUP is gpu,",
          "a misspelt group"),
-        (config("algo-2", MIXED), {**ROLES, "rollout": "vllm"}, "GRPO_ROLLOUT_GROUP is vllm", "the other roles' too"),
-        (config("algo-1", MIXED), {"train": "gpus"}, "judges of this host, algo-1, has no role", "a host for nothing"),
-        (config("algo-2", MIXED), {"train": "gpus", "judge": "gpus"}, "two roles, train and judge", "it can't be both"),
-        (config("algo-1", ONE), {"judge": "homogeneousCluster"}, "none trains", "a job of judges only"),
-        (config("algo-9", MIXED), ROLES, "algo-9, is in none of the job's instance groups (gpus, judges)",
+        (config("algo-2", MIXED), {**ROLES, "rollout": "vllm"}, "unknown-instance-group", "GRPO_ROLLOUT_GROUP is vllm",
+         "the other roles' too"),
+        (config("algo-1", MIXED), {"train": "gpus"}, "group-without-role", "judges of this host, algo-1",
+         "a host for nothing"),
+        (config("algo-2", MIXED), {"train": "gpus", "judge": "gpus"}, "group-with-two-roles", "gpus",
+         "it can't be both"),
+        (config("algo-1", ONE), {"judge": "homogeneousCluster"}, "no-training-host", "judge", "a job of judges only"),
+        (config("algo-9", MIXED), ROLES, "host-not-in-job", "algo-9",
          "a file that contradicts itself"),
-        (config("algo-1", {"gpus": [], "judges": ["algo-1"]}), ROLES, "No host trains", "an empty group"),
-        ({"hosts": ["algo-1"]}, {}, "lacks what is expected of it: 'current_host'", "a file of another form"),
-        ({"current_host": "algo-1", "hosts": None}, {}, "lacks what is expected of it", "a list that is none"),
+        (config("algo-1", {"gpus": [], "judges": ["algo-1"]}), ROLES, "no-training-host", "empty", "an empty group"),
+        ({"hosts": ["algo-1"]}, {}, "invalid-resource-config", "current_host", "a file of another form"),
+        ({"current_host": "algo-1", "hosts": None}, {}, "invalid-resource-config", "NoneType", "a list that is none"),
     ],
 )  # fmt: skip
-def test_what_cant_be_is_said_in_a_sentence(
-    resources: dict[str, Any], roles: dict[str, str], words: str, why: str
+def test_contradictory_roles_are_errors_of_one_line(
+    resources: dict[str, Any], roles: dict[str, str], kind: str, names: str, why: str
 ) -> None:
     with pytest.raises(TopologyError) as caught:
-        find_place(resources, roles, 1)
-    assert words in str(caught.value), why
+        find_topology(resources, roles, 1)
+    assert caught.value.kind == kind and names in str(caught.value), why
     assert "\n" not in str(caught.value) and str(caught.value).endswith((".", ")."))
 
 
 @given(st.permutations(MANY), st.integers(1, 12), st.integers(0, 8))
-def test_ranks_are_those_of_one_order_whatever_the_order_in_the_file(
-    hosts: list[str], training: int, gpus: int
-) -> None:
+def test_ranks_do_not_depend_on_the_order_in_the_file(hosts: list[str], training: int, gpus: int) -> None:
     groups = {"gpus": hosts[:training], "judges": hosts[training:]}
     roles = {"train": "gpus", "judge": "judges"} if training < 12 else {"train": "gpus"}
     groups = {name: members for name, members in groups.items() if members}
-    places = [find_place(config(host, groups), roles, gpus) for host in MANY]
+    places = [find_topology(config(host, groups), roles, gpus) for host in MANY]
     train = [place for place in places if place.role == "train"]
     assert sorted(place.rank for place in train) == list(range(training))
     assert {place.main for place in places} == {next(place.host for place in train if place.rank == 0)}
@@ -119,19 +120,23 @@ def test_ranks_are_those_of_one_order_whatever_the_order_in_the_file(
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [(None, "There is no"), ("{", "can't be read"), ("[]", "holds no object")],
+    ("content", "kind"),
+    [
+        (None, "no-resource-config"),
+        ("{", "invalid-resource-config"),
+        ("[]", "invalid-resource-config"),
+    ],
 )
-def test_a_file_that_is_missing_or_broken_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+def test_a_file_that_is_missing_or_broken_is_named(tmp_path: Path, content: str | None, kind: str) -> None:
     file = tmp_path / "resourceconfig.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(TopologyError, match=words) as caught:
-        read_place(file, {})
-    assert str(file) in str(caught.value)
+    with pytest.raises(TopologyError) as caught:
+        read_topology(file, {})
+    assert caught.value.kind == kind and str(file) in str(caught.value)
 
 
-def test_what_is_printed_is_safe_to_evaluate_in_a_shell(tmp_path: Path) -> None:
+def test_the_assignments_are_safe_to_evaluate_in_a_shell(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     name = f"eth0'; touch {trap}; $(touch {trap}) `touch {trap}`"
     file = tmp_path / "resourceconfig.json"
@@ -157,7 +162,7 @@ def test_the_program_says_what_is_wrong_and_ends_with_2() -> None:
 
 
 def test_variables_are_named_the_same_for_all_roles() -> None:
-    judge = find_place(config("algo-1", MIXED), ROLES, 0).assignments()
-    train = find_place(config("algo-2", MIXED), ROLES, 1).assignments()
+    judge = find_topology(config("algo-1", MIXED), ROLES, 0).assignments()
+    train = find_topology(config("algo-2", MIXED), ROLES, 1).assignments()
     assert judge.keys() == train.keys()
-    assert isinstance(find_place(config("algo-1", MIXED), ROLES, 0), Topology)
+    assert isinstance(find_topology(config("algo-1", MIXED), ROLES, 0), Topology)
