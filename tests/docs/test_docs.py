@@ -1,4 +1,4 @@
-"""The pages are tried as written: their files are made, their commands run, their links followed."""
+"""The documentation is tried as written: its links, its files and its commands."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOT
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_pictures_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_that_a_page_names_are_there(page: Path) -> None:
+def test_named_files_exist(page: Path) -> None:
     made_by_the_page = {name for name, _ in FILE.findall(page.read_text(encoding="utf-8"))}
     text = page.read_text(encoding="utf-8")
     for name in set(FOLDERS.findall(text)):

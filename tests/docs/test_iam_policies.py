@@ -1,4 +1,4 @@
-"""The IAM policies of docs/sagemaker/: what they allow exists, is written out, and reaches no further than it must."""
+"""The IAM policies of docs/sagemaker/: existing actions, no wildcards, and the least possible resources."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FILES = sorted((REPOSITORY / "docs" / "sagemaker").glob("*.json"))
 TRUST = "trust-policy.json"
 
-# What stands in the files for a person's own: docs/sagemaker.md has the command that puts theirs in.
+# Placeholders in the files; docs/sagemaker.md has the command that replaces them.
 EXAMPLES = {"account": "111122223333", "region": "us-east-1", "bucket": "amzn-s3-demo-bucket"}
 AMAZONS_IMAGES = "763104351884"  # the account that Amazon publishes its deep learning images from
 
-# Actions that IAM can't bind to a resource, so that they have to say "*".
+# Actions that IAM can't limit to a resource, so that "*" is needed.
 WITHOUT_RESOURCE = {
     "cloudwatch:PutMetricData",
     "ec2:DescribeDhcpOptions",
@@ -35,7 +35,7 @@ WITHOUT_RESOURCE = {
     "ssmmessages:OpenControlChannel",
     "ssmmessages:OpenDataChannel",
 }
-# The prefix of an action -> the name that its service has in botocore.
+# Prefix of an action -> botocore's name of the service.
 SERVICES = {
     "cloudwatch": "cloudwatch",
     "ec2": "ec2",
@@ -48,8 +48,8 @@ SERVICES = {
     "servicequotas": "service-quotas",
     "sts": "sts",
 }
-# Permissions that are no operation of the service: s3:ListBucket is asked for by ListObjectsV2, iam:PassRole by whoever
-# hands a role on, those of ssmmessages by an agent that AWS starts in a job. The managed MLflow has no model in
+# Permissions that are no operation of the service: s3:ListBucket is called for by ListObjectsV2, iam:PassRole by
+# whoever hands a role on, those of ssmmessages by an agent that AWS starts in a job. The managed MLflow has no model in
 # botocore; these are the REST calls of rlvr/tracking/mlflow_process.py.
 NOT_OPERATIONS = {"s3:ListBucket", "iam:PassRole"}
 NOT_OPERATIONS |= {action for action in WITHOUT_RESOURCE if action.startswith("ssmmessages:")}
@@ -74,13 +74,13 @@ def operations(service: str) -> set[str]:
     return set(botocore.session.get_session().get_service_model(service).operation_names)
 
 
-def test_the_policies_that_the_page_names_are_those_that_are_there() -> None:
+def test_the_page_names_all_policies() -> None:
     page = (REPOSITORY / "docs" / "sagemaker.md").read_text(encoding="utf-8")
     assert {file.name for file in FILES} == set(re.findall(r"[\w-]+-policy\.json", page))
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_every_action_is_one_that_exists_and_is_written_out(action: str) -> None:
+def test_every_action_exists_and_has_no_wildcard(action: str) -> None:
     service, _, name = action.partition(":")
     assert "*" not in action and "?" not in action
     if service == "sagemaker-mlflow":
@@ -90,7 +90,7 @@ def test_every_action_is_one_that_exists_and_is_written_out(action: str) -> None
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_every_statement_allows_something_to_something_and_says_why(file: Path) -> None:
+def test_every_statement_has_a_unique_sid_an_action_and_a_resource(file: Path) -> None:
     assert json.loads(file.read_text(encoding="utf-8"))["Version"] == "2012-10-17"
     sids = [one["Sid"] for one in statements(file)]
     assert len(set(sids)) == len(sids) and all(re.fullmatch(r"[A-Za-z0-9]{8,}", sid) for sid in sids)
@@ -100,7 +100,7 @@ def test_every_statement_allows_something_to_something_and_says_why(file: Path) 
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.name != TRUST], ids=lambda file: file.name)
-def test_a_resource_is_open_only_where_its_actions_can_be_bound_to_none(file: Path) -> None:
+def test_a_resource_is_a_wildcard_only_if_its_actions_allow_no_other(file: Path) -> None:
     for one in statements(file):
         resources = listed(one["Resource"])
         if "*" in resources:
@@ -114,7 +114,7 @@ def test_a_resource_is_open_only_where_its_actions_can_be_bound_to_none(file: Pa
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_a_role_is_passed_and_trusted_only_within_the_account_and_sagemaker(file: Path) -> None:
+def test_a_role_is_passed_only_to_sagemaker_in_the_account(file: Path) -> None:
     for one in statements(file):
         if "iam:PassRole" in listed(one["Action"]):
             assert listed(one["Action"]) == ["iam:PassRole"]
@@ -126,12 +126,11 @@ def test_a_role_is_passed_and_trusted_only_within_the_account_and_sagemaker(file
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_files_are_read_and_written_under_one_prefix_only(file: Path) -> None:
+def test_s3_access_is_limited_to_one_prefix(file: Path) -> None:
     for one in statements(file):
         actions = listed(one["Action"])
         if "s3:ListBucket" in actions:
-            # Whoever submits also asks whether there is such a bucket, and for single files that may not be there: S3
-            # takes both for listing, without a prefix.
+            # The caller also checks that the bucket and single files exist: for S3 that is listing without a prefix.
             how = "StringLikeIfExists" if file.name == "caller-policy.json" else "StringLike"
             assert actions == ["s3:ListBucket"]
             assert all(prefix.rstrip("/*") for prefix in one["Condition"][how]["s3:prefix"])
@@ -141,20 +140,20 @@ def test_files_are_read_and_written_under_one_prefix_only(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_iam_accepts_a_policy_of_this_length(file: Path) -> None:
+def test_policies_are_within_iams_length_limits(file: Path) -> None:
     """IAM counts characters without white space: 6,144 for a managed policy, 2,048 for a trust policy."""
     text = json.dumps(json.loads(file.read_text(encoding="utf-8")), separators=(",", ":"))
     assert len(text) <= (2048 if file.name == TRUST else 6144)
 
 
-def test_the_jobs_policies_fit_into_one_role_together() -> None:
+def test_the_jobs_policies_fit_into_one_role() -> None:
     """The inline policies of a role may have 10,240 characters in all."""
     whole = [json.loads(file.read_text()) for file in FILES if file.name not in (TRUST, "caller-policy.json")]
     assert sum(len(json.dumps(one, separators=(",", ":"))) for one in whole) <= 10_240
 
 
-def test_the_job_and_its_owner_see_the_same_prefix_and_the_same_logs() -> None:
-    """What the one writes the other must be able to fetch, and to clean up."""
+def test_job_and_caller_access_the_same_prefix_and_logs() -> None:
+    """The caller must be able to fetch and delete what the job writes."""
 
     def reached(name: str) -> set[str]:
         found = statements(REPOSITORY / "docs" / "sagemaker" / name)
@@ -168,9 +167,9 @@ def test_the_job_and_its_owner_see_the_same_prefix_and_the_same_logs() -> None:
     assert reached("execution-role-policy.json") == reached("caller-policy.json")
 
 
-# What is asked of S3 under another name than that of the permission for it.
+# S3 operations whose permission has another name.
 S3_PERMISSION = {
-    "CreateBucket": None,  # only for the account's own bucket, where none is named; the page has the command instead
+    "CreateBucket": None,  # only for the default bucket; the page has a command for it
     "DeleteObjects": "s3:DeleteObject",
     "HeadBucket": "s3:ListBucket",
     "ListObjectsV2": "s3:ListBucket",
@@ -178,8 +177,8 @@ S3_PERMISSION = {
 S3_TRANSFERS = {"upload_file": "s3:PutObject", "download_file": "s3:GetObject"}
 
 
-def test_what_the_project_asks_of_aws_is_allowed_by_a_policy_and_nothing_else_is() -> None:
-    """Every call of a client in rlvr/sagemaker/, found by its name; the SDK itself is kept from asking anything."""
+def test_the_policies_allow_exactly_the_projects_aws_calls() -> None:
+    """The calls of clients in rlvr/sagemaker/, found by their names. The SDK itself can't call AWS."""
     from botocore import xform_name
 
     known = {
@@ -188,7 +187,7 @@ def test_what_the_project_asks_of_aws_is_allowed_by_a_policy_and_nothing_else_is
         for operation in operations(SERVICES[prefix])
         if operation != "Search"  # of sagemaker, and of every regular expression
     }
-    asked = set()
+    called = set()
     for file in (REPOSITORY / "rlvr" / "sagemaker").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -197,16 +196,16 @@ def test_what_the_project_asks_of_aws_is_allowed_by_a_policy_and_nothing_else_is
                 name = str(first.value) if pages and isinstance(first, ast.Constant) else node.func.attr
                 prefix, operation = known.get(name, ("", ""))
                 if prefix == "s3":
-                    asked.add(S3_PERMISSION.get(operation, f"s3:{operation}"))
+                    called.add(S3_PERMISSION.get(operation, f"s3:{operation}"))
                 elif prefix:
-                    asked.add(f"{prefix}:{operation}")
-                asked.add(S3_TRANSFERS.get(name))
-    asked.discard(None)
-    assert {"sagemaker:CreateTrainingJob", "logs:GetLogEvents", "s3:PutObject", "s3:ListBucket"} <= asked
+                    called.add(f"{prefix}:{operation}")
+                called.add(S3_TRANSFERS.get(name))
+    called.discard(None)
+    assert {"sagemaker:CreateTrainingJob", "logs:GetLogEvents", "s3:PutObject", "s3:ListBucket"} <= called
     job, caller = set(actions_of("secret-policy.json")), set(actions_of("caller-policy.json"))
-    assert asked - job <= caller and job <= asked
-    # Not asked by name: a part of creating a job with tags, of a large upload that is broken off, and of naming a role.
-    assert caller - asked == {"sagemaker:AddTags", "s3:AbortMultipartUpload", "iam:PassRole"}
+    assert called - job <= caller and job <= called
+    # Needed without a call of their own: for a job with tags, an aborted upload, and a job's role.
+    assert caller - called == {"sagemaker:AddTags", "s3:AbortMultipartUpload", "iam:PassRole"}
 
 
 def actions_of(name: str) -> list[str]:

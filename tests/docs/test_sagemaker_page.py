@@ -1,4 +1,4 @@
-"""docs/sagemaker.md is tried as written, as far as that goes without an account: its commands, keys and defaults."""
+"""docs/sagemaker.md: its commands, keys and defaults, as far as they work without an account."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACEHOLDERS = ("111122223333", "us-east-1", "amzn-s3-demo-bucket")
 
 
 def bash(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs commands as somebody without any configuration of AWS."""
+    """Run commands without any AWS configuration."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
     nothing = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
@@ -36,7 +36,7 @@ def bash(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_its_plan_is_printed_without_an_account() -> None:
+def test_its_plan_command_works_without_an_account() -> None:
     variable = re.search(r'^R=".*?"$', BLOCKS[0], re.MULTILINE | re.DOTALL)
     plan = re.search(r"^python scripts/sagemaker.py plan \$R", BLOCKS[0], re.MULTILINE)
     assert variable and plan
@@ -50,7 +50,7 @@ def test_its_plan_is_printed_without_an_account() -> None:
         assert words in done.stdout
 
 
-def test_its_commands_are_those_that_there_are() -> None:
+def test_it_names_all_commands() -> None:
     from scripts import sagemaker
 
     parser = sagemaker._parser()
@@ -58,21 +58,21 @@ def test_its_commands_are_those_that_there_are() -> None:
     assert set(re.findall(r"sagemaker\.py (\w+)", "".join(BLOCKS))) == commands
 
 
-def test_every_key_of_the_section_stands_in_its_table_with_its_default() -> None:
+def test_its_table_has_all_keys_and_their_defaults() -> None:
     table = PAGE.split("## The `sagemaker:` section")[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
     written = [key for row in rows for key in re.findall(r"`(\w+)`", row[0])]
     fields = {field.name: field.default for field in dataclasses.fields(SageMakerSettings)}
     assert sorted(written) == sorted(fields)
-    said = {row[0].strip("`"): row[1] for row in rows if "," not in row[0]}
+    defaults = {row[0].strip("`"): row[1] for row in rows if "," not in row[0]}
     for name in ("max_runtime_s", "keep_alive_s", "retries", "volume_gb"):
-        assert said[name] == str(fields[name])
+        assert defaults[name] == str(fields[name])
     assert f"`{fields['prefix']}`" in table and f"arn:aws:s3:::amzn-s3-demo-bucket/{fields['prefix']}/*" in (
         REPOSITORY / "docs" / "sagemaker" / "execution-role-policy.json"
     ).read_text(encoding="utf-8")
 
 
-def test_its_command_puts_ones_own_account_region_and_bucket_into_every_policy(tmp_path: Path) -> None:
+def test_its_command_replaces_the_placeholders_of_all_policies(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "docs" / "sagemaker", tmp_path / "docs" / "sagemaker")
     (block,) = (block for block in BLOCKS if "sed -e" in block)
     done = bash(block, tmp_path)
@@ -85,5 +85,5 @@ def test_its_command_puts_ones_own_account_region_and_bucket_into_every_policy(t
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split("\n")[0][:40])
-def test_a_shell_can_read_every_block(block: str, tmp_path: Path) -> None:
+def test_every_block_is_valid_bash(block: str, tmp_path: Path) -> None:
     assert subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True, check=False).returncode == 0

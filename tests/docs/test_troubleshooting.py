@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes our messages as they are: whoever searches for one finds it, and none is outdated."""
+"""docs/troubleshooting.md quotes fragments of messages that the code still contains."""
 
 from __future__ import annotations
 
@@ -10,54 +10,52 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = REPOSITORY / "docs" / "troubleshooting.md"
+PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 FOLDERS = ("rlvr", "rewards", "tasks", "scripts")
 ANY = "…"
 
 
-def quoted(part: str) -> list[str]:
-    """The messages in the first column of the tables of a part of the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    section = re.split(r"^## ", text.split(f"\n## {part}\n")[1], flags=re.MULTILINE)[0]
-    cells = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `") or line.startswith("| …")]
-    return [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
+def quoted_fragments(section: str) -> list[str]:
+    """The fragments in the first column of a section's tables."""
+    text = re.split(r"^## ", PAGE.split(f"\n## {section}\n")[1], flags=re.MULTILINE)[0]
+    cells = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
+    return [fragment for cell in cells for fragment in re.findall(r"`([^`]+)`", cell)]
 
 
-def words_of(node: ast.expr) -> str | None:
-    """What a literal says, with `…` for what is put in; strings that stand beside one another are one literal."""
+def literal_text(node: ast.expr) -> str | None:
+    """A string literal with `…` for its placeholders; adjacent literals are one."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
-        return "".join(words_of(value) or ANY for value in node.values)
+        return "".join(literal_text(value) or ANY for value in node.values)
     return None
 
 
 @cache
 def literals() -> tuple[str, ...]:
-    """Every text that our programs can say; a shell script counts as one text, its variables as what is put in."""
+    """All texts that the programs can print; a shell script is one text."""
     files = [file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*.py")]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in (REPOSITORY / "run_grpo.py", *files)]
     expressions = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.expr))
     scripts = (file.read_text(encoding="utf-8") for file in (REPOSITORY / "scripts").glob("*.sh"))
-    return (*filter(None, map(words_of, expressions)), *(re.sub(r"\$\{?\w+\}?", ANY, text) for text in scripts))
+    return (*filter(None, map(literal_text, expressions)), *scripts)
 
 
-@pytest.mark.parametrize("message", quoted("What this project says"))
-def test_a_quoted_message_of_ours_is_still_said_so(message: str) -> None:
-    parts = [re.escape(part) for part in message.split(ANY)]
-    assert any(len(part) > 8 for part in parts), "enough words to find it by"
-    pattern = re.compile(".*".join(parts), re.DOTALL)
-    assert any(pattern.search(words) for words in literals())
+def is_in_the_code(fragment: str) -> bool:
+    pattern = re.compile(".*".join(re.escape(part) for part in fragment.split(ANY)), re.DOTALL)
+    return any(pattern.search(text) for text in literals())
 
 
-def test_a_message_that_nobody_says_is_noticed() -> None:
-    """The test above can fail: it would find none of these."""
-    for message in ("A generation takes … prompts, but nobody", "load_in_4bit with use_vllm: all is well"):
-        pattern = re.compile(".*".join(re.escape(part) for part in message.split(ANY)), re.DOTALL)
-        assert not any(pattern.search(words) for words in literals())
+@pytest.mark.parametrize("fragment", quoted_fragments("Messages of this project"))
+def test_a_quoted_fragment_is_in_the_code(fragment: str) -> None:
+    assert len(fragment) > 8, "too short to search for"
+    assert is_in_the_code(fragment)
 
 
-def test_every_row_says_why_and_what_to_do() -> None:
-    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    for row in rows:
+def test_an_outdated_fragment_is_detected() -> None:
+    assert not is_in_the_code("load_in_4bit with use_vllm: all is well")
+
+
+def test_every_row_has_a_cause_and_a_fix() -> None:
+    for row in (line for line in PAGE.splitlines() if line.startswith("| ")):
         assert len(row.strip("|").split(" | ")) == 3, row
