@@ -3,9 +3,9 @@
 A container shares the interpreter and its libraries with this machine, read-only, in place of an image. It has its own
 network, process ids, /tmp, /opt/ml and host name, and does not see this repository.
 
-With a prefork server, only launchers and trainers are forked from a process that has imported the libraries, into the container
-whose python3 was called (stand_in.py, entered.py). pip then runs once for the same requirements, however many hosts
-install them. Process 1 and all other processes are unchanged.
+With a prefork server, only launchers and trainers are forked from a process that has imported the libraries, into the
+container whose python3 was called (stand_in.py, entered.py). pip then runs once for the same requirements, however many
+hosts install them. Process 1 and all other processes are unchanged.
 """
 
 from __future__ import annotations

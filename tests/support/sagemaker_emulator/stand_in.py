@@ -2,8 +2,8 @@
 
     python -S stand_in.py ENTERED -m MODULE words…     ENTERED: path of entered.py outside the container
 
-tests/support/prefork.py forks a process that has imported the libraries. That process runs entered.py, which enters this
-container and runs the container's module. This program forwards signals to it, and ends with its exit code.
+tests/support/prefork.py forks a process that has imported the libraries. That process runs entered.py, which enters
+this container and runs its module. This program forwards signals to it, and ends with its exit code.
 """
 
 from __future__ import annotations
