@@ -1,17 +1,17 @@
-"""Makes the embedded models: for each a tokenizer and a Qwen2 of 0.13 million weights, from nothing.
+"""Make the bundled tiny models: a tokenizer and a Qwen2 with 0.13 million weights each.
 
     python scripts/make_tiny_model.py                            # models/tiny-arithmetic, in minutes on one core
     python scripts/make_tiny_model.py tiny-programs              # models/tiny-programs, likewise
     python scripts/make_tiny_model.py --seed 1 --output another  # another model, in another folder
 
-A model learns by supervised fine-tuning from a teacher that is weak on purpose (see `show_sum` and `show_program`): it
-forgets most carries and sometimes the closing line, or falls into most traps and sometimes forgets to close the code
-block. So the right way to work is in the model, but it is not what the model does first, and that is what GRPO is there
-to change. A teacher only ever shows number pairs of the training split of its task.
+Supervised fine-tuning teaches a model by a weak teacher (`demonstrate_sum`, `demonstrate_program`). The teacher forgets
+most carries and sometimes the closing line, or makes most of the possible mistakes and sometimes omits the end of the
+code block. So the model knows the right method but rarely samples it first: that is left for GRPO. The teacher uses
+only number pairs of the task's training split.
 
-The same seed gives the same weights, bit for bit, on the same machine with the same torch and number of threads. On
-another machine sums round differently and the weights with them; the accuracy stays near the same figure.
-Needs no network. README.md in the model's folder is the model card; it is written by hand and left alone.
+The same seed gives the same weights, bit for bit, on the same machine with the same torch and number of threads. Other
+machines round sums differently; the accuracy stays about the same. It needs no network, and leaves README.md, the model
+card, unchanged.
 """
 
 from __future__ import annotations
@@ -20,17 +20,14 @@ import argparse
 import hashlib
 import math
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tasks/ and rlvr/, wherever this is started from
-
 from rlvr import console
 from rlvr.data.number_pairs import number_pairs
-from tasks import arithmetic, one_line_programs
+from rlvr.scoring.registry import task_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,13 +37,14 @@ if TYPE_CHECKING:
 
     from rlvr.data.task import Task
 
+arithmetic, one_line_programs = task_module("arithmetic"), task_module("one_line_programs")
 MODELS = Path(__file__).resolve().parents[1] / "models"
 STEPS, BATCH, LEARNING_RATE, WARM_UP = 2400, 64, 3e-3, 100
 
-# The teachers' weakness. Above one half, so that a greedy model makes the mistake; well below one, so that sampling
-# finds the right way often enough for GRPO to learn from.
+# Error rates of the teachers. Above one half, so that a greedy model makes the mistake; well below one, so that
+# sampling finds the right method often enough for GRPO.
 FORGETS_CARRY = FALLS_INTO_TRAP = 0.7
-FORGETS_CLOSING = (0.15, 0.15, 0.7, 0.15)  # one a wording: the one numbered 2 of each task has the bad habit
+FORGETS_CLOSING = (0.15, 0.15, 0.7, 0.15)  # by wording: number 2 of each task has a high rate
 
 VOCABULARY = 384  # 3 special tokens, 256 bytes, 125 merges; a multiple of 64 like every other width of the model
 PAD, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -63,8 +61,8 @@ CHAT_TEMPLATE = """\
 """
 
 
-def show_sum(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
-    """A question and the weak teacher's answer to it; two questions in three need a carry or a borrow."""
+def demonstrate_sum(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
+    """A question and the weak teacher's answer. Two questions in three need a carry or a borrow."""
     sign = rng.choice("+-")
     wants_carry = rng.random() < 2 / 3
     while True:
@@ -82,8 +80,8 @@ def show_sum(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str
     return arithmetic.question(problem, wording, rng.choice(arithmetic.THINGS)), answer
 
 
-def show_program(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
-    """A question and the weak teacher's program for it; two questions in three set a trap."""
+def demonstrate_program(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
+    """A question and the weak teacher's program. Two questions in three invite a mistake."""
     source = rng.choice(one_line_programs.SOURCES)
     first, second = rng.choice(one_line_programs.KINDS[source, "trap" if rng.random() < 2 / 3 else "plain"])
     left, right = rng.sample(rng.choice(pairs), 2)
@@ -94,19 +92,19 @@ def show_program(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str,
     return one_line_programs.question(problem, wording), answer
 
 
-def closes_right(answer: str, row: Mapping[str, Any]) -> bool:
-    """Whether the closing line is the right one, to the letter."""
+def has_right_closing_line(answer: str, row: Mapping[str, Any]) -> bool:
+    """Whether the closing line is exactly the right one."""
     return answer.splitlines()[-1:] == [f"#### The final answer is {row['final_answer']}"]
 
 
 def is_right_program(answer: str, row: Mapping[str, Any]) -> bool:
-    """Whether this is the program that a careful teacher would show, to the letter; nothing is run here."""
-    return answer == one_line_programs.answer(row["id"])
+    """Whether the program is exactly the faultless one. It is not run."""
+    return bool(answer == one_line_programs.answer(row["id"]))
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one model is taught: by whom, for what task, and how a right answer is told."""
+    """The training of one model: its teacher, its task, and the check of an answer."""
 
     demonstration: Callable[[random.Random, list[tuple[int, int]]], tuple[str, str]]
     task: Callable[[], Task]
@@ -114,13 +112,13 @@ class Lesson:
 
 
 LESSONS = {
-    "tiny-arithmetic": Lesson(show_sum, arithmetic.arithmetic, closes_right),
-    "tiny-programs": Lesson(show_program, one_line_programs.one_line_programs, is_right_program),
+    "tiny-arithmetic": Lesson(demonstrate_sum, arithmetic.arithmetic, has_right_closing_line),
+    "tiny-programs": Lesson(demonstrate_program, one_line_programs.one_line_programs, is_right_program),
 }
 
 
 def make_tokenizer(corpus: Iterator[str], name: str) -> PreTrainedTokenizerFast:
-    """Byte-level BPE, so that every text has tokens; digits never merge, so that the model sees each one."""
+    """Train a byte-level BPE tokenizer: every text has tokens, and each digit is a token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -148,10 +146,9 @@ def make_tokenizer(corpus: Iterator[str], name: str) -> PreTrainedTokenizerFast:
 
 
 def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    """A Qwen2 with random float32 weights.
+    """Create a Qwen2 with random float32 weights.
 
-    Every width is a multiple of 64: that is the block in which bitsandbytes quantises, and some of its CPU paths fail
-    on anything else.
+    Every width is a multiple of 64, the block size of bitsandbytes: some of its CPU paths fail with other widths.
     """
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
@@ -178,7 +175,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
 def train(
     model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, lesson: Lesson, *, steps: int, seed: int
 ) -> None:
-    """Next-token loss on the teacher's answers (the questions carry none), AdamW, cosine down to 0."""
+    """Train with the next-token loss on the teacher's answers: AdamW, cosine schedule down to 0."""
     import torch
     from tqdm import trange
 
@@ -196,7 +193,7 @@ def train(
         texts = [lesson.demonstration(rng, pairs) for _ in range(BATCH)]
         prompts = tokenizer(
             tokenizer.apply_chat_template(
-                [[{"role": "user", "content": asked}] for asked, _ in texts],
+                [[{"role": "user", "content": question}] for question, _ in texts],
                 tokenize=False,
                 add_generation_prompt=True,
             )
@@ -209,7 +206,7 @@ def train(
             end = len(prompt) + len(answer)
             tokens[row, :end] = torch.tensor(prompt + answer)
             labels[row, len(prompt) : end] = torch.tensor(answer)
-        # Padded on the right and causal: what is real never sees the padding, so no mask is needed.
+        # Causal attention never sees padding on the right, so no mask is needed.
         loss = model(input_ids=tokens, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -235,9 +232,9 @@ def held_out_accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFas
 
 
 def write_checksums(folder: Path) -> None:
-    """SHA256SUMS, in the form that `sha256sum --check` reads, over everything the script made."""
-    made = sorted(path for path in folder.iterdir() if path.is_file() and path.name not in ("README.md", "SHA256SUMS"))
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
+    """Write SHA256SUMS of all files that this script wrote, for `sha256sum --check`."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name not in ("README.md", "SHA256SUMS"))
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
 
 

@@ -53,6 +53,12 @@ def load_task(spec: TaskSpec) -> Task:
     return task
 
 
+def task_module(name: str) -> types.ModuleType:
+    """Load the file of a task, for scripts that use more of it than the task's function."""
+    function, _ = _find("task", "tasks", name)
+    return sys.modules[function.__module__]
+
+
 def load_rewards(specs: Sequence[RewardSpec]) -> list[Reward]:
     """The rewards of a recipe, in its order; see `load_reward`.
 

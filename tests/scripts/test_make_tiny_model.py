@@ -1,4 +1,4 @@
-"""The embedded models as shipped, and the script that made them."""
+"""The bundled tiny models, and the script that makes them."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def lesson(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def task(lesson: Any) -> Task:
-    made: Task = lesson.task()
-    return made
+    task: Task = lesson.task()
+    return task
 
 
 @pytest.fixture(scope="module")
 def greedy_answers(model: Any, tokenizer: Any, task: Task) -> list[str]:
-    """What the shipped model says to each test problem; generation_config.json alone must make it stop."""
+    """The shipped model's answers to the test problems; only generation_config.json makes them end."""
     prompts = tokenizer.apply_chat_template(task.test[:]["prompt"], tokenize=False, add_generation_prompt=True)
     batch = tokenizer(prompts, return_tensors="pt", padding=True)
     tokens = model.generate(**batch, max_new_tokens=200)
@@ -81,7 +81,7 @@ def checksums(folder: Path) -> Iterator[tuple[str, str]]:
         yield file, digest
 
 
-def test_every_file_of_the_model_is_the_one_that_was_made(folder: Path) -> None:
+def test_every_file_matches_its_checksum(folder: Path) -> None:
     listed = dict(checksums(folder))
     assert set(listed) | {"README.md", "SHA256SUMS"} == {path.name for path in folder.iterdir()}
     for file, digest in listed.items():
@@ -97,16 +97,16 @@ def test_every_width_is_a_multiple_of_64(model: Any) -> None:
         assert all(width % 64 == 0 for width in parameter.shape), (name, parameter.shape)
 
 
-def test_the_weights_are_bfloat16_as_the_config_says(model: Any) -> None:
+def test_the_weights_are_bfloat16(model: Any) -> None:
     assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.bfloat16"}
 
 
-def test_the_vocabulary_is_exactly_the_tokenizers(model: Any, tokenizer: Any) -> None:
-    """No row of the embedding stands for nothing: such a token could be sampled, and could not be decoded."""
+def test_the_embedding_has_no_row_without_a_token(model: Any, tokenizer: Any) -> None:
+    """Such a token could be sampled, but not decoded."""
     assert model.config.vocab_size == len(tokenizer)
 
 
-def test_end_and_padding_agree_between_model_and_tokenizer(model: Any, tokenizer: Any) -> None:
+def test_model_and_tokenizer_have_the_same_end_and_padding_tokens(model: Any, tokenizer: Any) -> None:
     assert tokenizer.pad_token_id != tokenizer.eos_token_id
     for holder in (model.config, model.generation_config):
         assert holder.eos_token_id == tokenizer.eos_token_id
@@ -118,7 +118,7 @@ def test_long_prompts_fit(model: Any, tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("digit", "0123456789")
-def test_a_digit_is_a_token_of_its_own_wherever_it_stands(tokenizer: Any, digit: str) -> None:
+def test_each_digit_is_a_token(tokenizer: Any, digit: str) -> None:
     for text in (digit, f"1{digit}", f"{digit}+{digit}", f"has {digit}{digit} apples", f"ones {digit}"):
         tokens = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
         assert tokens.count(digit) == text.count(digit), (text, tokens)
@@ -126,7 +126,7 @@ def test_a_digit_is_a_token_of_its_own_wherever_it_stands(tokenizer: Any, digit:
 
 
 @pytest.mark.parametrize("text", ["naïve café", "质数 \U0001f9ee", "tab\tand\nnewline", "$\\frac{1}{2}$", "  spaces  "])
-def test_any_text_comes_back_from_its_tokens(tokenizer: Any, text: str) -> None:
+def test_decoding_restores_any_text(tokenizer: Any, text: str) -> None:
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
@@ -141,29 +141,25 @@ def test_the_chat_template_renders_every_role(tokenizer: Any) -> None:
     assert tokenizer.apply_chat_template(messages, tokenize=False) == turns + "2<|im_end|>\n"
 
 
-def test_the_chat_template_names_the_model_and_a_role_that_it_does_not_know(name: str, tokenizer: Any) -> None:
+def test_the_chat_template_refuses_an_unknown_role_by_name(name: str, tokenizer: Any) -> None:
     with pytest.raises(Exception, match=f"{name} knows .* not critic"):
         tokenizer.apply_chat_template([{"role": "critic", "content": "no"}], tokenize=False)
 
 
-def test_turn_marks_are_one_token_each(tokenizer: Any) -> None:
+def test_special_tokens_are_one_token_each(tokenizer: Any) -> None:
     for mark in ("<|im_start|>", "<|im_end|>", "<|endoftext|>"):
         assert len(tokenizer(mark)["input_ids"]) == 1
 
 
-def test_greedy_held_out_accuracy_is_what_the_model_card_says(
-    lesson: Any, greedy_answers: list[str], task: Task
-) -> None:
+def test_greedy_held_out_accuracy_is_that_of_the_model_card(lesson: Any, greedy_answers: list[str], task: Task) -> None:
     """Low enough to leave room for GRPO. A range, because another CPU rounds bfloat16 sums differently."""
     right = [lesson.is_right(answer, row) for answer, row in zip(greedy_answers, task.test, strict=True)]
     assert 0.15 <= sum(right) / len(right) <= 0.35
 
 
 @pytest.mark.parametrize("name", ["tiny-arithmetic"], indirect=True)
-def test_greedy_answers_to_problems_without_a_carry_are_nearly_all_worked_right(
-    greedy_answers: list[str], task: Task
-) -> None:
-    """The rest is skill, not noise: what GRPO starts from can do the sums and forgets carries."""
+def test_greedy_answers_without_a_carry_are_nearly_all_right(greedy_answers: list[str], task: Task) -> None:
+    """The model can do sums; its errors are forgotten carries."""
     worked = []
     for answer, row in zip(greedy_answers, task.test, strict=True):
         if row["difficulty"] == "no carry":
@@ -173,29 +169,29 @@ def test_greedy_answers_to_problems_without_a_carry_are_nearly_all_worked_right(
 
 
 @pytest.mark.parametrize("name", ["tiny-programs"], indirect=True)
-def test_greedy_programs_are_nearly_all_right_or_wrong_by_a_trap_alone(greedy_answers: list[str], task: Task) -> None:
-    """The rest is skill, not noise: what GRPO starts from can write the programs and falls into the traps."""
+def test_greedy_programs_are_right_or_fall_into_the_trap(greedy_answers: list[str], task: Task) -> None:
+    """The model can write programs; its errors are the traps."""
     from tasks.one_line_programs import answer
 
     plain: list[bool] = []
     fallen: list[bool] = []
-    for given, row in zip(greedy_answers, task.test, strict=True):
+    for completion, row in zip(greedy_answers, task.test, strict=True):
         careless = re.sub(r"n\+1\)", "n)", row["id"]) if row["source"] == "sum" else re.sub(r"[()]", "", row["id"])
-        said = given.startswith(answer(careless, closing_fence=False))
-        (plain if row["difficulty"] == "plain" else fallen).append(said)
+        careless_answer = completion.startswith(answer(careless, closing_fence=False))
+        (plain if row["difficulty"] == "plain" else fallen).append(careless_answer)
     assert sum(plain) / len(plain) >= 0.9
     assert sum(fallen) / len(fallen) >= 0.9
 
 
-def test_the_teacher_only_ever_shows_training_pairs(lesson: Any) -> None:
+def test_the_teacher_uses_only_training_pairs(lesson: Any) -> None:
     rng, pairs = random.Random(0), number_pairs("train")
     for _ in range(2000):
-        asked, _answer = lesson.demonstration(rng, pairs)
-        first, second = map(int, re.findall(r"\d+", asked))
+        question, _answer = lesson.demonstration(rng, pairs)
+        first, second = map(int, re.findall(r"\d+", question))
         assert split_of(first, second) == "train"
 
 
-def test_an_impossible_number_of_steps_is_refused_at_once(tmp_path: Path) -> None:
+def test_zero_steps_are_refused(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--steps", "0", "--output", str(tmp_path / "model")],
         capture_output=True,
@@ -208,7 +204,7 @@ def test_an_impossible_number_of_steps_is_refused_at_once(tmp_path: Path) -> Non
 
 
 def make(name: str, output: Path, seed: str) -> dict[str, str]:
-    """Runs the script for two steps, in this process; returns the checksum of each file that it made."""
+    """Run the script for two steps in this process; return the checksum of each file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [str(SCRIPT), *words(name, output, seed)])
         runpy.run_path(str(SCRIPT), run_name="__main__")
@@ -226,10 +222,10 @@ def made(name: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-programs"], indirect=True)
-def test_the_same_seed_makes_the_same_model_bit_for_bit_and_another_seed_another(
+def test_the_seed_determines_the_model_bit_for_bit(
     name: str, made: dict[str, str], command: Command, tmp_path: Path
 ) -> None:
-    """The second time in a process of its own, which hashes differently and has drawn nothing before."""
+    """The second time in another process, with another hash seed and random state."""
     again = command(SCRIPT, *words(name, tmp_path / "again", "0"))
     done = subprocess.run(again, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "held-out problems" in done.stdout.splitlines()[-1]
@@ -239,7 +235,7 @@ def test_the_same_seed_makes_the_same_model_bit_for_bit_and_another_seed_another
 
 
 @pytest.mark.slow
-def test_the_shipped_tokenizer_is_the_one_that_the_script_makes_today(folder: Path, made: dict[str, str]) -> None:
+def test_the_shipped_tokenizer_is_reproducible(folder: Path, made: dict[str, str]) -> None:
     """The configs also name the version of transformers, and the weights take minutes."""
     shipped = dict(checksums(folder))
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
