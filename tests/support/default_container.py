@@ -1,9 +1,9 @@
-"""Runs a command as root has it in a default Docker container: Docker's default capabilities, and a filter that refuses
-what moby's default seccomp profile refuses to a process with those (namespaces, mounts, keys, bpf, …).
+"""Run a command with the rights of root in a default Docker container.
 
-    python container.py COMMAND …
+    python default_container.py COMMAND …
 
-Written from moby's documentation of the profile, and not the profile itself: that allows by name, this refuses.
+It gets Docker's default capabilities, and a filter that refuses what moby's default seccomp profile refuses to such a
+process (namespaces, mounts, keys, bpf, …). Written from moby's documentation: the real profile allows by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMESPACES = 0x7E020000
 
 
 def enter() -> None:
-    """Gives up what Docker does not give."""
+    """Give up the rights that Docker withholds."""
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in range(64):
         if not CAPABILITIES >> capability & 1:
@@ -44,7 +44,7 @@ def enter() -> None:
     text = b"".join(struct.pack("<HBBI", *line) for line in code)
     buffer = ctypes.create_string_buffer(text, len(text))
     program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(code), ctypes.addressof(buffer)), 16)
-    # Docker's runtime loads it with CAP_SYS_ADMIN; here that is gone already, so it takes no_new_privs.
+    # Docker's runtime loads it with CAP_SYS_ADMIN, which is gone here. So this needs no_new_privs.
     libc.prctl(38, 1, 0, 0, 0)
     if libc.prctl(22, 2, program, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")

@@ -1,11 +1,10 @@
-"""A case: a program, its tests, and the verdicts that are right for it.
+"""A case: a program, its tests, and the verdicts that are allowed for it.
 
-Most hostile programs keep to one convention: they print `breached` exactly when what they tried has worked, and that is
-the output their test expects. So AC is the one verdict that may never come, and the whole program needs no referee.
-Secrets are found the same way: the expected output is the secret, which the program can only know by reading it where
-it should not. Words like `@PORT@` are filled in by the suite; words for secrets only in tests, never in programs.
+Most hostile programs print `breached` if what they tried has worked, and their test expects that output. So AC must
+never occur. For stolen secrets the expected output is the secret, which the program can only know by reading it. The
+suite fills in placeholders such as `@PORT@`; placeholders of secrets only in tests, never in programs.
 
-Payloads prove a hole and do no lasting harm: bombs are bounded, foreign processes get a signal that is ignored, and
+Payloads prove a hole without lasting harm: bombs are bounded, foreign processes get a signal that they ignore, and
 what would outlive its judgement ends by itself after two minutes.
 """
 
@@ -18,16 +17,16 @@ from typing import Any
 
 BREACHED: tuple[Mapping[str, Any], ...] = ({"input": "", "output": "breached\n"},)
 OK: tuple[Mapping[str, Any], ...] = ({"input": "", "output": "ok\n"},)
-# Eight runs of one program, some of them in the same warm process: what one has left, the next must not find.
-AGAIN: tuple[Mapping[str, Any], ...] = tuple({"input": f"{run}\n", "output": "again\n"} for run in range(1, 9))
-# The program tried, failed, and said so (WA), or fell over the refusal (RE).
-HELD = "WA RE"
-# The same, or it was still trying when its time was over.
-STUCK = "WA RE TLE"
-# Small, so that the suite is quick; wall_s is generous, for a busy machine.
+# Eight runs of one program, some in the same warm process: no run may find what an earlier one left.
+REPEATED_RUNS: tuple[Mapping[str, Any], ...] = tuple({"input": f"{run}\n", "output": "again\n"} for run in range(1, 9))
+# The attempt was refused: the program reports it (WA) or fails (RE).
+CONTAINED = "WA RE"
+# The same, or it was still trying at its time limit.
+CONTAINED_OR_TIMEOUT = "WA RE TLE"
+# Small, so that the suite is fast; wall_s is generous, for a busy machine.
 LIMITS = {"time_s": 0.5, "wall_s": 2.0, "memory_mb": 128, "output_kb": 1024, "processes": 16, "compile_time_s": 8.0}
-# For a program that is only to be stopped: whatever it tries with its time, it has tried by then.
-SPINS = {"time_s": 0.2}
+# For programs that only have to be stopped.
+SHORT_TIME = {"time_s": 0.2}
 
 
 @dataclass(frozen=True)
@@ -38,49 +37,49 @@ class Case:
     why: str
     program: str
     tests: Sequence[Mapping[str, Any]] = BREACHED
-    allowed: str | tuple[str, ...] = HELD
+    allowed: str | tuple[str, ...] = CONTAINED
     language: str = "python"
     limits: Mapping[str, float] = field(default_factory=dict)
     entry_point: str | None = None
     signature: str | None = None
     checker: str | None = None
     comparison: str | None = None
-    # "numpy" or "x86_64": what the machine must have for the case to mean anything.
+    # "numpy" or "x86_64": what the machine must have.
     needs: str | None = None
 
     def allowed_for(self, number: int) -> frozenset[str]:
         allowed = self.allowed if isinstance(self.allowed, str) else self.allowed[number]
         return frozenset(allowed.split())
 
-    def only_spins(self) -> bool:
-        """Whether nothing is right for it but to run out of time."""
+    def must_time_out(self) -> bool:
+        """Whether TLE is the only allowed verdict."""
         return all(self.allowed_for(number) == {"TLE"} for number in range(len(self.tests)))
 
-    def surprises(self, verdicts: Sequence[str]) -> list[str]:
-        """What is wrong with these verdicts, a line a test; nothing where all are right."""
+    def unexpected_verdicts(self, verdicts: Sequence[str]) -> list[str]:
+        """Describe the verdicts that are not allowed, one line per test."""
         if len(verdicts) != len(self.tests):
             return [f"{len(self.tests)} tests, {len(verdicts)} verdicts"]
         return [
-            f"test {number}: {verdict}, right would be {' or '.join(sorted(self.allowed_for(number)))}"
+            f"test {number}: {verdict}, allowed: {' or '.join(sorted(self.allowed_for(number)))}"
             for number, verdict in enumerate(verdicts)
             if verdict not in self.allowed_for(number)
         ]
 
 
 def block(text: str) -> str:
-    """The text of an indented block, as it would stand in a file of its own."""
+    """Dedent the text of a program."""
     return textwrap.dedent(text).lstrip("\n")
 
 
 def asserts(*statements: str) -> tuple[dict[str, str], ...]:
-    """Tests that are Python statements."""
+    """Return tests that are Python statements."""
     return tuple({"assert": block(statement)} for statement in statements)
 
 
 def attempt(body: str) -> str:
-    """A Python program that prints `breached` if nothing in the body raises; `must(…)` raises unless its word is true.
+    """Return a Python program that prints `breached` if nothing in the body raises; `must(x)` raises unless x is true.
 
-    It calls itself "hostile", and its children inherit the name: so the suite finds them if they are left over.
+    It names its process "hostile", and its children inherit the name, so that the suite finds remaining ones.
     """
     return (
         "import ctypes, errno, os, signal, sys, time\n"
@@ -97,7 +96,7 @@ def attempt(body: str) -> str:
 
 
 def attempt_cpp(body: str, head: str = "") -> str:
-    """The same in C++: the body is that of `bool attack()`."""
+    """Return the same in C++; the body is that of `bool attack()`."""
     return (
         "#include <cerrno>\n#include <initializer_list>\n#include <csignal>\n#include <cstdio>\n#include <cstdlib>\n"
         "#include <cstring>\n"

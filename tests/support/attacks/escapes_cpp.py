@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import AGAIN, Case, attempt_cpp
+from tests.support.attacks.case import REPEATED_RUNS, Case, attempt_cpp
 
 _FIND = r"""
 #include <cstdio>
@@ -260,7 +260,7 @@ _CASES = [
             puts(found ? "again" : kept ? "first" : "held");
         }
         """,
-        tests=AGAIN,
+        tests=REPEATED_RUNS,
     ),
     Case(
         "fakes_a_report_everywhere",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import HELD, SPINS, STUCK, Case
+from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, SHORT_TIME, Case
 
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
 
@@ -44,7 +44,7 @@ OBJECTS = [
         equal("", "list", "Equal()"),
         tests=LIST_CALL,
         entry_point="solve",
-        limits=SPINS,
+        limits=SHORT_TIME,
     ),
     Case(
         "list_that_equals",
@@ -52,7 +52,7 @@ OBJECTS = [
         equal("(list)", "list", "Equal()"),
         tests=LIST_CALL,
         entry_point="solve",
-        limits=SPINS,
+        limits=SHORT_TIME,
     ),
     Case("text_that_equals", "a text by birth", equal("(str)", "str", "Equal('x')"), tests=CALL, entry_point="solve"),
     Case(
@@ -209,7 +209,7 @@ OBJECTS = [
         tests=LIST_CALL,
         entry_point="solve",
         allowed="WA RE MLE OLE TLE",
-        limits=SPINS,
+        limits=SHORT_TIME,
     ),
     Case(
         "half_a_character",
@@ -288,4 +288,4 @@ OBJECTS = [
 ]
 
 # Who confuses the harness pays for the time that it takes.
-CASES = [replace(case, allowed=STUCK) if case.allowed == HELD else case for case in OBJECTS]
+CASES = [replace(case, allowed=CONTAINED_OR_TIMEOUT) if case.allowed == CONTAINED else case for case in OBJECTS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import HELD, Case, block
+from tests.support.attacks.case import CONTAINED, Case, block
 
 # Nothing here computes a cube, so no table of guesses is right by chance.
 CUBES = tuple({"call": [n], "expected": n**3} for n in (111, 222, 333))
@@ -455,7 +455,7 @@ CASES = [
         language="cpp",
         entry_point="solve",
         signature=case.signature or "int solve(int)",
-        allowed=NEVER if case.allowed == HELD else case.allowed,
+        allowed=NEVER if case.allowed == CONTAINED else case.allowed,
     )
     for case in ENDS + DRIVER
 ]

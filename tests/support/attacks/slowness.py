@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import OK, SPINS, Case
+from tests.support.attacks.case import OK, SHORT_TIME, Case
 
 TIME = [
     Case("spin", "plain", "while True: pass", allowed="TLE"),
@@ -10,7 +10,9 @@ TIME = [
     Case(
         "spin_in_pow", "one operation on large numbers", "print(pow(3, 1 << 400_000, (1 << 40_001) - 1))", allowed="TLE"
     ),
-    Case("huge_power", "a number of a gigabyte", "print(len(str(7 ** (10 ** 9))))", allowed="TLE MLE", limits=SPINS),
+    Case(
+        "huge_power", "a number of a gigabyte", "print(len(str(7 ** (10 ** 9))))", allowed="TLE MLE", limits=SHORT_TIME
+    ),
     Case(
         "pattern_bomb",
         "a regular expression that backtracks",
@@ -196,7 +198,7 @@ TIME = [
         """,
         tests=OK,
         allowed="TLE RE",
-        limits=SPINS,
+        limits=SHORT_TIME,
         needs="x86_64",
     ),
     Case(
@@ -220,7 +222,7 @@ TIME = [
         raise Slow
         """,
         allowed="TLE RE",
-        limits=SPINS,
+        limits=SHORT_TIME,
     ),
     Case(
         "large_exception",

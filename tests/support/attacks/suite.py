@@ -1,4 +1,4 @@
-"""Runs cases through the judge, and says what they did beside their verdicts."""
+"""Judge all cases, and report what they did besides their verdicts."""
 
 from __future__ import annotations
 
@@ -16,32 +16,39 @@ from typing import Any
 import pytest
 
 from rlvr.verifiers.code import Judgement, Limits, close, judge_many
-from tests.support.attacks.case import LIMITS, SPINS, Case, block
-from tests.support.attacks.grounds import Grounds, busy_descendants, descendants, planted, remove, traces
+from tests.support.attacks.case import LIMITS, SHORT_TIME, Case, block
+from tests.support.attacks.targets import (
+    Targets,
+    busy_descendants,
+    create_targets,
+    descendants,
+    find_traces,
+    remove_traces,
+)
 
-# What a report of the judge's may hold; a megabyte of a compiler's complaints is an attack on the log.
-LONGEST_REPORT = 64_000
+# Characters of one report. A megabyte of compiler messages would be an attack on the log.
+MAX_REPORT = 64_000
 
 
-# What would move a terminal's cursor. What a program wrote stands in feedback as text, not as a command.
+# Control characters, which feedback must not pass on to a terminal.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """The judgements by the names of the cases, and what else happened; the lists are empty when all is well."""
+    """Judgements by the names of the cases, and side effects. All lists should be empty."""
 
     judgements: dict[str, Judgement]
-    left_behind: list[str]
-    visitors: list[str]
+    traces: list[str]
+    contacted: list[str]
     leaks: list[str]
     too_long: list[str]
     unprintable: list[str]
     elapsed_s: float
 
 
-def why_not(case: Case) -> str | None:
-    """Why the case cannot run on this machine, if it cannot."""
+def skip_reason(case: Case) -> str | None:
+    """Return why the case can't run on this machine, or None."""
     if case.needs == "x86_64" and platform.machine() != "x86_64":
         return "system calls by their numbers on x86_64"
     if case.needs == "numpy" and importlib.util.find_spec("numpy") is None:
@@ -52,7 +59,7 @@ def why_not(case: Case) -> str | None:
 
 
 def selected(request: pytest.FixtureRequest, cases: Iterable[Case]) -> list[Case]:
-    """The cases that pytest was asked for and that can run here, so that `-k` runs no more than it says."""
+    """Return the cases that pytest has selected (`-k`) and that can run on this machine."""
     named = set()
     for item in request.session.items:
         case = (
@@ -62,30 +69,30 @@ def selected(request: pytest.FixtureRequest, cases: Iterable[Case]) -> list[Case
         )
         if isinstance(case, Case):
             named.add(case.name)
-    return [case for case in cases if case.name in named and why_not(case) is None]
+    return [case for case in cases if case.name in named and skip_reason(case) is None]
 
 
-def filled(value: Any, words: Mapping[str, str]) -> Any:
-    """The value with every @WORD@ in its texts replaced."""
+def fill_placeholders(value: Any, texts: Mapping[str, str]) -> Any:
+    """Replace every @NAME@ in the texts of a value."""
     if isinstance(value, str):
-        for word, text in words.items():
-            value = value.replace(f"@{word}@", text)
+        for name, text in texts.items():
+            value = value.replace(f"@{name}@", text)
         return value
     if isinstance(value, Mapping):
-        return {filled(key, words): filled(item, words) for key, item in value.items()}
+        return {fill_placeholders(key, texts): fill_placeholders(item, texts) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(filled(item, words) for item in value)
+        return type(value)(fill_placeholders(item, texts) for item in value)
     return value
 
 
-def submission(case: Case, grounds: Grounds, judge_options: Mapping[str, Any]) -> dict[str, Any]:
-    """What judge() is called with. A token is new for every case, and no program contains it."""
-    limits = {**LIMITS, **(SPINS if case.only_spins() else {}), **case.limits}
-    hidden = {**grounds.hidden, "TOKEN": f"token-{secrets.token_hex(16)}"}
+def submission(case: Case, targets: Targets, judge_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `judge`. The token is new for every case; no program contains it."""
+    limits = {**LIMITS, **(SHORT_TIME if case.must_time_out() else {}), **case.limits}
+    texts = {**targets.secrets, "TOKEN": f"token-{secrets.token_hex(16)}"}
     options: dict[str, Any] = {
-        "program": filled(block(case.program), grounds.places),
+        "program": fill_placeholders(block(case.program), targets.locations),
         "language": case.language,
-        "tests": filled(list(case.tests), hidden),
+        "tests": fill_placeholders(list(case.tests), texts),
         "limits": Limits(**limits),  # type: ignore[arg-type]
         "entry_point": case.entry_point,
         "signature": case.signature,
@@ -97,38 +104,41 @@ def submission(case: Case, grounds: Grounds, judge_options: Mapping[str, Any]) -
 
 
 def run_suite(cases: Sequence[Case], batch: int = 96, **judge_options: Any) -> SuiteResult:
-    """Judges all cases in batches, and looks around before and afterwards.
+    """Judge all cases in batches, and search for side effects before and afterwards.
 
-    `judge_options` go to the judge with every case, such as `allow_weak_sandbox=True` for a lower rung of the ladder.
+    Args:
+        judge_options: for every case, such as `allow_weak_sandbox=True`.
     """
-    with planted() as grounds:
-        # The judge keeps processes warm. It starts from none and ends with none: whatever is more was left over.
+    with create_targets() as targets:
+        # The judge keeps warm processes. Close it before and after: any further process was left over.
         close()
-        before, children, descriptors = traces(grounds), len(descendants(os.getpid())), len(os.listdir("/proc/self/fd"))
-        asked = [submission(case, grounds, judge_options) for case in cases]
+        before = find_traces(targets)
+        children, descriptors = len(descendants(os.getpid())), len(os.listdir("/proc/self/fd"))
+        submissions = [submission(case, targets, judge_options) for case in cases]
         start = time.monotonic()
         judged: list[Judgement] = []
-        for first in range(0, len(asked), batch):
-            judged += judge_many(asked[first : first + batch])
+        for first in range(0, len(submissions), batch):
+            judged += judge_many(submissions[first : first + batch])
         elapsed_s = time.monotonic() - start
         busy = busy_descendants(os.getpid())
         close()
-        left = traces(grounds) - before
-        remove(left)
-        left_behind = sorted(left)
+        new_traces = find_traces(targets) - before
+        remove_traces(new_traces)
+        traces = sorted(new_traces)
         if busy:
-            left_behind.append(f"busy processes {sorted(busy)}")
+            traces.append(f"busy processes {sorted(busy)}")
         if (now := len(descendants(os.getpid()))) > children:
-            left_behind.append(f"{now} processes, {children} before")
+            traces.append(f"{now} processes, {children} before")
         if (now := len(os.listdir("/proc/self/fd"))) > descriptors:
-            left_behind.append(f"{now} descriptors, {descriptors} before")
+            traces.append(f"{now} descriptors, {descriptors} before")
+        judgements = {case.name: judgement for case, judgement in zip(cases, judged, strict=True)}
         return SuiteResult(
-            judgements={case.name: judgement for case, judgement in zip(cases, judged, strict=True)},
-            left_behind=left_behind,
-            visitors=grounds.visitors(),
-            leaks=_leaks(asked, judged, cases, grounds),
-            too_long=[case.name for case, it in zip(cases, judged, strict=True) if len(_report(it)) > LONGEST_REPORT],
-            unprintable=[case.name for case, it in zip(cases, judged, strict=True) if _UNPRINTABLE.search(it.feedback)],
+            judgements=judgements,
+            traces=traces,
+            contacted=targets.contacted(),
+            leaks=_leaks(submissions, judged, cases, targets),
+            too_long=[name for name, judgement in judgements.items() if len(_report(judgement)) > MAX_REPORT],
+            unprintable=[name for name, judgement in judgements.items() if _UNPRINTABLE.search(judgement.feedback)],
             elapsed_s=elapsed_s,
         )
 
@@ -138,15 +148,15 @@ def _report(judgement: Judgement) -> str:
 
 
 def _leaks(
-    asked: Sequence[Mapping[str, Any]], judged: Sequence[Judgement], cases: Sequence[Case], grounds: Grounds
+    submissions: Sequence[Mapping[str, Any]], judged: Sequence[Judgement], cases: Sequence[Case], targets: Targets
 ) -> list[str]:
-    """The cases whose messages hold a secret: what a compiler quotes, it has read."""
-    found = []
-    for options, judgement, case in zip(asked, judged, cases, strict=True):
-        for name, secret in [*grounds.hidden.items(), ("a line of /etc/passwd", "root:x:0:")]:
-            # The feedback may name the expected output, which is the secret where the program is to steal it.
+    """Return the cases whose messages hold a secret: a compiler that quotes it has read it."""
+    leaks = []
+    for options, judgement, case in zip(submissions, judged, cases, strict=True):
+        for name, secret in [*targets.secrets.items(), ("a line of /etc/passwd", "root:x:0:")]:
+            # Feedback may quote the expected output, which is the secret if the program has to steal it.
             expected = any(test.get("output", "").strip() == secret for test in options["tests"])
             text = judgement.compile_output + "".join(judgement.stderr) + ("" if expected else judgement.feedback)
             if secret in text:
-                found.append(f"{case.name}: {name}")
-    return found
+                leaks.append(f"{case.name}: {name}")
+    return leaks

@@ -1,4 +1,4 @@
-"""A case whose every test is passed unless it says otherwise, with limits as a task has them."""
+"""Honest cases: every test passes by default, with the limits of a usual task."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.support.attacks.case import Case
 LIMITS = {"time_s": 2.0, "wall_s": 10.0, "memory_mb": 256, "output_kb": 16384, "processes": 32, "compile_time_s": 15.0}
 
 
-def gives(output: str, given: str = "") -> tuple[dict[str, str], ...]:
-    """One test of standard input and output."""
-    return ({"input": given, "output": output},)
+def gives(output: str, stdin: str = "") -> tuple[dict[str, str], ...]:
+    """Return one test of standard input and output."""
+    return ({"input": stdin, "output": output},)
 
 
 def honest(

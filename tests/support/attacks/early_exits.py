@@ -7,7 +7,7 @@ from tests.support.attacks.case import Case
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
 
 # Ends that look like success, wherever they come from.
-ENDINGS = {
+EARLY_EXITS = {
     "sys_exit": "import sys; sys.exit(0)",
     "exit_site": "exit()",
     "system_exit": "raise SystemExit",
@@ -35,7 +35,7 @@ IN_THE_FUNCTION = [
         entry_point="solve",
         allowed="WA RE TLE" if name == "endless_values" else "WA RE",
     )
-    for name, line in ENDINGS.items()
+    for name, line in EARLY_EXITS.items()
 ]
 
 IN_THE_MODULE = [
@@ -47,7 +47,7 @@ IN_THE_MODULE = [
         entry_point="solve",
         allowed="WA RE CE",
     )
-    for name, line in ENDINGS.items()
+    for name, line in EARLY_EXITS.items()
     if name in ("sys_exit", "exit_site", "os_exit", "killed", "raw_exit", "interrupt")
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import AGAIN, Case, attempt, block
+from tests.support.attacks.case import REPEATED_RUNS, Case, attempt, block
 
 _TRACE = """
     path = os.path.expanduser({path!r})
@@ -30,7 +30,7 @@ print("again" if found else "first")
 """
 
 LEFT_BEHIND = [Case("writes_" + name, why, attempt(_TRACE.format(path=path))) for name, path, why in _PLACES] + [
-    Case("state_in_" + name, why, _STATE.format(look=look), tests=AGAIN, needs=needs)
+    Case("state_in_" + name, why, _STATE.format(look=look), tests=REPEATED_RUNS, needs=needs)
     for name, why, needs, look in [
         (
             "a_module",

@@ -1,4 +1,4 @@
-"""Where the hostile programs are let loose: secrets to steal, doors to knock at, and a look around afterwards."""
+"""Targets for hostile programs (secrets, listening sockets), and a search for what they left behind."""
 
 from __future__ import annotations
 
@@ -27,44 +27,53 @@ _SHARED_FOLDERS = sorted({tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"}
 
 
 @dataclass(frozen=True)
-class Grounds:
-    """What programs may be told (`places`), what only tests may say (`hidden`), the doors, and when it was planted."""
+class Targets:
+    """What programs can attack.
 
-    places: dict[str, str]
-    hidden: dict[str, str]
-    doors: dict[str, socket.socket]
-    since: float
+    Attributes:
+        locations: placeholders of paths, ports and processes, for programs.
+        secrets: placeholders of secrets, for tests only.
+        listeners: sockets that no program may reach.
+        created_at: time of creation.
+    """
 
-    def visitors(self) -> list[str]:
-        """The doors at which somebody has been."""
-        found = []
-        for name, door in self.doors.items():
-            door.setblocking(False)
+    locations: dict[str, str]
+    secrets: dict[str, str]
+    listeners: dict[str, socket.socket]
+    created_at: float
+
+    def contacted(self) -> list[str]:
+        """Return the listeners that a program has reached."""
+        contacted = []
+        for name, listener in self.listeners.items():
+            listener.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                _ = door.accept() if door.type == socket.SOCK_STREAM else door.recv(100)
-                found.append(name)
-        return found
+                _ = listener.accept() if listener.type == socket.SOCK_STREAM else listener.recv(100)
+                contacted.append(name)
+        return contacted
 
 
 @contextlib.contextmanager
-def planted() -> Iterator[Grounds]:
-    """Secrets in files, in the environment and in a neighbouring process; listening sockets; all gone at the end."""
-    # Not pytest's own folder, which only its user may enter: this one is like a data set's.
+def create_targets() -> Iterator[Targets]:
+    """Put secrets into files, the environment and a neighbouring process, and open listening sockets."""
+    # Not pytest's own folder, which only its user may enter. This one is readable, like a data set.
     public = Path(tempfile.mkdtemp(prefix="public-", dir="/tmp"))
-    hidden = {name.upper() + "_SECRET": f"canary-{name}-{secrets.token_hex(16)}" for name in ("env", "file", "home")}
+    secret_values = {
+        name.upper() + "_SECRET": f"canary-{name}-{secrets.token_hex(16)}" for name in ("env", "file", "home")
+    }
     home = Path.home() / f".canary-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, public, ignore_errors=True)
         public.chmod(0o777)
         (public / "data").mkdir(mode=0o755)
-        # A C string, so that a compiler that can be made to read it makes it part of the program.
-        (public / "data" / "canary.txt").write_text(f'"{hidden["FILE_SECRET"]}"\n')
+        # A C string, so that a compiler that includes it makes it part of the program.
+        (public / "data" / "canary.txt").write_text(f'"{secret_values["FILE_SECRET"]}"\n')
         stack.callback(home.unlink, missing_ok=True)
-        home.write_text(hidden["HOME_SECRET"] + "\n")
+        home.write_text(secret_values["HOME_SECRET"] + "\n")
         home.chmod(0o600)
-        os.environ["SUITE_CANARY"] = hidden["ENV_SECRET"]
+        os.environ["SUITE_CANARY"] = secret_values["ENV_SECRET"]
         stack.callback(os.environ.pop, "SUITE_CANARY", None)
-        # os.environ is not what /proc shows of this process; that of a neighbour of the same user is.
+        # /proc does not show changes of os.environ, so a neighbour of the same user gets it as its environment.
         neighbour = subprocess.Popen(
             [sys.executable, "-c", "input()"],
             stdin=subprocess.PIPE,
@@ -73,25 +82,25 @@ def planted() -> Iterator[Grounds]:
         )
         stack.callback(neighbour.wait)
         stack.callback(neighbour.kill)
-        doors = {
+        listeners = {
             "tcp": socket.create_server(("127.0.0.1", 0)),
             "udp": socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
             "unix": socket.socket(socket.AF_UNIX),
             "unix datagram": socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM),
             "abstract": socket.socket(socket.AF_UNIX),
         }
-        for door in doors.values():
-            stack.callback(door.close)
+        for listener in listeners.values():
+            stack.callback(listener.close)
         abstract = f"canary-{secrets.token_hex(8)}"
-        doors["udp"].bind(("127.0.0.1", 0))
-        doors["unix"].bind(str(public / "door"))
-        doors["unix datagram"].bind(str(public / "letterbox"))
-        doors["abstract"].bind("\0" + abstract)
+        listeners["udp"].bind(("127.0.0.1", 0))
+        listeners["unix"].bind(str(public / "door"))
+        listeners["unix datagram"].bind(str(public / "letterbox"))
+        listeners["abstract"].bind("\0" + abstract)
         for name in ("unix", "abstract"):
-            doors[name].listen()
+            listeners[name].listen()
         for name in ("door", "letterbox"):
             (public / name).chmod(0o777)
-        places = {
+        locations = {
             "CANARY_FILE": str(public / "data" / "canary.txt"),
             "HOME_CANARY": str(home),
             "PUBLIC": str(public),
@@ -101,22 +110,22 @@ def planted() -> Iterator[Grounds]:
             "USER_SITE": site.getusersitepackages(),
             "RUNNER_PID": str(os.getpid()),
             "NEIGHBOUR_PID": str(neighbour.pid),
-            "PORT": str(doors["tcp"].getsockname()[1]),
-            "UDP_PORT": str(doors["udp"].getsockname()[1]),
+            "PORT": str(listeners["tcp"].getsockname()[1]),
+            "UDP_PORT": str(listeners["udp"].getsockname()[1]),
             "UNIX_PATH": str(public / "door"),
             "UNIX_DATAGRAM_PATH": str(public / "letterbox"),
             "ABSTRACT": abstract,
         }
-        yield Grounds(places, hidden, doors, since=time.time())
+        yield Targets(locations, secret_values, listeners, created_at=time.time())
 
 
-def traces(grounds: Grounds) -> set[str]:
-    """Everything that programs of the suite have left on this machine, each as a line that says what and where."""
-    return _files(grounds) | _kernel_objects() | _processes()
+def find_traces(targets: Targets) -> set[str]:
+    """Find everything that hostile programs left on this machine; return one line for each."""
+    return _files(targets) | _kernel_objects() | _processes()
 
 
-def remove(lines: set[str]) -> None:
-    """Files and objects that were left go, so that one failure does not become two."""
+def remove_traces(lines: set[str]) -> None:
+    """Remove files and kernel objects, so that one failure does not cause others."""
     for line in lines:
         kind, _, path = line.partition(" ")
         if kind == "file":
@@ -126,66 +135,65 @@ def remove(lines: set[str]) -> None:
             getattr(ctypes.CDLL(None), f"{kind}ctl")(number, *((0, 0) if kind == "sem" else (0, None)))
 
 
-def _files(grounds: Grounds) -> set[str]:
-    places = grounds.places
-    folders = [*_SHARED_FOLDERS, places["PUBLIC"], places["HOME"], places["REPOSITORY"], places["SITE_PACKAGES"]]
-    folders += [places["USER_SITE"], "/etc/cron.d", os.getcwd()]
-    found = set()
+def _files(targets: Targets) -> set[str]:
+    paths = targets.locations
+    folders = [*_SHARED_FOLDERS, paths["PUBLIC"], paths["HOME"], paths["REPOSITORY"], paths["SITE_PACKAGES"]]
+    folders += [paths["USER_SITE"], "/etc/cron.d", os.getcwd()]
+    traces = set()
     for folder in folders:
         with contextlib.suppress(OSError):
             for entry in os.scandir(folder):
                 name = entry.name.lstrip(".")
                 if name.startswith("hostile") or name == "core" or name.startswith("core."):
-                    found.add(f"file {entry.path}")
-    # What the judge itself makes in these folders may not hold a program's files either, once it is done. What was in
-    # them before is left alone: it may be a million files.
+                    traces.add(f"file {entry.path}")
+    # Search the folders that the judge made here. Older ones are skipped: they may hold a million files.
     for folder in _SHARED_FOLDERS:
         for entry in os.scandir(folder):
             with contextlib.suppress(OSError):
-                if entry.name.startswith(NAME) or entry.stat(follow_symlinks=False).st_mtime >= grounds.since - 1:
+                if entry.name.startswith(NAME) or entry.stat(follow_symlinks=False).st_mtime >= targets.created_at - 1:
                     for path, folders, names in os.walk(entry.path):
-                        found |= {f"file {path}/{name}" for name in names + folders if name.startswith("hostile")}
-    return found
+                        traces |= {f"file {path}/{name}" for name in names + folders if name.startswith("hostile")}
+    return traces
 
 
 def _kernel_objects() -> set[str]:
-    found = set()
+    traces = set()
     for kind in ("shm", "sem", "msg"):
         with contextlib.suppress(OSError):
             rows = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]
-            found |= {f"{kind} of System V, {row.split()[1]}" for row in rows if int(row.split()[0]) in _KEYS}
+            traces |= {f"{kind} of System V, {row.split()[1]}" for row in rows if int(row.split()[0]) in _KEYS}
     with contextlib.suppress(OSError):
-        found |= {f"key {row}" for row in Path("/proc/keys").read_text().splitlines() if "hostile" in row}
+        traces |= {f"key {row}" for row in Path("/proc/keys").read_text().splitlines() if "hostile" in row}
     with contextlib.suppress(OSError):
-        found |= {
+        traces |= {
             f"socket {row.split()[-1]}" for row in Path("/proc/net/unix").read_text().splitlines() if "@hostile" in row
         }
-    found |= {f"mount {row}" for row in Path("/proc/self/mounts").read_text().splitlines()}
+    traces |= {f"mount {row}" for row in Path("/proc/self/mounts").read_text().splitlines()}
     if ctypes.CDLL(None).mq_unlink(b"/hostile-queue") == 0:
-        found.add("message queue /hostile-queue")
-    return found
+        traces.add("message queue /hostile-queue")
+    return traces
 
 
 def _processes() -> set[str]:
-    """Processes that bear the name which the programs give themselves, or the odd argument of those they start."""
-    found = set()
+    """Find processes by the name or the argument that hostile programs give them."""
+    traces = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             name = Path(f"/proc/{pid}/comm").read_text().strip()
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if name.startswith("hostile") or b"\x0020.7183" in words:
-                found.add(f"process {pid} {name}")
-    return found
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if name.startswith("hostile") or b"\x0020.7183" in arguments:
+                traces.add(f"process {pid} {name}")
+    return traces
 
 
 def descendants(pid: int) -> dict[int, int]:
-    """The processes below this one, each with the CPU time it has used, in clock ticks."""
+    """Return the descendants of a process, each with its CPU time in clock ticks."""
     parents, ticks = {}, {}
     for child in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            words = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-            parents[int(child)] = int(words[1])
-            ticks[int(child)] = int(words[11]) + int(words[12])
+            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            parents[int(child)] = int(fields[1])
+            ticks[int(child)] = int(fields[11]) + int(fields[12])
     below, servers = {pid}, set[int]()
     while more := {child for child, parent in parents.items() if parent in below} - below - servers:
         servers |= {child for child in more if _is_prefork_server(child)}
@@ -202,7 +210,7 @@ def _is_prefork_server(process: int) -> bool:
 
 
 def busy_descendants(pid: int, seconds: float = 0.5) -> set[int]:
-    """Processes below this one that use more than a tenth of a core: after the last verdict there should be none."""
+    """Return the descendants that use more than a tenth of a core: none, after the last verdict."""
     before = descendants(pid)
     time.sleep(seconds)
     limit = seconds * 0.1 * os.sysconf("SC_CLK_TCK")

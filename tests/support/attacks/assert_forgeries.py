@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import HELD, SPINS, STUCK, Case, asserts, block
-from tests.support.attacks.endings import ENDINGS
+from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, SHORT_TIME, Case, asserts, block
+from tests.support.attacks.early_exits import EARLY_EXITS
 from tests.support.attacks.forged_values import equal
 
 WRONG = asserts("assert solve(1) == '@TOKEN@'")
@@ -21,7 +21,7 @@ ENDS = (
             tests=WRONG,
             allowed="WA RE TLE" if name == "endless_values" else "WA RE",
         )
-        for name, line in ENDINGS.items()
+        for name, line in EARLY_EXITS.items()
     ]
     + [
         Case(
@@ -31,7 +31,7 @@ ENDS = (
             tests=WRONG,
             allowed="WA RE CE",
         )
-        for name, line in ENDINGS.items()
+        for name, line in EARLY_EXITS.items()
         if name in ("sys_exit", "os_exit", "killed", "raw_exit", "exit_site")
     ]
     + [
@@ -202,20 +202,22 @@ ENDS = (
 )
 
 OBJECTS = [
-    Case("assert_equals_everything", "an object of its own", equal("", "list", "Equal()"), tests=LIST, limits=SPINS),
+    Case(
+        "assert_equals_everything", "an object of its own", equal("", "list", "Equal()"), tests=LIST, limits=SHORT_TIME
+    ),
     Case(
         "assert_equals_from_the_right",
         "Python asks the right side when the left one does not know",
         equal("", "list", "Equal()"),
         tests=asserts("assert [1, 2, 3] == solve(3)"),
-        limits=SPINS,
+        limits=SHORT_TIME,
     ),
     Case(
         "assert_list_that_equals",
         "a subclass on the right is asked first",
         equal("(list)", "list", "Equal()"),
         tests=asserts("assert [1, 2, 3] == solve(3)", "assert solve(3) == [1, 2, 3]"),
-        limits=SPINS,
+        limits=SHORT_TIME,
     ),
     Case("assert_text_that_equals", "a text by birth", equal("(str)", "str", "Equal('x')"), tests=WRONG),
     Case(
@@ -288,7 +290,7 @@ OBJECTS = [
             "assert list(solve(3)) == [1, 2, 3]",
             "assert tuple(solve(3)) == (1, 2, 3)",
         ),
-        limits=SPINS,
+        limits=SHORT_TIME,
     ),
     Case(
         "assert_type_and_value",
@@ -304,7 +306,7 @@ OBJECTS = [
             assert type(r) is list and r == [1, 2, 3]
             """,
         ),
-        limits=SPINS,
+        limits=SHORT_TIME,
     ),
     Case(
         "assert_truth_of_a_comparison",
@@ -422,4 +424,4 @@ OBJECTS = [
     ),
 ]
 
-CASES = ENDS + [replace(case, allowed=STUCK) if case.allowed == HELD else case for case in OBJECTS]
+CASES = ENDS + [replace(case, allowed=CONTAINED_OR_TIMEOUT) if case.allowed == CONTAINED else case for case in OBJECTS]
