@@ -1,4 +1,4 @@
-"""Where rewards run, as a recipe says it: `http://host:port`, or several of them; `ray`, or `ray://head:10001`."""
+"""Where rewards run: the values of `where` in a recipe, such as `http://host:port`, `ray` or `ray://head:10001`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 SCHEMES = ("http", "https")
 RAY = "ray"
-_PATHS = ("/score", "/get_reward")  # that people copy with the address
-RAY_PORT = 10001  # where the head of a Ray cluster listens for clients that are no part of it
+_PATHS = ("/score", "/get_reward")  # paths that people copy with the address
+RAY_PORT = 10001  # where the head of a Ray cluster listens for clients outside of it
 
 
-def is_elsewhere(where: str | None) -> bool:
+def is_remote(where: str | None) -> bool:
     """Whether a reward runs on reward servers or on Ray."""
     return where is not None and ("://" in where or where == RAY)
 
@@ -23,14 +23,14 @@ def is_on_ray(where: str | None) -> bool:
 
 
 def addresses(where: str) -> list[str]:
-    """The servers' addresses."""
+    """Split `where` into the addresses of the servers."""
     return where.split(",")
 
 
 def read_where(value: Any) -> tuple[str | None, str | None]:
-    """A recipe's `where` that names servers or Ray, in its one spelling (with commas), and what is wrong with it.
+    """Return a `where` of servers or Ray in its normal form (with commas), and what is wrong with it.
 
-    Both are None if it names none: then it is another kind of place, or a mistake.
+    Both are None if it names neither servers nor Ray.
     """
     if isinstance(value, str) and is_on_ray(value.strip()):
         return _read_ray(value.strip())
@@ -41,16 +41,16 @@ def read_where(value: Any) -> tuple[str | None, str | None]:
         parts = value
     else:
         return None, None
-    found: list[str] = []
+    normalised: list[str] = []
     for part in parts:
-        address, fault = _read(part)
+        address, fault = _read_address(part)
         if fault is not None:
             return None, fault
         assert address is not None
-        if address in found:
+        if address in normalised:
             return None, f"names {address} twice"
-        found.append(address)
-    return ",".join(found), None
+        normalised.append(address)
+    return ",".join(normalised), None
 
 
 def _read_ray(value: str) -> tuple[str | None, str | None]:
@@ -63,14 +63,14 @@ def _read_ray(value: str) -> tuple[str | None, str | None]:
     except ValueError as error:
         return None, f"has the address {value!r:.80} ({error}): {example}"
     if url.username is not None or url.password is not None:
-        return None, "holds a user or a password: no secret belongs into a recipe; Ray reads RAY_AUTH_TOKEN"
+        return None, "holds a user or a password, but a recipe must hold no secret. Set RAY_AUTH_TOKEN"
     rest = url.path.rstrip("/") or url.query or url.fragment
     if url.scheme != RAY or not host or rest or any(character in host for character in ", "):
         return None, f"has the address {value!r:.80}: {example}"
     return f"{RAY}://{f'[{host}]' if ':' in host else host}:{port if port is not None else RAY_PORT}", None
 
 
-def _read(part: Any) -> tuple[str | None, str | None]:
+def _read_address(part: Any) -> tuple[str | None, str | None]:
     example = "write http://host:port"
     if not isinstance(part, str):
         return None, f"has the entry {part!r:.80}, but should name servers: {example}"
@@ -84,7 +84,7 @@ def _read(part: Any) -> tuple[str | None, str | None]:
     if url.scheme not in SCHEMES or not host or "," in part:
         return None, f"has the address {part!r:.80}: {example}"
     if url.username is not None or url.password is not None:
-        return None, "holds a user or a password: no secret belongs into a recipe; set GRPO_REWARDS_KEY"
+        return None, "holds a user or a password, but a recipe must hold no secret. Set GRPO_REWARDS_KEY"
     if url.query or url.fragment:
         return None, f"has the address {part!r:.80}: {example}, and nothing behind it"
     if url.path.rstrip("/").endswith(_PATHS):

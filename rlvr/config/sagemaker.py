@@ -187,7 +187,7 @@ def _read_groups(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[
                 entry_problems.append(inside.child(key).problem(f"{fault.text}.", fault.kind))
         if entry.get("role", "train") not in ROLES:
             text = f"is {entry['role']!r}, but should be {', '.join(ROLES[:-1])} or {ROLES[-1]}."
-            entry_problems.append(inside.child("role").problem(text, "invalid-choice"))
+            entry_problems.append(inside.child("role").problem(text, "unknown-choice"))
         if not entry_problems:
             groups.append(InstanceGroup(**entry))
         problems += entry_problems
@@ -197,7 +197,7 @@ def _read_groups(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[
         problems.append(at.problem(text, "duplicate-name"))
     trainers = [group.role for group in groups].count("train")
     if len(groups) == len(value) and trainers != 1:
-        problems.append(at.problem(f": {trainers} groups have the role train, but exactly one must.", "invalid-choice"))
+        problems.append(at.problem(f": {trainers} groups have the role train, but exactly one must.", "train-group"))
     return tuple(groups)
 
 

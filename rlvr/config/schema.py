@@ -285,7 +285,7 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
         if any(value is choice or (value == choice and isinstance(value, str)) for choice in CHOICES[key]):
             return None
         choices = ", ".join(str(choice).lower() for choice in CHOICES[key])
-        return ValueFault("invalid-choice", f"is {value!r}, but should be one of {choices}")
+        return ValueFault("unknown-choice", f"is {value!r}, but should be one of {choices}")
     # A type that is not plain is an enumeration of strings in transformers.
     kinds = {kind if kind in _WORDS else "str" for kind in _kinds(field.annotation)}
     text = _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set()))

@@ -125,7 +125,7 @@ def _read_reward(value: Any, number: int, rewards: KeyLocation, problems: list[P
         problems.append(at.child("where").problem(f"{fault}.", "invalid-address"))
     elif servers is None and where is not None and where not in LOCAL_PLACES:
         choices = f"{', '.join(LOCAL_PLACES)}, ray or http://host:port"
-        problems.append(at.child("where").problem(f"is {where!r}, but should be {choices}.", "invalid-choice"))
+        problems.append(at.child("where").problem(f"is {where!r}, but should be {choices}.", "unknown-choice"))
     return RewardSpec(name, float(weight), options, gate, servers or where)
 
 
@@ -181,7 +181,7 @@ def read_evaluation(
     spec = EvaluationSpec(**values)
     if spec.split not in SPLITS[1:]:
         text = f"is {spec.split!r}, but should be test or validation: rows of the training split are not held out."
-        problems.append(at.child("split").problem(text, "invalid-choice"))
+        problems.append(at.child("split").problem(text, "unknown-choice"))
     if spec.metric is None and rewards:
         spec = replace(spec, metric=max(rewards, key=lambda reward: reward.weight).name)
     return spec

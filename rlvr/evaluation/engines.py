@@ -183,7 +183,7 @@ def check_engine(name: str, recipe: Recipe) -> None:
         raise InputError(
             "--engine vllm: vLLM is not installed. It needs a GPU and its own environment (pip install -e '.[vllm]', "
             "docs/launchers.md). Without --engine, transformers generates, which is slower.",
-            kind="missing-package",
+            kind="package-not-installed",
             key="--engine",
         )
     quantised = [key for key in ("load_in_4bit", "load_in_8bit") if recipe.settings.get(key)]
@@ -191,6 +191,6 @@ def check_engine(name: str, recipe: Recipe) -> None:
         raise InputError(
             f"--engine vllm with {quantised[0]}: vLLM would load the weights in full, and measure another model than "
             f"the trained one. Remove --engine, or add --{quantised[0]} false to measure that one.",
-            kind="incompatible-keys",
+            kind="conflicting-keys",
             key="--engine",
         )

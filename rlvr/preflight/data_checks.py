@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import SPLITS
-from rlvr.config.reward_location import is_elsewhere
+from rlvr.config.reward_location import is_remote
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
@@ -68,7 +68,7 @@ def check_rows(components: RunComponents) -> list[Problem]:
     checked = [
         reward
         for reward in components.all_rewards
-        if not is_elsewhere(reward.where) and all(column in columns for column in reward.columns)
+        if not is_remote(reward.where) and all(column in columns for column in reward.columns)
     ]
     return [problem for reward in checked for problem in refused_rows(reward, task)]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import Recipe
-from rlvr.config.reward_location import is_elsewhere
+from rlvr.config.reward_location import is_remote
 from rlvr.data.task import Task
 from rlvr.errors import Level, Problem
 from rlvr.preflight.data_checks import refused_rows
@@ -40,7 +40,7 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
         scorer: has the rewards, and the metric too if it is none of them.
     """
     for reward in scorer.rewards:
-        if is_elsewhere(reward.where) and (refused := refused_rows(reward, task, scorer)):
+        if is_remote(reward.where) and (refused := refused_rows(reward, task, scorer)):
             return refused
     numbers = list(range(0, len(task.train), max(1, len(task.train) // TRIED_ROWS)))[:TRIED_ROWS]
     rows = [task.train[number] for number in numbers]

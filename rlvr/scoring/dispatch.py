@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from rlvr.config.reward_location import addresses, is_elsewhere, is_on_ray
+from rlvr.config.reward_location import addresses, is_on_ray, is_remote
 from rlvr.scoring.backends.http.pool import HttpRewardBackend
 from rlvr.scoring.backends.ray_cluster.pool import RayRewardBackend
 from rlvr.scoring.batch_encoding import EncodedBatch
@@ -47,7 +47,7 @@ def group_rewards(rewards: Sequence[Reward], start_s: float) -> tuple[list[int],
         elif is_on_ray(reward.where):  # all of them in one batch: it is for the cluster to spread them
             by_what.setdefault(str(reward.where), []).append(place)
         else:
-            where = f"{reward.where} " if is_elsewhere(reward.where) else ""
+            where = f"{reward.where} " if is_remote(reward.where) else ""
             by_what.setdefault(f"{where}{worker_group(reward.function) or f'only {place}'}", []).append(place)
     pools = (_pool([rewards[place] for place in places], start_s) for places in by_what.values())
     return here, [WorkerGroup(places, pool) for places, pool in zip(by_what.values(), pools, strict=True)]
@@ -62,7 +62,7 @@ def _pool(rewards: Sequence[Reward], start_s: float) -> Pool:
     where = rewards[0].where
     if where is not None and is_on_ray(where):
         return RayRewardBackend(where, rewards, start_s=start_s)
-    if where is not None and is_elsewhere(where):
+    if where is not None and is_remote(where):
         return HttpRewardBackend(addresses(where), rewards, start_s=start_s)
     cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
     return WorkerPool(

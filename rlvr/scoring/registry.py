@@ -26,7 +26,7 @@ from typing import Any
 from rlvr import console
 from rlvr.config import project, schema
 from rlvr.config.recipe import RewardSpec, TaskSpec
-from rlvr.config.reward_location import is_elsewhere
+from rlvr.config.reward_location import is_remote
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.reward import Reward, own_traceback
@@ -162,7 +162,7 @@ def environment_info(rewards: Sequence[Reward]) -> dict[str, str]:
     info: dict[str, str] = {}
     for reward in rewards:
         describe = companion_function(reward.function, "environment_info")
-        if describe is not None and not is_elsewhere(reward.where):
+        if describe is not None and not is_remote(reward.where):
             info |= describe(**reward.options)
     return info
 

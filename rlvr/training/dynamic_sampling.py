@@ -289,7 +289,7 @@ class DynamicSampler:
             InputError: groups straddle ranks.
         """
         if fault := alignment_fault(len(first.rewards) // world, self._group):
-            raise InputError(f"{fault}.", kind="incompatible-keys", key="dynamic_sampling")
+            raise InputError(f"{fault}.", kind="conflicting-keys", key="dynamic_sampling")
         rollouts = [first]
         signals = [self._signals(first)]
         in_batch: set[int] | None = None

@@ -242,7 +242,7 @@ def test_the_word_base_is_told_from_the_value_of_a_key() -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "key", "why"),
     [
-        (["--engine", "vllm"], "missing-package", "--engine", "an engine that isn't there"),
+        (["--engine", "vllm"], "package-not-installed", "--engine", "an engine that isn't there"),
         (["base", "--adapter", "runs/x/adapter"], "incompatible-options", "--adapter", "both words at once"),
         (["--compare", "base"], "incompatible-options", "--compare", "nothing to compare with"),
         (["--limit", "0"], "out-of-range", "--limit", "no rows"),

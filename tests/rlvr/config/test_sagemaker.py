@@ -78,8 +78,8 @@ def test_the_section_is_no_part_of_what_a_run_is() -> None:
         ([GROUPS, "[]"], "wrong-type", "instance_groups", "no groups"),
         ([GROUPS, "[{name: a}]"], "missing-key", "instance_groups.1", "no instance type"),
         ([GROUPS, "[{name: a, instance_type: t, rol: judge}]"], "unknown-key", "instance_groups.1.rol", "a typo"),
-        ([GROUPS, "[{name: a, instance_type: t, role: chef}]"], "invalid-choice", "instance_groups.1.role", "no role"),
-        ([GROUPS, "[{name: a, instance_type: t, role: judge}]"], "invalid-choice", "instance_groups", "none trains"),
+        ([GROUPS, "[{name: a, instance_type: t, role: chef}]"], "unknown-choice", "instance_groups.1.role", "no role"),
+        ([GROUPS, "[{name: a, instance_type: t, role: judge}]"], "train-group", "instance_groups", "none trains"),
         (
             [GROUPS, "[{name: a, instance_type: t}, {name: a, instance_type: t, role: judge}]"],
             "duplicate-name",

@@ -63,10 +63,10 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         ("bf16", "yes", "wrong-type", "a word of YAML 1.1"),
         ("warmup_steps", 0.1, None, "a ratio"),
         ("save_strategy", "no", None, "a word, not false"),
-        ("save_strategy", False, "invalid-choice", "YAML 1.1 reads no as false"),
-        ("loss_type", "bogus", "invalid-choice", "TRL would notice after the first generation"),
+        ("save_strategy", False, "unknown-choice", "YAML 1.1 reads no as false"),
+        ("loss_type", "bogus", "unknown-choice", "TRL would notice after the first generation"),
         ("scale_rewards", False, None, "TRL accepts a truth value here"),
-        ("scale_rewards", 0, "invalid-choice", "0 is not false"),
+        ("scale_rewards", 0, "unknown-choice", "0 is not false"),
         ("report_to", ["mlflow", "tensorboard"], None, "one or several"),
         ("report_to", "mlflow", None, "one or several"),
         ("lora_target_modules", "all-linear", None, "PEFT's shorthand"),
@@ -86,7 +86,7 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         ("max_steps", -1, None, "TRL's own default"),
         ("seed", 2**32, "out-of-range", "numpy takes 32 bits"),
         ("per_device_train_batch_size", -8, "out-of-range", "negative"),
-        ("on_reward_error", "ignore", "invalid-choice", "a key of ours"),
+        ("on_reward_error", "ignore", "unknown-choice", "a key of ours"),
     ],
 )
 def test_values_are_checked_against_their_annotation(key: str, value: object, kind: str | None, why: str) -> None:

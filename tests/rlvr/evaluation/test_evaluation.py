@@ -355,5 +355,5 @@ def test_vllm_is_not_given_weights_that_it_would_load_in_full(tmp_path: Path, mo
     demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
     with pytest.raises(InputError) as error:
         check_engine("vllm", load_recipe(demo))
-    assert error.value.kind == "incompatible-keys" and "load_in_4bit" in str(error.value)
+    assert error.value.kind == "conflicting-keys" and "load_in_4bit" in str(error.value)
     check_engine("vllm", load_recipe(demo, ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]))
