@@ -1,20 +1,19 @@
 #!/usr/bin/env python
-"""Keeps the training prompts that a model solves sometimes: the ones that GRPO can learn from.
+"""Keep the training prompts that a model solves sometimes: only these have nonzero advantages.
 
     python scripts/filter_by_pass_rate.py --config recipes/x.yaml                        # 8 samples a prompt
     python scripts/filter_by_pass_rate.py --config recipes/x.yaml --samples 16 --low 0.1 --high 0.9
     python scripts/filter_by_pass_rate.py --config recipes/x.yaml --limit 50 --temperature 0.7    # any recipe key
 
-Samples completions of the recipe's untrained model for every training prompt, with the recipe's own sampling settings,
-and has the recipe's metric say which are right. Writes the prompts whose share of right completions (`pass_rate`) is
-within the bounds to --output, with all their columns, and the task's held-out rows, all of them, to a file beside it;
-prints a histogram, and the lines with which a recipe trains on these files.
+Samples completions of the recipe's untrained model for every training prompt, with the recipe's sampling settings, and
+scores them with the recipe's metric. Writes the prompts whose share of right completions (`pass_rate`) is within the
+bounds to --output, and all held-out rows to a file beside it. Prints a histogram, and the recipe section that trains on
+these files.
 
-What was measured is kept in OUTPUT.rates as it comes: a run that was interrupted goes on where it was, and other bounds
-are cut without sampling again.
+OUTPUT.rates records every rate at once: an interrupted run continues from there, and other bounds need no sampling.
 
-One process with transformers' own generation, whatever `use_vllm` says. Exits with 0 when done, 2 if the recipe or its
-data is wrong, 1 if a reward failed, 75 if it was interrupted.
+Runs in one process with transformers' generation, even with `use_vllm`. Exits with 0 when done, 2 if the recipe or its
+data is wrong, 1 if a reward failed, 75 if interrupted.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # rlvr, rewards and tasks, wherever this is started from
 
 from rlvr import console
 from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, compute_pass_rate, histogram, row_key
@@ -50,10 +47,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="task, metric and model are its")
+    parser.add_argument(
+        "--config", required=True, type=Path, metavar="RECIPE", help="YAML file with the task, metric and model"
+    )
     parser.add_argument("--samples", type=int, default=8, metavar="N", help="completions a prompt (default 8)")
-    parser.add_argument("--low", type=float, default=0.01, help="smallest pass rate that is kept (default 0.01)")
-    parser.add_argument("--high", type=float, default=0.99, help="largest pass rate that is kept (default 0.99)")
+    parser.add_argument("--low", type=float, default=0.01, help="lowest pass rate to keep (default 0.01)")
+    parser.add_argument("--high", type=float, default=0.99, help="highest pass rate to keep (default 0.99)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="default: runs/filtered/<recipe>.jsonl")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N training rows")
     parser.add_argument("--batch_size", type=int, default=64, metavar="N", help="completions at a time (default 64)")
@@ -65,7 +64,7 @@ def main(words: Sequence[str] | None = None) -> int:
         console.error(str(error))
         return 2
     except KeyboardInterrupt:
-        console.error("\nInterrupted. What was measured is kept: the same command goes on from there.")
+        console.error("\nInterrupted. The measured rates are kept: run the same command to continue.")
         return INTERRUPTED
 
 
@@ -74,7 +73,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
-    """Measures every row that has no rate yet, then writes the files and prints the page."""
+    """Measure every row without a rate, then write the files and print a summary."""
     from rlvr.config.recipe import load_recipe
 
     _check(options)
@@ -84,7 +83,11 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--output {output}: its folder can't be made: {error.strerror}. Name another.") from error
+        raise InputError(
+            f"--output {output}: cannot create its folder: {error.strerror}. Name another.",
+            kind="unusable-output",
+            path=output,
+        ) from error
 
     from rlvr import evaluation
     from rlvr.scoring.registry import load_rewards, load_task
@@ -92,13 +95,13 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
     task = load_task(recipe.task)
     rows = task.train if options.limit is None else task.train.select(range(min(options.limit, len(task.train))))
     if len(rows) == 0:
-        raise InputError(f"The task {recipe.task.name} has no training rows to filter.")
+        raise InputError(f"The task {recipe.task.name} has no training rows.", kind="empty-data", key="task")
     metric = evaluation.choose_metric(recipe.evaluation, load_rewards(recipe.rewards))
     keys = [row_key(row) for row in rows]
     with PassRateFile(Path(f"{output}.rates"), settings_of(recipe, task, metric, options.samples)) as rates:
         missing = [number for number, key in enumerate(keys) if key not in rates.known]
         if len(missing) < len(rows):
-            console.info(f"{len(rows) - len(missing):,} of {len(rows):,} rows have been measured already.")
+            console.info(f"{len(rows) - len(missing):,} of {len(rows):,} rows are already measured.")
         if missing:
             measure(recipe, task, rows, missing, keys, metric, rates, options.samples, options.batch_size)
         measured = [rates.known[key] for key in keys]
@@ -111,29 +114,34 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("samples", "limit", "batch_size"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise InputError(f"--{name} is {value}, but should be at least 1.")
+            raise InputError(f"--{name} is {value}. Use 1 or more.", kind="invalid-value", key=name)
     if not 0 <= options.low <= options.high <= 1:
         raise InputError(
-            f"--low {options.low:g} and --high {options.high:g} are no bounds of a share: 0 <= low <= high <= 1."
+            f"--low {options.low:g} and --high {options.high:g} are no bounds. Use 0 <= low <= high <= 1.",
+            kind="invalid-value",
+            key="low",
         )
     if options.output is not None and options.output.suffix != ".jsonl":
-        raise InputError(f"--output {options.output} should end in .jsonl: that is what is written.")
+        raise InputError(f"--output {options.output} must end in .jsonl.", kind="unusable-output", path=options.output)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError("filter_by_pass_rate.py samples in one process: start it with python, not accelerate launch.")
+        raise InputError(
+            "filter_by_pass_rate.py samples in one process. Start it with python, not accelerate launch.",
+            kind="unsupported-launcher",
+        )
 
 
 def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dict[str, Any]:
-    """All that a pass rate depends on beside the row; rates with other settings must not be mixed."""
+    """Return the settings that pass rates depend on; rates with different settings must not be mixed."""
     from rlvr.evaluation import sampling_settings
 
     names = (
         *("model_name_or_path", "model_revision", "dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type"),
         *("use_bnb_nested_quant", "max_completion_length", "generation_kwargs"),
     )
-    found = {name: recipe.settings[name] for name in names if recipe.settings.get(name) is not None}
+    model_settings = {name: recipe.settings[name] for name in names if recipe.settings.get(name) is not None}
     options = {"metric": metric.name, "options": dict(metric.options), "stop_strings": list(task.stop_strings)}
-    everything = {"samples": samples, **sampling_settings(recipe), **found, **options}
-    plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))  # as it will be read again
+    everything = {"samples": samples, **sampling_settings(recipe), **model_settings, **options}
+    plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))  # as JSON reads it
     return plain
 
 
@@ -152,7 +160,7 @@ def measure(
     samples: int,
     batch_size: int,
 ) -> None:
-    """Samples and scores `samples` completions of each missing row, and adds its rate to `rates`."""
+    """Sample and score `samples` completions of each missing row, and add its rate to `rates`."""
     from transformers import set_seed
 
     from rlvr.console import ProgressBar
@@ -165,22 +173,26 @@ def measure(
     tokenizer = models.load_tokenizer(recipe, chat=task.is_chat)
     model = models.load_model(recipe, tokenizer)
     ids = dict(zip(missing, prompt_tokens(tokenizer, [rows[number]["prompt"] for number in missing]), strict=True))
-    # Long prompts first: what doesn't fit into memory shows at once, and prompts of like length are padded little.
+    # Long prompts first: out-of-memory errors show early, and prompts of similar length need little padding.
     order = sorted(missing, key=lambda number: -len(ids[number]))
     each = max(1, batch_size // samples)
     batches = [order[start : start + each] for start in range(0, len(order), each)]
-    set_seed(int(recipe.settings.get("seed", 42)) + len(rates.known))  # not the noise of the rows measured before
+    set_seed(
+        int(recipe.settings.get("seed", 42)) + len(rates.known)
+    )  # other random numbers than the rows measured before
     with (
         Scorer(rewards_to_run([], metric), deadline_s=recipe.settings.get("reward_timeout_s", 30.0)) as scorer,
         ProgressBar("sampling", len(order)) as progress,
     ):
         for batch in batches:
-            asked = [number for number in batch for _ in range(samples)]
+            numbers = [number for number in batch for _ in range(samples)]
             texts = []
-            for start in range(0, len(asked), batch_size):  # several parts where the samples of one prompt are too many
-                part = [ids[number] for number in asked[start : start + batch_size]]
+            for start in range(
+                0, len(numbers), batch_size
+            ):  # several parts if one prompt has more samples than a batch
+                part = [ids[number] for number in numbers[start : start + batch_size]]
                 texts += _sample(recipe, task, model, tokenizer, part)
-            values = _score(recipe, rows, asked, texts, scorer)
+            values = _score(recipe, rows, numbers, texts, scorer)
             groups = [values[start : start + samples] for start in range(0, len(values), samples)]
             rates.add([keys[number] for number in batch], [compute_pass_rate(group) for group in groups])
             progress.update(len(batch))
@@ -189,7 +201,7 @@ def measure(
 def _sample(
     recipe: Recipe, task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
 ) -> list[str]:
-    """A completion of each prompt."""
+    """Sample a completion of each prompt."""
     from transformers import GenerationConfig
 
     from rlvr.evaluation import end_tokens, sampling_settings
@@ -212,21 +224,23 @@ def _sample(
 def _score(
     recipe: Recipe, rows: Dataset, numbers: Sequence[int], texts: Sequence[str], scorer: Scorer
 ) -> list[float | None]:
-    """What the metric says of the completions of rows; None where it can't say.
+    """Score completions with the metric; None if it cannot score one.
 
     Raises:
-        RewardError: the metric is at fault, and the recipe doesn't say that such rows are masked.
+        RewardError: the metric failed, and the recipe does not mask such rows.
     """
     from rlvr.scoring.reward import RewardError
     from rlvr.scoring.scorer import report
 
-    asked = [rows[number] for number in numbers]
-    prompts = [row["prompt"] for row in asked]
+    selected = [rows[number] for number in numbers]
+    prompts = [row["prompt"] for row in selected]
     completions: list[Any] = [
         text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
         for prompt, text in zip(prompts, texts, strict=True)
     ]
-    columns = {name: [row[name] for row in asked] for name in rows.column_names if name not in ("prompt", "completion")}
+    columns = {
+        name: [row[name] for row in selected] for name in rows.column_names if name not in ("prompt", "completion")
+    }
     scored = scorer.score(prompts, completions, columns)
     if scored.faults and recipe.settings.get("on_reward_error", "raise") == "raise":
         raise RewardError(
@@ -237,21 +251,21 @@ def _score(
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What is written and said
+# Output
 
 
 def held_out_file(output: Path) -> Path:
-    """x.jsonl -> x.test.jsonl"""
+    """Return the path of the held-out rows: x.test.jsonl for x.jsonl."""
     return output.with_suffix(".test.jsonl")
 
 
 def write(output: Path, task: Task, rows: Dataset, rates: Sequence[PassRate], bounds: PassRateBounds) -> None:
-    """The kept rows, each with its `pass_rate`, and all rows of the test split: an accuracy is of all of them.
+    """Write the kept rows with their `pass_rate`, and all rows of the test split.
 
-    Rows that have no `difficulty` get one, 1 less the pass rate, which `curriculum: easy_first` can read.
+    Rows without `difficulty` get 1 - pass_rate, for `curriculum: easy_first`.
 
     Raises:
-        InputError: no row is kept.
+        InputError: no row is within the bounds.
     """
     kept = []
     for row, rate in zip(rows, rates, strict=True):
@@ -262,18 +276,19 @@ def write(output: Path, task: Task, rows: Dataset, rates: Sequence[PassRate], bo
             kept.append({**row, **measured})
     if not kept:
         raise InputError(
-            f"None of the {len(rows)} rows has a pass rate between {bounds.low:g} and {bounds.high:g}. See the "
-            "rates beside the output, widen --low and --high, or take another model or other data.\n\n"
-            f"{histogram(rates, bounds)}"
+            f"None of the {len(rows)} rows has a pass rate between {bounds.low:g} and {bounds.high:g}. Widen --low and "
+            f"--high, or use another model or other data.\n\n{histogram(rates, bounds)}",
+            kind="empty-data",
+            key="low",
         )
     files = {output: kept}
     if len(task.test):
         files[held_out_file(output)] = list(task.test)
     for file, content in files.items():
-        beside = file.with_name(f"{file.name}.part")  # no reader ever sees half a file
-        with beside.open("w", encoding="utf-8", newline="\n") as opened:
+        part = file.with_name(f"{file.name}.part")  # readers never see an incomplete file
+        with part.open("w", encoding="utf-8", newline="\n") as opened:
             opened.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in content)
-        beside.replace(file)
+        part.replace(file)
 
 
 def page(
@@ -285,7 +300,7 @@ def page(
     metric: Reward,
     samples: int,
 ) -> str:
-    """What a person reads at the end: how often rows are solved, and how to train on those that were kept."""
+    """Format the summary: how often rows are solved, and how to train on the kept rows."""
     kept = sum(bounds.keep(rate) for rate in rates)
     unscored = sum(rate.share is None for rate in rates)
     lines = [
@@ -293,22 +308,22 @@ def page(
         "",
         histogram(rates, bounds),
         "",
-        f"  {kept:,} of {len(rates):,} rows were kept, those solved in {100 * bounds.low:g} to {100 * bounds.high:g} % "
-        "of their samples.",
+        f"  Kept {kept:,} of {len(rates):,} rows: those solved in {100 * bounds.low:g} to {100 * bounds.high:g} % of "
+        "their samples.",
     ]
     if unscored:
-        lines.append(f"  {unscored:,} rows could not be scored at all, and were left out.")
+        lines.append(f"  Left out {unscored:,} rows that could not be scored.")
     lines += ["", f"Written to {output}. A recipe trains on these rows with:", "", *task_lines(task, output)]
     return "\n".join(lines)
 
 
 def task_lines(task: Task, output: Path) -> list[str]:
-    """The section `task` of a recipe that trains on what was written."""
+    """Return the recipe section `task` for the written files."""
     lines = ["task:", "  name: jsonl", f"  path: {output}"]
     if len(task.test):
         lines.append(f"  test_path: {held_out_file(output)}")
     else:
-        lines.append("  test_fraction: 0        # the task had no test split either")
+        lines.append("  test_fraction: 0        # the task had no test split")
     if task.stop_strings:
         lines.append(f"  stop_strings: {json.dumps(list(task.stop_strings), ensure_ascii=False)}")
     return lines

@@ -1,13 +1,13 @@
-"""Writes what a recipe would train on into a folder: to look at, to edit, to upload.
+"""Write the data of a recipe to a folder: to inspect, edit or upload it.
 
     python scripts/prepare_data.py --config recipes/demo-arithmetic.yaml --output data/demo
     python scripts/prepare_data.py --config recipes/x.yaml --output data/x --task.shots 4     # any recipe key
-    python scripts/prepare_data.py --config recipes/x.yaml --output data/x --against humaneval --drop-overlaps
+    python scripts/prepare_data.py --config recipes/x.yaml --output data/x --against humaneval --drop_overlaps
 
-The folder then holds a JSONL file for each split that has rows (train, validation, test), summary.json for programs,
-and README.md, which says what was done to the data and how a recipe trains on the folder itself (task: jsonl, with the
-prompts as they are). With --against, overlaps.jsonl names the training rows that an evaluation set asks, too. Exits
-with 2, and writes nothing, if the recipe or its data is wrong.
+The folder gets a JSONL file for each split with rows (train, validation, test), summary.json, and README.md: the
+changes of the data, and the recipe section that trains on the folder (task: jsonl). With --against, overlaps.jsonl
+lists the training rows that an evaluation set contains. Exits with 2 and writes nothing if the recipe or its data is
+wrong.
 """
 
 from __future__ import annotations
@@ -16,47 +16,50 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tasks/ and rlvr/, wherever this is started from
 
 if TYPE_CHECKING:
     from rlvr.config.recipe import Recipe
     from rlvr.data.task import Task
 
 SPLITS = ("train", "validation", "test")
+FORMER_FLAGS = {"--drop-overlaps": "--drop_overlaps"}
 FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").split("\n")[0],
         epilog="Any recipe key can be overridden: --task.shots 4",
     )
     parser.add_argument("--config", type=Path, required=True, metavar="RECIPE", help="the recipe's YAML file")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="the folder to write")
-    parser.add_argument("--force", action="store_true", help="write into DIR even if it holds files already")
+    parser.add_argument("--force", action="store_true", help="write into DIR even if it has files")
     parser.add_argument(
         "--against",
         action="append",
         default=[],
         metavar="FILE_OR_TASK",
-        help="an evaluation set that training rows are compared with: a data file, the name of a task (humaneval), or "
-        "a task with options ('{name: mbpp, path: mbpp.jsonl}'), whose test split is taken; may be given several times",
+        help="compare training rows with an evaluation set: a data file, a task (humaneval), or a task with options "
+        "('{name: mbpp, path: mbpp.jsonl}'), of which the test split counts; repeatable",
     )
     parser.add_argument(
-        "--drop-overlaps", action="store_true", help="leave out the training rows that overlap with an --against"
+        "--drop_overlaps", action="store_true", help="leave out training rows that overlap with an evaluation set"
     )
-    arguments, overrides = parser.parse_known_args()
 
     from rlvr import console
     from rlvr.errors import InputError
 
+    command_line = console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
+    arguments, overrides = parser.parse_known_args(command_line)
     console.silence_libraries()
     try:
         if arguments.drop_overlaps and not arguments.against:
-            raise InputError("--drop-overlaps needs an --against: the evaluation set to compare with.")
+            raise InputError(
+                "--drop_overlaps needs an evaluation set. Add --against.", kind="missing-key", key="against"
+            )
         prepare(
             arguments.config,
             overrides,
@@ -74,7 +77,7 @@ def main() -> int:
 def prepare(
     config: Path, overrides: list[str], output: Path, *, force: bool, against: list[str], drop_overlaps: bool
 ) -> None:
-    """Loads the recipe's task, compares it with evaluation sets, writes the folder, and prints what was written."""
+    """Load the recipe's task, compare it with evaluation sets, write the folder, and print a summary."""
     from rlvr.config.recipe import load_recipe
     from rlvr.scoring.registry import load_task
 
@@ -83,13 +86,13 @@ def prepare(
     task = load_task(recipe.task)
     overlaps: list[dict[str, Any]] = []
     for name in against:
-        task, found = compare(task, name, drop=drop_overlaps)
-        overlaps += found
+        task, overlaps_with_set = compare(task, name, drop=drop_overlaps)
+        overlaps += overlaps_with_set
     summary = {**summarise(recipe, task), "against": against, "overlaps": len(overlaps)}
 
     output.mkdir(parents=True, exist_ok=True)
     for name in FILES:
-        (output / name).unlink(missing_ok=True)  # only what this script writes: an older split must not stay behind
+        (output / name).unlink(missing_ok=True)  # only files of this script: an older split must not remain
     for split in SPLITS:
         if len(task.split(split)) > 0:
             with (output / f"{split}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
@@ -105,19 +108,18 @@ def prepare(
 
 
 def compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[dict[str, Any]]]:
-    """Compares the training rows with an evaluation set.
+    """Compare the training rows with an evaluation set.
 
     Returns:
-        The task, with a note on what was found, and without the rows that overlap if they are to be dropped; and the
-        overlaps, for overlaps.jsonl.
+        The task, with a note, and without the overlapping rows if `drop`; and the overlaps, for overlaps.jsonl.
     """
     from rlvr.data.decontamination import extract_question, find_overlaps
     from rlvr.errors import InputError
 
-    train = [extract_question(row, f"Training row {number}") for number, row in enumerate(task.train)]
+    train = [extract_question(row, f"Training row {number}", number) for number, row in enumerate(task.train)]
     name, held_rows = _evaluation_set(against)
-    held = [extract_question(row, f"{name}, row {number}") for number, row in enumerate(held_rows)]
-    found = find_overlaps(train, held)
+    held = [extract_question(row, f"{name}, row {number}", number) for number, row in enumerate(held_rows)]
+    pairs = find_overlaps(train, held)
     ids = task.train["id"] if "id" in task.train.column_names else range(len(train))
     overlaps = [
         {
@@ -128,21 +130,25 @@ def compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[dict[st
             "share": round(overlap.share, 3),
             "words": overlap.words,
         }
-        for overlap in found
+        for overlap in pairs
     ]
-    rows = {overlap.train for overlap in found}
+    rows = {overlap.train for overlap in pairs}
     note = f"Compared {len(train):,} training rows with {len(held):,} of {name}: {len(rows):,} overlap"
     if not drop or not rows:
         return dataclasses.replace(task, notes=(*task.notes, f"{note}.")), overlaps
     kept = [number for number in range(len(train)) if number not in rows]
     if not kept:
-        raise InputError(f"--drop-overlaps: every training row overlaps with {name}, so none would be left.")
+        raise InputError(
+            f"--drop_overlaps: every training row overlaps with {name}. Choose other data.",
+            kind="empty-data",
+            key="train",
+        )
     notes = (*task.notes, f"{note}, and were dropped.")
     return dataclasses.replace(task, train=task.train.select(kept), notes=notes), overlaps
 
 
 def _evaluation_set(against: str) -> tuple[str, list[dict[str, Any]]]:
-    """A data file and its rows, or a task, given by its name or as {name: …, options …}, and its test rows."""
+    """Load a data file, or the test rows of a task, written as its name or as {name: …, options …}."""
     import yaml
 
     from rlvr.config.recipe import TaskSpec
@@ -153,16 +159,24 @@ def _evaluation_set(against: str) -> tuple[str, list[dict[str, Any]]]:
     if Path(against).suffix in READABLE:
         return against, read_rows(Path(against))
     try:
-        asked = yaml.safe_load(against)
+        parsed = yaml.safe_load(against)
     except yaml.YAMLError as error:
-        raise InputError(f"--against {against} is neither a data file nor a task: {error}") from None
-    options = dict(asked) if isinstance(asked, dict) else {"name": against}
+        raise InputError(
+            f"--against {against} is neither a data file nor a task: {error}", kind="invalid-value", key="against"
+        ) from None
+    options = dict(parsed) if isinstance(parsed, dict) else {"name": against}
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise InputError(f"--against {against} names no task. Write a file, a task, or {{name: mbpp, path: …}}.")
+        raise InputError(
+            f"--against {against} names no task. Write a file, a task, or {{name: mbpp, path: …}}.",
+            kind="invalid-value",
+            key="against",
+        )
     rows = list(load_task(TaskSpec(name, options)).test)
     if not rows:
-        raise InputError(f"--against {against}: this task has no test rows to compare with.")
+        raise InputError(
+            f"--against {against}: this task has no test rows. Choose another.", kind="empty-data", key="against"
+        )
     return name, rows
 
 
@@ -170,16 +184,18 @@ def _check_output(output: Path, force: bool) -> None:
     from rlvr.errors import InputError
 
     if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output} is a file, but should be a folder.")
+        raise InputError(f"--output {output} is a file. Name a folder.", kind="unusable-output", path=output)
     if output.is_dir() and any(output.iterdir()) and not force:
         raise InputError(
-            f"--output {output} holds files already, so nothing was written. Name another folder, or add --force to "
-            f"replace {', '.join(FILES)} there."
+            f"--output {output} has files, so nothing was written. Name another folder, or add --force to replace "
+            f"{', '.join(FILES)} there.",
+            kind="unusable-output",
+            path=output,
         )
 
 
 def summarise(recipe: Recipe, task: Task) -> dict[str, Any]:
-    """What the folder holds, for programs: rows, columns, length of the prompts in characters, notes, options."""
+    """Return the content of summary.json: rows, columns, prompt lengths in characters, notes, options."""
     filled = next((split for split in SPLITS if len(task.split(split)) > 0), "train")
     return {
         "recipe": recipe.path.name,
@@ -199,7 +215,7 @@ def summarise(recipe: Recipe, task: Task) -> dict[str, Any]:
 
 
 def prompt_text(prompt: str | list[dict[str, Any]]) -> str:
-    """The prompt as a person reads it; the chat template's own tokens are not in it."""
+    """Return the prompt as text, without the tokens of a chat template."""
     if isinstance(prompt, str):
         return prompt
     return "\n".join(f"[{message['role']}] {message['content']}" for message in prompt)
@@ -216,17 +232,17 @@ def _spread(lengths: list[int]) -> dict[str, int]:
 
 
 def readme(summary: dict[str, Any], output: Path) -> str:
-    """README.md of the folder: what is in it, what was done, how to train on it."""
+    """Return README.md of the folder: its content, the changes of the data, how to train on it."""
     task = ["task:", "  name: jsonl", f"  path: {output}"]
     if summary["rows"]["test"] == 0:
-        task.append("  test_fraction: 0        # there was no test split here either")
+        task.append("  test_fraction: 0        # the task had no test split")
     if summary["stop_strings"]:
         task.append(f"  stop_strings: {json.dumps(summary['stop_strings'], ensure_ascii=False)}")
     rows = [f"| {split}.jsonl | {count:,} |" for split, count in summary["rows"].items() if count]
     options = json.dumps(summary["options"], ensure_ascii=False, default=str)
     kind = "plain text" if summary["prompt_kind"] == "text" else "a list of chat messages"
-    use = [
-        "A recipe trains on these files, with the prompts exactly as they stand here, by this section:",
+    usage = [
+        "A recipe trains on these files, with the prompts as they are, with this section:",
         "",
         "```yaml",
         *task,
@@ -247,7 +263,7 @@ def readme(summary: dict[str, Any], output: Path) -> str:
             "",
             *(f"- {note}" for note in summary["notes"]),
             "",
-            *(use if summary["rows"]["train"] else ()),
+            *(usage if summary["rows"]["train"] else ()),
         ]
     )
 
@@ -265,23 +281,23 @@ def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[dic
         for split, spread in summary["prompt_characters"].items()
     ]
     console.info(console.table(["split", "rows", *measures], table))
-    console.info("  Lengths are those of the prompts, in characters.")
+    console.info("  Prompt lengths are in characters.")
     if overlaps:
         console.info()
-        console.info("The closest overlaps; overlaps.jsonl has all of them:")
+        console.info("The closest overlaps; overlaps.jsonl lists all:")
         for overlap in sorted(overlaps, key=lambda overlap: -float(overlap["share"]))[:5]:
             pair = f"{overlap['train_id']} with {overlap['held_id']} of {overlap['against']}"
-            console.info(f"  {pair}, {overlap['share']:.0%} of it: {overlap['words']}")
-    shown = next(split for split in SPLITS if len(task.split(split)) > 0)
-    rows = task.split(shown)
-    for place in sorted({0, len(rows) // 2, len(rows) - 1}):
+            console.info(f"  {pair}, {overlap['share']:.0%} of its words: {overlap['words']}")
+    first_split = next(split for split in SPLITS if len(task.split(split)) > 0)
+    rows = task.split(first_split)
+    for index in sorted({0, len(rows) // 2, len(rows) - 1}):
         console.info()
-        console.info(f"── {shown} row {place} " + "─" * 60)
-        console.info(prompt_text(rows[place]["prompt"]))
+        console.info(f"── {first_split} row {index} " + "─" * 60)
+        console.info(prompt_text(rows[index]["prompt"]))
         if "final_answer" in rows.column_names:
-            console.info(f"→ final_answer: {rows[place]['final_answer']}")
+            console.info(f"→ final_answer: {rows[index]['final_answer']}")
     console.info()
-    console.info(f"Written to {output}: look at its README.md first.")
+    console.info(f"Written to {output}. Read its README.md first.")
 
 
 if __name__ == "__main__":

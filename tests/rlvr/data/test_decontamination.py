@@ -205,7 +205,7 @@ def folder(tmp_path: Path) -> Path:
 def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_request(folder: Path) -> None:
     against = ("--against", "held.jsonl", "--against", "{name: mbpp, path: mbpp.jsonl}")
     for drop, left in ((False, ["t0", "t10", "t20", "t30", "t40"]), (True, ["t0", "t10", "t40"])):
-        result = prepare(*against, *(["--drop-overlaps", "--force"] if drop else []), cwd=folder)
+        result = prepare(*against, *(["--drop_overlaps", "--force"] if drop else []), cwd=folder)
         assert result.returncode == 0, result.stderr
         rows = [json.loads(line) for line in (folder / "out/train.jsonl").read_text().splitlines()]
         assert [row["id"] for row in rows] == left
@@ -224,12 +224,12 @@ def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_reques
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--drop-overlaps",), "--against"),
+        (("--drop_overlaps",), "--against"),
         (("--against", "nowhere.jsonl"), "nowhere.jsonl"),
         (("--against", "humanevil"), "humanevil"),
         (("--against", "{path: x}"), "names no task"),
         (("--against", "{name: x"), "neither a data file nor a task"),
-        (("--against", "train.jsonl", "--drop-overlaps"), "none would be left"),
+        (("--against", "train.jsonl", "--drop-overlaps"), "--drop-overlaps is now --drop_overlaps"),
     ],
 )
 def test_an_evaluation_set_that_cannot_be_read_stops_before_anything_is_written(
