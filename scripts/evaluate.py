@@ -95,13 +95,13 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
         raise InputError(
             "base evaluates the model before training, and --adapter the trained one. For both, paired: --adapter A "
             "--compare base.",
-            kind="incompatible-options",
+            kind="conflicting-keys",
             key="--adapter",
         )
     if options.compare and not options.adapter:
         raise InputError(
             "--compare base needs --adapter: there is no model to compare the base with.",
-            kind="incompatible-options",
+            kind="conflicting-keys",
             key="--compare",
         )
     for name, maximum in (("limit", None), ("samples", MAX_SAMPLES)):
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
     if options.shots and options.samples:
         raise InputError(
             "--shots and --samples exclude each other. Sweep greedily, then sample at one number of shots.",
-            kind="incompatible-options",
+            kind="conflicting-keys",
             key="--shots",
         )
     if options.model:
@@ -127,7 +127,7 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
     except OSError as error:
         raise InputError(
             f"--output {folder} can't be created: {error.strerror}. Name a folder.",
-            kind="cannot-write",
+            kind="unwritable",
             key="--output",
             path=folder,
         ) from error
@@ -174,7 +174,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     if len(task.split(recipe.evaluation.split)) == 0:
         raise InputError(
             f"The task {recipe.task.name} has no rows in its split {recipe.evaluation.split}.",
-            kind="empty-split",
+            kind="no-rows",
             key="evaluation.split",
         )
     if not options.shots:
@@ -184,7 +184,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     if options.engine == "vllm" and state.num_processes > 1:
         raise InputError(
             "--engine vllm: start it with python, not accelerate launch; vLLM uses several GPUs by itself.",
-            kind="incompatible-options",
+            kind="conflicting-keys",
             key="--engine",
         )
     model_name = recipe.settings["model_name_or_path"]

@@ -137,7 +137,7 @@ class AnswerCache:
         except OSError as error:
             raise InputError(
                 f"{self.path} can't be written: {error.strerror}. Name another --output.",
-                kind="cannot-write",
+                kind="unwritable",
                 key="--output",
                 path=self.path,
             ) from error

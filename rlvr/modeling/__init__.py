@@ -1,1 +1,1 @@
-"""Load model, tokenizer, adapter; generate."""
+"""Load models, tokenizers and adapters; generate."""

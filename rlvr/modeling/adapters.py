@@ -1,6 +1,6 @@
-"""A trained model as `save_pretrained` left it: where it is, what is in it, and whether it fits its base.
+"""Find a saved adapter or model, fingerprint it, and check that it fits its base.
 
-It is an adapter (adapter_config.json beside its weights), or a whole model (config.json): fully trained, or merged.
+An adapter has adapter_config.json beside its weights; a whole model (fully trained, or merged) has config.json.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PREFIX = "base_model.model."
 
 
 def find_adapter(name: str) -> Path:
-    """The folder of an adapter or a whole model: a folder that is there, or the download of a hub id.
+    """Find the folder of an adapter or a whole model: a local folder, or the download of a hub id.
 
     Raises:
-        InputError: it is neither, or the hub can't give it.
+        InputError: it is neither, or the hub doesn't provide it.
     """
     folder = Path(name)
     if folder.is_dir():
@@ -49,7 +49,7 @@ def find_adapter(name: str) -> Path:
 
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", *(f"*{suffix}" for suffix in WEIGHTS)]))
-    except Exception as error:  # of some twenty kinds, by way of the hub's, the network's and the cache's
+    except Exception as error:  # some twenty classes, of the hub client, the network and the cache
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"There is no folder {name}, and the Hugging Face hub did not provide it ({first}). Name the folder of a "
@@ -60,7 +60,7 @@ def find_adapter(name: str) -> Path:
 
 
 def fingerprint(folder: Path) -> str:
-    """A checksum of what decides a model's answers: its configuration and its weights, whatever the folder's name."""
+    """A checksum of a model's configuration and weights, whatever the folder's name."""
     files = [
         path
         for path in sorted(folder.iterdir())
@@ -71,7 +71,7 @@ def fingerprint(folder: Path) -> str:
 
 @lru_cache(maxsize=16)
 def _checksum(files: tuple[tuple[Path, int, int], ...]) -> str:
-    """Of the files' names and contents; a file that hasn't changed is not read twice."""
+    """A checksum of names and contents; an unchanged file is not read twice."""
     digest = hashlib.blake2b(digest_size=12)
     for path, size, _ in files:
         digest.update(f"\0{path.name} {size}\0".encode())
@@ -82,21 +82,21 @@ def _checksum(files: tuple[tuple[Path, int, int], ...]) -> str:
 
 
 def named_base(folder: Path, model: str) -> str | None:
-    """The base that an adapter says it was trained on, if that is another than `model`."""
+    """The base that an adapter names, if it is not `model`."""
     try:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    said = str(config.get("base_model_name_or_path") or "")
-    # The same model lies in other folders on other machines: its last name is what can be compared.
-    last = [name.rstrip("/").rpartition("/")[2].lower() for name in (said, model)]
-    return said if said and last[0] != last[1] else None
+    base = str(config.get("base_model_name_or_path") or "")
+    # The same model has other folders on other machines, so only the last part of the name is compared.
+    last = [name.rstrip("/").rpartition("/")[2].lower() for name in (base, model)]
+    return base if base and last[0] != last[1] else None
 
 
-def misfit(folder: Path, base: torch.nn.Module) -> str | None:
-    """Why an adapter can't be put onto a base: the first of its tensors that has no place there; or None.
+def find_mismatch(folder: Path, base: torch.nn.Module) -> str | None:
+    """Describe the first tensor of an adapter that doesn't fit a base; None if all fit.
 
-    Looked at are the names and shapes of its tensors, which stand in the head of its file.
+    Names and shapes are read from the head of its file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -107,33 +107,34 @@ def misfit(folder: Path, base: torch.nn.Module) -> str | None:
         with safe_open(file, framework="pt") as opened:
             shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        return f"its file adapter_model.safetensors can't be read ({error}): it may be half of a copy"
+        return f"its file adapter_model.safetensors can't be read ({error}): its copy may be incomplete"
     modules = dict(base.named_modules())
     for name, shape in shapes.items():
-        place, _, part = name.removeprefix(_PREFIX).partition(".lora_")
+        layer, _, part = name.removeprefix(_PREFIX).partition(".lora_")
         side = part[:1]
         if side not in ("A", "B"):
             continue
-        module = modules.get(place)
+        module = modules.get(layer)
         if module is None:
-            return f"it has a tensor {name}, but the model has no {place}"
-        wide = getattr(module, "in_features" if side == "A" else "out_features", None)
+            return f"it has a tensor {name}, but the model has no {layer}"
+        width = getattr(module, "in_features" if side == "A" else "out_features", None)
         axis = 1 if side == "A" else 0
-        if isinstance(wide, int) and len(shape) == 2 and shape[axis] != wide:
-            needed = (shape[0], wide) if side == "A" else (wide, shape[1])
+        if isinstance(width, int) and len(shape) == 2 and shape[axis] != width:
+            needed = (shape[0], width) if side == "A" else (width, shape[1])
             return f"its tensor {name} has the shape {shape}, where the model needs {needed}"
-    return _missing(folder, shapes, modules)
+    return _find_missing(folder, shapes, modules)
 
 
-def _missing(folder: Path, shapes: dict[str, tuple[int, ...]], modules: dict[str, torch.nn.Module]) -> str | None:
-    """A layer that the adapter's own configuration names and its file has nothing for; PEFT would leave it as it is."""
+def _find_missing(folder: Path, shapes: dict[str, tuple[int, ...]], modules: dict[str, torch.nn.Module]) -> str | None:
+    """Describe a layer that the adapter's configuration names but its file lacks; PEFT would skip it silently."""
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     targets = config.get("target_modules")
     partial = config.get("layers_to_transform") or config.get("exclude_modules")
     if config.get("peft_type") != "LORA" or not isinstance(targets, list) or partial:
         return None
-    there = {name.removeprefix(_PREFIX).partition(".lora_")[0] for name in shapes}
-    for place in modules:
-        if any(place == target or place.endswith(f".{target}") for target in targets) and place not in there:
-            return f"it has no tensor for {place}, which its adapter_config.json names: it is of a smaller model"
+    layers = {name.removeprefix(_PREFIX).partition(".lora_")[0] for name in shapes}
+    for module in modules:
+        is_target = any(module == target or module.endswith(f".{target}") for target in targets)
+        if is_target and module not in layers:
+            return f"it has no tensor for {module}, which its adapter_config.json names: it is of a smaller model"
     return None

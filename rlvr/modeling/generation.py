@@ -1,4 +1,4 @@
-"""Batched generation with stop strings: one function for training rollouts and for evaluation."""
+"""Generate in batches, with stop strings, for rollouts and for evaluation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-# What TRL 1.16 says in every generation, with its defaults: the model's own file has no say in these.
-TOLD: dict[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
+# What TRL 1.16 sets in every generation, with its defaults, whatever the model's own file has.
+SET_BY_TRL: dict[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
 
-# What TRL leaves open unless the recipe says it, so that `generate` would take it from the model's
+# What TRL leaves open unless the recipe sets it, so that `generate` would take it from the model's
 # generation_config.json (transformers/generation/utils.py, _prepare_generation_config); each with the value that
-# changes nothing. TRL computes probabilities from the temperature alone, so every one of these would make the sampled
-# text that of another policy (huggingface/transformers#42762).
+# changes nothing. TRL computes probabilities from the temperature alone, so each of these would make the sampled text
+# that of another policy (huggingface/transformers#42762).
 LEFT_OPEN: dict[str, Any] = {
     "min_p": 0.0,
     "top_h": None,
@@ -41,11 +41,11 @@ LEFT_OPEN: dict[str, Any] = {
 
 
 @contextmanager
-def own_settings_aside(model: PreTrainedModel) -> Iterator[None]:
-    """While it is entered, nothing of the model's generation_config.json is added to what a caller asks for.
+def ignore_generation_config(model: PreTrainedModel) -> Iterator[None]:
+    """Ignore the model's generation_config.json inside, except for the tokens that end a completion.
 
-    What ends a completion stays. transformers fills in whatever a `GenerationConfig` leaves open from the model's own,
-    and None counts as left open, so this can't be said in the configuration that is handed over.
+    transformers fills what a `GenerationConfig` leaves open from the model's own, and None counts as left open. So the
+    configuration that is passed to `generate` can't express this.
     """
     own = model.generation_config
     before = {name: value for name in LEFT_OPEN if (value := getattr(own, name, None)) is not None}
@@ -59,7 +59,7 @@ def own_settings_aside(model: PreTrainedModel) -> Iterator[None]:
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | list[dict[str, str]]]) -> list[list[int]]:
-    """Token ids of each prompt, never cut: chat messages through the chat template, strings as they are."""
+    """Encode prompts, never truncated: chat messages through the chat template, strings as they are."""
     if prompts and isinstance(prompts[0], str):
         return tokenizer(list(prompts))["input_ids"]
     encoded = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=True)
@@ -74,12 +74,12 @@ def generate(
     *,
     stop_strings: Sequence[str] = (),
 ) -> list[list[int]]:
-    """Completes a batch of prompts.
+    """Complete a batch of prompts.
 
     Args:
         prompt_ids: token ids, one list a prompt; padded on the left here.
         config: sampling and length; its `eos_token_id` ends a completion. What it leaves open stays at transformers'
-            defaults, whatever the model's own file says.
+            defaults, whatever the model's own file has.
         stop_strings: a completion also ends where one of these has appeared. The string is kept: these tokens were
             sampled by the model, and a policy gradient needs exactly what was sampled.
 
@@ -95,7 +95,7 @@ def generate(
     rows = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompt_ids], device=device)
     mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids], device=device)
     stopping = {"stop_strings": list(stop_strings), "tokenizer": tokenizer} if stop_strings else {}
-    with torch.no_grad(), own_settings_aside(model):
+    with torch.no_grad(), ignore_generation_config(model):
         output = model.generate(input_ids=rows, attention_mask=mask, generation_config=config, **stopping)
     eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return [_own_tokens(ids, set(eos), pad, tokenizer, stop_strings) for ids in output[:, width:].tolist()]
@@ -104,14 +104,14 @@ def generate(
 def ended(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], eos: Sequence[int], stop_strings: Sequence[str]
 ) -> bool:
-    """Whether a completion came to its own end, rather than being cut off at its maximal length."""
+    """Whether a completion ended by itself, rather than at its maximal length."""
     return bool(ids) and (ids[-1] in eos or _stopped(tokenizer, ids, stop_strings))
 
 
 def _own_tokens(
     ids: list[int], eos: set[int], pad: int, tokenizer: PreTrainedTokenizerBase, stop_strings: Sequence[str]
 ) -> list[int]:
-    """Up to and with the first end-of-sequence token, or without the padding that follows a stop string."""
+    """Cut after the first end-of-sequence token, or before the padding that follows a stop string."""
     end = next((position for position, token in enumerate(ids) if token in eos), len(ids))
     own = ids[:end]
     if stop_strings:

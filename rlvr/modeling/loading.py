@@ -1,4 +1,4 @@
-"""Finding and loading the model, its tokenizer and an adapter, the same way for training and for evaluation."""
+"""Find and load a model, its tokenizer and an adapter, in the same way for training and evaluation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADAPTER = "adapter_config.json"
 
 
 def find_model(name: str) -> str:
-    """A model's name as `from_pretrained` takes it: a folder, relative to here or to the project, or a hub id.
+    """Resolve a model's name for `from_pretrained`: a folder, relative to here or to the project, or a hub id.
 
     Raises:
         InputError: the name can only be a folder, and there is none; or the folder holds an adapter.
@@ -30,49 +30,55 @@ def find_model(name: str) -> str:
     for root in project.roots():
         folder = root / name
         if (folder / _ADAPTER).is_file():
-            raise InputError(_adapter_instead(name, folder / _ADAPTER))
+            raise _adapter_instead(name, folder / _ADAPTER)
         if (folder / "config.json").is_file():
             return str(folder)
         if folder.is_dir() and (root == Path.cwd() or name.startswith("models/")):
-            raise InputError(f"model_name_or_path: the folder {name} holds no config.json, so it is no saved model.")
+            raise _not_found(f"the folder {name} holds no config.json, so it is no saved model.")
     if name.startswith((".", "/", "~", "models/")) or name.count("/") > 1:
-        beside = [(root / name).parent for root in project.roots()]
-        there = [file.parent.name for folder in beside for file in folder.glob("*/config.json")]
-        close = schema.nearest(Path(name).name, there)
-        looked_in = " and ".join(map(str, project.roots()))
+        parents = [(root / name).parent for root in project.roots()]
+        models = [file.parent.name for folder in parents for file in folder.glob("*/config.json")]
+        close = schema.nearest(Path(name).name, models)
+        searched = " and ".join(map(str, project.roots()))
         hint = f" Did you mean {Path(name).with_name(close[0])}?" if close else ""
-        raise InputError(f"model_name_or_path: there is no folder {name} (looked in {looked_in}).{hint}")
+        raise _not_found(f"there is no folder {name} (searched in {searched}).{hint}")
     return name
 
 
-def _adapter_instead(name: str, file: Path) -> str:
-    """That `name` is an adapter and no model, which transformers would load with every weight frozen."""
+def _not_found(text: str) -> InputError:
+    return InputError(f"model_name_or_path: {text}", kind="model-not-found", key="model_name_or_path")
+
+
+def _adapter_instead(name: str, file: Path) -> InputError:
+    """The error for an adapter in place of a model: transformers would load it with every weight frozen."""
     try:
         base = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError):
         base = None
-    return (
-        f"model_name_or_path: {name} is an adapter, not a whole model, and nothing of it would be trained"
-        + (f". It belongs to {base}: set model_name_or_path: {base} for a new adapter of that" if base else "")
-        + ". To train the adapter further, continue its run (docs/resume.md); or merge it into its base "
-        "(merge_and_unload of PEFT, then save_pretrained with the tokenizer) and name the merged folder."
+    return InputError(
+        f"model_name_or_path: {name} is an adapter, not a whole model: all its weights would be frozen"
+        + (f". For a new adapter of its base, set model_name_or_path: {base}" if base else "")
+        + ". To train the adapter further, continue its run (docs/resume.md), or merge it into its base "
+        "(merge_and_unload of PEFT, then save_pretrained with the tokenizer) and name the merged folder.",
+        kind="adapter-as-model",
+        key="model_name_or_path",
     )
 
 
 def load_config(recipe: Recipe) -> PretrainedConfig:
-    """The model's configuration, without its weights.
+    """Load the model's configuration, without its weights.
 
     Raises:
-        InputError: the model isn't there, needs permission, or can't be downloaded.
+        InputError: the model doesn't exist, needs permission, or can't be downloaded.
     """
     from transformers import AutoConfig
 
-    with _explained(recipe):
+    with _explain_hub_errors(recipe):
         return AutoConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
 
 
 def load_generation_config(recipe: Recipe, config: PretrainedConfig) -> GenerationConfig:
-    """The model's own generation settings: its generation_config.json, or else what its configuration says."""
+    """Load the model's generation settings: its generation_config.json, or else its configuration."""
     from transformers import GenerationConfig
 
     try:
@@ -82,10 +88,10 @@ def load_generation_config(recipe: Recipe, config: PretrainedConfig) -> Generati
 
 
 def skeleton(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
-    """The model without its weights: its modules, with shapes and no numbers.
+    """Build the model without its weights: modules and shapes alone.
 
     Raises:
-        InputError: it is of a kind that generates no text.
+        InputError: the model is of a kind that generates no text.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -96,8 +102,10 @@ def skeleton(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
             return AutoModelForCausalLM.from_config(config, trust_remote_code=remote)
     except ValueError as error:
         raise InputError(
-            f"model_name_or_path: {_name(recipe)} is of the kind {config.model_type}, which transformers doesn't know "
-            f"as a language model that writes text. It said: {_first_line(error)}"
+            f"model_name_or_path: {_name(recipe)} is of the type {config.model_type}, which is no causal language "
+            f"model in transformers: {_first_line(error)}",
+            kind="unsupported-model",
+            key="model_name_or_path",
         ) from error
 
 
@@ -109,7 +117,7 @@ def end_tokens(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, config: Pretr
 
 
 def load_tokenizer(recipe: Recipe, *, chat: bool) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, padding on the left, with a pad token.
+    """Load the model's tokenizer, padding on the left, with a pad token.
 
     Args:
         recipe: names the model.
@@ -120,19 +128,23 @@ def load_tokenizer(recipe: Recipe, *, chat: bool) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    with _explained(recipe):
+    with _explain_hub_errors(recipe):
         tokenizer = AutoTokenizer.from_pretrained(
             find_model(_name(recipe)), padding_side="left", **_hub_options(recipe)
         )
     if chat and not tokenizer.chat_template:
         raise InputError(
-            f"{_name(recipe)} has no chat template, but the task's prompts are chat messages. Base models want "
-            "plain-text prompts (task: {style: text} where the task has it); or train the model's -Instruct sibling."
+            f"{_name(recipe)} has no chat template, but the task's prompts are chat messages. Base models need "
+            "plain-text prompts (task: {style: text} where the task has it). Or train the model's -Instruct variant.",
+            kind="missing-chat-template",
+            key="model_name_or_path",
         )
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"The tokenizer of {_name(recipe)} has no end-of-sequence token, so no completion would ever end. "
-            "Set eos_token in its tokenizer_config.json."
+            "Set eos_token in its tokenizer_config.json.",
+            kind="missing-eos-token",
+            key="model_name_or_path",
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -142,11 +154,11 @@ def load_tokenizer(recipe: Recipe, *, chat: bool) -> PreTrainedTokenizerBase:
 def load_model(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, *, adapter: Path | str | None = None
 ) -> PreTrainedModel:
-    """The model in evaluation mode, quantised as in training, with a saved adapter on it if one is given.
+    """Load the model in evaluation mode, quantised as in training, with a saved adapter if one is given.
 
     Args:
         recipe: names the model, its dtype and its quantisation.
-        tokenizer: as `load_tokenizer` returns it; the model is told its pad token.
+        tokenizer: as `load_tokenizer` returns it; the model gets its pad token.
         adapter: a folder written by `save_pretrained` of a PEFT model, or a whole model that was fully fine-tuned.
     """
     from transformers import AutoModelForCausalLM
@@ -154,9 +166,13 @@ def load_model(
     source = find_model(_name(recipe))
     if adapter is not None and not (Path(adapter) / _ADAPTER).is_file():
         if not (Path(adapter) / "config.json").is_file():
-            raise InputError(f"{adapter} holds neither an adapter (adapter_config.json) nor a model (config.json).")
+            raise InputError(
+                f"{adapter} holds neither an adapter (adapter_config.json) nor a model (config.json).",
+                kind="model-not-found",
+                path=adapter,
+            )
         source, adapter = str(adapter), None
-    with _explained(recipe):
+    with _explain_hub_errors(recipe):
         model = AutoModelForCausalLM.from_pretrained(
             source,
             quantization_config=quantization(recipe),
@@ -171,7 +187,9 @@ def load_model(
             model = PeftModel.from_pretrained(model, str(adapter))
         except (RuntimeError, ValueError, OSError) as error:
             raise InputError(
-                f"The adapter {adapter} doesn't fit {_name(recipe)}: {' '.join(str(error).split())[:300]}"
+                f"The adapter {adapter} doesn't fit {_name(recipe)}: {' '.join(str(error).split())[:300]}",
+                kind="adapter-mismatch",
+                path=adapter,
             ) from error
     keep_4bit_trainable_on_cpu(model)
     model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
@@ -179,10 +197,10 @@ def load_model(
 
 
 def check_adapter(recipe: Recipe, adapter: Path | str) -> None:
-    """Finds, without loading a weight, an adapter that can't be put onto the recipe's model.
+    """Check, without loading a weight, that an adapter fits the recipe's model.
 
     Raises:
-        InputError: with the first of its tensors that has no place there.
+        InputError: it doesn't; names the first tensor that doesn't fit.
     """
     if not (Path(adapter) / _ADAPTER).is_file():
         return
@@ -190,16 +208,18 @@ def check_adapter(recipe: Recipe, adapter: Path | str) -> None:
 
 
 def _check_fit(recipe: Recipe, adapter: Path | str, model: torch.nn.Module) -> None:
-    why = adapters.misfit(Path(adapter), model)
-    if why is not None:
+    mismatch = adapters.find_mismatch(Path(adapter), model)
+    if mismatch is not None:
         raise InputError(
-            f"The adapter {adapter} doesn't fit {_name(recipe)}: {why}. Name the model that it was trained on "
-            "(base_model_name_or_path in its adapter_config.json), or another adapter."
+            f"The adapter {adapter} doesn't fit {_name(recipe)}: {mismatch}. Name the model that it was trained on "
+            "(base_model_name_or_path in its adapter_config.json), or another adapter.",
+            kind="adapter-mismatch",
+            path=adapter,
         )
 
 
 def device(recipe: Recipe) -> torch.device:
-    """Where this process computes: its own GPU, or the CPU if there is none or the recipe says `use_cpu`."""
+    """The device of this process: its own GPU, or the CPU if there is none or the recipe says `use_cpu`."""
     from accelerate import PartialState
 
     return PartialState(cpu=bool(recipe.settings.get("use_cpu", False))).device
@@ -217,7 +237,7 @@ def model_init_options(recipe: Recipe) -> dict[str, Any]:
 def quantization(recipe: Recipe) -> Any:
     """TRL's own `BitsAndBytesConfig` for the recipe, or None."""
     if not (recipe.settings.get("load_in_4bit") or recipe.settings.get("load_in_8bit")):
-        return None  # as TRL says too, which takes seconds to import
+        return None  # as TRL does too, which takes seconds to import
     from trl import ModelConfig, get_quantization_config
 
     return get_quantization_config(ModelConfig(**model_settings(recipe)))
@@ -232,7 +252,7 @@ def model_settings(recipe: Recipe) -> dict[str, Any]:
 
 
 def attention(recipe: Recipe) -> tuple[str | None, str]:
-    """The attention implementation, and why, in words for the log.
+    """Choose the attention implementation; return it and the reason, for the log.
 
     `auto` (and nothing) means FlashAttention 2 where the package is installed, the GPU has it (compute capability 8.0
     and up) and the weights are 16-bit; else PyTorch's own `scaled_dot_product_attention`.
@@ -255,7 +275,7 @@ def attention(recipe: Recipe) -> tuple[str | None, str]:
 
 
 def keep_4bit_trainable_on_cpu(model: torch.nn.Module) -> None:
-    """Stops bitsandbytes from repacking 4-bit weights into an inference-only layout on CPUs with AVX512-bf16.
+    """Keep bitsandbytes from repacking 4-bit weights into an inference-only layout on CPUs with AVX512-bf16.
 
     There, one forward in evaluation mode repacks every `Linear4bit` for good, and the next training forward fails with
     "a view of a leaf Variable that requires grad is being used in an in-place operation". Seen with bitsandbytes
@@ -264,7 +284,7 @@ def keep_4bit_trainable_on_cpu(model: torch.nn.Module) -> None:
     """
     bnb = sys.modules.get("bitsandbytes")
     if bnb is None:
-        return  # nobody has made a layer of its, and it takes seconds to import
+        return  # no layer of it exists, and it takes seconds to import
     for module in model.modules():
         if isinstance(module, bnb.nn.Linear4bit):
             module.support_avx512bf16_for_cpu = False
@@ -282,8 +302,8 @@ def _hub_options(recipe: Recipe) -> dict[str, Any]:
 
 
 @contextmanager
-def _explained(recipe: Recipe) -> Iterator[None]:
-    """Turns what the hub client raises into one sentence that says what was tried and how to do without."""
+def _explain_hub_errors(recipe: Recipe) -> Iterator[None]:
+    """Turn errors of the hub client into one that names what was tried and the fix."""
     name = _name(recipe)
     try:
         yield
@@ -292,13 +312,15 @@ def _explained(recipe: Recipe) -> Iterator[None]:
     except (OSError, ValueError) as error:
         adapter = _adapter_on_the_hub(recipe)
         if adapter is not None:
-            raise InputError(_adapter_instead(name, adapter)) from error
+            raise _adapter_instead(name, adapter) from error
         chain = _chain(error)
         kinds = {type(item).__name__ for item in chain}
         if "GatedRepoError" in kinds:
             raise InputError(
                 f"The model {name} is gated: accept its terms at https://huggingface.co/{name}, then log in with "
-                "`hf auth login`."
+                "`hf auth login`.",
+                kind="gated-model",
+                key="model_name_or_path",
             ) from error
         if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectionError", "ConnectError"} or any(
             "couldn't connect" in str(item).lower() or "offline" in str(item).lower() for item in chain
@@ -308,29 +330,33 @@ def _explained(recipe: Recipe) -> Iterator[None]:
                 "download it. On a machine with a connection run `hf download "
                 f"{name} --local-dir models/{name.rpartition('/')[2]}`, copy the folder here and set "
                 f"model_name_or_path: models/{name.rpartition('/')[2]}. If HF_HUB_OFFLINE is set, unset it to allow "
-                "the download."
+                "the download.",
+                kind="hub-unreachable",
+                key="model_name_or_path",
             ) from error
         if kinds & {"RepositoryNotFoundError", "HFValidationError", "RevisionNotFoundError"} or isinstance(
             error, OSError
         ):
             raise InputError(
                 f"The model {name} can't be loaded: there is no such folder and no such public model on the Hugging "
-                f"Face hub, or it needs a login (`hf auth login`). The library said: {_first_line(error)}"
+                f"Face hub, or it needs a login (`hf auth login`). The hub client: {_first_line(error)}",
+                kind="model-not-found",
+                key="model_name_or_path",
             ) from error
         raise
 
 
 def _adapter_on_the_hub(recipe: Recipe) -> Path | None:
-    """The adapter_config.json of a hub id that is no whole model; None if it has none, or can't be asked."""
+    """The adapter_config.json of a hub id; None if it has none, or the hub can't be reached."""
     from transformers.utils import cached_file
 
     if Path(_name(recipe)).is_dir():
         return None
     try:
-        found = cached_file(_name(recipe), _ADAPTER, revision=_hub_options(recipe)["revision"])
+        file = cached_file(_name(recipe), _ADAPTER, revision=_hub_options(recipe)["revision"])
     except (OSError, ValueError):
         return None
-    return Path(found) if found is not None else None
+    return Path(file) if file is not None else None
 
 
 def _chain(error: BaseException) -> list[BaseException]:

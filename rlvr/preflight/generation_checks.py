@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.modeling import loading
-from rlvr.modeling.generation import LEFT_OPEN, TOLD
+from rlvr.modeling.generation import LEFT_OPEN, SET_BY_TRL
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.prompt_lengths import gold_length_problems
 
@@ -25,12 +25,12 @@ def check_generation_config(components: RunComponents) -> list[Problem]:
 
 def unused_generation_settings(settings: Any, generation: GenerationConfig) -> list[Problem]:
     """Note what of a model's generation_config.json the recipe, or TRL's default, replaces."""
-    used = {**TOLD, **LEFT_OPEN}
+    used = {**SET_BY_TRL, **LEFT_OPEN}
     used |= {name: settings[name] for name in used if settings.get(name) is not None}
     used |= settings.get("generation_kwargs") or {}
     unused = {
         name: value
-        for name in (*TOLD, *LEFT_OPEN)
+        for name in (*SET_BY_TRL, *LEFT_OPEN)
         if (value := getattr(generation, name, None)) is not None and value != used[name]
     }
     if not unused:

@@ -12,7 +12,7 @@ from transformers import Trainer, TrainerControl
 from trl.models import unwrap_model_for_generation
 
 from rlvr import console
-from rlvr.modeling.generation import ended, generate, own_settings_aside
+from rlvr.modeling.generation import ended, generate, ignore_generation_config
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scored, Scorer, report
 from rlvr.training import advantages as advantage
@@ -229,7 +229,7 @@ class RecipeTrainer(CheckpointTrainer):
 
     def generate_completions(self, prompts: Any) -> Any:
         started = time.perf_counter()
-        with own_settings_aside(self.accelerator.unwrap_model(self.model)):
+        with ignore_generation_config(self.accelerator.unwrap_model(self.model)):
             output = super().generate_completions(prompts)
         prompt_ids, completion_ids = output[0], output[1]
         cut = [False] * len(completion_ids)

@@ -1,4 +1,4 @@
-"""What the Hugging Face hub refuses is explained; a small server on this machine stands in for the hub."""
+"""What the Hugging Face hub refuses is explained; a local server plays the hub."""
 
 from __future__ import annotations
 

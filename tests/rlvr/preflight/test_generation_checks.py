@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from rlvr.data.task import Task
-from rlvr.modeling.generation import LEFT_OPEN, TOLD, own_settings_aside
+from rlvr.modeling.generation import LEFT_OPEN, SET_BY_TRL, ignore_generation_config
 from rlvr.preflight.generation_checks import unended_turns, unused_generation_settings
 from tests.support.run_components import MODEL, only
 
@@ -17,21 +17,21 @@ def test_none_of_the_models_own_settings_is_used_and_all_are_noted() -> None:
     """Compared with transformers' own merging: we set aside exactly what it would use."""
     from transformers import AutoModelForCausalLM, GenerationConfig
 
-    values: dict[str, Any] = {**dict.fromkeys((*LEFT_OPEN, *TOLD), 0.5), "num_beams": 4, "top_k": 20}
+    values: dict[str, Any] = {**dict.fromkeys((*LEFT_OPEN, *SET_BY_TRL), 0.5), "num_beams": 4, "top_k": 20}
     values |= {"suppress_tokens": [5], "forced_bos_token_id": 6, "forced_eos_token_id": 6}
     del values["watermarking_config"]  # an object of its own kind
     loaded = AutoModelForCausalLM.from_pretrained(MODEL)
     loaded.generation_config = GenerationConfig(**values)
-    as_trl = {**TOLD, "min_p": None, "do_sample": True, "max_new_tokens": 16, "cache_implementation": None}
+    as_trl = {**SET_BY_TRL, "min_p": None, "do_sample": True, "max_new_tokens": 16, "cache_implementation": None}
 
     def taken() -> set[str]:
         merged, _ = loaded._prepare_generation_config(GenerationConfig(**as_trl))
         return {name for name in values if getattr(merged, name) == values[name]}
 
-    assert taken() == values.keys() - TOLD.keys()
-    with own_settings_aside(loaded):
+    assert taken() == values.keys() - SET_BY_TRL.keys()
+    with ignore_generation_config(loaded):
         assert not taken()
-    assert taken() == values.keys() - TOLD.keys(), "the model is left as it was"
+    assert taken() == values.keys() - SET_BY_TRL.keys(), "the model is left as it was"
 
     note = only(unused_generation_settings({}, loaded.generation_config))
     assert (note.kind, note.level) == ("unused-generation-setting", "note")
