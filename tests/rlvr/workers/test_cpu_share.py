@@ -1,4 +1,4 @@
-"""Workers that share the processors on which they judge: what each may use, and that it does."""
+"""Workers share the processors for judging: the shares, and programs at the same time."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from rlvr.workers.pool import WorkerPool
 SLOTS = 4
 
 
-def shares(wanted: list[int], of: int) -> list[int]:
-    """What each of several workers is told."""
-    together = CpuShare()
-    for worker, number in enumerate(wanted):
-        together.join(worker)
-        together.set_demand(number)
-    found = []
-    for worker in range(len(wanted)):
-        together.join(worker)
-        found.append(together.share_of(of))
-    return found
+def shares(demands: list[int], total: int) -> list[int]:
+    """The share of each worker, by their demands."""
+    cpu_share = CpuShare()
+    for worker, number in enumerate(demands):
+        cpu_share.join(worker)
+        cpu_share.set_demand(number)
+    result = []
+    for worker in range(len(demands)):
+        cpu_share.join(worker)
+        result.append(cpu_share.share_of(total))
+    return result
 
 
 @pytest.mark.parametrize(
-    "wanted, of, told",
+    ("demands", "total", "expected"),
     [
         ([500], 4, [4]),
         ([500, 500], 4, [2, 2]),
-        ([500, 0, 500], 4, [2, 2, 2]),  # who wants none takes nothing from others
+        ([500, 0, 500], 4, [2, 2, 2]),  # no demand, no share
         ([500, 1], 4, [3, 3]),
         ([500, 1, 1, 1], 64, [61, 61, 61, 61]),
         ([500, 500, 500], 4, [2, 2, 2]),
@@ -46,29 +46,29 @@ def shares(wanted: list[int], of: int) -> list[int]:
         ([2, 1], 4, [4, 4]),
     ],
 )
-def test_who_wants_little_leaves_the_rest_to_others(wanted: list[int], of: int, told: list[int]) -> None:
-    assert shares(wanted, of) == told
+def test_small_demands_leave_the_rest_to_others(demands: list[int], total: int, expected: list[int]) -> None:
+    assert shares(demands, total) == expected
 
 
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=40), st.integers(1, 500))
-def test_no_place_is_idle_that_somebody_wants_and_few_are_taken_twice(wanted: list[int], of: int) -> None:
+def test_no_processor_is_idle_and_few_are_shared(wanted: list[int], of: int) -> None:
     used = [min(want, share) for want, share in zip(wanted, shares(wanted, of), strict=True)]
     assert sum(used) >= min(of, sum(wanted))
     assert sum(used) < of + len(wanted)
     assert all(use == want or use == max(used) for use, want in zip(used, wanted, strict=True)), "max-min fairness"
 
 
-def test_beyond_the_page_and_without_a_worker_nothing_is_shared() -> None:
-    together = CpuShare()
-    together.set_demand(500)
-    assert together.share_of(4) == 4
-    together.join(100_000)
-    together.set_demand(500)
-    together.clear(100_000)
-    assert together.share_of(4) == 4
+def test_without_an_entry_a_process_gets_all_processors() -> None:
+    cpu_share = CpuShare()
+    cpu_share.set_demand(500)
+    assert cpu_share.share_of(4) == 4
+    cpu_share.join(100_000)
+    cpu_share.set_demand(500)
+    cpu_share.clear(100_000)
+    assert cpu_share.share_of(4) == 4
 
 
-def test_what_a_worker_forks_is_no_worker() -> None:
+def test_a_forked_child_of_a_worker_has_no_share() -> None:
     judge_cpu_share.join(0)
     judge_cpu_share.set_demand(500)
     try:
@@ -79,7 +79,7 @@ def test_what_a_worker_forks_is_no_worker() -> None:
         assert os.waitpid(child, 0)[1] == 0
         judge_cpu_share.join(1)
         judge_cpu_share.set_demand(500)
-        assert judge_cpu_share.share_of(4) == 2, "the first one still wants as many as before"
+        assert judge_cpu_share.share_of(4) == 2, "the demand of the first one is unchanged"
     finally:
         for worker in (0, 1):
             judge_cpu_share.clear(worker)
@@ -87,14 +87,14 @@ def test_what_a_worker_forks_is_no_worker() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Workers that judge
+# Judging in workers
 
 JUDGES = f"""
 import time
 from rlvr.verifiers.code import Submission, judge_many, scheduler
 
 def judged(item):
-    '''When each of so many programs ran that sleep so long.'''
+    '''Judge sleeping programs; return when each ran.'''
     scheduler._scheduler = scheduler._scheduler or scheduler.JudgeScheduler({SLOTS}, shared=True)
     name, number, seconds = item
     program = "import sys, time; a = time.monotonic(); time.sleep(%g); print(a, time.monotonic(), file=sys.stderr)"
@@ -124,21 +124,21 @@ def most_at_once(spans: list[list[float]]) -> int:
     return max(at_once)
 
 
-def test_a_single_one_uses_all_slots_and_two_share_them(judges: WorkerPool) -> None:
+def test_one_worker_uses_all_slots_and_two_share_them(judges: WorkerPool) -> None:
     (alone,) = judges.map([["alone", 12, 0.1]], timeout_s=60)
     assert most_at_once(alone.value) == SLOTS
-    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)  # processes start in a time of their own
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)  # start the processes
     long, short = (one.value for one in judges.map([["long", 40, 0.15], ["short", 14, 0.15]], timeout_s=60))
     end = max(span[1] for span in short)
-    # Whoever began first had seen nothing of the other.
+    # The first worker started before it could see the demand of the other.
     begin = max(min(span[0] for span in spans) for spans in (long, short)) + 0.2
     both = [span for span in long + short if begin < span[0] and span[1] < end]
-    assert len(both) > 10 and most_at_once(both) <= SLOTS, "more would run than there are places"
+    assert len(both) > 10 and most_at_once(both) <= SLOTS, "not more programs than slots"
     after = [span for span in long if span[0] > end + 0.4]
-    assert most_at_once(after) == SLOTS, "what the other one had is used once he is done"
+    assert most_at_once(after) == SLOTS, "the slots of the finished worker are used"
 
 
-def test_who_is_killed_leaves_his_share(judges: WorkerPool) -> None:
+def test_a_timed_out_worker_frees_its_share(judges: WorkerPool) -> None:
     judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)
     ended = threading.Event()
     outcomes: dict[str, Any] = {}
@@ -158,7 +158,7 @@ def test_who_is_killed_leaves_his_share(judges: WorkerPool) -> None:
     assert most_at_once(other.value[-12:]) == SLOTS
 
 
-def test_a_worker_that_was_killed_from_outside_does_not_count(judges: WorkerPool) -> None:
+def test_a_killed_worker_frees_its_share(judges: WorkerPool) -> None:
     judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)
     fork_server = judges._fork_server
     assert fork_server is not None
@@ -177,6 +177,6 @@ def test_a_worker_that_was_killed_from_outside_does_not_count(judges: WorkerPool
     outcomes = judges.map([["one", 8, 0.2], ["two", 8, 0.2]], timeout_s=60)
     thread.join()
     assert killed == 2
-    assert [one.status for one in outcomes] == ["done", "done"], "they were asked again"
+    assert [one.status for one in outcomes] == ["done", "done"], "both were retried"
     (alone,) = judges.map([["alone", 12, 0.1]], timeout_s=60)
     assert most_at_once(alone.value) == SLOTS

@@ -1,4 +1,4 @@
-"""Workers that can be killed: deadlines, crashes, budgets, and that nothing is left of them."""
+"""The worker pool: timeouts, crashes, isolation, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import pytest
 from rlvr.workers.pool import WorkerPool
 
 PROJECT = Path(__file__).resolve().parents[3]
-# A function that does as it is told, in a file of its own that the workers can import.
-PUPPET = """
+# A module that the workers import; the item says what its function does.
+PROGRAM = """
 import gc, os, signal, time
-import unittest.mock  # and all that it brings
+import unittest.mock  # imports many modules
 
 def act(item):
     what, *rest = item
@@ -60,17 +60,17 @@ def act(item):
 
 
 @pytest.fixture(scope="module")
-def puppet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("puppet")
-    (folder / "puppet_for_workers.py").write_text(PUPPET)
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "program_for_workers.py").write_text(PROGRAM)
     sys.path.insert(0, str(folder))
-    yield "puppet_for_workers:act"
+    yield "program_for_workers:act"
     sys.path.remove(str(folder))
 
 
 @pytest.fixture(scope="module")
-def pool(puppet: str) -> Iterator[WorkerPool]:
-    pool = WorkerPool(puppet, processes=2)
+def pool(program: str) -> Iterator[WorkerPool]:
+    pool = WorkerPool(program, processes=2)
     yield pool
     pool.close()
 
@@ -91,34 +91,34 @@ def test_no_items_give_no_results(pool: WorkerPool) -> None:
 @pytest.mark.parametrize(
     ("item", "status", "why"),
     [
-        (["spin"], "timeout", "a computation without end is killed"),
-        (["sleep", 60], "timeout", "so is one that waits"),
-        (["die"], "crashed", "it takes two workers down"),
-        (["eat"], "crashed", "it asks for a tebibyte"),
-        (["raise"], "failed", "an exception is a result"),
-        (["noise"], "done", "what a worker prints does not get between the messages"),
+        (["spin"], "timeout", "an endless computation"),
+        (["sleep", 60], "timeout", "an endless wait"),
+        (["die"], "crashed", "two workers die on it"),
+        (["eat"], "crashed", "it allocates a tebibyte"),
+        (["raise"], "failed", "an exception"),
+        (["noise"], "done", "output does not mix with messages"),
     ],
 )
-def test_what_goes_wrong_with_one_item_stays_with_it(pool: WorkerPool, item: list[Any], status: str, why: str) -> None:
+def test_a_failing_item_affects_no_other_item(pool: WorkerPool, item: list[Any], status: str, why: str) -> None:
     assert statuses(pool, [["echo", 1], item, ["echo", 2], ["echo", 3]], 0.5) == ["done", status, "done", "done"], why
 
 
-def test_a_worker_that_was_killed_by_somebody_else_costs_nothing_but_time(pool: WorkerPool, tmp_path: Path) -> None:
+def test_an_item_is_retried_when_its_worker_is_killed(pool: WorkerPool, tmp_path: Path) -> None:
     outcomes = pool.map([["die_once", str(tmp_path / "mark")], ["echo", 1]], timeout_s=5.0)
     assert [outcome.value for outcome in outcomes] == ["alive", 1]
 
 
-def test_a_late_item_takes_its_deadline_and_not_much_more(pool: WorkerPool) -> None:
+def test_an_item_is_stopped_soon_after_its_timeout(pool: WorkerPool) -> None:
     pool.start()
     start = time.monotonic()
     pool.map([["spin"]], timeout_s=0.5)
     assert 0.5 <= time.monotonic() - start < 3.0
 
 
-def test_what_the_budget_does_not_reach_is_not_held_against_the_items(pool: WorkerPool) -> None:
-    found = statuses(pool, [["spin"]] * 4 + [["echo", 1]] * 3, 0.4, batch_timeout_s=0.6)
-    assert found[0] == found[1] == "timeout"
-    assert found[-1] == "unavailable"
+def test_items_beyond_the_batch_timeout_are_unavailable(pool: WorkerPool) -> None:
+    results = statuses(pool, [["spin"]] * 4 + [["echo", 1]] * 3, 0.4, batch_timeout_s=0.6)
+    assert results[0] == results[1] == "timeout"
+    assert results[-1] == "unavailable"
     assert statuses(pool, [["echo", 1]]) == ["done"]
 
 
@@ -130,7 +130,7 @@ def test_a_fork_server_that_is_killed_is_replaced(pool: WorkerPool) -> None:
     assert statuses(pool, [["echo", 1]] * 4) == ["done"] * 4
 
 
-def test_workers_that_cannot_start_are_our_fault_and_say_why(puppet: str) -> None:
+def test_a_failed_import_makes_items_unavailable_with_its_cause(program: str) -> None:
     broken = WorkerPool("no_such_module_anywhere:act")
     (outcome,) = broken.map([["echo", 1]], timeout_s=1.0)
     assert outcome.status == "unavailable"
@@ -152,8 +152,8 @@ def test_threads_share_the_workers(pool: WorkerPool) -> None:
     assert results == {number: [[number, item] for item in range(20)] for number in range(8)}
 
 
-def test_threads_that_wait_for_a_worker_get_it_in_the_order_in_which_they_came(puppet: str) -> None:
-    pool = WorkerPool(puppet, processes=1)
+def test_waiting_threads_get_workers_in_order(program: str) -> None:
+    pool = WorkerPool(program, processes=1)
     served: dict[float, int] = {}
 
     def work(number: int) -> None:
@@ -161,7 +161,7 @@ def test_threads_that_wait_for_a_worker_get_it_in_the_order_in_which_they_came(p
         served[outcome.value] = number
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
-    (first,) = pool._acquire(1)  # so that all the others wait
+    (first,) = pool._acquire(1)  # all other threads wait
     for number, thread in enumerate(threads):
         thread.start()
         until = time.monotonic() + 10
@@ -174,8 +174,8 @@ def test_threads_that_wait_for_a_worker_get_it_in_the_order_in_which_they_came(p
     assert [served[moment] for moment in sorted(served)] == list(range(10))
 
 
-def test_who_gave_up_waiting_takes_no_worker_from_those_behind(puppet: str) -> None:
-    pool = WorkerPool(puppet, processes=1)
+def test_a_timed_out_request_takes_no_worker(program: str) -> None:
+    pool = WorkerPool(program, processes=1)
     (first,) = pool._acquire(1)
     outcomes = pool.map([["echo", 1]], timeout_s=5.0, batch_timeout_s=0.05, count_waiting=True)
     assert [outcome.status for outcome in outcomes] == ["unavailable"]
@@ -185,14 +185,14 @@ def test_who_gave_up_waiting_takes_no_worker_from_those_behind(puppet: str) -> N
     pool.close()
 
 
-def test_one_worker_at_a_time_is_always_the_same(pool: WorkerPool) -> None:
+def test_single_calls_reuse_the_same_worker(pool: WorkerPool) -> None:
     pool.map([["echo", 1]] * 4, timeout_s=5.0)
     (first,) = pool.map([["pid"]], timeout_s=5.0)
     found = [outcome.value for outcome in pool.map([["pid"]] * 6, timeout_s=5.0, max_workers=1)]
     assert found == [first.value] * 6
 
 
-def test_a_worker_that_is_still_busy_when_the_budget_ends_is_ended(pool: WorkerPool) -> None:
+def test_the_batch_timeout_kills_busy_workers(pool: WorkerPool) -> None:
     (pid,) = pool.map([["pid"]], timeout_s=5.0)
     assert statuses(pool, [["spin"]], 60.0, batch_timeout_s=0.1) == ["unavailable"]
     until = time.monotonic() + 10
@@ -202,7 +202,7 @@ def test_a_worker_that_is_still_busy_when_the_budget_ends_is_ended(pool: WorkerP
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_to_everybody_leave_the_workers_cold(pool: WorkerPool, number: int) -> None:
+def test_workers_ignore_sigint_and_sigterm(pool: WorkerPool, number: int) -> None:
     (pid,) = pool.map([["pid"]], timeout_s=5.0)
     assert pool._fork_server is not None
     for process in (pid.value, pool._fork_server.process.pid):
@@ -210,20 +210,20 @@ def test_signals_to_everybody_leave_the_workers_cold(pool: WorkerPool, number: i
     assert [outcome.value for outcome in pool.map([["pid"]], timeout_s=5.0)] == [pid.value]
 
 
-def test_a_workers_collector_does_not_walk_through_what_was_imported(pool: WorkerPool) -> None:
+def test_garbage_collection_skips_imported_modules(pool: WorkerPool) -> None:
     (outcome,) = pool.map([["tracked"]], timeout_s=5)
     tracked, enabled = outcome.value
-    assert enabled, "what it makes itself is still collected"
-    assert tracked < 1000, "with all that unittest.mock brings there are more than ten thousand"
+    assert enabled, "new objects are still collected"
+    assert tracked < 1000, "unittest.mock alone imports more than ten thousand"
 
 
-def test_how_a_worker_died_is_told(pool: WorkerPool) -> None:
+def test_a_crash_reports_the_exit_status(pool: WorkerPool) -> None:
     (outcome,) = pool.map([["die"]], timeout_s=5.0)
-    assert outcome.why == "two workers died over it (exit status 3)"
+    assert outcome.status == "crashed" and "exit status 3" in outcome.why
 
 
-def test_a_pool_that_is_launched_is_not_waited_for_and_may_be_closed_at_once(puppet: str) -> None:
-    pool = WorkerPool(puppet)
+def test_a_launched_pool_can_be_closed_at_once(program: str) -> None:
+    pool = WorkerPool(program)
     pool.launch()
     assert pool._fork_server is not None
     pid = pool._fork_server.process.pid
@@ -233,8 +233,8 @@ def test_a_pool_that_is_launched_is_not_waited_for_and_may_be_closed_at_once(pup
     pool.close()
 
 
-def test_closing_ends_a_call_in_another_thread(puppet: str) -> None:
-    pool = WorkerPool(puppet)
+def test_closing_ends_calls_of_other_threads(program: str) -> None:
+    pool = WorkerPool(program)
     pool.start()
     found: list[str] = []
     thread = threading.Thread(target=lambda: found.extend(statuses(pool, [["spin"]] * 2, 60.0)))
@@ -245,7 +245,7 @@ def test_closing_ends_a_call_in_another_thread(puppet: str) -> None:
     assert found == ["unavailable"] * 2
 
 
-def test_bytes_are_handed_over_as_they_are_and_the_function_may_be_made_in_the_fork_server(
+def test_bytes_arrive_unchanged_and_the_fork_server_calls_the_function_with_its_payload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "maker_for_workers.py").write_text(
@@ -258,11 +258,11 @@ def test_bytes_are_handed_over_as_they_are_and_the_function_may_be_made_in_the_f
     assert [outcome.value for outcome in outcomes] == [[1_000_000, "00ff", "made"], [0, "", "made"]]
 
 
-def test_workers_like_their_caller_have_its_environment_its_folder_and_its_standard_error(
-    puppet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_workers_may_inherit_environment_folder_and_standard_error(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    pool = WorkerPool(puppet, inherit_env=True, folder=str(tmp_path))
+    pool = WorkerPool(program, inherit_env=True, folder=str(tmp_path))
     environment, quiet = pool.map([["environment"], ["noise"]], timeout_s=20.0)
     pool.close()
     assert environment.value["HF_TOKEN"] == "hf_secret" and environment.value["CUDA_VISIBLE_DEVICES"] == ""
@@ -273,22 +273,22 @@ def _in_child(pool: WorkerPool, queue: Any) -> None:
     queue.put([outcome.value for outcome in pool.map([["echo", 1], ["pid"]], timeout_s=20.0)])
 
 
-def test_a_forked_process_gets_workers_of_its_own(pool: WorkerPool) -> None:
-    (mine,) = pool.map([["pid"]], timeout_s=5.0)
+def test_a_forked_process_gets_its_own_workers(pool: WorkerPool) -> None:
+    (parent,) = pool.map([["pid"]], timeout_s=5.0)
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    child = context.Process(target=_in_child, args=(pool, queue), daemon=True)  # as in a pool: may have no children
+    child = context.Process(target=_in_child, args=(pool, queue), daemon=True)  # daemonic, as in a process pool
     child.start()
-    echoed, theirs = queue.get(timeout=60)
+    echoed, child_pid = queue.get(timeout=60)
     child.join()
     assert echoed == 1
-    assert theirs != mine.value
+    assert child_pid != parent.value
     assert statuses(pool, [["echo", 1]]) == ["done"]
 
 
-def test_no_secret_of_the_environment_reaches_a_worker(puppet: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_of_the_environment_reaches_a_worker(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    pool = WorkerPool(puppet)
+    pool = WorkerPool(program)
     (outcome,) = pool.map([["environment"]], timeout_s=5.0)
     pool.close()
     assert "hf_secret" not in str(outcome.value)
@@ -296,12 +296,12 @@ def test_no_secret_of_the_environment_reaches_a_worker(puppet: str, monkeypatch:
 
 
 @pytest.mark.parametrize("ending", ["os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit(0)"])
-def test_nothing_is_left_when_the_caller_ends(puppet: str, tmp_path: Path, ending: str) -> None:
+def test_all_processes_end_with_the_caller(program: str, tmp_path: Path, ending: str) -> None:
     program = f"""
 import os, sys, threading, time
 sys.path[:0] = {[str(PROJECT), *sys.path]!r}
 from rlvr.workers.pool import WorkerPool
-pool = WorkerPool({puppet!r}, processes=2)
+pool = WorkerPool({program!r}, processes=2)
 print(pool.map([["pid"]], timeout_s=20.0)[0].value, pool._fork_server.process.pid, flush=True)
 threading.Thread(target=pool.map, args=([["spin"], ["spin"]],), kwargs=dict(timeout_s=100.0), daemon=True).start()
 time.sleep(0.5)
