@@ -1,15 +1,14 @@
 #!/usr/bin/env python
-"""What a step's tracking costs the training process: ours, and transformers' MLflowCallback with TRL's own calls.
+"""Measure what tracking costs a training step: our tracker, and transformers' MLflowCallback with TRL's calls.
 
     python benchmarks/tracking.py            # about five minutes on two cores
 
-A step here is one log event of 40 metrics and, for TRL, the six profiling calls that it makes a step without gradient
-accumulation (3 x accumulation steps + 3). Stores: SQLite on this machine's disk, and a server on this machine that
-takes 200 ms for every answer. The time is what the training thread spends, the end of the run not included; the end is
-given beside it.
+A step is one log event of 40 metrics and, for TRL, the six profiling calls of a step without gradient accumulation
+(3 x accumulation steps + 3). Stores: SQLite on the local disk, and a local server with 200 ms latency. The time is that
+of the training thread; start and end of the run are in columns of their own.
 
-The second table is about the start: a loop of pure Python while a fresh SQLite store is opened, in the same thread, in
-another thread, and in another process as ours is. Every figure comes from a process of its own.
+The second table is about the start: a loop of pure Python while a new SQLite store is created in the same thread, in
+another thread, and in another process, as our tracker does. Every value is measured in a process of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ UNIT = 200_000  # additions
 
 
 def arguments(folder: Path) -> tuple[Any, Any]:
-    """As much of the trainer's arguments and state as callbacks look at."""
+    """The trainer's arguments and state, as far as callbacks read them."""
     config = SimpleNamespace(run_name="benchmark", output_dir=str(folder), to_dict=lambda: {"learning_rate": 1e-6})
     return config, SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=STEPS)
 
@@ -84,12 +83,12 @@ def theirs(folder: Path, uri: str) -> tuple[Callable[[dict[str, Any]], None], Ca
 
 
 def one_tracker(name: str, uri: str) -> dict[str, float]:
-    """In a process of its own: seconds to begin, for a step (median and worst), and to end."""
+    """Measure one tracker: seconds of the start, of a step (median and worst), and of the end."""
     with tempfile.TemporaryDirectory() as folder:
         if name == "theirs, asynchronous":
             os.environ["MLFLOW_ENABLE_ASYNC_LOGGING"] = "true"
         for module in ("rlvr.training.callbacks", "rlvr.tracking.mlflow_tracker", "trl.extras.profiling"):
-            importlib.import_module(module)  # as a training process has done anyway
+            importlib.import_module(module)  # a training process has imported these
         start = time.perf_counter()
         step, end, state = (ours if name == "ours" else theirs)(Path(folder), uri)
         begin = time.perf_counter() - start
@@ -113,7 +112,7 @@ def one_tracker(name: str, uri: str) -> dict[str, float]:
 
 
 def one_loop(name: str) -> dict[str, float]:
-    """In a process of its own: seconds of a loop of pure Python, and its longest unit, while a store is opened."""
+    """Measure a loop of pure Python while a store is created: seconds, and the longest pause."""
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
 
@@ -149,7 +148,7 @@ def one_loop(name: str) -> dict[str, float]:
         return {"seconds": seconds, "longest": max([first, *units])}
 
 
-def in_its_own_process(*words: str) -> dict[str, float]:
+def run_in_process(*words: str) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, __file__, "--one", *words],
         stdout=subprocess.PIPE,
@@ -174,23 +173,25 @@ def main() -> None:
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        in_its_own_process("tracker", "ours", f"sqlite:///{folder}/mlflow.db")  # makes the store, and warms the disk
+        run_in_process(
+            "tracker", "ours", f"sqlite:///{folder}/mlflow.db"
+        )  # creates the store, and warms the disk cache
         server = Server(Path(folder))
         server.delay_s = LATENCY_S
         for store, uri in (("SQLite", f"sqlite:///{folder}/mlflow.db"), ("200 ms server", server.uri)):
             for name in ("ours", "theirs", "theirs, asynchronous"):
-                found = in_its_own_process("tracker", name, uri)
-                cells = [f"{1000 * found[key]:,.2f} ms" for key in ("step", "worst")]
-                rows.append([f"{store}, {name}", *cells, f"{found['begin']:.2f} s", f"{found['end']:.2f} s"])
+                result = run_in_process("tracker", name, uri)
+                cells = [f"{1000 * result[key]:,.2f} ms" for key in ("step", "worst")]
+                rows.append([f"{store}, {name}", *cells, f"{result['begin']:.2f} s", f"{result['end']:.2f} s"])
         server.stop()
-    print(console.table(["", "a step (median)", "worst step", "to begin", "to end"], rows))
+    print(console.table(["", "a step (median)", "worst step", "start", "end"], rows))
     print()
     rows = []
     for name in ("nothing", "process", "thread", "same thread"):
-        tries = [in_its_own_process("loop", name) for _ in range(3)]
-        best = min(tries, key=lambda found: found["seconds"])
-        rows.append([f"opened in: {name}", f"{best['seconds']:.2f} s", f"{1000 * best['longest']:.0f} ms"])
-    print(console.table(["", "the loop", "longest wait"], rows))
+        tries = [run_in_process("loop", name) for _ in range(3)]
+        best = min(tries, key=lambda result: result["seconds"])
+        rows.append([f"created in: {name}", f"{best['seconds']:.2f} s", f"{1000 * best['longest']:.0f} ms"])
+    print(console.table(["", "the loop", "longest pause"], rows))
 
 
 if __name__ == "__main__":

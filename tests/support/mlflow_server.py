@@ -1,4 +1,4 @@
-"""A small MLflow tracking server that can be told to misbehave; for the tests and for benchmarks/tracking.py."""
+"""A small MLflow tracking server that can simulate failures, for tests and benchmarks/tracking.py."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Server:
-    """A tracking server as small as MLflow's client allows, whose behaviour can be changed while it runs.
+    """A minimal tracking server; its behaviour can be changed while it runs.
 
     Attributes:
         behaviour: "works"; "fails": answers 500; "hangs": holds every request until the behaviour changes, then
-            answers; "forbids": answers 403; "loses": makes a run, but breaks off before it says so.
-        held: how many requests it is holding.
-        delay_s: how long every answer takes.
+            answers; "forbids": answers 403; "loses": creates a run, but closes the connection before it answers.
+        held: number of requests that it holds.
+        delay_s: latency of every answer.
     """
 
     def __init__(self, folder: Path, port: int = 0) -> None:
@@ -26,7 +26,7 @@ class Server:
         self.behaviour = "works"
         self.held = 0
         self.delay_s = 0.0
-        self.made = 0
+        self.created = 0
         self.runs: dict[str, dict[str, Any]] = {}
         self.experiments: list[str] = []
         self.lock = threading.Lock()
@@ -50,7 +50,7 @@ class Server:
                         time.sleep(0.01)
                 content: dict[str, Any] | str
                 if server.behaviour in ("fails", "forbids"):
-                    status, content = (500 if server.behaviour == "fails" else 403), "<html>as a proxy says it</html>"
+                    status, content = (500 if server.behaviour == "fails" else 403), "<html>a proxy's page</html>"
                 else:
                     with server.lock:
                         status, content = server.do(urlsplit(self.path).path.partition("/mlflow/")[2], body)
@@ -88,16 +88,18 @@ class Server:
             self.experiments.append(body["name"])
             return 200, {"experiment_id": "1"}
         if call == "runs/create":
-            run_id = f"run{self.made}"
-            self.made += 1
+            run_id = f"run{self.created}"
+            self.created += 1
             info = {"run_id": run_id, "run_name": body["run_name"], "experiment_id": "1", "status": "RUNNING"}
             info |= {"lifecycle_stage": "active", "artifact_uri": (self.folder / run_id).as_uri()}
             tags = {tag["key"]: tag["value"] for tag in body["tags"]}
             self.runs[run_id] = {"info": info, "metrics": [], "params": {}, "tags": tags, "requests": 0}
-            return 200, {"run": self.shown(run_id)}
+            return 200, {"run": self.run_json(run_id)}
         if call == "runs/search":
             (key,) = [part for part in body["filter"].split("'") if len(part) == 32]
-            return 200, {"runs": [self.shown(name) for name, run in self.runs.items() if key in run["tags"].values()]}
+            return 200, {
+                "runs": [self.run_json(name) for name, run in self.runs.items() if key in run["tags"].values()]
+            }
         run_id = str(body.get("run_id"))
         if run_id not in self.runs:
             return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": f"No {call} {run_id}"}
@@ -112,9 +114,9 @@ class Server:
             run["params"].update({item["key"]: item["value"] for item in body.get("params", [])})
             run["tags"].update({item["key"]: item["value"] for item in body.get("tags", [])})
             run["requests"] += 1
-        return 200, {"run": self.shown(run_id)}
+        return 200, {"run": self.run_json(run_id)}
 
-    def shown(self, run_id: str) -> dict[str, Any]:
+    def run_json(self, run_id: str) -> dict[str, Any]:
         run = self.runs[run_id]
         pairs = {part: [{"key": key, "value": run[part][key]} for key in run[part]] for part in ("params", "tags")}
         return {"info": run["info"], "data": pairs}
