@@ -1,17 +1,16 @@
 #!/usr/bin/env python
-"""How fast the judge is, beside the floor of this machine and beside the usual ways of running a model's programs.
+"""Measure the judge against this machine's floor and against common ways to run a model's programs.
 
     python benchmarks/judge.py                 # about six minutes on two cores
-    python benchmarks/judge.py --quick         # a tenth of the work: whether it runs, not how fast
+    python benchmarks/judge.py --quick         # a tenth of the work: checks that it runs, not its speed
 
-Rates are runs a second of CPU time, over everything that takes part (the judge, the processes that it keeps, the
-programs), so that they hardly depend on how many cores there are. The others, written for this comparison:
+Rates are runs per second of CPU time over all processes that take part, so they hardly depend on the number of cores.
+The alternatives, written for this comparison; none of them confines programs:
 
-- bare fork: `os.fork` and `os.waitpid` of an interpreter with the same modules, the child ends at once: the floor;
-- python -I -S -E and python: a new interpreter a test by `subprocess.run`, without and with its site-packages;
-- guarded fork: a process a program by `multiprocessing`, which disables functions of `os` and runs all tests inside;
-- one script: a new interpreter a program, with a script that runs all tests inside.
-None of these confines anything.
+- bare fork: `os.fork` and `os.waitpid` of an interpreter with the same modules; the child ends at once: the floor;
+- python -I -S -E and python: a new interpreter per test by `subprocess.run`, without and with site-packages;
+- guarded fork: a process per program by `multiprocessing`, which disables functions of `os` and runs all tests inside;
+- one script: a new interpreter per program, with a script that runs all tests inside.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
-from rlvr.sandbox import compiler as compiling  # noqa: E402
 from rlvr.sandbox import compiler_cache, python_modules, zygote  # noqa: E402
+from rlvr.sandbox.compiler import Compiler  # noqa: E402
 from rlvr.sandbox.languages import LANGUAGES  # noqa: E402
 from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, executor_count, judge_many  # noqa: E402
 
@@ -44,46 +43,46 @@ INPUT, OUTPUT = "1 2 3 4 5\n", "15\n"
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Measuring
+# Measurement
 
 
-def cpu_of_everything() -> float:
-    """Seconds of CPU time of this process, of what it has waited for, and of the processes below it."""
+def total_cpu_s() -> float:
+    """Return the CPU seconds of this process, of children that have ended, and of running children."""
     total = 0.0
     ticks = os.sysconf("SC_CLK_TCK")
     for usage in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         used = resource.getrusage(usage)
         total += used.ru_utime + used.ru_stime
-    for child in _below(os.getpid()):
+    for child in _children(os.getpid()):
         fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
         total += sum(map(int, fields[11:15])) / ticks
     return total
 
 
-def _below(process: int) -> list[int]:
-    found = []
+def _children(process: int) -> list[int]:
+    children = []
     for task in Path(f"/proc/{process}/task").iterdir():
         with contextlib.suppress(OSError):
-            found += [int(child) for child in (task / "children").read_text().split()]
-    return found
+            children += [int(child) for child in (task / "children").read_text().split()]
+    return children
 
 
 def rate(action: Callable[[], int], repeats: int = 3) -> float:
-    """The best of several measurements: runs a second of CPU time."""
+    """Return the best of several measurements, in runs per second of CPU time."""
     best = 0.0
     for _ in range(repeats):
-        begun = cpu_of_everything()
+        started = total_cpu_s()
         runs = action()
-        best = max(best, runs / max(cpu_of_everything() - begun, 1e-9))
+        best = max(best, runs / max(total_cpu_s() - started, 1e-9))
     return best
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The ways
+# The judge and the alternatives
 
 
 def bare_fork(runs: int) -> float:
-    """In an interpreter of its own, with what the judge's has imported; runs a second of CPU time."""
+    """Fork in a new interpreter with the modules of a zygote; return runs per second of CPU time."""
     code = f"""
 import sys
 sys.path.insert(0, {str(zygote.GUEST)!r})
@@ -93,31 +92,33 @@ for name in {python_modules.BASE!r}: importlib.import_module(name)
 gc.collect(); gc.freeze(); gc.disable()
 best = 0
 for _ in range(3):
-    begun = sum(os.times()[:4])
+    started = sum(os.times()[:4])
     for _ in range({runs}):
         child = os.fork()
         if child == 0: os._exit(0)
         os.waitpid(child, 0)
-    best = max(best, {runs} / (sum(os.times()[:4]) - begun))
+    best = max(best, {runs} / (sum(os.times()[:4]) - started))
 print(best)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-S", "-s", "-P", "-B", "-c", code], capture_output=True, text=True, check=True
     )
-    return float(done.stdout)
+    return float(process.stdout)
 
 
 def judged(language: str, program: str, runs: int, expected: str = OUTPUT) -> Callable[[], int]:
     tests = [{"input": INPUT, "output": expected}] * 20
 
     def action() -> int:
-        marks = range(runs // 20)
+        programs = range(runs // 20)
         comment = "#" if language == "python" else "//"
         if language == "cpp":
-            marks = range(1)
-        copies = tests * (runs // 20 // len(marks))
-        asked = [Submission(f"{program}{comment}{time.monotonic_ns()}{mark}", language, copies) for mark in marks]
-        judgements = judge_many(asked)
+            programs = range(1)
+        copies = tests * (runs // 20 // len(programs))
+        submissions = [
+            Submission(f"{program}{comment}{time.monotonic_ns()}{number}", language, copies) for number in programs
+        ]
+        judgements = judge_many(submissions)
         assert all(judgement.score == 1 for judgement in judgements), judgements[0].feedback
         return sum(len(judgement.verdicts) for judgement in judgements)
 
@@ -130,8 +131,8 @@ def new_interpreter(command: list[str], runs: int) -> Callable[[], int]:
             file.write(SUM)
             file.flush()
             for _ in range(runs):
-                done = subprocess.run([*command, file.name], input=INPUT, capture_output=True, text=True, timeout=30)
-                assert done.stdout.strip() == OUTPUT.strip()
+                process = subprocess.run([*command, file.name], input=INPUT, capture_output=True, text=True, timeout=30)
+                assert process.stdout.strip() == OUTPUT.strip()
         return runs
 
     return action
@@ -140,9 +141,9 @@ def new_interpreter(command: list[str], runs: int) -> Callable[[], int]:
 def _guarded(program: str, tests: list[tuple[str, str]], results: list[bool]) -> None:
     for name in ("kill", "system", "fork", "remove", "rmdir", "rename", "chmod", "chown"):
         setattr(os, name, None)
-    for given, expected in tests:
+    for stdin, expected in tests:
         out = io.StringIO()
-        sys.stdin = io.StringIO(given)
+        sys.stdin = io.StringIO(stdin)
         with contextlib.redirect_stdout(out):
             exec(program, {"__name__": "__main__"})
         results.append(out.getvalue().strip() == expected.strip())
@@ -187,7 +188,7 @@ def empty_static(runs: int) -> Callable[[], int]:
     source, program = Path(folder) / "empty.cpp", Path(folder) / "empty"
     source.write_text("int main() {}\n")
     subprocess.run(["g++", "-O2", "-static", "-o", str(program), str(source)], check=True)
-    # From a small process, as the judge's launcher is: a large one pays for its size.
+    # Spawned from a small process, like the judge's launcher: forking a large one costs more.
     spawner, text = Path(folder) / "spawner", Path(folder) / "spawner.cpp"
     text.write_text(
         "#include <spawn.h>\n#include <sys/wait.h>\n#include <cstdlib>\nint main(int c, char **v) {\n"
@@ -210,25 +211,25 @@ def empty_static(runs: int) -> Callable[[], int]:
 
 def table(rows: list[tuple[str, float]], of: float) -> None:
     for name, value in rows:
-        print(f"  {name:<44} {value:>9,.0f} a CPU second   {value / of:>6.2f} x the floor")
+        print(f"  {name:<44} {value:>9,.0f} per CPU second   {value / of:>6.2f} x the floor")
 
 
 def python_runs(runs: int) -> None:
-    print("\nPython, one test a run")
+    print("\nPython, one test per run")
     floor = bare_fork(runs)
     rows = [("bare fork (the floor)", floor)]
     judged("python", SUM, 200)()
     rows.append(("judge, an empty program, 20 tests", rate(judged("python", "pass", runs, ""))))
-    rows.append(("judge, a sum, 20 tests a program", rate(judged("python", SUM, runs))))
+    rows.append(("judge, a sum, 20 tests per program", rate(judged("python", SUM, runs))))
     rows.append(("python -I -S -E", rate(new_interpreter([sys.executable, "-I", "-S", "-E"], runs // 20))))
     rows.append(("python, full environment", rate(new_interpreter([sys.executable], runs // 40))))
-    rows.append(("guarded fork, 20 tests a process", rate(guarded_fork(runs // 4))))
-    rows.append(("one script, 20 tests an interpreter", rate(one_script(runs // 4))))
+    rows.append(("guarded fork, 20 tests per process", rate(guarded_fork(runs // 4))))
+    rows.append(("one script, 20 tests per interpreter", rate(one_script(runs // 4))))
     table(rows, floor)
 
 
 def cpp_runs(runs: int) -> None:
-    print("\nC++, one test a run (compiled once)")
+    print("\nC++, one test per run (compiled once)")
     floor = rate(empty_static(runs))
     rows = [("posix_spawn of an empty static program (floor)", floor)]
     for name, program, expected in (("an empty program", "int main() {}", ""), ("a sum", SUM_CPP, OUTPUT)):
@@ -237,18 +238,18 @@ def cpp_runs(runs: int) -> None:
         compile_s = judge_many([Submission(program, "cpp", [test])])[0].compile_s
         best = 0.0
         for _ in range(3):
-            begun = cpu_of_everything()
-            done = action()
-            best = max(best, done / (cpu_of_everything() - begun - compile_s))
+            started = total_cpu_s()
+            runs_done = action()
+            best = max(best, runs_done / (total_cpu_s() - started - compile_s))
         rows.append((f"judge, {name}", best))
     table(rows, floor)
 
 
 def compiling_times(repeats: int) -> None:
     print("\nCompiling a contest program (seconds of CPU time, best)")
-    row = LANGUAGES["cpp"]
-    compiler_cache.precompiled_header(row)
-    compiler = compiling.Compiler(detect_capabilities(), allow_weak_sandbox=False)
+    language = LANGUAGES["cpp"]
+    compiler_cache.precompiled_header(language)
+    compiler = Compiler(detect_capabilities(), allow_weak_sandbox=False)
     with contextlib.closing(compiler):
         best = {}
         for name, source in (
@@ -257,10 +258,10 @@ def compiling_times(repeats: int) -> None:
         ):
             times = []
             for _ in range(repeats):
-                made = compiler.compile(row, source.encode(), Limits())
-                assert made.program is not None, made.output
-                os.close(made.program)
-                times.append(made.cpu_s)
+                compiled = compiler.compile(language, source.encode(), Limits())
+                assert compiled.program is not None, compiled.output
+                os.close(compiled.program)
+                times.append(compiled.cpu_s)
             best[name] = min(times)
     for name, seconds in best.items():
         print(f"  {name:<44} {seconds:>9.2f}")
@@ -269,22 +270,22 @@ def compiling_times(repeats: int) -> None:
 
 
 def hanging(programs: int) -> None:
-    print(f"\n{programs} programs x 20 tests, one in ten hangs (0.5 s a test)")
+    print(f"\n{programs} programs x 20 tests, one in ten hangs (0.5 s per test)")
     limits = Limits(time_s=0.5, wall_s=1.0)
     tests = [{"input": INPUT, "output": OUTPUT}] * 20
     hang = "while True: pass\n"
-    asked = [
+    submissions = [
         Submission((hang if mark % 10 == 0 else SUM) + f"#{mark}", "python", tests, limits=limits)
         for mark in range(programs)
     ]
-    # What the limits alone make of it: every hanging test its half second; the honest ones at the rate measured now.
-    begun = time.perf_counter()
-    judge_many([submission for mark, submission in enumerate(asked) if mark % 10])
-    honest = time.perf_counter() - begun
+    # The least time: half a second per hanging test, and the other programs at the rate measured now.
+    started = time.perf_counter()
+    judge_many([submission for mark, submission in enumerate(submissions) if mark % 10])
+    honest = time.perf_counter() - started
     least = (programs // 10) * 20 * 0.5 / executor_count() + honest
-    begun = time.perf_counter()
-    judgements = judge_many(asked)
-    taken = time.perf_counter() - begun
+    started = time.perf_counter()
+    judgements = judge_many(submissions)
+    taken = time.perf_counter() - started
     assert all(j.score == (0 if mark % 10 == 0 else 1) for mark, j in enumerate(judgements))
     print(f"  arithmetic of the limits over {executor_count()} cores          {least:>7.1f} s")
     print(f"  measured                                       {taken:>7.1f} s   {taken / least - 1:+.1%}")
@@ -296,7 +297,7 @@ def growth(tests: int) -> None:
     def footprint() -> tuple[float, int, int, int]:
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
         files = sum(1 for folder in ("/tmp", "/dev/shm", "/var/tmp") for _ in Path(folder).glob("grpo-recipes-*"))
-        return resident, len(os.listdir("/proc/self/fd")), len(_below(os.getpid())), files
+        return resident, len(os.listdir("/proc/self/fd")), len(_children(os.getpid())), files
 
     action = judged("python", SUM, 2000)
     action()

@@ -1,0 +1,81 @@
+"""Verdicts as a function of execution results, without processes."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from rlvr.sandbox.execution import ExecutionResult
+from rlvr.sandbox.limits import Limits
+from rlvr.verifiers.code import verdict
+from rlvr.verifiers.code.verdict import Outcome
+
+LIMITS = Limits(time_s=1.0, memory_mb=100, output_kb=10)
+WELL = ExecutionResult(0, "", 0.1, 0.2, 10.0, b"", False, b"", b"")
+EXIT_1, SEGFAULT, KILLED = 1 << 8, signal.SIGSEGV, signal.SIGKILL
+
+FAILURES = [
+    # changes of a run that ends well, compiled, verdict, why it is here
+    ({}, False, None, "nothing failed"),
+    ({"output_exceeded": True, "cpu_s": 2.0}, False, "OLE", "output first: flooding it takes time"),
+    ({"memory_mb": 101.0, "cpu_s": 2.0}, False, "MLE", "memory before time"),
+    ({"cpu_s": 1.1}, False, "TLE", "ended by itself, but too late"),
+    ({"stopped": "cpu", "status": KILLED}, False, "TLE", "the watchdog killed it"),
+    ({"stopped": "idle", "status": KILLED}, False, "TLE", "it did nothing"),
+    ({"status": EXIT_1, "exchange": b"S"}, False, "CE", "Python's parser refused it"),
+    ({"status": EXIT_1, "exchange": b"S"}, True, "RE", "a compiled program's notes mean nothing"),
+    ({"status": EXIT_1, "exchange": b"M"}, False, "MLE", "a MemoryError ended it"),
+    ({"exchange": b"M"}, False, None, "a note without a failure"),
+    ({"status": signal.SIGABRT, "stderr": b"std::bad_alloc"}, True, "MLE", "an allocation failed"),
+    ({"status": signal.SIGABRT}, True, "RE", "another abort"),
+    ({"status": KILLED, "memory_mb": 60.0}, False, "MLE", "killed with much memory"),
+    ({"status": KILLED, "memory_mb": 40.0}, False, "RE", "killed with little memory"),
+    ({"status": SEGFAULT, "memory_mb": 95.0}, True, "MLE", "an allocation that was not checked"),
+    ({"status": SEGFAULT}, True, "RE", "an ordinary segmentation fault"),
+    ({"status": 64}, True, "RE", "a real-time signal has no name"),
+    ({"status": EXIT_1}, False, "RE", "an exit status"),
+]
+
+
+@pytest.mark.parametrize("changes, compiled, expected, why", FAILURES, ids=[why for *_, why in FAILURES])
+def test_failures(changes: dict, compiled: bool, expected: str | None, why: str) -> None:
+    outcome = verdict.failure(replace(WELL, **changes), LIMITS, compiled=compiled)
+    assert (outcome and outcome.verdict) == expected
+
+
+ASSERTS = [
+    # changes of the program's run, changes of the runner's run, verdict, why it is here
+    ({}, {"exchange": b"P"}, "AC", "all asserts hold"),
+    ({}, {"exchange": b"FAssertionError"}, "WA", "an assert fails"),
+    ({}, {"exchange": b"RKeyError"}, "RE", "the program raises"),
+    ({}, {}, "RE", "the runner wrote nothing"),
+    ({}, {"exchange": b"P", "status": EXIT_1}, "RE", "the runner failed after its note"),
+    ({"cpu_s": 2.0}, {"exchange": b"P"}, "TLE", "right, but too late"),
+    ({"exchange": b"P"}, {"exchange": b"F"}, "WA", "the program claims success"),
+    ({}, {"stopped": "cpu", "status": KILLED}, "TLE", "the asserts never end"),
+]
+
+
+@pytest.mark.parametrize("program, runner, expected, why", ASSERTS, ids=[why for *_, why in ASSERTS])
+def test_assert_verdicts(program: dict, runner: dict, expected: str, why: str) -> None:
+    outcome = verdict.assert_verdict(replace(WELL, **program), replace(WELL, **runner), LIMITS)
+    assert outcome.verdict == expected
+
+
+def test_a_compile_error_holds_for_all_selected_tests() -> None:
+    outcomes = [Outcome("AC"), Outcome("CE", "line 1"), None, None]
+    final = verdict.final_outcomes(outcomes, [0, 1, 2], stop_early=False)
+    assert [outcome.verdict for outcome in final] == ["CE", "CE", "CE", "SKIP"]
+
+
+def test_an_early_stop_drops_results_behind_the_first_failure() -> None:
+    outcomes = [Outcome("AC"), None, Outcome("WA"), Outcome("AC")]
+    final = verdict.final_outcomes(outcomes, [0, 2, 3], stop_early=True)
+    assert [outcome.verdict for outcome in final] == ["AC", "SKIP", "WA", "SKIP"]
+
+
+def test_reasons_are_printable() -> None:
+    outcome = verdict.failure(replace(WELL, status=EXIT_1, stderr=b"\x1b[2Jbad"), LIMITS)
+    assert outcome is not None and outcome.reason.isprintable() and "bad" in outcome.reason
