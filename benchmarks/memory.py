@@ -27,7 +27,7 @@ from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.memory import adapter_bytes, base_weights, optimizer
-from rlvr.estimates.setup import Setup, set_up
+from rlvr.estimates.setup import RunSetup, read_setup
 from rlvr.modeling.loading import keep_4bit_trainable_on_cpu
 
 LORA = {"use_peft": True, "lora_r": 16, "lora_target_modules": "all-linear"}
@@ -68,7 +68,7 @@ class Case:
     completion: int = 96
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> RunSetup:
         settings = {
             "model_name_or_path": "m",
             "per_device_train_batch_size": self.rows,
@@ -77,7 +77,7 @@ class Case:
             **self.settings,
         }
         recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
-        return set_up(recipe, self.config, 1, self.launcher, self.prompt)
+        return read_setup(recipe, self.config, 1, self.launcher, self.prompt)
 
     @property
     def parameters(self) -> counting.Parameters:
@@ -289,7 +289,9 @@ def expected_step(case: Case) -> float:
 def expected_saved(case: Case) -> float:
     """The estimate of `saved_bytes`: what is kept, without the block that checkpointing computes again later."""
     again = (
-        activations.block(case.shape, case.setup, case.adapter) * case.setup.tokens if case.setup.checkpointing else 0
+        activations.block_bytes_per_token(case.shape, case.setup, case.adapter) * case.setup.tokens
+        if case.setup.checkpointing
+        else 0
     )
     return activations.kept(case.shape, case.setup, case.adapter) - again
 

@@ -1,8 +1,7 @@
-"""What to change where a run doesn't fit, each change weighed by the same functions as the run itself.
+"""Propose recipe changes that make a run fit, each estimated by the same functions as the run.
 
-The changes are tried in the order of what they cost: first those that train the same thing more slowly, then those that
-train something else. A change is proposed only if it saves; the next one is weighed on top of those before it, until
-the run fits.
+The order is that of their cost: first changes that only slow the training down, then changes of the training itself. A
+change is proposed only if it saves memory. The next one is estimated on top of the earlier ones, until the run fits.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.estimates.setup import Setup
+from rlvr.estimates.setup import RunSetup
 
-# A change that saves less than this is no advice.
-LEAST = 0.25 * 2**30
+# Minimum bytes that a proposed change saves.
+MIN_SAVING = 0.25 * 2**30
 
 
 @dataclass(frozen=True)
-class Change:
-    """One change: in words, the keys that it sets, the launcher that it takes instead, and the bytes that it saves."""
+class RecipeChange:
+    """A change: in words, the keys it sets, the launcher it uses, and the bytes it saves."""
 
     words: str
     keys: Mapping[str, Any]
@@ -28,50 +27,50 @@ class Change:
 
 
 def advise(
-    setup: Setup, room: float, peak: Callable[[Mapping[str, Any], str], float]
-) -> tuple[tuple[Change, ...], float]:
-    """The changes that make a run fit, or as much of it as can be had.
+    setup: RunSetup, room: float, peak: Callable[[Mapping[str, Any], str], float]
+) -> tuple[tuple[RecipeChange, ...], float]:
+    """Find changes that make a run fit, or come as close as possible.
 
     Args:
-        setup: the run as it is.
+        setup: the run without changes.
         room: bytes of the GPU.
-        peak: bytes at the fullest moment, with these keys in the place of the recipe's and this launcher.
+        peak: estimates the peak bytes with changed keys and a launcher.
 
     Returns:
-        The changes, each with what it saves on top of those before it, and the bytes that are left needed after all.
+        The changes, each with its saving on top of the earlier ones, and the peak bytes with all of them.
     """
     keys: dict[str, Any] = {}
     launcher, needed = setup.launcher, peak({}, setup.launcher)
-    taken: list[Change] = []
+    accepted: list[RecipeChange] = []
     while needed > room:
         now = {**setup.settings, **keys}
         for change in _candidates(now, launcher, setup):
             after = peak({**keys, **change.keys}, change.launcher)
-            if needed - after >= LEAST:
+            if needed - after >= MIN_SAVING:
                 keys |= change.keys
                 launcher = change.launcher
-                _add(taken, replace(change, saves=needed - after))
+                _add(accepted, replace(change, saves=needed - after))
                 needed = after
                 break
         else:
             break
-    return tuple(taken), needed
+    return tuple(accepted), needed
 
 
-def _add(taken: list[Change], change: Change) -> None:
-    """Adds a change; one that sets the same keys as an earlier one takes its place, with what both save."""
-    for number, earlier in enumerate(taken):
+def _add(accepted: list[RecipeChange], change: RecipeChange) -> None:
+    """Add a change, or merge it with an earlier change of the same keys."""
+    for number, earlier in enumerate(accepted):
         if change.keys and change.keys.keys() == earlier.keys.keys():
-            taken[number] = replace(change, saves=earlier.saves + change.saves)
+            accepted[number] = replace(change, saves=earlier.saves + change.saves)
             return
-    taken.append(change)
+    accepted.append(change)
 
 
-def _candidates(now: Mapping[str, Any], launcher: str, setup: Setup) -> Iterator[Change]:
-    def change(words: str, keys: Mapping[str, Any], new_launcher: str = launcher) -> Change:
-        return Change(words, keys, new_launcher)
+def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Iterator[RecipeChange]:
+    def change(words: str, keys: Mapping[str, Any], new_launcher: str = launcher) -> RecipeChange:
+        return RecipeChange(words, keys, new_launcher)
 
-    def setting(**keys: Any) -> Change:
+    def setting(**keys: Any) -> RecipeChange:
         return change(", ".join(f"{key}: {str(value).lower()}" for key, value in keys.items()), keys)
 
     rows = int(now.get("per_device_train_batch_size", 8))
@@ -81,7 +80,7 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: Setup) -> Iterator
     peft, vllm = bool(now.get("use_peft")), bool(now.get("use_vllm"))
     quantised = bool(now.get("load_in_4bit") or now.get("load_in_8bit"))
 
-    # The same training, more slowly.
+    # Changes that only slow the training down.
     if not now.get("activation_checkpointing", True):
         yield setting(activation_checkpointing=True)
     if now.get("attn_implementation") == "eager":
@@ -89,7 +88,7 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: Setup) -> Iterator
     if vllm and now.get("vllm_mode", "colocate") == "colocate" and not now.get("vllm_enable_sleep_mode"):
         yield setting(vllm_enable_sleep_mode=True)
     if rows % 2 == 0 and not now.get("generation_batch_size"):
-        # As many completions a generation and an update as before.
+        # The number of completions per generation and update stays.
         halves = {"per_device_train_batch_size": rows // 2, "gradient_accumulation_steps": accumulation * 2}
         yield setting(**halves, **({"steps_per_generation": cycle * 2} if now.get("steps_per_generation") else {}))
     if setup.processes > 1 and launcher in ("ddp", "zero1", "zero2"):
@@ -102,7 +101,7 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: Setup) -> Iterator
         yield setting(steps_per_generation=fewer)
     if not now.get("optim") and not peft and not launcher.startswith("zero"):
         yield setting(optim="adamw_bnb_8bit")
-    # Other training.
+    # Changes of the training itself.
     if peft and not quantised and not vllm:
         yield setting(load_in_4bit=True, use_bnb_nested_quant=True)
     if now.get("beta") and not peft:

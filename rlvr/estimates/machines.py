@@ -1,10 +1,9 @@
-"""GPUs and the machines that they are rented in: memory, speed, and dollars an hour, each with its date and source.
+"""GPUs and instance types: memory, speed and dollars an hour, with date and source.
 
 Prices are Amazon SageMaker's for on-demand training in us-east-1, in dollars an hour for a whole instance. They change;
-`PRICES_READ` says when these were read. Amazon's own price list could not be read when this table was made. The figures
-are those that several public projects had copied from it (between 2026-08 and 2026-09-27, and all agree), and
-those of the P family are also 1.15 times the EC2 prices of 2026-11-09, the ratio that SageMaker has for all of these.
-Where no such figure was found the price is None, and no dollars are reckoned.
+`PRICES_READ` is their date. Amazon's own price list could not be read when this table was made. The prices are those
+that several public projects had copied from it between 2026-08 and 2026-09-27; all agree. Those of the P family are
+also 1.15 times the EC2 prices of 2026-11-09, the ratio between both lists. Without such a price, it is None.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ PRICES_FROM = "Amazon SageMaker, on-demand training, us-east-1"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A kind of GPU.
+    """A GPU model.
 
     Attributes:
-        name: as it is written on a command line.
-        memory: GiB that the driver reports as its whole (`nvidia-smi`, memory.total): ECC and the driver take a part
-            of what is printed on the box.
+        name: for the command line.
+        memory: GiB that the driver reports (`nvidia-smi`, memory.total), which is less than the nominal size.
         bandwidth: GB/s between memory and processor.
-        compute: dense bfloat16 TFLOP/s with float32 accumulation: NVIDIA's figure without sparsity.
+        compute: dense bfloat16 TFLOP/s with float32 accumulation, from NVIDIA, without sparsity.
     """
 
     name: str
@@ -38,14 +36,14 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """Something to train on.
+    """A machine for training.
 
     Attributes:
         name: an instance type, or a GPU's name.
-        gpu: its kind of GPU.
-        gpus: how many it has; 0 for a GPU by itself, of which there are as many as processes.
-        host: GiB of the machine's own memory, or None if unknown.
-        price: dollars an hour for all of it, or None if unknown.
+        gpu: its GPU model.
+        gpus: number of GPUs; 0 for a single GPU, of which there are as many as processes.
+        host: GiB of the machine's memory, or None if unknown.
+        price: dollars an hour for the whole machine, or None if unknown.
     """
 
     name: str
@@ -55,12 +53,12 @@ class Machine:
     price: float | None = None
 
     def needed(self, processes: int) -> int:
-        """How many such machines so many processes need, one GPU each."""
+        """Number of machines for that many processes, one GPU each."""
         return -(-processes // self.gpus) if self.gpus else 1
 
 
-# Bandwidth and compute: NVIDIA's datasheets of each GPU. The A10G is made for Amazon and has no public datasheet; its
-# compute is the 70 TFLOP/s that Amazon's partners print (others measured 62).
+# Bandwidth and compute: NVIDIA's datasheets. The A10G is made for Amazon and has no public datasheet; its compute is
+# the 70 TFLOP/s that Amazon's partners publish (others measured 62).
 GPUS = {
     gpu.name: gpu
     for gpu in (
@@ -75,7 +73,7 @@ GPUS = {
 }
 
 _INSTANCES = (
-    # instance type, GPU, GPUs, GiB of its own memory, dollars an hour
+    # instance type, GPU, number of GPUs, GiB of memory, dollars an hour
     ("ml.g5.xlarge", "A10G-24GB", 1, 16, 1.408),
     ("ml.g5.2xlarge", "A10G-24GB", 1, 32, 1.515),
     ("ml.g5.4xlarge", "A10G-24GB", 1, 64, 2.03),
@@ -101,38 +99,40 @@ INSTANCES = {name: Machine(name, GPUS[gpu], gpus, host, price) for name, gpu, gp
 
 
 def find_machine(name: str) -> Machine:
-    """The instance type or the GPU of this name; capital letters and the prefix `ml.` don't matter.
+    """Find an instance type or a GPU by name, regardless of case and of the prefix `ml.`.
 
     Raises:
-        InputError: it is in neither table.
+        InputError: of kind "unknown-machine".
     """
-    known = {one.lower(): one for one in (*INSTANCES, *GPUS)}
-    for wanted in (name.lower(), f"ml.{name.lower()}"):
-        if wanted in known:
-            found = known[wanted]
-            return INSTANCES[found] if found in INSTANCES else Machine(found, GPUS[found])
-    alike = [gpu for gpu in GPUS if gpu.lower().startswith(f"{name.lower()}-")]
-    if len(alike) == 1:
-        return Machine(alike[0], GPUS[alike[0]])
-    close = sorted(alike) or nearest(name.lower(), known, count=3) or list(GPUS)
+    known = {key.lower(): key for key in (*INSTANCES, *GPUS)}
+    for candidate in (name.lower(), f"ml.{name.lower()}"):
+        if candidate in known:
+            key = known[candidate]
+            return INSTANCES[key] if key in INSTANCES else Machine(key, GPUS[key])
+    sizes = [gpu for gpu in GPUS if gpu.lower().startswith(f"{name.lower()}-")]
+    if len(sizes) == 1:
+        return Machine(sizes[0], GPUS[sizes[0]])
+    close = sorted(sizes) or nearest(name.lower(), known, count=3) or list(GPUS)
     hint = ", ".join(known.get(one, one) for one in close)
     raise InputError(
-        f"There is no machine {name} in our table (rlvr/estimates/machines.py). Near it, or known at all: {hint}."
+        f"The machine {name} is unknown (rlvr/estimates/machines.py). Use one of: {hint}.",
+        kind="unknown-machine",
+        key="--machine",
     )
 
 
 def this_machine() -> Machine | None:
-    """The GPU of this process as a machine, with its real memory; None where there is none.
+    """The GPU of this process, with its real memory; None without a GPU.
 
-    Its speed is that of the table's GPU whose name it bears; another one's is 0, and no hours are reckoned.
+    Its speed is that of the same model in the table; 0 if the table doesn't have it, so that no hours are estimated.
     """
     import torch
 
     if not torch.cuda.is_available():
         return None
-    about = torch.cuda.get_device_properties(0)
-    memory = about.total_memory / 2**30
-    words = about.name.replace("-", " ").split()
-    alike = [gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in words and abs(gpu.memory - memory) < 4]
-    speed = alike[0] if alike else Gpu(about.name, memory, 0, 0)
-    return Machine(about.name, Gpu(about.name, memory, speed.bandwidth, speed.compute))
+    device = torch.cuda.get_device_properties(0)
+    memory = device.total_memory / 2**30
+    words = device.name.replace("-", " ").split()
+    matches = [gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in words and abs(gpu.memory - memory) < 4]
+    speed = matches[0] if matches else Gpu(device.name, memory, 0, 0)
+    return Machine(device.name, Gpu(device.name, memory, speed.bandwidth, speed.compute))

@@ -1,7 +1,7 @@
-"""How many numbers a model and its adapter have, by kind, from the model's configuration alone.
+"""Count the parameters of a model and its adapter, from the model's configuration.
 
-The model is built on PyTorch's `meta` device: every shape is there and no number, in a fifth of a second for 7 billion
-parameters. So nothing is guessed from formulas, and architectures that we have never heard of are counted right too.
+The model is built on PyTorch's `meta` device, with shapes but without numbers, in a fifth of a second for 7 billion
+parameters. So no formula guesses, and unknown architectures are counted correctly.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """A linear layer inside of the model: its module's name, its width in and out, and the numbers of its weight."""
+class LinearLayer:
+    """A linear layer of the model: module name, inputs and outputs."""
 
     name: str
     inputs: int
@@ -37,13 +37,13 @@ class Parameters:
     """A model's parameters by kind.
 
     Attributes:
-        matrices: the linear layers that bitsandbytes would quantise: all but the output embedding.
-        embeddings: numbers of the input embedding, and of the output embedding where that is another tensor.
-        rest: biases, norms and whatever is neither: the experts of a mixture, for one, which nothing quantises.
+        matrices: the linear layers that bitsandbytes quantises: all except the output embedding.
+        embeddings: numbers of the input embedding, and of the output embedding unless both are tied.
+        rest: biases, norms, and the experts of a mixture, which are not quantised.
         sizes: of each named parameter, for `lora_modules_to_save`.
     """
 
-    matrices: tuple[Matrix, ...]
+    matrices: tuple[LinearLayer, ...]
     embeddings: int
     rest: int
     sizes: Mapping[str, int]
@@ -54,16 +54,16 @@ class Parameters:
 
     @property
     def computed(self) -> int:
-        """The numbers that a token is multiplied with, the output embedding left out: the N of 6 N D."""
+        """The numbers that each token is multiplied with, without the output embedding: the N of 6 N D."""
         return sum(matrix.count for matrix in self.matrices) + self.rest
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """What PEFT would add to a model: its numbers, the matrices that get a LoRA, and their rank."""
+    """A LoRA adapter: its numbers, its target matrices, and their rank."""
 
     count: int
-    targets: tuple[Matrix, ...]
+    targets: tuple[LinearLayer, ...]
     rank: int
 
 
@@ -74,8 +74,8 @@ class Shape:
     Attributes:
         hidden, intermediate, layers, heads, kv_heads, head: as in the configuration.
         vocabulary: rows of the output embedding.
-        gated: whether the feed-forward part multiplies two projections (all models since Llama), or has just one.
-        dense: False for mixtures of experts, whose activations are counted here as if one expert did everything.
+        gated: whether the feed-forward part multiplies two projections (all models since Llama), or has one.
+        dense: False for mixtures of experts, whose activations are counted as if there were one expert.
     """
 
     hidden: int
@@ -90,20 +90,20 @@ class Shape:
 
     @property
     def query(self) -> int:
-        """The width of all queries together; not always the hidden size."""
+        """The width of all queries; not always the hidden size."""
         return self.heads * self.head
 
     @property
     def key(self) -> int:
-        """The width of all keys together, or of all values."""
+        """The width of all keys, or of all values."""
         return self.kv_heads * self.head
 
 
 def count(config: PretrainedConfig) -> Parameters:
-    """Counts the parameters of the model that a configuration describes.
+    """Count the parameters of a model.
 
     Raises:
-        InputError: transformers can't build a causal language model from it.
+        InputError: of kind "unknown-architecture".
     """
     model = _on_meta(config)
     head = model.get_output_embeddings()
@@ -112,9 +112,9 @@ def count(config: PretrainedConfig) -> Parameters:
     for name, module in model.named_modules():
         if module is not head and _is_linear(module):
             rows, columns = module.weight.shape
-            # GPT-2's Conv1D keeps its weight the other way around.
+            # GPT-2's Conv1D keeps its weight transposed.
             inputs, outputs = (rows, columns) if type(module).__name__ == "Conv1D" else (columns, rows)
-            matrices.append(Matrix(name, inputs, outputs))
+            matrices.append(LinearLayer(name, inputs, outputs))
             quantised.add(id(module.weight))
     rest = sum(
         parameter.numel()
@@ -126,11 +126,10 @@ def count(config: PretrainedConfig) -> Parameters:
 
 
 def adapter(parameters: Parameters, config: PretrainedConfig, settings: Mapping[str, Any]) -> Adapter:
-    """Counts what PEFT adds: rank x (inputs + outputs) for each target (LoRA, arXiv:2106.09685, section 4.1).
+    """Count PEFT's parameters: rank x (inputs + outputs) for each target (LoRA, arXiv:2106.09685, section 4.1).
 
-    Targets are matched as PEFT matches them: a list by the end of the module's name, a text as a regular expression for
-    the whole of it, `all-linear` for every matrix, nothing for PEFT's own list for the architecture. DoRA adds one
-    number for each output.
+    Targets match as in PEFT: a list by the end of the module's name, a text as a regular expression for the whole name,
+    `all-linear` for every matrix, nothing for PEFT's default for the architecture. DoRA adds one number an output.
     """
     rank = int(settings.get("lora_r", 16))
     wanted = settings.get("lora_target_modules")
@@ -147,7 +146,7 @@ def adapter(parameters: Parameters, config: PretrainedConfig, settings: Mapping[
 
 
 def shape(config: PretrainedConfig, parameters: Parameters) -> Shape:
-    """Reads the dimensions of a decoder from its configuration."""
+    """Read the dimensions of a decoder from its configuration."""
     text = config.get_text_config()
     hidden, heads = text.hidden_size, text.num_attention_heads
     ends = {matrix.name.rpartition(".")[2] for matrix in parameters.matrices}
@@ -174,8 +173,10 @@ def _on_meta(config: PretrainedConfig) -> Any:
             return AutoModelForCausalLM.from_config(config)
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise InputError(
-            f"transformers can't build a causal language model from the configuration of type "
-            f"{config.model_type}, so its memory can't be estimated: {error}"
+            f"The memory can't be estimated: transformers can't build a causal language model of type "
+            f"{config.model_type}: {error}",
+            kind="unknown-architecture",
+            key="model_name_or_path",
         ) from error
 
 
@@ -196,20 +197,20 @@ def _is_target(name: str, wanted: str | Sequence[str] | None, config: Pretrained
 
 
 def _is_inside(parameter: str, kept: str) -> bool:
-    """Whether a parameter belongs to a module whose name ends so, which is how PEFT reads `modules_to_save`."""
+    """Whether a parameter belongs to a module whose name ends with `kept`, as in PEFT's `modules_to_save`."""
     parts = parameter.split(".")[:-1]
     return any(".".join(parts[:end]).endswith(kept) for end in range(1, len(parts) + 1))
 
 
 def bytes_in_4_bits(parameters: Parameters, *, nested: bool) -> tuple[int, int]:
-    """Bytes of the matrices in 4 bits, and of what is needed to read them: QLoRA, arXiv:2305.14314, section 3.
+    """Bytes of the matrices in 4 bits, and of their scales: QLoRA, arXiv:2305.14314, section 3.
 
-    A block of 64 numbers shares a float32 maximum, which is 0.5 bits a number; double quantisation keeps those in 8
-    bits with a float32 maximum for each 256, and an offset: 0.127 bits. Each matrix has its own code books of 16 and
-    256 float32 numbers (bitsandbytes/functional.py, `QuantState`).
+    A block of 64 numbers shares a float32 maximum: 0.5 bits a number. Double quantisation stores these maxima in 8
+    bits, with a float32 maximum for each 256 and an offset: 0.127 bits. Each matrix has code books of 16 and 256
+    float32 numbers (bitsandbytes/functional.py, `QuantState`).
 
     Returns:
-        The 4-bit numbers, which can be sharded, and the maxima and code books, which each GPU holds whole.
+        The 4-bit numbers, which can be sharded, and the maxima and code books, which can't.
     """
     packed = scales = 0
     for matrix in parameters.matrices:

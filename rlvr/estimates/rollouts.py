@@ -1,35 +1,35 @@
-"""How many completions and tokens a run makes, and how quick its rewards must be."""
+"""Count the completions and tokens of a run, and the speed that its rewards need."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr.estimates.setup import Setup
+from rlvr.estimates.setup import RunSetup
 from rlvr.formatting import count
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class RolloutPlan:
     """The rollout plan.
 
     Attributes:
         prompts: different prompts of a generation.
-        group: completions of each.
-        steps: updates in all.
-        generations: in all, without the further rounds of dynamic sampling.
-        mine: completions of a generation that one process makes and scores.
-        tokens: of all completions at most, and of the prompts that they begin with at most.
-        budget_s: seconds that the rewards of a generation may take.
-        rounds: further generations a step at most (dynamic sampling).
+        group: completions of each prompt.
+        steps: all updates.
+        generations: all generations, without the further rounds of dynamic sampling.
+        per_process: completions of a generation that one process generates and scores.
+        tokens: maximum tokens of all completions, and of their prompts.
+        timeout_s: maximum seconds of the rewards of a generation.
+        rounds: maximum further generations a step (dynamic sampling).
     """
 
     prompts: int
     group: int
     steps: int
     generations: int
-    mine: int
+    per_process: int
     tokens: tuple[int, int]
-    budget_s: float
+    timeout_s: float
     rounds: int
 
     @property
@@ -38,34 +38,34 @@ class Rollouts:
 
     @property
     def rate(self) -> float:
-        """Completions a second that the reward workers of one process must score together, to keep to the budget."""
-        return self.mine / self.budget_s
+        """Completions a second that the workers of one process must score to meet the timeout."""
+        return self.per_process / self.timeout_s
 
     def lines(self) -> list[str]:
-        """The plan in words."""
+        """Format the plan for the terminal."""
         more = f", and up to {self.rounds} further generations a step" if self.rounds else ""
-        made, read = self.tokens
+        generated, prompts = self.tokens
         return [
             f"{count(self.prompts, 'prompt')} x {self.group} completions, {count(self.steps, 'update')}: "
             f"{self.completions:,} completions in {count(self.generations, 'generation')}{more}",
-            f"at most {_short(made)} tokens generated, after at most {_short(read)} tokens of prompts",
-            f"rewards: a process scores {count(self.mine, 'completion')} a generation; {self.rate:.2g} a second keep "
-            f"to reward_batch_timeout_s = {self.budget_s:g}",
+            f"at most {_short(generated)} tokens generated, after at most {_short(prompts)} tokens of prompts",
+            f"rewards: a process scores {count(self.per_process, 'completion')} a generation; {self.rate:.2g} a second "
+            f"meet reward_batch_timeout_s = {self.timeout_s:g}",
         ]
 
 
-def rollouts(setup: Setup, *, steps: int, budget_s: float) -> Rollouts:
-    """The rollout plan of a run of so many updates."""
+def plan_rollouts(setup: RunSetup, *, steps: int, timeout_s: float) -> RolloutPlan:
+    """Plan the rollouts of a run with that many updates."""
     generations = -(-steps * setup.accumulation // setup.cycle)
     completions = generations * setup.completions
-    return Rollouts(
+    return RolloutPlan(
         prompts=setup.completions // setup.group,
         group=setup.group,
         steps=steps,
         generations=generations,
-        mine=setup.generated,
+        per_process=setup.generated,
         tokens=(completions * setup.completion_tokens, completions * setup.prompt_tokens),
-        budget_s=budget_s,
+        timeout_s=timeout_s,
         rounds=int(setup.settings.get("dynamic_sampling") or 0),
     )
 

@@ -1,12 +1,12 @@
-"""How long a run may take and cost: a range, from assumptions that stand here. None of it was measured on a GPU.
+"""Estimate the duration and cost of a run: a range, from the assumptions in this file. Not measured on a GPU.
 
 Generating is bound by memory: for each token all weights are read, and the cache ("Efficiently Scaling Transformer
 Inference", arXiv:2211.05102, section 2). Training is bound by arithmetic: 6 operations a weight and token, 2 more with
 activation checkpointing, 2 fewer with an adapter, whose frozen weights need no gradients ("Scaling Laws for Neural
 Language Models", arXiv:2001.08361, section 2.1, and arXiv:2205.05198). Real programs reach a part of a GPU's speed, and
-which part is the assumption: `FAST` and `SLOW` are the ends of what is told of such programs.
+that part is the assumption: `FAST` and `SLOW` are the ends of the published range.
 
-Left out: rewards, loading, measuring before and after, checkpoints, and what GPUs send each other.
+Not included: rewards, loading, evaluation, checkpoints, and communication between GPUs.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from rlvr.estimates import activations
 from rlvr.estimates.machines import Gpu, Machine
 from rlvr.estimates.parameters import Adapter, Parameters, Shape
-from rlvr.estimates.setup import Setup
+from rlvr.estimates.setup import RunSetup
 
 
 @dataclass(frozen=True)
-class Pace:
-    """An assumption of how well a GPU is used.
+class Utilisation:
+    """An assumption on the utilisation of a GPU.
 
     Attributes:
         bandwidth: share of the memory's bandwidth while generating.
         arithmetic: share of the arithmetic peak while training ("model FLOPs utilisation", without recomputation).
-        launch_ms: milliseconds a block and token that `transformers` needs to start its kernels, however small.
-        vllm_launch_ms: the same of vLLM, which replays recorded kernels.
-        length: mean completion, as a share of the longest that is allowed.
+        launch_ms: milliseconds a block and token that `transformers` needs to launch its kernels.
+        vllm_launch_ms: the same for vLLM, which replays CUDA graphs.
+        length: mean completion length, as a share of the maximum.
     """
 
     bandwidth: float
@@ -38,50 +38,50 @@ class Pace:
     length: float
 
 
-FAST = Pace(bandwidth=0.8, arithmetic=0.4, launch_ms=0.5, vllm_launch_ms=0.05, length=0.5)
-SLOW = Pace(bandwidth=0.4, arithmetic=0.15, launch_ms=1.5, vllm_launch_ms=0.2, length=1.0)
+FAST = Utilisation(bandwidth=0.8, arithmetic=0.4, launch_ms=0.5, vllm_launch_ms=0.05, length=0.5)
+SLOW = Utilisation(bandwidth=0.4, arithmetic=0.15, launch_ms=1.5, vllm_launch_ms=0.2, length=1.0)
 
-# Bytes that move for a number in 4 bits while something is multiplied with it: bitsandbytes reads half a byte, writes
-# 16 bits, and the multiplication reads those. In 8 bits: a byte.
+# Bytes moved for a number in 4 bits in a multiplication: bitsandbytes reads half a byte, writes 16 bits, and the
+# multiplication reads these. In 8 bits: one byte.
 _MOVED_IN_4_BITS, _MOVED_IN_8_BITS = 4.5, 1.0
 
 
 @dataclass(frozen=True)
-class Hours:
-    """Hours of a run, from fast to slow: all of it, and what of it is generating."""
+class RunTime:
+    """Hours of a run, from fast to slow: in total, and for generation."""
 
     total: tuple[float, float]
     generating: tuple[float, float]
 
     def dollars(self, machine: Machine, processes: int) -> tuple[float, float] | None:
-        """What the machines for so many processes cost in that time; None if the price isn't known."""
+        """Cost of the machines for that many processes; None if the price is unknown."""
         if machine.price is None:
             return None
         rate = machine.price * machine.needed(processes)
         return self.total[0] * rate, self.total[1] * rate
 
 
-def hours(
-    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: Setup, gpu: Gpu, *, steps: int
-) -> Hours | None:
-    """How long `steps` updates take on GPUs of this kind; None where its speed isn't known."""
+def run_time(
+    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, gpu: Gpu, *, steps: int
+) -> RunTime | None:
+    """Estimate the hours of `steps` updates; None if the GPU's speed is unknown."""
     if not gpu.bandwidth or not gpu.compute:
         return None
-    found = []
+    estimates = []
     for pace in (FAST, SLOW):
         cycles = steps * setup.accumulation / setup.cycle
         generating = cycles * generation_seconds(parameters, shape, setup, gpu, pace)
         micro_batches = steps * setup.accumulation
         training = micro_batches * training_seconds(parameters, adapter, shape, setup, gpu, pace)
-        found.append((generating / 3600, (generating + training) / 3600))
-    (fast, fast_all), (slow, slow_all) = found
-    return Hours((fast_all, slow_all), (fast, slow))
+        estimates.append((generating / 3600, (generating + training) / 3600))
+    (fast, fast_all), (slow, slow_all) = estimates
+    return RunTime((fast_all, slow_all), (fast, slow))
 
 
-def generation_seconds(parameters: Parameters, shape: Shape, setup: Setup, gpu: Gpu, pace: Pace) -> float:
-    """Seconds of one generation: a token of all completions at once, as often as the mean completion is long.
+def generation_seconds(parameters: Parameters, shape: Shape, setup: RunSetup, gpu: Gpu, pace: Utilisation) -> float:
+    """Seconds of one generation: the time of a token of all completions, times the mean length.
 
-    Each token takes the longest of three: moving weights and cache, the arithmetic, and starting the kernels.
+    A token takes the longest of three: moving weights and cache, the arithmetic, and launching the kernels.
     """
     length = setup.completion_tokens * pace.length
     filled = (setup.prompt_tokens + length / 2) / (setup.prompt_tokens + setup.completion_tokens)
@@ -94,7 +94,7 @@ def generation_seconds(parameters: Parameters, shape: Shape, setup: Setup, gpu: 
     return length * token + prompts
 
 
-def _weights_moved(parameters: Parameters, shape: Shape, setup: Setup) -> float:
+def _weights_moved(parameters: Parameters, shape: Shape, setup: RunSetup) -> float:
     matrices = sum(matrix.count for matrix in parameters.matrices)
     number: float = setup.compute if setup.vllm else setup.weight
     if setup.settings.get("load_in_4bit"):
@@ -105,9 +105,9 @@ def _weights_moved(parameters: Parameters, shape: Shape, setup: Setup) -> float:
 
 
 def training_seconds(
-    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: Setup, gpu: Gpu, pace: Pace
+    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, gpu: Gpu, pace: Utilisation
 ) -> float:
-    """Seconds of one micro-batch: forward, backward, and the further forwards that GRPO may need."""
+    """Seconds of one micro-batch: forward, backward, and further forward passes of GRPO."""
     completion = setup.completion_tokens * pace.length
     tokens = setup.rows * (setup.prompt_tokens + completion)
     pairs = shape.layers * shape.query * (setup.prompt_tokens + completion) / 2  # attention, of which half is masked

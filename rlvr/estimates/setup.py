@@ -1,4 +1,4 @@
-"""What of a recipe and of its launch decides over memory and time, with TRL's defaults filled in."""
+"""The settings of a run that determine its memory and time, with TRL's defaults."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
-class Setup:
-    """A run as its memory sees it.
+class RunSetup:
+    """The settings of a run that determine its memory and time.
 
     Attributes:
         settings: the recipe's flat keys.
-        launcher: python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2; as rlvr.training.launch.launcher
-        says. processes: how many train together, one GPU each.
-        loaded: bytes of a number of the weights as they are loaded (`dtype`).
-        sixteen: whether matrices are multiplied in 16 bits (`bf16`, which TRL sets unless told otherwise, or `fp16`).
+        launcher: python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2 (rlvr.training.launch.launcher).
+        processes: number of training processes, one GPU each.
+        loaded: bytes of a loaded weight (`dtype`).
+        sixteen: whether matrices are multiplied in 16 bits (`bf16`, TRL's default, or `fp16`).
         attention: eager, sdpa or flash_attention_2.
         rows: completions of a training step on one GPU.
         generated: completions that one GPU generates at once.
-        completions: completions of a whole generation, on all GPUs.
+        completions: completions of a generation, on all GPUs.
         group: completions of a prompt.
-        prompt_tokens, completion_tokens: the longest of each; batches are padded to them.
+        prompt_tokens, completion_tokens: maximum lengths; batches are padded to them.
         accumulation: micro-batches of an update (`gradient_accumulation_steps`).
-        cycle: micro-batches that are trained on what was generated once.
+        cycle: micro-batches that train on one generation.
     """
 
     settings: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Setup:
 
     @property
     def stage(self) -> int:
-        """Of ZeRO; 0 where it isn't DeepSpeed."""
+        """ZeRO's stage; 0 without DeepSpeed."""
         return int(self.launcher[4]) if self.deepspeed else 0
 
     @property
@@ -69,22 +69,22 @@ class Setup:
 
     @property
     def shards_weights(self) -> int:
-        """Among how many GPUs the weights are divided."""
+        """Number of GPUs that the weights are sharded over."""
         return self.processes if self.fsdp or self.stage == 3 else 1
 
     @property
     def weight(self) -> int:
-        """Bytes of a number of the weights while training: DeepSpeed turns the whole model into 16 bits."""
+        """Bytes of a weight while training: DeepSpeed converts the whole model to 16 bits."""
         return 2 if self.deepspeed and self.sixteen else self.loaded
 
     @property
     def autocast(self) -> bool:
-        """Whether torch casts on the fly: mixed precision without DeepSpeed, which casts once and for all."""
+        """Whether torch casts in each operation: mixed precision without DeepSpeed, which converts the model once."""
         return self.sixteen and not self.deepspeed
 
     @property
     def compute(self) -> int:
-        """Bytes of a number in what is computed."""
+        """Bytes of a number in computations."""
         return 2 if self.sixteen else self.weight
 
     @property
@@ -101,7 +101,7 @@ class Setup:
 
     @property
     def vllm(self) -> str:
-        """`colocate`, `server`, or nothing where transformers generates."""
+        """`colocate`, `server`, or empty if transformers generates."""
         return str(self.settings.get("vllm_mode") or "colocate") if self.settings.get("use_vllm") else ""
 
     @property
@@ -111,12 +111,12 @@ class Setup:
 
     @property
     def mid_update(self) -> bool:
-        """Whether generations take place while gradients are being accumulated."""
+        """Whether a generation may interrupt the accumulation of gradients."""
         return self.accumulation > self.cycle or self.cycle % self.accumulation != 0
 
     @property
     def replayed(self) -> bool:
-        """Whether each completion's old probabilities are computed beside the step (TRL's own rule)."""
+        """Whether old log-probabilities need another forward pass (TRL's rule)."""
         return self.accumulation % self.cycle != 0 or bool(self.vllm)
 
     @property
@@ -124,8 +124,8 @@ class Setup:
         return str(self.settings.get("optim") or "adamw_torch_fused")
 
 
-def set_up(recipe: Recipe, config: PretrainedConfig, processes: int, launcher: str, prompt_tokens: int) -> Setup:
-    """Reads a recipe as `Setup`.
+def read_setup(recipe: Recipe, config: PretrainedConfig, processes: int, launcher: str, prompt_tokens: int) -> RunSetup:
+    """Read the setup of a recipe.
 
     Args:
         prompt_tokens: of the longest prompt.
@@ -137,14 +137,14 @@ def set_up(recipe: Recipe, config: PretrainedConfig, processes: int, launcher: s
     dtype = str(settings.get("dtype", "float32"))
     if dtype == "auto":
         dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
-    wanted = settings.get("attn_implementation") or "auto"
-    return Setup(
+    attention = settings.get("attn_implementation") or "auto"
+    return RunSetup(
         settings=settings,
         launcher=launcher,
         processes=processes,
         loaded=_BYTES.get(dtype, 4),
         sixteen=sixteen,
-        attention="sdpa" if wanted == "auto" else str(wanted),
+        attention="sdpa" if attention == "auto" else str(attention),
         rows=int(settings.get("per_device_train_batch_size", 8)),
         generated=sizes.completions // processes,
         completions=sizes.completions,

@@ -1,4 +1,4 @@
-"""The whole: what it tells, that its advice is true, and that it is quick."""
+"""The complete estimate: its output, its proposed changes, and its speed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_whether_it_fits(found: Estimate, fits: bool | None, why: str) -> None:
         ),
     ],
 )
-def test_what_is_advised_saves_what_is_said(
+def test_proposed_changes_save_the_stated_memory(
     machine: str, processes: int, launcher: str, settings: dict[str, Any], why: str
 ) -> None:
     found = of(machine, processes=processes, launcher=launcher, **settings)
@@ -82,18 +82,18 @@ def test_what_is_advised_saves_what_is_said(
         launcher = change.launcher
         saved += change.saves
     after = of(machine, processes=processes, launcher=launcher, **changed)
-    assert after.memory.peak == pytest.approx(found.needed_then), why
+    assert after.memory.peak == pytest.approx(found.needed_after), why
     assert found.memory.peak - saved == pytest.approx(after.memory.peak), why
-    assert after.fits == (found.needed_then <= found.machine.gpu.memory * GIB if found.machine else None), why
+    assert after.fits == (found.needed_after <= found.machine.gpu.memory * GIB if found.machine else None), why
 
 
-def test_a_mere_lack_of_checkpointing_is_mended_by_checkpointing_alone() -> None:
+def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
     found = of("A10G", load_in_4bit=True, activation_checkpointing=False, per_device_train_batch_size=16, **LORA)
     assert [change.words for change in found.changes] == ["activation_checkpointing: true"]
 
 
 @pytest.mark.parametrize(
-    ("found", "said", "why"),
+    ("found", "phrases", "why"),
     [
         (of("ml.g6e.xlarge", HALF, **LORA), ["fits on ml.g6e.xlarge (45 GiB a GPU)", "dollars"], "all is well"),
         (of("ml.p5en.48xlarge", HALF, **LORA), ["for 100 updates, "], "no price, no dollars"),
@@ -104,25 +104,25 @@ def test_a_mere_lack_of_checkpointing_is_mended_by_checkpointing_alone() -> None
         ),
         (of("ml.g6e.xlarge", HALF, steps=1, max_completion_length=16, **LORA), ["less than a minute for 1 u"], "small"),
         (of("A10G", HALF, steps=None, **LORA), ["fits"], "steps are not known"),
-        (of(None, HALF, **LORA), ["together"], "no machine"),
+        (of(None, HALF, **LORA), ["total"], "no machine"),
         (of("ml.g6e.xlarge", launcher="zero2_offload"), ["offloading takes 113 of 32 GiB"], "the machine's own memory"),
     ],
 )
-def test_it_is_told_in_fifteen_aligned_lines(found: Estimate, said: list[str], why: str) -> None:
+def test_the_output_has_at_most_fifteen_aligned_lines(found: Estimate, phrases: list[str], why: str) -> None:
     lines = found.lines()
     assert len(lines) <= 15 and all(line == line.rstrip() for line in lines), why
-    for words in said:
+    for words in phrases:
         assert any(words in line for line in lines), (why, lines)
-    table = lines[: next(number for number, line in enumerate(lines) if line.startswith("together")) + 1]
+    table = lines[: next(number for number, line in enumerate(lines) if line.startswith("total")) + 1]
     assert len({len(line) for line in table}) == 1, why
-    assert (" dollars (" in "\n".join(lines)) == ("dollars" in said), why
+    assert (" dollars (" in "\n".join(lines)) == ("dollars" in phrases), why
 
 
 def test_the_columns_add_up() -> None:
     rows = [line.split()[-3:] for line in of("A10G", HALF, **LORA).lines() if line[-1].isdigit() or line[-1] == "-"]
     table = [[0.0 if cell == "-" else float(cell) for cell in row] for row in rows]
-    *parts, together = table
-    for column, whole in enumerate(together):
+    *parts, totals = table
+    for column, whole in enumerate(totals):
         assert sum(row[column] for row in parts) == pytest.approx(whole, abs=0.05)
 
 
@@ -149,14 +149,14 @@ def test_other_models_can_be_estimated(config: Any, why: str) -> None:
     assert ("as if it were dense" in "\n".join(lines)) == (config.model_type == "mixtral"), why
 
 
-def test_an_estimate_is_quick() -> None:
-    """Beside importing torch and transformers, which a check does in any case; with advice, which weighs it often."""
+def test_an_estimate_with_proposed_changes_takes_less_than_two_seconds() -> None:
+    """Without the imports of torch and transformers."""
     started = time.process_time()
     assert of("L4", per_device_train_batch_size=64).changes
     assert time.process_time() - started < 2
 
 
-def test_the_page_shows_what_is_really_told() -> None:
+def test_the_page_shows_the_output() -> None:
     page = (REPOSITORY / "docs" / "estimates.md").read_text(encoding="utf-8")
     recipe = REPOSITORY / "recipes" / "gsm8k-qwen2.5-7b-instruct-qlora.yaml"
     shown = estimate(

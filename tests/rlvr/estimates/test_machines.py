@@ -27,17 +27,17 @@ def test_machines_are_found_by_name(name: str, found: str, gpus: int, why: str) 
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "why"),
+    ("name", "hint", "why"),
     [
         ("ml.p5.24xlarge", "ml.p5.48xlarge", "a size that doesn't exist"),
         ("A100", "A100-40GB, A100-80GB", "two sizes"),
         ("TPU", "H100-80GB", "nothing near: what there is"),
     ],
 )
-def test_an_unknown_machine_is_named_with_its_neighbours(name: str, said: str, why: str) -> None:
+def test_an_unknown_machine_is_an_input_error_with_similar_names(name: str, hint: str, why: str) -> None:
     with pytest.raises(InputError) as error:
         find_machine(name)
-    assert said in str(error.value), why
+    assert error.value.kind == "unknown-machine" and hint in str(error.value), why
 
 
 @pytest.mark.parametrize("name", EC2)

@@ -13,8 +13,8 @@ from benchmarks import memory as real
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
-from rlvr.estimates.memory import GIB, Memory, adapter_bytes, base_weights, memory, optimizer, reference
-from rlvr.estimates.setup import Setup, set_up
+from rlvr.estimates.memory import GIB, GpuMemory, adapter_bytes, base_weights, memory, optimizer, reference
+from rlvr.estimates.setup import RunSetup, read_setup
 
 # 2 x (2 x 256 x 256 + 2 x 64 x 256 + 3 x 704 x 256) in matrices, 1000 x 256 in the shared embedding, and in the rest
 # 2 x (256 + 64 + 64) biases and 5 x 256 of norms.
@@ -27,13 +27,13 @@ LORA = {"use_peft": True, "lora_r": 16, "lora_target_modules": "all-linear"}
 LORA_COUNT = 145_408
 
 
-def a_run(processes: int = 1, launcher: str = "python", prompt: int = 100, **settings: Any) -> Setup:
+def a_run(processes: int = 1, launcher: str = "python", prompt: int = 100, **settings: Any) -> RunSetup:
     settings = {"model_name_or_path": "m", "max_completion_length": 28, "dtype": "bfloat16", **settings}
     recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
-    return set_up(recipe, CONFIG, processes, launcher, prompt)
+    return read_setup(recipe, CONFIG, processes, launcher, prompt)
 
 
-def parts(setup: Setup, gpu_memory: float | None = None) -> Memory:
+def parts(setup: RunSetup, gpu_memory: float | None = None) -> GpuMemory:
     adapter = counting.adapter(WHOLE, CONFIG, setup.settings) if setup.peft else None
     return memory(WHOLE, adapter, counting.shape(CONFIG, WHOLE), setup, gpu_memory=gpu_memory)
 
@@ -58,7 +58,7 @@ def test_the_counts_by_hand_are_those_of_the_configuration() -> None:
          "a byte a number, a float32 for each row"),
     ],
 )  # fmt: skip
-def test_weights(setup: Setup, expected: float, why: str) -> None:
+def test_weights(setup: RunSetup, expected: float, why: str) -> None:
     assert base_weights(WHOLE, setup) == expected, why
 
 
@@ -76,7 +76,7 @@ def test_weights(setup: Setup, expected: float, why: str) -> None:
     ],
 )
 def test_full_fine_tuning_in_bytes_a_parameter(
-    setup: Setup, weights: float, gradients: float, states: float, why: str
+    setup: RunSetup, weights: float, gradients: float, states: float, why: str
 ) -> None:
     found = parts(setup)
     assert found.bytes_of("weights") == pytest.approx(weights * TOTAL), why
@@ -94,7 +94,7 @@ def test_full_fine_tuning_in_bytes_a_parameter(
     ],
 )
 def test_an_adapter_in_bytes_a_parameter(
-    setup: Setup, weights: float, gradients: float, states: float, why: str
+    setup: RunSetup, weights: float, gradients: float, states: float, why: str
 ) -> None:
     found = parts(setup)
     assert found.bytes_of("adapter") == weights * LORA_COUNT, why
@@ -124,7 +124,7 @@ def test_adamw_keeps_as_many_bytes_as_estimated(settings: dict[str, Any], why: s
         (a_run(4, "zero3", beta=0.04), TOTAL / 2, "sharded like the model"),
     ],
 )
-def test_reference_model(setup: Setup, expected: float, why: str) -> None:
+def test_reference_model(setup: RunSetup, expected: float, why: str) -> None:
     assert reference(WHOLE, setup) == expected, why
 
 
@@ -147,7 +147,7 @@ def test_zero3_without_gathering_keeps_a_billion_numbers_at_most() -> None:
         None,
         {"dtype": "bfloat16", "ds3_gather_for_generation": False},
     )
-    found = memory(whole, None, counting.shape(config, whole), set_up(recipe, config, 8, "zero3", 100))
+    found = memory(whole, None, counting.shape(config, whole), read_setup(recipe, config, 8, "zero3", 100))
     assert found.bytes_of("gathered weights") == pytest.approx(2e9 * 7 / 8)
 
 

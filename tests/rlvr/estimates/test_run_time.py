@@ -11,9 +11,9 @@ from benchmarks import memory as real
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.machines import GPUS, Gpu, Machine, find_machine
-from rlvr.estimates.rollouts import rollouts
-from rlvr.estimates.run_time import Hours, Pace, generation_seconds, hours, training_seconds
-from rlvr.estimates.setup import Setup, set_up
+from rlvr.estimates.rollouts import plan_rollouts
+from rlvr.estimates.run_time import RunTime, Utilisation, generation_seconds, run_time, training_seconds
+from rlvr.estimates.setup import RunSetup, read_setup
 
 CONFIG = real.small()
 WHOLE = counting.count(CONFIG)
@@ -22,13 +22,13 @@ SHAPE = counting.shape(CONFIG, WHOLE)
 MATRICES, REST, HEAD = 1_409_024, 2_048, 256_000
 # A GPU that moves a GB and does a GFLOP a second, and a program that uses all of it.
 PLAIN = Gpu("plain", 1, 1, 0.001)
-PERFECT = Pace(bandwidth=1, arithmetic=1, launch_ms=0, vllm_launch_ms=0, length=1)
+PERFECT = Utilisation(bandwidth=1, arithmetic=1, launch_ms=0, vllm_launch_ms=0, length=1)
 
 
-def a_run(processes: int = 1, prompt: int = 100, **settings: Any) -> Setup:
+def a_run(processes: int = 1, prompt: int = 100, **settings: Any) -> RunSetup:
     settings = {"max_completion_length": 28, "dtype": "bfloat16", "activation_checkpointing": False, **settings}
     recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
-    return set_up(recipe, CONFIG, processes, "python" if processes == 1 else "ddp", prompt)
+    return read_setup(recipe, CONFIG, processes, "python" if processes == 1 else "ddp", prompt)
 
 
 def test_a_token_takes_as_long_as_moving_weights_and_cache() -> None:
@@ -40,7 +40,7 @@ def test_a_token_takes_as_long_as_moving_weights_and_cache() -> None:
 
 
 def test_a_token_takes_at_least_as_long_as_starting_its_kernels() -> None:
-    slow_start = Pace(bandwidth=1, arithmetic=1, launch_ms=1000, vllm_launch_ms=10, length=0.5)
+    slow_start = Utilisation(bandwidth=1, arithmetic=1, launch_ms=1000, vllm_launch_ms=10, length=0.5)
     swift = Gpu("all", 1, 1e9, 1e9)
     assert generation_seconds(WHOLE, SHAPE, a_run(), swift, slow_start) == pytest.approx(14 * 2 * 1.0)
     assert generation_seconds(WHOLE, SHAPE, a_run(use_vllm=True), swift, slow_start) == pytest.approx(14 * 2 * 0.01)
@@ -68,7 +68,7 @@ def test_training_in_operations(settings: dict[str, Any], passes: int, head_pass
 
 
 def test_twice_the_updates_take_twice_as_long_and_the_range_is_one() -> None:
-    once, twice = (hours(WHOLE, None, SHAPE, a_run(), GPUS["H100-80GB"], steps=steps) for steps in (50, 100))
+    once, twice = (run_time(WHOLE, None, SHAPE, a_run(), GPUS["H100-80GB"], steps=steps) for steps in (50, 100))
     assert once is not None and twice is not None
     assert twice.total == pytest.approx([2 * hour for hour in once.total])
     assert once.total[0] < once.total[1]
@@ -78,13 +78,13 @@ def test_twice_the_updates_take_twice_as_long_and_the_range_is_one() -> None:
 def test_a_generation_that_serves_two_updates_is_made_half_as_often() -> None:
     every, other = a_run(), a_run(steps_per_generation=2, per_device_train_batch_size=8)
     gpu = GPUS["L4-24GB"]
-    first, second = (hours(WHOLE, None, SHAPE, setup, gpu, steps=100) for setup in (every, other))
+    first, second = (run_time(WHOLE, None, SHAPE, setup, gpu, steps=100) for setup in (every, other))
     assert first is not None and second is not None
     assert second.generating[0] == pytest.approx(first.generating[0] / 2, rel=0.05)
 
 
-def test_of_an_unknown_gpu_no_hours_are_told() -> None:
-    assert hours(WHOLE, None, SHAPE, a_run(), Gpu("of tomorrow", 500, 0, 0), steps=10) is None
+def test_an_unknown_gpu_has_no_hours() -> None:
+    assert run_time(WHOLE, None, SHAPE, a_run(), Gpu("of tomorrow", 500, 0, 0), steps=10) is None
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_of_an_unknown_gpu_no_hours_are_told() -> None:
     ],
 )
 def test_dollars(machine: str, processes: int, dollars: tuple[float, float] | None, why: str) -> None:
-    found = Hours((1.0, 2.0), (0.5, 1.0)).dollars(find_machine(machine), processes)
+    found = RunTime((1.0, 2.0), (0.5, 1.0)).dollars(find_machine(machine), processes)
     assert found == (pytest.approx(dollars) if dollars else None), why
 
 
 @pytest.mark.parametrize(
-    ("settings", "processes", "generations", "prompts", "mine", "why"),
+    ("settings", "processes", "generations", "prompts", "per_process", "why"),
     [
         ({}, 1, 60, 1, 8, "TRL's defaults: a generation an update"),
         ({"gradient_accumulation_steps": 4}, 1, 60, 4, 32, "four micro-batches at once"),
@@ -114,16 +114,16 @@ def test_dollars(machine: str, processes: int, dollars: tuple[float, float] | No
     ],
 )
 def test_rollout_plan(
-    settings: dict[str, Any], processes: int, generations: int, prompts: int, mine: int, why: str
+    settings: dict[str, Any], processes: int, generations: int, prompts: int, per_process: int, why: str
 ) -> None:
-    found = rollouts(a_run(processes, **settings), steps=60, budget_s=10)
-    assert (found.generations, found.prompts, found.mine) == (generations, prompts, mine), why
-    assert found.completions == generations * mine * processes, why
+    found = plan_rollouts(a_run(processes, **settings), steps=60, timeout_s=10)
+    assert (found.generations, found.prompts, found.per_process) == (generations, prompts, per_process), why
+    assert found.completions == generations * per_process * processes, why
     assert found.tokens == (found.completions * 28, found.completions * 100), why
-    assert found.rate == mine / 10, why
+    assert found.rate == per_process / 10, why
 
 
-def test_the_plan_says_what_rewards_must_keep_to() -> None:
-    words = "\n".join(rollouts(a_run(dynamic_sampling=2), steps=60, budget_s=10).lines())
-    assert "0.8 a second keep to reward_batch_timeout_s = 10" in words and "up to 2 further generations" in words
+def test_the_plan_states_the_required_reward_rate() -> None:
+    words = "\n".join(plan_rollouts(a_run(dynamic_sampling=2), steps=60, timeout_s=10).lines())
+    assert "0.8 a second meet reward_batch_timeout_s = 10" in words and "up to 2 further generations" in words
     assert Machine("x", PLAIN).needed(8) == 1
