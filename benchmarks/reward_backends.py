@@ -41,7 +41,7 @@ if str(PROJECT) not in sys.path:
 
 from rlvr import console  # noqa: E402
 from rlvr.config.recipe import RewardSpec  # noqa: E402
-from rlvr.scoring.backends.http.connection import Server, Unavailable  # noqa: E402
+from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable  # noqa: E402
 from rlvr.scoring.registry import load_rewards  # noqa: E402
 from rlvr.scoring.scorer import Scorer  # noqa: E402
 
@@ -91,7 +91,7 @@ def server(*words: str) -> Iterator[Running]:
         threading.Thread(target=process.stdout.read, daemon=True).start()
         while True:
             try:
-                Server(address, None).ask("/readyz", end=time.monotonic() + 5)
+                ServerConnection(address, None).ask("/readyz", end=time.monotonic() + 5)
                 break
             except Unavailable:
                 time.sleep(0.1)
@@ -117,7 +117,7 @@ def throughput(number: int, repeats: int) -> dict[str, Way]:
     found = {name: Way() for name in names}
     columns = {"tests": [TESTS] * number}
     with server("--rewards", "code_execution") as running:
-        line = Server(running.address, None)
+        line = ServerConnection(running.address, None)
         here = Scorer(load_rewards([RewardSpec("code_execution")]))
         there = Scorer(load_rewards([RewardSpec("code_execution", where=running.address)]))
         generation = iter(range(1000))
@@ -125,7 +125,7 @@ def throughput(number: int, repeats: int) -> dict[str, Way]:
         def by(scoring: Scorer) -> None:
             completions = programs(number, next(generation))
             scored = scoring.score(["p"] * number, completions, columns)
-            assert not scored.faults and sum(row[0] or 0 for row in scored.values) > number / 2
+            assert not scored.failures and sum(row[0] or 0 for row in scored.values) > number / 2
 
         def by_many() -> None:
             completions = programs(number, next(generation))
@@ -158,7 +158,7 @@ def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[fl
     body = json.dumps(content).encode()
     measured = []
     with server("--rewards", "answer_format") as running, ThreadPoolExecutor(32) as threads:
-        line = Server(running.address, None)
+        line = ServerConnection(running.address, None)
 
         def ask(_: Any = None) -> float:
             begun = time.perf_counter()
@@ -189,7 +189,7 @@ def costs(seconds: float) -> list[tuple[int, int, int, float, float]]:
     """What a request costs, by the bytes of tests in it: rows, bytes, requests, and ms of the server and the client."""
     measured = []
     with server("--rewards", "answer_format") as running:
-        line = Server(running.address, None)
+        line = ServerConnection(running.address, None)
         for rows, size in ((1, 0), (64, 0), (64, 10_000), (64, 100_000)):
             # The reward reads none of it, but the server takes it apart and hands it to a worker all the same.
             tests = [[{"input": "x" * (size // 2), "output": "y" * (size // 2)}]] * rows

@@ -44,7 +44,7 @@ def sleepers(number: int, generation: int, seconds: float) -> list[str]:
 
 
 def scoring(where: str | None) -> Scorer:
-    return Scorer(load_rewards([RewardSpec("code_execution", where=where)]), deadline_s=600)
+    return Scorer(load_rewards([RewardSpec("code_execution", where=where)]), timeout_s=600)
 
 
 def score(scorer: Scorer, completions: Sequence[str], tests: list[dict[str, str]]) -> float:
@@ -54,7 +54,7 @@ def score(scorer: Scorer, completions: Sequence[str], tests: list[dict[str, str]
     begun = time.perf_counter()
     scored = scorer.score(prompts, list(completions), {"tests": [tests] * rows})
     seconds = time.perf_counter() - begun
-    assert not scored.faults and all(row[0] is not None for row in scored.values), scored.faults
+    assert not scored.failures and all(row[0] is not None for row in scored.values), scored.failures
     return seconds
 
 
@@ -94,12 +94,12 @@ def many_tasks(rows: int) -> float:
     """Tasks a second of one training process, each of one group and a reward that costs next to nothing."""
     prompts = [f"p{row // GROUP}" for row in range(rows)]
     completions = [f"Completion {row} says little." for row in range(rows)]
-    with Scorer(load_rewards([RewardSpec("repetition", where="ray")]), deadline_s=600) as there:
+    with Scorer(load_rewards([RewardSpec("repetition", where="ray")]), timeout_s=600) as there:
         there.score(prompts, completions, {})  # starts processes
         begun = time.perf_counter()
         scored = there.score(prompts, completions, {})
         seconds = time.perf_counter() - begun
-    assert not scored.faults, scored.faults
+    assert not scored.failures, scored.failures
     return rows / GROUP / seconds
 
 

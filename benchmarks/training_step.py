@@ -119,7 +119,7 @@ def scored(repeats: int) -> dict[str, tuple[float, float]]:
 
             def ours() -> None:
                 result = scorer.score(prompts, completions, columns, completion_ids=ids)  # noqa: B023
-                assert not result.faults
+                assert not result.failures
 
             def theirs() -> None:
                 for reward in rewards:  # noqa: B023

@@ -205,8 +205,8 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     sampling = None
     with Scorer(
         evaluation.rewards_to_run(rewards, metric),
-        deadline_s=recipe.settings["reward_timeout_s"],
-        budget_s=reward_batch_timeout(recipe),
+        timeout_s=recipe.settings["reward_timeout_s"],
+        batch_timeout_s=reward_batch_timeout(recipe),
         rank=state.process_index,
     ) as scorer:
         for name in _names(options):

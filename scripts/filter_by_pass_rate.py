@@ -181,7 +181,7 @@ def measure(
         int(recipe.settings.get("seed", 42)) + len(rates.known)
     )  # other random numbers than the rows measured before
     with (
-        Scorer(rewards_to_run([], metric), deadline_s=recipe.settings.get("reward_timeout_s", 30.0)) as scorer,
+        Scorer(rewards_to_run([], metric), timeout_s=recipe.settings.get("reward_timeout_s", 30.0)) as scorer,
         ProgressBar("sampling", len(order)) as progress,
     ):
         for batch in batches:
@@ -242,9 +242,9 @@ def _score(
         name: [row[name] for row in selected] for name in rows.column_names if name not in ("prompt", "completion")
     }
     scored = scorer.score(prompts, completions, columns)
-    if scored.faults and recipe.settings.get("on_reward_error", "raise") == "raise":
+    if scored.failures and recipe.settings.get("on_reward_error", "raise") == "raise":
         raise RewardError(
-            f"{report(scored.faults)}\n\nWhat was measured is kept. "
+            f"{report(scored.failures)}\n\nWhat was measured is kept. "
             "on_reward_error: mask would go on without such rows."
         )
     return [row[0] for row in scored.values]

@@ -1,4 +1,7 @@
-"""Where rewards run: the values of `where` in a recipe, such as `http://host:port`, `ray` or `ray://head:10001`."""
+"""Where rewards run: the values of `where` in a recipe, such as `http://host:port`, `ray` or `ray://head:10001`.
+
+`BACKENDS` is the table of all forms. The backends themselves are above this layer (rlvr/scoring/backends).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,15 @@ SCHEMES = ("http", "https")
 RAY = "ray"
 _PATHS = ("/score", "/get_reward")  # paths that people copy with the address
 RAY_PORT = 10001  # where the head of a Ray cluster listens for clients outside of it
+
+# For each form of `where` (the part before a colon): "module:class" of its `rlvr.scoring.backends.base.RewardBackend`.
+BACKENDS = {
+    "local": "rlvr.scoring.backends.local:LocalBackend",
+    "trainer": "rlvr.scoring.backends.trainer:TrainerBackend",
+    "http": "rlvr.scoring.backends.http.backend:HttpRewardBackend",
+    "https": "rlvr.scoring.backends.http.backend:HttpRewardBackend",
+    RAY: "rlvr.scoring.backends.ray_cluster.backend:RayRewardBackend",
+}
 
 
 def is_remote(where: str | None) -> bool:

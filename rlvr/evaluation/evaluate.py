@@ -234,7 +234,7 @@ def _score(
             prompts[batch], completions[batch], {name: column[batch] for name, column in columns.items()}
         )
         values += scored.values
-        failures += scored.faults
+        failures += scored.failures
     indices = [scorer.rewards.index(reward) for reward in rewards]
     gated = apply_gates_and_mask([[row[index] for index in indices] for row in values], rewards)
     metric_index = scorer.rewards.index(metric)

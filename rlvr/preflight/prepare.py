@@ -149,11 +149,11 @@ def _scorer(
     recipe = components.recipe
     return Scorer(
         evaluation.rewards_to_run(list(rewards), metric),
-        deadline_s=recipe.settings["reward_timeout_s"],
-        budget_s=reward_batch_timeout(recipe),
+        timeout_s=recipe.settings["reward_timeout_s"],
+        batch_timeout_s=reward_batch_timeout(recipe),
         seed=recipe.settings.get("seed", 42),
         rank=rank,
-        start_s=START_S_OF_A_CHECK if only_check else None,
+        start_timeout_s=START_S_OF_A_CHECK if only_check else None,
     )
 
 

@@ -49,9 +49,9 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
 
     texts = [str(golds[place]) for place in with_gold] + [""] * len(rows) + [NOISE] * len(rows)
     scored = _score(task, [rows[place] for place in with_gold] + rows + rows, texts, scorer)
-    if scored.faults:
+    if scored.failures:
         level: Level = "error" if recipe.settings["on_reward_error"] == "raise" else "warning"
-        message = f"The rewards were tried on {len(rows)} rows before training.\n{report(scored.faults)}"
+        message = f"The rewards were tried on {len(rows)} rows before training.\n{report(scored.failures)}"
         return [Problem(message, "reward-failed", "rewards", level=level)]
 
     first_noise = len(with_gold) + len(rows)

@@ -14,7 +14,7 @@ from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.schemas import JudgeRequest, SubmittedProgram
 from rlvr.reward_server.stored_tests import StoredTests
-from rlvr.scoring.call import gathered
+from rlvr.scoring.worker import deduplicate
 from rlvr.verifiers.code import Limits, detect_capabilities
 from rlvr.workers.pool import OUT_OF_TIME, WorkerPool
 
@@ -53,7 +53,7 @@ class JudgeService:
             self._arguments(submission, f"Submission {number}", stored_rows)
             for number, submission in enumerate(request.submissions, start=1)
         ]
-        tests = gathered([submission.pop("tests") for submission in submissions])
+        tests = deduplicate([submission.pop("tests") for submission in submissions])
         deadline_s = min(request.deadline_s or self.limits.deadline_s, self.limits.deadline_s)
         judgements = self._call_worker(
             {"submissions": submissions, "tests": tests, "reasons": request.reasons}, deadline_s

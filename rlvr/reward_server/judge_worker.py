@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.scoring.call import spread
+from rlvr.scoring.worker import expand
 from rlvr.verifiers.code import Judgement, Limits, SandboxUnavailable, judge_many
 
 MAX_STDERR = 200  # characters a test
@@ -17,12 +17,12 @@ def judge_request(item: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         item: "submissions": the arguments of `rlvr.verifiers.code.judge` except `tests`; "tests": packed by
-            `rlvr.scoring.call.gathered`; "reasons": whether to include why tests failed.
+            `rlvr.scoring.worker.deduplicate`; "reasons": whether to include why tests failed.
     """
     try:
         submissions = [
             {**submission, "tests": tests, "limits": Limits(**submission["limits"])}
-            for submission, tests in zip(item["submissions"], spread(*item["tests"]), strict=True)
+            for submission, tests in zip(item["submissions"], expand(*item["tests"]), strict=True)
         ]
         judgements = judge_many(submissions)
     except SandboxUnavailable as error:

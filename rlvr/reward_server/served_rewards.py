@@ -23,7 +23,7 @@ from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
 from rlvr.reward_server.errors import RequestError
 from rlvr.reward_server.limits import ServerLimits
-from rlvr.scoring.call import check_item, digest_of, served_item
+from rlvr.scoring.call import digest_of
 from rlvr.scoring.registry import (
     FROM_TRAINER,
     companion_function,
@@ -33,6 +33,7 @@ from rlvr.scoring.registry import (
     worker_group,
 )
 from rlvr.scoring.reward import Reward
+from rlvr.scoring.worker import served_call_item, served_validate_item
 from rlvr.workers.pool import OUT_OF_TIME, TaskResult, WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch
@@ -106,7 +107,7 @@ class ServedRewards:
         self.workers = workers or max(2, min(DEFAULT_WORKERS, len(os.sched_getaffinity(0))))
         self._pools = {
             group: WorkerPool(
-                "rlvr.scoring.call:prepare_served",
+                "rlvr.scoring.worker:prepare_served",
                 processes=self.workers,
                 memory_mb=None,  # compilers and programs are its children
                 init_payload=pickle.dumps(members),
@@ -217,7 +218,7 @@ class ServedRewards:
             return [None] * max((len(values) for values in columns.values()), default=0)
         parameters = _parameters(check)
         known = {name: values for name, values in columns.items() if name in parameters}
-        items = [check_item(selected.name, selected.options, known)]
+        items = [served_validate_item(selected.name, selected.options, known)]
         (result,) = self._pools[served.group].map(
             items, timeout_s=deadline_s, batch_timeout_s=deadline_s, max_workers=1, count_waiting=True
         )
@@ -239,7 +240,7 @@ class ServedRewards:
     ) -> list[list[TaskResult]]:
         """Call the rewards: one result for each, or with `one_by_one` one result for each row.
 
-        The value of a result that is done has the fields of `rlvr.scoring.call.CallResult`.
+        The value of a result that is done has the fields of `rlvr.scoring.results.CallResult`.
 
         Args:
             deadline_s: timeout of one call.
@@ -300,4 +301,4 @@ class _WorkerItems(Sequence[bytes]):
         if self.one_by_one:
             arguments = {name: [values[row]] for name, values in arguments.items()}
             seed = [*seed, rows.numbers[row]]
-        return served_item(selected.name, selected.options, arguments, rows.state, seed)
+        return served_call_item(selected.name, selected.options, arguments, rows.state, seed)

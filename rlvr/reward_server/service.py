@@ -15,9 +15,9 @@ from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missin
 from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, RequestedReward, ScoreRequest
 from rlvr.reward_server.served_rewards import RequestRows, SelectedReward, ServedRewards
 from rlvr.reward_server.stored_tests import StoredTests
-from rlvr.scoring.call import WIRE_STATUS
-from rlvr.scoring.failures import reply_of
+from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import apply_gates_and_mask, total
+from rlvr.scoring.worker import WIRE_STATUS
 from rlvr.workers.pool import TaskResult, WorkerPool
 
 
@@ -108,9 +108,10 @@ class RewardService:
         add("grpo_reward_sum_total", name, by=sum(value for value in values if value is not None and value > 0))
         rows_per_call = len(values) / max(len(results), 1)
         for result in results:
-            reply = reply_of(result)
-            add("grpo_calls_total", name, WIRE_STATUS[result.status] if reply is None else reply.kind or "done")
-            for note, figure, value in reply.notes if reply is not None else ():
+            call = CallResult.from_task(result)
+            done = result.status == "done"
+            add("grpo_calls_total", name, (call.kind or "done") if done else WIRE_STATUS[result.status])
+            for note, figure, value in call.notes:
                 if note == "metric" and isinstance(value, int | float) and math.isfinite(value) and value >= 0:
                     add("grpo_figure_sum_total", figure, by=value * rows_per_call)
                     add("grpo_figure_rows_total", figure, by=rows_per_call)
@@ -178,7 +179,7 @@ def _values(results: Sequence[TaskResult], rows: int) -> list[float | None]:
     """The values of all rows; None for a row without one."""
     if len(results) == rows and rows != 1:
         return [value for result in results for value in _values([result], 1)]
-    reply = reply_of(results[0])
-    if reply is None or reply.kind:
+    call = CallResult.from_task(results[0])
+    if call.kind:
         return [None] * rows
-    return [None if isinstance(value, str) else value for value in reply.values]
+    return [None if isinstance(value, str) else value for value in call.values]

@@ -1,7 +1,7 @@
-"""What a person is told of machines that are waited for: few lines, and none twice.
+"""Messages about services that do not answer: few lines, and none twice.
 
-Several rewards may wait for the same server, each in a thread of its own, so what was said is kept by the machine's
-name and not by who has waited. Only the main process speaks.
+Several rewards may wait for the same server, each in its own thread. So the state is kept by the service's name. Only
+the main process prints.
 """
 
 from __future__ import annotations
@@ -12,87 +12,89 @@ import time
 
 from rlvr import console
 
-FIRST_S = 5.0  # of waiting in vain before it is said; most that start at the same time are there by then
-EVERY_S = 60.0  # and how often again
-FAILING_S = 2.0  # for which a server fails, while others answer, before it is said
-AGAIN_S = 600.0  # before it is said of the same one again: it may come and go
+FIRST_AFTER_S = 5.0  # of waiting; services that start at the same time as the run are up by then
+REPEAT_AFTER_S = 60.0
+FAILING_AFTER_S = 2.0  # of failures of one server while others answer
+SAME_SERVER_AFTER_S = 600.0  # between messages about one server that comes and goes
 
 _lock = threading.Lock()
-_waited: dict[str, float] = {}  # for whom it was said that they are waited for, and when
-_failing: dict[str, float] = {}  # since when servers fail, by their addresses
-_failed: dict[str, bool] = {}  # those of which it was said, and not yet that they are back; whether for good
-_said: dict[str, float] = {}  # when it was last said
+_awaited: dict[str, float] = {}  # when "Waiting for …" was last printed, by service
+_failing_since: dict[str, float] = {}  # by address
+_reported: dict[str, bool] = {}  # servers that were reported as failing and are not back; whether for good
+_reported_at: dict[str, float] = {}
 
 
-class Waiting:
-    """One wait for somebody to be there.
+class OutageNotice:
+    """One wait for a service.
 
     Args:
-        name: of whom.
-        end: by `time.monotonic`, when it is given up.
+        service: its name or address.
+        end: by `time.monotonic`, when the wait ends.
     """
 
-    def __init__(self, name: str, end: float) -> None:
-        self.name = name
+    def __init__(self, service: str, end: float) -> None:
+        self.service = service
         self.end = end
-        self._begun: float | None = None
+        self._since: float | None = None
 
-    def in_vain(self, why: str) -> None:
-        """Nobody was there just now.
+    def failed(self, cause: str) -> None:
+        """Note a failed attempt; print after a while.
 
         Args:
-            why: with the name in it.
+            cause: with the service's name.
         """
         now = time.monotonic()
         with _lock:
-            if self._begun is None:
-                self._begun = now
-            if now - self._begun < FIRST_S or now - _waited.get(self.name, -EVERY_S) < EVERY_S or now >= self.end:
+            if self._since is None:
+                self._since = now
+            too_early = now - self._since < FIRST_AFTER_S
+            if too_early or now - _awaited.get(self.service, -REPEAT_AFTER_S) < REPEAT_AFTER_S or now >= self.end:
                 return
-            _waited[self.name] = now
+            _awaited[self.service] = now
         left = f" (up to {console.duration(self.end - now)} more)" if self.end - now < 86400 else ""
-        console.info(f"Waiting for {why}{left}")
+        console.info(f"Waiting for {cause}{left}")
 
-    def over(self) -> None:
-        """Somebody is there."""
-        self._begun = None
-        if _waited:  # asked without the lock, since it is so after each answer
+    def recovered(self) -> None:
+        """Note an answer; print if "Waiting for …" was printed."""
+        self._since = None
+        if _awaited:  # read without the lock, since every answer comes here
             with _lock:
-                said = _waited.pop(self.name, None) is not None
-            if said:
-                console.info(f"{self.name} is there.")
+                printed = _awaited.pop(self.service, None) is not None
+            if printed:
+                console.info(f"{self.service} is there.")
 
-    def given_up(self) -> None:
-        """Whoever waited says so; another wait is told of anew."""
+    def cancel(self) -> None:
+        """Forget the wait: its caller reports the outage. Another wait prints anew."""
         with _lock:
-            _waited.pop(self.name, None)
+            _awaited.pop(self.service, None)
 
 
-def fails(address: str, why: str, *, for_good: bool = False) -> None:
-    """A server has failed while others answer.
+def server_failed(address: str, cause: str, *, for_good: bool = False) -> None:
+    """Note that a server has failed while others answer; print after a while.
 
     Args:
-        why: with the address in it.
-        for_good: whether it is known that no other attempt will be better.
+        cause: with the address.
+        for_good: no retry will succeed, so print at once.
     """
     now = time.monotonic()
     with _lock:
-        since = _failing.setdefault(address, now)
-        early = now - since < FAILING_S or now - _said.get(address, -AGAIN_S) < AGAIN_S
-        if _failed.get(address, False) or (not for_good and (early or address in _failed)):
+        since = _failing_since.setdefault(address, now)
+        last = _reported_at.get(address, -SAME_SERVER_AFTER_S)
+        too_early = now - since < FAILING_AFTER_S or now - last < SAME_SERVER_AFTER_S
+        if _reported.get(address, False) or (not for_good and (too_early or address in _reported)):
             return
-        _failed[address] = for_good
-        _said[address] = now
-    console.error(f"warning: a reward server fails, and the others do its work: {why}.")
+        _reported[address] = for_good
+        _reported_at[address] = now
+    console.error(f"warning: a reward server fails, and the others do its work: {cause}.")
 
 
-def answers(address: str) -> None:
-    """A server has answered."""
-    if address in _failing:  # asked without the lock, since it is so after each answer
+def server_answered(address: str) -> None:
+    """Note an answer; print if the server was reported as failing."""
+    if address in _failing_since:  # read without the lock, since every answer comes here
         with _lock:
-            _failing.pop(address, None)
-            said = _failed.pop(address, None) is not None
-        if said:
+            _failing_since.pop(address, None)
+            reported = _reported.pop(address, None) is not None
+        if reported:
             console.error(f"The reward server {address} is back.")
 
 

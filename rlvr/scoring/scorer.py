@@ -1,72 +1,43 @@
-"""Rewards outside of the training process: in workers that can be killed, all at the same time.
+"""Score batches with all rewards of a recipe, at the same time and wherever they run.
 
-    with Scorer(rewards, deadline_s=30, budget_s=600) as scorer:
-        scored = scorer.score(prompts, completions, {"final_answer": golds}, step=7)
-    scored.values[row][reward], scored.faults
+    with Scorer(rewards, timeout_s=30, batch_timeout_s=600) as scorer:
+        scored = scorer.score(prompts, completions, {"final_answer": references}, step=7)
+    scored.values[row][reward], scored.failures
 
-Each reward has a worker of its own; rewards with the same `WORKER_GROUP` in their files share one.
-Rewards that run on reward servers (`where: http://host:port`) or on a Ray cluster (`where: ray`) are asked for there,
-by the same rules, and failures have the same words. In the caller's own process run the rewards that ask for it
-(`where: trainer`, or an attribute `run_in_trainer` of the function) and those that no other process could find again
-(lambdas). What hangs there can't be stopped.
+A backend (rlvr/scoring/backends) calls each reward: worker processes by default. All backends have the same rules and
+messages:
 
-A function gets the whole batch in one call, as from GRPOTrainer. If it raises, dies, is late or returns no list of the
-right length, it is called for one row at a time, several workers at once, so that the rows at fault are known by name
-and the others keep their values. A function that is right for each row but not for the batch is at fault for the whole
-batch, unless it was only late or killed: which can be a machine's doing, and is told as a warning.
-
-A worker draws the same random numbers for the same seed, step, rank and reward, so that a run that is resumed is
-rewarded as it would have been. The caller's random numbers are left as they are.
+- A function gets the whole batch in one call, as from GRPOTrainer. If it raises, dies, times out or returns no list of
+  the right length, it is called for one row at a time. The rows that fail are named; the others keep their values.
+- A function that is right for each row alone but raised for the batch has failed for the whole batch. After a timeout
+  or a crash of the batch's call, which the machine may have caused, the values of the rows count, with a warning.
+- Random numbers of a call depend on the seed, step, rank and reward, so that a resumed run gets the same rewards.
 """
 
 from __future__ import annotations
 
 import logging
-import pickle
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from rlvr.scoring.backends.http.pool import HttpRewardBackend
-from rlvr.scoring.backends.ray_cluster.pool import RayRewardBackend
-from rlvr.scoring.batch_encoding import EncodingError, RewardCall
-from rlvr.scoring.call import call, item, names_seen
-from rlvr.scoring.dispatch import Batch, Pool, WorkerGroup, group_rewards
-from rlvr.scoring.failures import FailureReporter, RewardFailure, RewardResult, reply_of, report
+from rlvr.scoring.backends import RewardGroup, group_rewards
+from rlvr.scoring.batch import Batch, EncodingError, RewardCall
+from rlvr.scoring.call import visible_names
+from rlvr.scoring.failures import FailureReporter, report
 from rlvr.scoring.log_replay import replay
+from rlvr.scoring.results import CallResult, RewardFailure, Scored
 from rlvr.scoring.reward import LogExtra, Reward
-from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError, WorkerPool
+from rlvr.workers.pool import OUT_OF_TIME, WorkerError
 
 __all__ = ["RewardFailure", "Scored", "Scorer", "report"]
 
 _log = logging.getLogger(__name__)
-START_S = 300.0  # for a worker's imports, which may be torch on a busy file system; for a server to be there
-ONCE_MORE_S = 15.0  # for one that was waited for in vain
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What the rewards say of a batch.
-
-    Attributes:
-        values: by row and reward, before gates and masks (`rlvr.scoring.reward.settle`); None where a reward could not
-        say,
-            or was at fault.
-        faults: in the order of the rewards and rows.
-        seconds: by label, from the call until its values were there.
-        silent_s: for how long no reward server or Ray cluster has answered; 0 where none was needed, or one did.
-        silent: which of the two that is; "" where it is neither.
-    """
-
-    values: list[list[float | None]]
-    faults: list[RewardFailure]
-    seconds: dict[str, float]
-    silent_s: float = 0.0
-    silent: str = ""
+START_TIMEOUT_S = 300.0  # for a worker's imports (torch on a busy file system), or for a server to boot
+SHORT_START_TIMEOUT_S = 15.0  # after another remote backend has not started in time
 
 
 class Scorer:
@@ -74,72 +45,45 @@ class Scorer:
 
     Args:
         rewards: as `rlvr.scoring.registry.load_rewards` returns them.
-        deadline_s: seconds that one row may take.
-        budget_s: seconds that a batch may take; half of them for the call with the whole batch.
-        seed, rank: what random numbers in workers depend on, beside the step.
-        start_s: seconds to wait for a worker's imports, or for a reward server to be there; None for START_S.
+        timeout_s: seconds for a row.
+        batch_timeout_s: seconds for a batch; half of them for the call with the whole batch.
+        seed, rank: what random numbers depend on, with the step and the reward.
+        start_timeout_s: seconds to wait for a worker's imports, or for a server; None: START_TIMEOUT_S.
     """
 
     def __init__(
         self,
         rewards: Sequence[Reward],
         *,
-        deadline_s: float = 30.0,
-        budget_s: float = 600.0,
+        timeout_s: float = 30.0,
+        batch_timeout_s: float = 600.0,
         seed: int = 0,
         rank: int = 0,
-        start_s: float | None = None,
+        start_timeout_s: float | None = None,
     ) -> None:
         self.rewards = list(rewards)
-        self.deadline_s = deadline_s
-        self.budget_s = budget_s
+        self.timeout_s = timeout_s
+        self.batch_timeout_s = batch_timeout_s
         self.seed = seed
         self.rank = rank
-        self._seen = [names_seen(reward.function) for reward in self.rewards]
-        self._closed = False
-        self._here, self._groups = group_rewards(self.rewards, START_S if start_s is None else start_s)
+        self._visible = [visible_names(reward.function) for reward in self.rewards]
+        self._groups = group_rewards(self.rewards, START_TIMEOUT_S if start_timeout_s is None else start_timeout_s)
+        self._started = False
 
     def start(self) -> None:
-        """Has the workers' processes begin with their imports, and does not wait for them."""
-        self._closed = False
+        """Start the backends without waiting for them."""
+        self._started = True
         for group in self._groups:
             try:
-                group.pool.launch()
+                group.backend.launch()
             except WorkerError as error:
-                _log.warning("%s. It is tried again when the first batch is scored.", error)
+                _log.warning("%s. The first batch tries again.", error)
 
     def close(self) -> None:
-        """Ends the workers; a later batch would start new ones."""
-        self._closed = True  # and threads that an exception has left behind start none
+        """End processes and connections. A later batch would start new ones."""
+        self._started = False
         for group in self._groups:
-            group.pool.close()
-
-    @property
-    def _elsewhere(self) -> list[HttpRewardBackend | RayRewardBackend]:
-        return [group.pool for group in self._groups if not isinstance(group.pool, WorkerPool)]
-
-    def environment_info(self) -> dict[str, str]:
-        """What scores depend on elsewhere (as `rlvr.scoring.registry.environment_info`); waits for servers to start."""
-        found: dict[str, str] = {}
-        for pool in self._elsewhere:
-            try:
-                pool.start()
-            except WorkerError:  # it is told with the first batch
-                for other in self._elsewhere:
-                    other.start_s = min(other.start_s, ONCE_MORE_S)
-            found |= pool.environment_info()
-        return found
-
-    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
-        """Run the `validate_rows` of a reward that runs elsewhere, where it runs.
-
-        Raises:
-            InputError: what it has against all of them; or no server answers.
-        """
-        place = self.rewards.index(reward)
-        pool = next(group.pool for group in self._groups if place in group.places)
-        assert not isinstance(pool, WorkerPool)
-        return pool.validate_rows(reward, columns)
+            group.backend.close()
 
     def __enter__(self) -> Scorer:
         self.start()
@@ -149,6 +93,29 @@ class Scorer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def environment_info(self) -> dict[str, str]:
+        """What scores depend on at remote services; waits for them to start."""
+        info: dict[str, str] = {}
+        remote = [group.backend for group in self._groups if group.backend.service]
+        for backend in remote:
+            try:
+                backend.start()
+            except WorkerError:  # reported with the first batch
+                for other in remote:
+                    other.start_timeout_s = min(other.start_timeout_s, SHORT_START_TIMEOUT_S)
+            info |= backend.environment_info()
+        return info
+
+    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
+        """Run the `validate_rows` of a reward's file where the reward runs.
+
+        Raises:
+            InputError: it has a problem with all rows, or its backend does not answer.
+        """
+        index = self.rewards.index(reward)
+        backend = next(group.backend for group in self._groups if index in group.indices)
+        return backend.validate_rows(reward, columns)
 
     def score(
         self,
@@ -162,250 +129,143 @@ class Scorer:
         log_extra: LogExtra | None = None,
         log_metric: Callable[[str, float], None] | None = None,
     ) -> Scored:
-        """What all rewards say of a batch. What is wrong with a reward function is returned and not raised.
+        """Score a batch with all rewards. Failures of reward functions are returned, not raised.
 
         Args:
             prompts, completions, completion_ids: one per row, as GRPOTrainer has them.
             columns: of the data, by name; each as long as `completions`.
-            trainer_state: what functions see of it in workers are its attributes (or entries) that are numbers or text.
-            log_extra, log_metric: the trainer's. They are called here and in the order of the rewards, with what
-                functions logged and with the columns of text that rewards ask for (`Reward.log_columns`).
+            trainer_state: functions in other processes see its attributes (or entries) that are numbers or text.
+            log_extra, log_metric: the trainer's. They get what functions logged and the text columns that rewards ask
+                for (`Reward.log_columns`), in the order of the rewards.
         """
         labels = [reward.label for reward in self.rewards]
         rows = len(completions)
         if not rows:
             return Scored([], [], dict.fromkeys(labels, 0.0))
-        self._closed = False
-        batch = self._batch(prompts, completions, columns, completion_ids, trainer_state, step)
-        findings: dict[int, RewardResult] = {}
-        broken: list[BaseException] = []
-
-        def work(group: WorkerGroup) -> None:
-            try:
-                self._in_workers(group, batch, findings)
-            except BaseException as error:  # a fault of ours, and no reward's: raised where it is seen
-                broken.append(error)
-
-        # The last group needs no thread, unless there is something else to do here.
-        apart = self._groups if self._here else self._groups[:-1]
-        threads = [threading.Thread(target=work, args=(group,), daemon=True) for group in apart]
-        for thread in threads:
-            thread.start()
-        end = time.monotonic() + self.budget_s
-        for place in self._here:
-            findings[place] = self._here_and_now(place, batch, end)
-        for group in self._groups[len(apart) :]:
-            self._in_workers(group, batch, findings)
-        for thread in threads:
-            thread.join()
-        if broken:
-            raise broken[0]
-        in_order = [findings[place] for place in range(len(self.rewards))]
-        silences = [
-            (pool.silent_s(), "Ray cluster" if isinstance(pool, RayRewardBackend) else "reward server")
-            for pool in self._elsewhere
-        ]
-        silent_s, silent = max((one for one in silences if one[0]), default=(0.0, ""))
+        if not self._started:
+            self.start()
+        arguments: dict[str, Any] = {**columns, "prompts": prompts, "completions": completions}
+        if completion_ids is not None:
+            arguments["completion_ids"] = completion_ids
+        scoring = _BatchScoring(self, Batch(arguments, rows, step=step, trainer_state=trainer_state))
+        scoring.run(self._groups)
         logged: set[str] = set()
-        for reward, finding in zip(self.rewards, in_order, strict=True):
-            replay(reward, finding, completions, columns, log_extra, log_metric, logged)
+        for index, reward in enumerate(self.rewards):
+            replay(reward, scoring.results[index], completions, columns, log_extra, log_metric, logged)
+        outages = [(group.backend.outage_s(), group.backend.service) for group in self._groups]
+        outage_s, outage_of = max(outages, default=(0.0, ""))
+        per_reward = [scoring.results[index].values for index in range(len(self.rewards))]
         return Scored(
-            values=[list(row) for row in zip(*(finding.values for finding in in_order), strict=True)],
-            faults=[fault for finding in in_order for fault in finding.faults],
-            seconds={label: finding.seconds for label, finding in zip(labels, in_order, strict=True)},
-            silent_s=silent_s,
-            silent=silent,
+            values=[list(row) for row in zip(*per_reward, strict=True)],
+            failures=[failure for index in range(len(self.rewards)) for failure in scoring.failures[index]],
+            seconds={label: scoring.seconds[index] for index, label in enumerate(labels)},
+            outage_s=outage_s,
+            outage_of=outage_of if outage_s else "",
         )
 
-    def _batch(
-        self,
-        prompts: list[Any],
-        completions: list[Any],
-        columns: Mapping[str, list[Any]],
-        completion_ids: list[Any] | None,
-        trainer_state: object,
-        step: int,
-    ) -> Batch:
-        given: dict[str, Any] = {**columns, "prompts": prompts, "completions": completions}
-        if completion_ids is not None:
-            given["completion_ids"] = completion_ids
-        wanted: set[str] = set()
-        for group in self._groups:
-            for place in group.places if isinstance(group.pool, WorkerPool) else ():
-                wanted.update(self._names(place, given))
-        return Batch.of(given, wanted, trainer_state, step)
 
-    def _names(self, place: int, given: Mapping[str, Any]) -> list[str]:
-        """The arguments that a reward gets to see."""
-        seen = self._seen[place]
-        return [name for name in given if seen is None or name in seen or name in ("prompts", "completions")]
+class _BatchScoring:
+    """One batch on its way through the backends: results, failures and seconds, by the reward's index."""
 
-    # ------------------------------------------------------------------------------------------------------------------
-    # In workers
+    def __init__(self, scorer: Scorer, batch: Batch) -> None:
+        self.scorer = scorer
+        self.batch = batch
+        self.results: dict[int, CallResult] = {}
+        self.failures: dict[int, list[RewardFailure]] = {}
+        self.seconds: dict[int, float] = {}
 
-    def _in_workers(self, group: WorkerGroup, batch: Batch, findings: dict[int, RewardResult]) -> None:
-        """Asks for the rewards of a group, one after the other."""
-        try:
-            self._wait_for(group.pool)
-        except WorkerError as error:
-            for place in group.places:
-                findings[place] = self._case(place, batch).not_called(str(error))
-            return
-        if not isinstance(group.pool, WorkerPool):
-            self._on_servers(group.pool, group.places, batch, findings)
-            return
-        end = time.monotonic() + self.budget_s
-        for number, place in enumerate(group.places):
-            start = time.monotonic()
-            share = (end - start) / (len(group.places) - number)
-            findings[place] = self._in_worker(group.pool, number, place, batch, start + share)
-            findings[place].seconds = time.monotonic() - start
+    def run(self, groups: Sequence[RewardGroup]) -> None:
+        """Score with all groups at the same time: the last one in this thread, since it may be the trainer's."""
+        errors: list[BaseException] = []
 
-    def _wait_for(self, pool: Pool) -> None:
-        """Until a worker is there, however long its imports take: that is none of the batch's time."""
-        try:
-            pool.start(1)
-        except StartError:
-            raise  # what could not be imported could not be the next time
-        except WorkerError:
-            if self._closed or not isinstance(pool, WorkerPool):
-                raise
-            pool.start(1)
-
-    def _in_worker(self, pool: WorkerPool, number: int, place: int, batch: Batch, end: float) -> RewardResult:
-        case = self._case(place, batch)
-        parts: dict[str, bytes] = {}
-        for name in self._names(place, batch.given):
-            part = batch.pickled[name]
-            if isinstance(part, Exception):
-                return case.not_called(
-                    f"{name} can't be sent to its worker ({type(part).__name__}: {part}). Give the reward "
-                    "`where: trainer` in the recipe."
-                )
-            parts[name] = part
-        seed = self._seed(batch, case)
-
-        def rows() -> list[Any]:
-            items = []
-            for row in range(batch.rows):
-                one = batch.row(row)
-                parts_of_row = {name: pickle.dumps(one[name], protocol=5) for name in parts}
-                items.append(item(number, parts_of_row, batch.state, (*seed, row)))
-            return items
-
-        limit = min(self.deadline_s * batch.rows, 0.5 * (end - time.monotonic()))
-        asked = [item(number, parts, batch.state, seed)]
-        whole = self._ask(pool, asked, limit, time.monotonic() + limit, at_most=1)[0]
-        return self._found(pool, case, whole, rows, limit, end)
-
-    def _on_servers(
-        self,
-        pool: HttpRewardBackend | RayRewardBackend,
-        places: Sequence[int],
-        batch: Batch,
-        findings: dict[int, RewardResult],
-    ) -> None:
-        """Asks for all rewards of a group together, and then for the rows of those that are at fault."""
-        start = time.monotonic()
-        end = start + self.budget_s
-        errands: dict[int, RewardCall] = {}
-        for number, place in enumerate(places):
-            case, names = self._case(place, batch), self._names(place, batch.given)
+        def score_group(group: RewardGroup) -> None:
             try:
-                pool.check_columns(batch.carried, [*names, "prompts"])
+                self._score_group(group)
+            except BaseException as error:  # a bug of ours, raised in the caller's thread
+                errors.append(error)
+
+        threads = [threading.Thread(target=score_group, args=(group,), daemon=True) for group in groups[:-1]]
+        for thread in threads:
+            thread.start()
+        for group in groups[-1:]:
+            self._score_group(group)
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    def _score_group(self, group: RewardGroup) -> None:
+        started = time.monotonic()
+        try:
+            group.backend.start()  # imports take none of the batch's time
+        except WorkerError as error:
+            for index in group.indices:
+                self._finish(index, started, *self._reporter(index).not_called(str(error)))
+            return
+        end = time.monotonic() + self.scorer.batch_timeout_s
+        parts = [group.indices] if group.backend.calls_together else [[index] for index in group.indices]
+        for number, indices in enumerate(parts):
+            now = time.monotonic()
+            self._score(group, indices, now + (end - now) / (len(parts) - number))
+
+    def _score(self, group: RewardGroup, indices: Sequence[int], end: float) -> None:
+        """Call rewards with the whole batch, and those that fail with one row at a time."""
+        started = time.monotonic()
+        calls: dict[int, RewardCall] = {}
+        for index in indices:
+            names = self._names(index)
+            try:
+                group.backend.check_columns(self.batch, names)
             except EncodingError as error:
-                findings[place] = case.not_called(str(error))
+                self._finish(index, started, *self._reporter(index).not_called(str(error)))
+                continue
+            seed = (self.scorer.seed, self.batch.step, self.scorer.rank, self.scorer.rewards[index].label)
+            calls[index] = RewardCall(group.indices.index(index), self.batch, names, seed)
+        limit_s = min(self.scorer.timeout_s * self.batch.rows, 0.5 * (end - started))
+        results = self._call(group, list(calls.values()), limit_s, started + limit_s)
+        for index, result in zip(calls, results, strict=True):
+            if result.kind == "unavailable" and result.message == OUT_OF_TIME:
+                result = CallResult(kind="timeout", message=f"not done after {limit_s:.3g} s")
+            reporter = self._reporter(index)
+            if not result.kind:
+                outcome = reporter.of_batch(result)
+            elif result.kind == "unavailable":
+                outcome = reporter.not_called(f"{result.message}.")
+            elif self.batch.rows == 1:
+                outcome = reporter.of_rows(result, [result])
             else:
-                errands[place] = RewardCall(number, batch.carried, names, batch.state, self._seed(batch, case))
-        limit = min(self.deadline_s * batch.rows, 0.5 * self.budget_s)
-        wholes = self._ask(pool, list(errands.values()), limit, start + limit)
-        for place, whole in zip(errands, wholes, strict=True):
-            rows = partial(_row_by_row, errands[place], batch.rows)
-            findings[place] = self._found(pool, self._case(place, batch), whole, rows, limit, end)
-        for place in places:
-            findings[place].seconds = time.monotonic() - start
+                row_calls = [replace(calls[index], row=row) for row in range(self.batch.rows)]
+                outcome = reporter.of_rows(result, self._call(group, row_calls, self.scorer.timeout_s, end))
+            self._finish(index, started, *outcome)
 
-    def _found(
-        self,
-        pool: Pool,
-        case: FailureReporter,
-        whole: TaskResult,
-        rows: Callable[[], Sequence[Any]],
-        limit: float,
-        end: float,
-    ) -> RewardResult:
-        """What a call for the whole batch came to, or else what calls for one row at a time do.
-
-        Args:
-            rows: makes the items for these.
-            limit: seconds that the call for the whole batch had.
-        """
-        if whole.status == "unavailable" and whole.why == OUT_OF_TIME:
-            whole = TaskResult("timeout", why=f"not done after {limit:.3g} s")
-        reply = reply_of(whole)
-        if reply is not None and not reply.kind:
-            return case.of_batch(reply)
-        if whole.status == "unavailable":
-            return case.not_called(f"{whole.why}.")
-        if len(case.completions) == 1:
-            return case.of_rows(whole, [whole])
-        return case.of_rows(whole, self._ask(pool, rows(), self.deadline_s, end))
-
-    def _seed(self, batch: Batch, case: FailureReporter) -> tuple[Any, ...]:
-        return (self.seed, batch.step, self.rank, case.reward.label)
-
-    def _ask(
-        self,
-        pool: Pool,
-        items: Sequence[Any],
-        deadline_s: float,
-        end: float,
-        at_most: int | None = None,
-    ) -> list[TaskResult]:
-        """What workers say, asked again for what was lost with all of them: somebody has killed their fork server."""
-        outcomes: dict[int, TaskResult] = {}
-        lost = list(range(len(items)))
+    def _call(
+        self, group: RewardGroup, calls: Sequence[RewardCall], timeout_s: float, end: float
+    ) -> Sequence[CallResult]:
+        """Call functions, and once more those that were lost with their backend, such as a killed fork server."""
+        results: dict[int, CallResult] = {}
+        missing = list(range(len(calls)))
         for _ in range(2):
-            budget_s = max(end - time.monotonic(), 0.0)
-            asked = pool.map(
-                [items[place] for place in lost], timeout_s=deadline_s, batch_timeout_s=budget_s, max_workers=at_most
-            )
-            outcomes.update(zip(lost, asked, strict=True))
-            lost = [
-                place
-                for place in lost
-                if outcomes[place].status == "unavailable" and outcomes[place].why != OUT_OF_TIME
-            ]
-            if not lost or self._closed:
+            if not missing:
                 break
-        return [outcomes[place] for place in range(len(items))]
+            found = group.backend.call([calls[number] for number in missing], timeout_s=timeout_s, end=end)
+            results.update(zip(missing, found, strict=True))
+            missing = [
+                number for number in missing
+                if results[number].kind == "unavailable" and results[number].message != OUT_OF_TIME
+            ]  # fmt: skip
+            if not self.scorer._started:  # closed meanwhile
+                break
+        return [results[number] for number in range(len(calls))]
 
-    # ------------------------------------------------------------------------------------------------------------------
-    # In the caller's process
+    def _names(self, index: int) -> list[str]:
+        """The arguments that a reward function can see."""
+        visible = self.scorer._visible[index]
+        return [name for name in self.batch.columns
+                if visible is None or name in visible or name in ("prompts", "completions")]  # fmt: skip
 
-    def _here_and_now(self, place: int, batch: Batch, end: float) -> RewardResult:
-        case = self._case(place, batch)
-        start = time.monotonic()
-        reply = call(case.reward, batch.given, batch.trainer_state)
-        if not reply.kind:
-            finding = case.of_batch(reply)
-        else:
-            whole = TaskResult("done", reply)
-            outcomes = [whole] if batch.rows == 1 else []
-            while len(outcomes) < batch.rows:
-                if time.monotonic() >= end:
-                    outcomes.append(TaskResult("unavailable", why=OUT_OF_TIME))
-                else:
-                    outcomes.append(
-                        TaskResult("done", call(case.reward, batch.row(len(outcomes)), batch.trainer_state))
-                    )
-            finding = case.of_rows(whole, outcomes)
-        finding.seconds = time.monotonic() - start
-        return finding
+    def _reporter(self, index: int) -> FailureReporter:
+        return FailureReporter(self.scorer.rewards[index], self.scorer.rank, self.batch.columns["completions"])
 
-    def _case(self, place: int, batch: Batch) -> FailureReporter:
-        return FailureReporter(self.rewards[place], self.rank, batch.given["completions"])
-
-
-def _row_by_row(errand: RewardCall, rows: int) -> list[RewardCall]:
-    return [replace(errand, row=row) for row in range(rows)]
+    def _finish(self, index: int, started: float, result: CallResult, failures: list[RewardFailure]) -> None:
+        self.results[index], self.failures[index] = result, failures
+        self.seconds[index] = time.monotonic() - started

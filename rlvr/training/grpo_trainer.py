@@ -103,8 +103,8 @@ class RecipeTrainer(CheckpointTrainer):
             log_extra=arguments["log_extra"],
             log_metric=arguments["log_metric"],
         )
-        self._failures = scored.faults
-        self.silent_s, self.silent = scored.silent_s, scored.silent
+        self._failures = scored.failures
+        self.silent_s, self.silent = scored.outage_s, scored.outage_of
         return scored
 
     def compute_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:

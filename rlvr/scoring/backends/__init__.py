@@ -1,1 +1,59 @@
-"""Backends that call reward functions: local workers, HTTP servers, a Ray cluster."""
+"""Where reward functions are called. `BACKENDS` has one entry for each form of `where` in a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from rlvr.config.reward_location import BACKENDS
+from rlvr.scoring.backends.base import RewardBackend
+from rlvr.scoring.registry import runs_in_trainer, worker_group
+from rlvr.scoring.reward import Reward
+
+
+@dataclass(frozen=True)
+class RewardGroup:
+    """Rewards with one backend.
+
+    Attributes:
+        indices: of the rewards in the recipe.
+    """
+
+    indices: list[int]
+    backend: RewardBackend
+
+
+def group_rewards(rewards: Sequence[Reward], start_timeout_s: float) -> list[RewardGroup]:
+    """Make the backends of rewards. Rewards of the training process are the last group.
+
+    Raises:
+        InputError: a backend is not installed.
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, reward in enumerate(rewards):
+        where = _where(reward)
+        group = ""
+        if _backend_class(where).scope == "worker_group":
+            group = worker_group(reward.function) or f"only {index}"
+        groups.setdefault((where, group), []).append(index)
+    in_order = sorted(groups.items(), key=lambda item: item[0][0] == "trainer")
+    return [
+        RewardGroup(
+            indices,
+            _backend_class(where)(where, [rewards[index] for index in indices], start_timeout_s=start_timeout_s),
+        )
+        for (where, _), indices in in_order
+    ]
+
+
+def _where(reward: Reward) -> str:
+    if reward.spec is None or runs_in_trainer(reward.function):
+        return "trainer"  # only this process has the function, or the function asks for it
+    return reward.where or "local"
+
+
+def _backend_class(where: str) -> type[RewardBackend]:
+    module, _, name = BACKENDS[where.partition(":")[0]].partition(":")
+    backend: type[RewardBackend] = getattr(import_module(module), name)
+    return backend

@@ -93,12 +93,12 @@ def test_a_full_disk_masks_compiled_programs_until_there_is_space(server: tuple[
     started, disk = server
     programs = [("cpp", CPP), ("python", PYTHON), ("cpp", WRONG_CPP), ("cpp", BROKEN_CPP), ("python", "print(3)")]
     quiet = score(started, *programs)
-    assert quiet.values == [[1.0], [1.0], [0.5], [0.0], [0.5]] and not quiet.faults
+    assert quiet.values == [[1.0], [1.0], [0.5], [0.0], [0.5]] and not quiet.failures
     for spare in (0, 1 << 16):
         disk.fill(spare)
         full = score(started, *programs[:3])
         disk.empty()
-        assert full.values == [[None], [1.0], [None]] and not full.faults, f"{spare} bytes are left"
+        assert full.values == [[None], [1.0], [None]] and not full.failures, f"{spare} bytes are left"
     assert score(started, *programs).values == quiet.values
     judged = {"submissions": [{"program": CPP, "language": "cpp", "tests": TESTS}]}
     disk.fill()
@@ -194,11 +194,11 @@ from rlvr.scoring.registry import load_rewards
 from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.scorer import Scorer
 name, where, folder = sys.argv[1:]
-with Scorer(load_rewards([RewardSpec(name, where=where)]), deadline_s=20.0, budget_s=60.0) as scoring:
+with Scorer(load_rewards([RewardSpec(name, where=where)]), timeout_s=20.0, batch_timeout_s=60.0) as scoring:
     clock, begun = time.time(), time.monotonic()
     scored = scoring.score([f"p{row}" for row in range(6)], [f"{row} {folder}" for row in range(6)], {})
     took_s = time.monotonic() - begun
-    print(json.dumps([scored.values, len(scored.faults), scored.silent_s, took_s, time.time() - clock - took_s]))
+    print(json.dumps([scored.values, len(scored.failures), scored.outage_s, took_s, time.time() - clock - took_s]))
 """
 HOURS = 3 * 3600
 

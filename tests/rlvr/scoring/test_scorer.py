@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rlvr.config.recipe import RewardSpec
-from rlvr.scoring.call import names_seen
+from rlvr.scoring.call import visible_names
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
@@ -137,7 +137,7 @@ def said(scoring: Scorer, completions: list[Any], columns: dict[str, list[Any]] 
 @pytest.fixture(scope="module")
 def strict(puppets: Path) -> Iterator[Scorer]:
     """One for all that is about a row at fault: half a second a row, one and a half for a batch."""
-    with scorer(puppets, "puppet", deadline_s=0.5, budget_s=3.0, rank=3) as scoring:
+    with scorer(puppets, "puppet", timeout_s=0.5, batch_timeout_s=3.0, rank=3) as scoring:
         yield scoring
 
 
@@ -161,7 +161,7 @@ def test_what_goes_wrong_with_a_row_is_named_and_stays_with_it(
 ) -> None:
     scored = said(strict, ["fine", "fine", word, "none", "fine"])
     assert scored.values == [[1.0], [1.0], [None], [None], [1.0]], why
-    (fault,) = scored.faults
+    (fault,) = scored.failures
     assert (fault.reward, fault.row, fault.kind) == ("puppet", 2, kind)
     for part in (told, "puppet", "row 2", "rank 3", f"'{word}'"):
         assert part in fault.message, why
@@ -169,7 +169,7 @@ def test_what_goes_wrong_with_a_row_is_named_and_stays_with_it(
 
 
 def test_the_traceback_begins_in_the_users_file(strict: Scorer, puppets: Path) -> None:
-    (fault,) = said(strict, ["raise"]).faults
+    (fault,) = said(strict, ["raise"]).failures
     assert fault.row == 0 and f'File "{puppets}"' in fault.message and "ValueError: no good" in fault.message
     assert "reward_call.py" not in fault.message and "rewarding.py" not in fault.message
 
@@ -178,15 +178,15 @@ def test_a_row_that_hangs_costs_the_other_seven_nothing(strict: Scorer) -> None:
     start = time.monotonic()
     scored = said(strict, ["fine"] * 3 + ["hang"] + ["fine"] * 4)
     assert [row for (row,) in scored.values] == [1.0] * 3 + [None] + [1.0] * 4
-    assert [fault.row for fault in scored.faults] == [3]
+    assert [fault.row for fault in scored.failures] == [3]
     assert time.monotonic() - start < 3.5 and 1.9 < scored.seconds["puppet"] < 3.0
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "told", "why"),
     [
-        ("only_batches", "raised", "every row alone", "no row is better than the batch: said once"),
-        ("only_rows", "raised", "not at fault", "rows alone are no batch: what they earn alone isn't trusted"),
+        ("only_batches", "raised", "every single row", "no row is better than the batch: said once"),
+        ("only_rows", "raised", "does not fail", "rows alone are no batch: what they earn alone isn't trusted"),
         ("a_number", "wrong length", "returned float", "one number for all is no list"),
     ],
 )
@@ -196,24 +196,24 @@ def test_what_is_wrong_with_the_whole_batch_is_said_once(
     with scorer(puppets, name) as scoring:
         scored = said(scoring, ["a", "b", "c"])
     assert scored.values == [[None]] * 3
-    (fault,) = scored.faults
+    (fault,) = scored.failures
     assert (fault.row, fault.kind) == (None, kind) and told in fault.message, why
 
 
 def test_a_batch_ends_within_its_budget_and_what_was_not_reached_is_not_held_against_rows(puppets: Path) -> None:
-    with scorer(puppets, "puppet", deadline_s=0.5, budget_s=1.5) as scoring:
+    with scorer(puppets, "puppet", timeout_s=0.5, batch_timeout_s=1.5) as scoring:
         said(scoring, ["fine"])
         start = time.monotonic()
         scored = said(scoring, ["hang"] * 16)
         assert time.monotonic() - start < 2.5
     assert scored.values == [[None]] * 16
-    assert {fault.kind for fault in scored.faults} == {"timeout", "unavailable"}
-    assert all("reward_batch_timeout_s" in fault.message for fault in scored.faults if fault.kind == "unavailable")
+    assert {fault.kind for fault in scored.failures} == {"timeout", "unavailable"}
+    assert all("reward_batch_timeout_s" in fault.message for fault in scored.failures if fault.kind == "unavailable")
 
 
 def test_a_batch_without_rows_is_scored_by_nobody(puppets: Path) -> None:
     scored = said(scorer(puppets, "puppet"), [])
-    assert (scored.values, scored.faults, scored.seconds) == ([], [], {"puppet": 0.0})
+    assert (scored.values, scored.failures, scored.seconds) == ([], [], {"puppet": 0.0})
 
 
 def test_rewards_work_at_the_same_time_and_keep_their_order(puppets: Path) -> None:
@@ -267,9 +267,9 @@ def test_a_fault_in_the_callers_own_process_is_no_other(puppets: Path) -> None:
 
     scored = said(Scorer([Reward("fussy", fussy)], rank=1), ["a", "", "none", "text"])
     assert [row for (row,) in scored.values] == [1.0, None, None, None]
-    assert [(fault.row, fault.kind) for fault in scored.faults] == [(1, "raised"), (3, "no number")]
-    assert "ZeroDivisionError" in scored.faults[0].message and "in fussy" in scored.faults[0].message
-    assert "row 1 of the batch on rank 1" in scored.faults[0].message
+    assert [(fault.row, fault.kind) for fault in scored.failures] == [(1, "raised"), (3, "no number")]
+    assert "ZeroDivisionError" in scored.failures[0].message and "in fussy" in scored.failures[0].message
+    assert "row 1 of the batch on rank 1" in scored.failures[0].message
 
 
 def test_a_worker_has_the_trainers_surroundings_but_not_its_gpus(
@@ -280,7 +280,7 @@ def test_a_worker_has_the_trainers_surroundings_but_not_its_gpus(
     monkeypatch.chdir(tmp_path)
     with scorer(puppets, "surroundings", options={"folder": str(tmp_path)}) as scoring:
         scored = said(scoring, ["a"])
-    assert scored.values == [[1.0]], report(scored.faults)
+    assert scored.values == [[1.0]], report(scored.failures)
 
 
 def test_columns_arrive_as_they_are(puppets: Path) -> None:
@@ -288,14 +288,14 @@ def test_columns_arrive_as_they_are(puppets: Path) -> None:
     state = {"max_steps": 9, "log_history": [{"loss": 1.0}]}
     with scorer(puppets, "columns_as_sent") as scoring:
         scored = said(scoring, ["a"], columns, completion_ids=[[1, 2]], trainer_state=state, step=7)
-    assert scored.values == [[1.0]], report(scored.faults)
+    assert scored.values == [[1.0]], report(scored.failures)
 
 
 def test_a_column_that_cannot_travel_is_named_unless_it_is_not_asked_for(puppets: Path) -> None:
     with scorer(puppets, "prints", "columns_as_sent") as scoring:
         scored = said(scoring, ["a"], {"other": [lambda: 1]})
     assert scored.values == [[1.0, None]]
-    (fault,) = scored.faults
+    (fault,) = scored.failures
     assert fault.kind == "unavailable" and "other can't be sent" in fault.message and "where: trainer" in fault.message
 
 
@@ -306,7 +306,7 @@ def test_a_column_that_cannot_travel_is_named_unless_it_is_not_asked_for(puppets
 def test_functions_may_be_what_they_like(puppets: Path, name: str, values: list[float], why: str) -> None:
     with scorer(puppets, name) as scoring:
         scored = said(scoring, ["a", "bcd"])
-    assert [row for (row,) in scored.values] == values, report(scored.faults)
+    assert [row for (row,) in scored.values] == values, report(scored.failures)
 
 
 def test_what_a_function_prints_is_seen(puppets: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -324,7 +324,7 @@ def test_a_file_that_fails_to_import_in_a_worker_is_shown_as_it_would_be_here(tm
     with Scorer([load_reward(RewardSpec(str(path))), Reward("fine", lambda completions, **kwargs: [1.0])]) as scoring:
         scored = said(scoring, ["a"])
     assert scored.values == [[None, 1.0]]
-    (fault,) = scored.faults
+    (fault,) = scored.failures
     assert fault.kind == "unavailable" and "wants_gpu.py fails to import" in fault.message
     assert "RuntimeError: no GPU for me" in fault.message and "importlib" not in fault.message
 
@@ -355,7 +355,7 @@ def test_what_is_logged_for_rows_alone_is_put_together(puppets: Path) -> None:
             log_extra=extras.__setitem__, log_metric=metrics.__setitem__,
         )  # fmt: skip
     assert extras["seen"] == ["A", "ABC", None] and metrics == {"logs/length": 2.0}
-    assert [fault.row for fault in scored.faults] == [2]
+    assert [fault.row for fault in scored.failures] == [2]
 
 
 def test_a_worker_draws_the_same_numbers_for_the_same_step_and_others_for_another(puppets: Path) -> None:
@@ -386,14 +386,14 @@ def test_the_order_of_a_set_is_the_same_in_every_worker(puppets: Path) -> None:
 @pytest.mark.parametrize("whom", ["worker", "fork server"])
 def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str) -> None:
     place = ["worker", "fork server"].index(whom)
-    with scorer(puppets, "process", options={"sleep_s": 0.25}, budget_s=20.0) as scoring:
+    with scorer(puppets, "process", options={"sleep_s": 0.25}, batch_timeout_s=20.0) as scoring:
         pids = [int(value) for (value,) in said(scoring, ["own", "parent"]).values]
         os.kill(pids[place], signal.SIGKILL)  # between batches
         now = said(scoring, ["own", "parent"])
-        assert not now.faults and now.values[0][0] != pids[0]
+        assert not now.failures and now.values[0][0] != pids[0]
         threading.Timer(0.1, os.kill, (int(now.values[place][0]), signal.SIGKILL)).start()  # and during one
         then = said(scoring, ["own", "parent"])
-        assert not then.faults and then.values[0][0] not in (pids[0], now.values[0][0])
+        assert not then.failures and then.values[0][0] not in (pids[0], now.values[0][0])
         assert (then.values[1] == now.values[1]) == (whom == "worker")
 
 
@@ -470,7 +470,7 @@ def test_programs_are_judged_in_a_worker_as_they_are_here_and_once_for_all_rewar
         ]
         assert zygotes
     here = [reward(["p"] * 4, completions, **columns) for reward in rewards[:2]]
-    assert not scored.faults and [list(column) for column in zip(*scored.values, strict=True)] == here
+    assert not scored.failures and [list(column) for column in zip(*scored.values, strict=True)] == here
     assert scored.values[0] == [1.0, here[1][0]] and scored.values[1][0] == 0.5
     assert metrics["code_execution/judge_s"] > 0.25 > 0.1 > metrics["code_tiered/judge_s"]
     _wait_for_the_end(zygotes)
@@ -525,7 +525,7 @@ class _Called:
     ],
 )
 def test_what_a_function_cannot_see_does_not_travel(function: Any, seen: set[str] | None, why: str) -> None:
-    assert names_seen(function) == seen, why
+    assert visible_names(function) == seen, why
 
 
 def test_a_report_quotes_the_first_of_each_kind_and_counts_the_others() -> None:
@@ -536,6 +536,6 @@ def test_a_report_quotes_the_first_of_each_kind_and_counts_the_others() -> None:
         RewardFailure("b", None, "crashed", "b crashed"),
     ]
     assert report(faults) == (
-        "a raised at 3\n\na late at 5\n\nb crashed\n\nIn all, at fault were: a: 2 raised; a: 1 timeout; b: 1 crashed."
+        "a raised at 3\n\na late at 5\n\nb crashed\n\nFailures in all: a: 2 raised; a: 1 timeout; b: 1 crashed."
     )
     assert report(faults[:1]) == "a raised at 3"

@@ -1,46 +1,46 @@
-"""One reward server, as its client sees it: requests over connections that are kept, and what became of them."""
+"""HTTP client of one reward server: requests, replies, backoff, and a liveness probe while a reply is awaited."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
+import os
 import random
-import selectors
-import socket
 import ssl
 import threading
 import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-CONNECT_S = 5.0
-LARGEST_ANSWER = 256 << 20
-SHORTEST_REST_S, LONGEST_REST_S = 0.1, 5.0  # between attempts, doubled from one to the other
-LOST_S = 15.0  # after which a machine that answers nothing at all, not even for its kernel, is given up
-PROBE_S = 5.0  # while an answer is waited for: how often it is looked whether there is still somebody to give it
-MOST_SILENT = 2  # of these looks in a row that nobody answered
-SURE_AFTER = 3  # times in a row that TLS was found where plain HTTP is cut off
+import httpx2 as httpx
+
+CONNECT_TIMEOUT_S = 5.0
+MAX_REPLY_BYTES = 256 << 20
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0  # between attempts, doubled from one to the next
+PROBE_S = 5.0  # between probes of a server that a reply is awaited from
+MAX_FAILED_PROBES = 2  # in a row
 
 
 class Unavailable(Exception):
-    """No answer, or one that says to try again; anything may be asked again, here or elsewhere.
+    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another.
 
     Attributes:
-        after_s: when the server wants to be asked again.
+        retry_after_s: as the server says.
     """
 
-    def __init__(self, message: str, after_s: float | None = None) -> None:
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.after_s = after_s
+        self.retry_after_s = retry_after_s
 
 
 class Rejected(Exception):
-    """An answer that says that this request will never be served; without a full stop, as a part of a sentence.
+    """The server will never serve this request. The message has no full stop: it is a part of a sentence.
 
     Attributes:
-        status: of HTTP; 0 where it did not come to that.
+        status: of HTTP; 0 if there was no reply.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -50,302 +50,221 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server says of itself (`/rewards`).
+    """What a server says about itself (`/rewards`).
 
     Attributes:
-        digests: of the files that its rewards are written in, by their names.
-        rows, body_bytes: that a request may have.
-        conditions: what its rewards' scores depend on beside their arguments, such as the sandbox there.
+        digests: hashes of its rewards' files, by the rewards' names.
+        rows, body_bytes: largest request.
+        environment_info: what its scores depend on, such as its sandbox.
     """
 
-    digests: dict[str, str]
+    digests: Mapping[str, str]
     rows: int
     body_bytes: int
-    conditions: dict[str, str]
+    environment_info: Mapping[str, str]
 
 
-class Server:
-    """One server; usable from any thread.
+class ServerConnection:
+    """Client of one server; usable from any thread, and in forked processes.
 
     Attributes:
-        address: as the recipe has it.
-        told: what it says of itself; None until it was asked.
-        fault: why it was last not to be had; "" if it was.
+        address: as in the recipe.
+        info: None before the handshake.
+        error: why the last request failed; "" if it did not.
     """
 
     def __init__(self, address: str, key: str | None) -> None:
         self.address = address
-        self.told: ServerInfo | None = None
-        self.fault = ""
-        self._url = urlsplit(address)
+        self.info: ServerInfo | None = None
+        self.error = ""
         self._headers = {"Content-Type": "application/json"}
         if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
-        self._all: set[http.client.HTTPConnection] = set()
-        self._rest_s = 0.0
-        self._rests_until = 0.0
-        self._speaks_tls = 0
+        self._client: tuple[int, httpx.Client] | None = None  # with the process that made it
+        self._pending: set[Future[httpx.Response]] = set()
+        self._backoff_s = 0.0
+        self._retry_at = 0.0
         self._probing = threading.Lock()
-        self._heard = 0.0  # when it last answered anything
-        self._probe = (0.0, False)  # when it was last looked for, and whether it was there
+        self._last_reply = 0.0
+        self._last_probe = (0.0, False)  # when, and whether the server replied
 
-    def ask(
-        self,
-        path: str,
-        body: bytes | None = None,
-        *,
-        key: str | None = None,
-        end: float,
-    ) -> Any:
-        """What the server answers to a request, as plain data.
+    def ask(self, path: str, body: bytes | None = None, *, key: str | None = None, end: float) -> Any:
+        """Send a request and return its reply, decoded from JSON.
 
         Args:
             body: of a POST; None for a GET.
-            key: that makes it safe to ask twice.
-            end: by `time.monotonic`, when nobody waits any more.
+            key: idempotency key, which makes it safe to send the request twice.
+            end: by `time.monotonic`.
 
         Raises:
-            Unavailable: it can't be had, or does not answer in time.
-            Rejected: it refuses.
+            Unavailable: there is no reply, or not in time.
+            Rejected: the server refuses the request, or its address or certificate is wrong.
         """
-        connection = self._connection()
-        headers = {**self._headers, **({"Idempotency-Key": key} if key is not None else {})}
+        headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
+        reply: Future[httpx.Response] = Future()
+        with self._lock:
+            self._pending.add(reply)
+        # A thread of its own: httpx can't look for a server that has stopped while it waits for the reply.
+        threading.Thread(target=self._send, args=(reply, path, body, headers, end), daemon=True).start()
         try:
-            if connection.sock is None:
-                connection.timeout = max(min(CONNECT_S, end - time.monotonic()), 0.01)
-                connection.connect()
-                assert connection.sock is not None
-                _watch(connection.sock)
-            connection.sock.settimeout(max(end - time.monotonic(), 0.01))
-            # A server may answer before it has read all, and close: then there is an answer to be read.
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.request("GET" if body is None else "POST", self._url.path + path, body, headers)
-                self._wait(connection.sock, end)
-            answer = connection.getresponse()
-            content = _read(connection, answer, end)
-            self._heard = time.monotonic()
-            self._speaks_tls = 0
-        except (OSError, http.client.HTTPException) as error:
-            self._drop(connection)
-            if self.told is None and (mistake := _mistake(error) or self._scheme_mistaken(error, end)):
-                raise Rejected(f"{self.address} {mistake}", 0) from error
-            raise Unavailable(f"{self.address}: {_words(error)}") from error
-        except BaseException:
-            self._drop(connection)
-            raise
-        if answer.will_close:
-            self._drop(connection)
-        else:
-            with self._lock:
-                self._idle.append(connection)
-        return self._understood(answer, content)
-
-    def _wait(self, line: socket.socket, end: float) -> None:
-        """Until an answer begins; a server that has come to a standstill is not waited for.
-
-        Raises:
-            TimeoutError: there is none in time, or nobody to give one.
-        """
-        silent, looked = 0, time.monotonic()
-        with selectors.DefaultSelector() as selector:
-            selector.register(line, selectors.EVENT_READ)
-            while (left := end - time.monotonic()) > 0 and silent < MOST_SILENT:
-                if selector.select(min(left, PROBE_S)):
-                    return
-                silent = 0 if self._lives(looked) else silent + 1
-                looked = time.monotonic()
-        raise TimeoutError
-
-    def _lives(self, since: float) -> bool:
-        """Whether it has answered anything since then. If not it is asked, by one for all threads that wait for it."""
-        with self._probing:
-            if self._heard > since:
-                return True
-            if self._probe[0] < since:
-                self._probe = (time.monotonic(), self._answers())
-            return self._probe[1]
-
-    def _answers(self) -> bool:
-        connection = self._made(PROBE_S)
-        try:
-            connection.request("GET", f"{self._url.path}/healthz")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
+            response = self._await(reply, end)
+        except (OSError, FutureTimeoutError, httpx.HTTPError) as error:
+            cause = _root_cause(error)
+            if self.info is None and isinstance(cause, ssl.SSLError) and (fix := _tls_fix(cause)):
+                raise Rejected(f"{self.address} {fix}", 0) from error
+            raise Unavailable(f"{self.address}: {self._describe(error, cause)}") from error
         finally:
-            connection.close()
-
-    def _scheme_mistaken(self, error: Exception, end: float) -> str | None:
-        """Why plain HTTP is cut off, if that is because TLS is spoken there: seen so often that it is no chance."""
-        cut_off = isinstance(error, http.client.BadStatusLine | ConnectionResetError)
-        left = min(end - time.monotonic(), PROBE_S)
-        if self._url.scheme == "https" or not cut_off or left <= 0:
-            return None
-        self._speaks_tls = self._speaks_tls + 1 if self._shakes_hands(left) else 0
-        return "speaks TLS: write https:// in place of http://" if self._speaks_tls >= SURE_AFTER else None
-
-    def _shakes_hands(self, timeout_s: float) -> bool:
-        host = self._url.hostname or ""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is told or believed
-        try:
-            with socket.create_connection((host, self._url.port or 80), timeout_s) as line:
-                context.wrap_socket(line, server_hostname=host).close()
-        except (OSError, ValueError):
-            return False
-        return True
-
-    def _understood(self, answer: http.client.HTTPResponse, content: bytes) -> Any:
-        try:
-            said = json.loads(content)
-        except (ValueError, RecursionError):
-            said = None
-        if answer.status == 200 and said is not None:
-            return said
-        detail = said.get("detail") if isinstance(said, dict) else None
-        what = f"answers {answer.status}: {str(detail or answer.reason or 'no JSON')[:500].rstrip('.')}"
-        if answer.status == 401:
-            here = "another one is set" if "Authorization" in self._headers else "none is set"
-            what = f"answers 401: the key is missing or wrong. Set GRPO_REWARDS_KEY here to the server's; {here}"
-        message = f"{self.address} {what}"
-        if answer.status in (200, 408, 425, 429) or answer.status >= 500:
-            after = answer.headers.get("Retry-After", "")
-            raise Unavailable(message, float(after) if after.isdigit() and len(after) < 5 else None)
-        raise Rejected(message, answer.status)
-
-    # ------------------------------------------------------------------------------------------------------------------
-    # Resting
-
-    def failed(self, error: Unavailable) -> None:
-        """It is left alone for a while, and for longer if it fails again."""
-        with self._lock:
-            self.fault = str(error)
-            self._rest_s = min(max(2 * self._rest_s, SHORTEST_REST_S), LONGEST_REST_S)
-            wanted = error.after_s if error.after_s is not None else self._rest_s
-            # Not all clients of a server that comes back are to come back at the same moment.
-            self._rests_until = time.monotonic() + min(wanted, 10 * LONGEST_REST_S) * random.Random().uniform(0.5, 1.0)
-
-    def succeeded(self) -> None:
-        with self._lock:
-            self.fault = ""
-            self._rest_s = self._rests_until = 0.0
-
-    def rest_at_most(self, seconds: float) -> None:
-        """It is not left alone for longer than that from now on."""
-        with self._lock:
-            self._rests_until = min(self._rests_until, time.monotonic() + seconds)
-
-    def rests_s(self) -> float:
-        """Seconds for which it is to be left alone."""
-        return max(self._rests_until - time.monotonic(), 0.0)
-
-    # ------------------------------------------------------------------------------------------------------------------
-    # Connections
-
-    def _connection(self) -> http.client.HTTPConnection:
-        with self._lock:
-            while self._idle:
-                connection = self._idle.pop()
-                if connection.sock is not None and not _closed_there(connection.sock):
-                    return connection
-                self._all.discard(connection)
-                connection.close()
-            made = self._made(CONNECT_S)
-            self._all.add(made)
-            return made
-
-    def _made(self, timeout_s: float) -> http.client.HTTPConnection:
-        host = self._url.hostname or ""
-        if self._url.scheme == "https":
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(host, self._url.port, timeout=timeout_s, context=context)
-        return http.client.HTTPConnection(host, self._url.port, timeout=timeout_s)
-
-    def _drop(self, connection: http.client.HTTPConnection) -> None:
-        with self._lock:
-            self._all.discard(connection)
-        connection.close()
+            with self._lock:
+                self._pending.discard(reply)
+        self._last_reply = time.monotonic()
+        return self._decode(response)
 
     def close(self) -> None:
-        """Ends all connections, and the waiting for answers on them."""
+        """Close the connections, and fail requests that await a reply."""
         with self._lock:
-            connections, self._all, self._idle = list(self._all), set(), []
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                if connection.sock is not None:
-                    connection.sock.shutdown(socket.SHUT_RDWR)
-            connection.close()
+            client, self._client = self._client, None
+            pending = list(self._pending)
+        for reply in pending:
+            _resolve(reply, ConnectionAbortedError("the connection was closed"))
+        if client is not None and client[0] == os.getpid():
+            client[1].close()
+
+    def _http(self) -> httpx.Client:
+        with self._lock:
+            if self._client is None or self._client[0] != os.getpid():  # sockets can't be shared with a parent
+                # Proxies of the environment are not for reward servers; SSL_CERT_FILE is read here.
+                self._client = (os.getpid(), httpx.Client(verify=ssl.create_default_context(), trust_env=False))
+            return self._client[1]
+
+    def _send(
+        self, reply: Future[httpx.Response], path: str, body: bytes | None, headers: Mapping[str, str], end: float
+    ) -> None:
+        left_s = max(end - time.monotonic(), 0.01)
+        timeout = httpx.Timeout(left_s, connect=min(CONNECT_TIMEOUT_S, left_s))
+        method = "GET" if body is None else "POST"
+        try:
+            with self._http().stream(
+                method, self.address + path, content=body, headers=headers, timeout=timeout
+            ) as response:
+                content = bytearray()
+                for part in response.iter_bytes():
+                    content += part
+                    if len(content) > MAX_REPLY_BYTES:
+                        raise httpx.DecodingError(f"its reply is longer than {MAX_REPLY_BYTES >> 20} MB")
+                    if time.monotonic() > end:
+                        raise httpx.ReadTimeout("")
+                plain = {name: value for name, value in response.headers.items() if name != "content-encoding"}
+                _resolve(reply, httpx.Response(response.status_code, headers=plain, content=bytes(content)))
+        except Exception as error:
+            _resolve(reply, error)
+
+    def _await(self, reply: Future[httpx.Response], end: float) -> httpx.Response:
+        """Wait for a reply while the server is alive.
+
+        Raises:
+            TimeoutError: it is not, or the time is over.
+        """
+        failed_probes, probed_at = 0, time.monotonic()
+        while (left_s := end - time.monotonic()) > 0 and failed_probes < MAX_FAILED_PROBES:
+            with suppress(FutureTimeoutError):
+                return reply.result(min(left_s, PROBE_S))
+            failed_probes = 0 if self._is_alive(probed_at) else failed_probes + 1
+            probed_at = time.monotonic()
+        raise TimeoutError
+
+    def _is_alive(self, since: float) -> bool:
+        """Whether the server has replied to anything since then. If not, one of all waiting threads probes it."""
+        with self._probing:
+            if self._last_reply > since:
+                return True
+            if self._last_probe[0] < since:
+                self._last_probe = (time.monotonic(), self._probe())
+            return self._last_probe[1]
+
+    def _probe(self) -> bool:
+        try:
+            return self._http().get(f"{self.address}/healthz", timeout=PROBE_S).status_code == 200
+        except (OSError, httpx.HTTPError):
+            return False
+
+    def _decode(self, response: httpx.Response) -> Any:
+        try:
+            data = json.loads(response.content)
+        except (ValueError, RecursionError):
+            data = None
+        if response.status_code == 200 and data is not None:
+            return data
+        detail = data.get("detail") if isinstance(data, dict) else None
+        cause = str(detail or response.reason_phrase or "no JSON")[:500].rstrip(".")
+        if response.status_code == 401:
+            state = "another one is set" if "Authorization" in self._headers else "none is set"
+            cause = f"the key is missing or wrong. Set GRPO_REWARDS_KEY here to the server's; {state}"
+        message = f"{self.address} replies {response.status_code}: {cause}"
+        if response.status_code in (200, 408, 425, 429) or response.status_code >= 500:
+            after = response.headers.get("Retry-After", "")
+            raise Unavailable(message, float(after) if after.isdigit() and len(after) < 5 else None)
+        raise Rejected(message, response.status_code)
+
+    def _describe(self, error: Exception, cause: BaseException) -> str:
+        if isinstance(error, TimeoutError | FutureTimeoutError | httpx.TimeoutException):
+            return "no reply in time"
+        if isinstance(error, httpx.RemoteProtocolError) or isinstance(cause, ConnectionResetError):
+            tls = " (if the server has a certificate, write https://)" if self.info is None and (
+                self.address.startswith("http:")) else ""  # fmt: skip
+            return f"the connection broke before the reply{tls}"
+        return (cause.strerror if isinstance(cause, OSError) else "") or str(error) or type(error).__name__
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Backoff
+
+    def mark_failed(self, error: Unavailable) -> None:
+        """Send nothing for a while, which grows with each failure in a row."""
+        with self._lock:
+            self.error = str(error)
+            self._backoff_s = min(max(2 * self._backoff_s, MIN_BACKOFF_S), MAX_BACKOFF_S)
+            backoff_s = error.retry_after_s if error.retry_after_s is not None else self._backoff_s
+            # Random, so that the clients of a restarted server do not all come back at the same moment.
+            self._retry_at = time.monotonic() + min(backoff_s, 10 * MAX_BACKOFF_S) * random.Random().uniform(0.5, 1.0)
+
+    def mark_alive(self) -> None:
+        with self._lock:
+            self.error = ""
+            self._backoff_s = self._retry_at = 0.0
+
+    def cap_backoff(self, seconds: float) -> None:
+        """Shorten the current backoff."""
+        with self._lock:
+            self._retry_at = min(self._retry_at, time.monotonic() + seconds)
+
+    def backoff_s(self) -> float:
+        """Seconds until the next request may be sent."""
+        return max(self._retry_at - time.monotonic(), 0.0)
 
 
-def _watch(line: socket.socket) -> None:
-    """Has the kernel find out that the other machine is gone, while nothing is being said."""
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", int(1000 * LOST_S)),
-    ):  # fmt: skip
-        option = getattr(socket, name, None)  # Linux has them all
-        if option is not None:
-            line.setsockopt(socket.IPPROTO_TCP, option, value)
+def _resolve(reply: Future[httpx.Response], result: httpx.Response | Exception) -> None:
+    """Set the result of a reply, unless it has one: both `close` and the sender may set it."""
+    with suppress(Exception):
+        if isinstance(result, Exception):
+            reply.set_exception(result)
+        else:
+            reply.set_result(result)
 
 
-def _closed_there(line: socket.socket) -> bool:
-    """Whether the other side has closed a connection that was kept."""
-    try:
-        line.setblocking(False)
-        return line.recv(1, socket.MSG_PEEK) == b""
-    except (BlockingIOError, ssl.SSLWantReadError, ValueError):  # an encrypted line can't be peeked at
-        return False
-    except OSError:
-        return True
+def _root_cause(error: BaseException) -> BaseException:
+    """The operating system's error behind an error of httpx."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
 
 
-def _read(connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, end: float) -> bytes:
-    parts, size = [], 0
-    while part := answer.read1(1 << 20):
-        parts.append(part)
-        size += len(part)
-        if size > LARGEST_ANSWER:
-            raise http.client.HTTPException(f"its answer is longer than {LARGEST_ANSWER >> 20} MB")
-        left = end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        if connection.sock is not None:
-            connection.sock.settimeout(left)
-    length = answer.headers.get("Content-Length", "")
-    if length.isdigit() and int(length) != size:
-        raise http.client.IncompleteRead(b"", int(length) - size)
-    answer.close()  # by which the connection knows that it may be used again
-    return b"".join(parts)
-
-
-# By OpenSSL's numbers, where it is not the authority that is unknown.
-_BAD_CERTIFICATES = {
-    9: "Its time has not begun: set the clocks",
-    10: "Renew it",
-    62: "Write the name that it is made out to",
-    64: "Write the name that it is made out to",
-}
-
-
-def _mistake(error: Exception) -> str | None:
-    """What is wrong with an address or a certificate, if that is why: no wait would mend it."""
+def _tls_fix(error: ssl.SSLError) -> str | None:
+    """What to do about an address or a certificate that no retry would mend."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        advice = _BAD_CERTIFICATES.get(
-            error.verify_code,
-            "If it is the right one, set SSL_CERT_FILE to the file with the certificate of whoever has signed it",
+        return (
+            f"has a certificate that isn't trusted here ({error.verify_message.rstrip('.')}). Check the certificate's "
+            "name and dates, or set SSL_CERT_FILE to the certificate of its authority"
         )
-        return f"has a certificate that isn't trusted here ({error.verify_message.rstrip('.')}). {advice}"
-    if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
-        return "answers, but not by TLS: write http:// in place of https://"
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+        return "does not speak TLS: write http:// in place of https://"
     return None
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, http.client.RemoteDisconnected | http.client.IncompleteRead):
-        return "the connection broke before the answer was there"
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error) or type(error).__name__

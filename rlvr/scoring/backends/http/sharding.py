@@ -1,4 +1,4 @@
-"""Which rows travel in which request to a reward server, and the requests themselves."""
+"""Split a batch into requests to reward servers, and write the requests."""
 
 from __future__ import annotations
 
@@ -8,110 +8,125 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rlvr.scoring.backends.http.connection import Server
-from rlvr.scoring.batch_encoding import EncodedBatch, RewardCall
+from rlvr.scoring.backends.http.connection import ServerInfo
+from rlvr.scoring.batch import Batch, RewardCall
+from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
-from rlvr.workers.pool import TaskResult
 
-PARTS = 2  # a server, where several share a batch: the slower one then takes less
-SPARE_BYTES = 1 << 16  # of a request, for what is not rows
+SHARDS_PER_SERVER = 2  # if several servers share a batch: the faster one then takes more
+BODY_OVERHEAD = 1 << 16  # bytes of a request beside its rows
+DEFAULT_MAX_ROWS, DEFAULT_MAX_BYTES = 1024, 16 << 20
 
 
 @dataclass
 class RequestShard:
-    """Rows of a batch that are asked for in one request, and what came of it.
+    """Rows of a batch in one request.
 
     Attributes:
-        rows, errands: errands of all rows are one a reward; of single rows one a row, all of one reward.
-        outcomes: one list an errand's reward.
+        rows: numbers in the batch.
+        calls: indices of the calls that the request makes: one per reward for all rows, or one per row of one reward.
+        key: idempotency key.
+        body: written when the request is first sent.
+        results: one list per call for all rows, or one list with a result per row.
     """
 
     rows: list[int]
-    errands: list[int]
+    calls: list[int]
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
     body: bytes | None = None
-    outcomes: list[list[TaskResult]] | None = None
+    results: list[list[CallResult]] | None = None
 
 
-def parts_of(items: Sequence[RewardCall], servers: Sequence[Server]) -> list[RequestShard]:
-    """The requests in which calls travel.
+def split_calls(calls: Sequence[RewardCall], infos: Sequence[ServerInfo | None]) -> list[RequestShard]:
+    """Split calls into requests.
 
     Args:
-        items: of one batch; either calls for all rows, or calls of one reward for single ones.
+        calls: of one batch; either calls for all rows, or calls of one reward for single rows.
+        infos: of each server, as far as known.
     """
-    if not items:
+    if not calls:
         return []
-    carried = items[0].carried
-    names = sorted({name for errand in items for name in errand.names})
-    carried.check(names)
-    if items[0].row is None:
-        everything = list(range(len(items)))
-        return [RequestShard(rows, everything) for rows in shared_out(carried, names, range(carried.rows), servers)]
-    of_row = {errand.row: number for number, errand in enumerate(items) if errand.row is not None}
-    shares = shared_out(carried, names, sorted(of_row), servers)
-    return [RequestShard(rows, [of_row[row] for row in rows]) for rows in shares]
+    batch = calls[0].batch
+    names = sorted({name for call in calls for name in call.names})
+    batch.encode_json(names)
+    if calls[0].row is None:
+        return [RequestShard(rows, list(range(len(calls))))
+                for rows in split_rows(batch, names, range(batch.rows), infos)]  # fmt: skip
+    call_of_row = {call.row: number for number, call in enumerate(calls) if call.row is not None}
+    shards = split_rows(batch, names, sorted(call_of_row), infos)
+    return [RequestShard(rows, [call_of_row[row] for row in rows]) for rows in shards]
 
 
-def shared_out(
-    carried: EncodedBatch, names: Sequence[str], rows: Sequence[int], servers: Sequence[Server], *, whole: bool = False
+def split_rows(
+    batch: Batch,
+    names: Sequence[str],
+    rows: Sequence[int],
+    infos: Sequence[ServerInfo | None],
+    *,
+    keep_groups: bool = True,
 ) -> list[list[int]]:
-    """Rows in portions: a few for each server, or as large ones as can be; whole groups where they fit."""
-    told = [server.told for server in servers if server.told is not None]
-    most_rows = min((one.rows for one in told), default=1024)
-    most_bytes = max(min((one.body_bytes for one in told), default=16 << 20) - SPARE_BYTES, 1)
+    """Split rows into requests within the servers' limits: a few per server, or with `keep_groups=False` few at all.
+
+    Groups stay together where they fit.
+    """
+    known = [info for info in infos if info is not None]
+    max_rows = min((info.rows for info in known), default=DEFAULT_MAX_ROWS)
+    max_bytes = max(min((info.body_bytes for info in known), default=DEFAULT_MAX_BYTES) - BODY_OVERHEAD, 1)
     groups: list[list[int]] = []
     for row in rows:
-        if not whole and groups and carried.same(groups[-1][-1], row):
+        if keep_groups and groups and batch.same_prompt(groups[-1][-1], row):
             groups[-1].append(row)
         else:
             groups.append([row])
-    shared = len(servers) > 1 and not whole
-    wanted = math.ceil(len(rows) / (PARTS * len(servers))) if shared else len(rows)
-    portions: list[list[int]] = []
+    several = len(infos) > 1 and keep_groups
+    target_rows = math.ceil(len(rows) / (SHARDS_PER_SERVER * len(infos))) if several else len(rows)
+    shards: list[list[int]] = []
     size = 0
     for group in groups:
-        begins = True
         for row in group:
-            own = carried.size(names, row)
-            full = not portions or len(portions[-1]) >= most_rows or size + own > most_bytes
-            if full or (begins and len(portions[-1]) >= wanted):
-                portions.append([])
+            row_size = batch.json_size(names, row)
+            full = not shards or len(shards[-1]) >= max_rows or size + row_size > max_bytes
+            if full or (row == group[0] and len(shards[-1]) >= target_rows):
+                shards.append([])
                 size = 0
-            portions[-1].append(row)
-            size += own
-            begins = False
-    return portions
+            shards[-1].append(row)
+            size += row_size
+    return shards
 
 
-def body_of(
-    rewards: Sequence[Reward], items: Sequence[RewardCall], part: RequestShard, deadline_s: float, budget_s: float
+def write_body(
+    rewards: Sequence[Reward],
+    calls: Sequence[RewardCall],
+    shard: RequestShard,
+    timeout_s: float,
+    batch_timeout_s: float,
 ) -> bytes:
-    """A request for scores."""
-    first = items[part.errands[0]]
+    """Write a request to `/score`."""
+    first = calls[shard.calls[0]]
     one_by_one = first.row is not None
-    asked = [first] if one_by_one else [items[number] for number in part.errands]
-    told = []
-    for errand in asked:
-        spec = rewards[errand.place].spec
+    described = []
+    for call in [first] if one_by_one else [calls[number] for number in shard.calls]:
+        spec = rewards[call.reward].spec
         assert spec is not None
-        # A part that is not the first draws other numbers than the first.
-        seed = errand.seed if one_by_one or part.rows[0] == 0 else (*errand.seed, part.rows[0])
-        reads = [name for name in errand.names if name not in ("prompts", "completions")]
-        told.append({"name": spec.name, "options": dict(spec.options), "reads": reads, "seed": seed})
-    columns = sorted({name for reward in told for name in reward["reads"]})
-    carried = first.carried
-    texts = {
-        "rewards": json.dumps(told),
-        "prompts": carried.column("prompts", part.rows),
-        "completions": carried.column("completions", part.rows),
-        "columns": f"{{{','.join(f'{json.dumps(name)}:{carried.column(name, part.rows)}' for name in columns)}}}",
-        "trainer_state": json.dumps(dict(first.state)),
+        # Another shard than the first draws other random numbers.
+        seed = call.seed if one_by_one or shard.rows[0] == 0 else (*call.seed, shard.rows[0])
+        reads = [name for name in call.names if name not in ("prompts", "completions")]
+        described.append({"name": spec.name, "options": dict(spec.options), "reads": reads, "seed": seed})
+    names = sorted({name for reward in described for name in reward["reads"]})
+    batch = first.batch
+    columns = ",".join(f"{json.dumps(name)}:{batch.json_column(name, shard.rows)}" for name in names)
+    fields = {
+        "rewards": json.dumps(described),
+        "prompts": batch.json_column("prompts", shard.rows),
+        "completions": batch.json_column("completions", shard.rows),
+        "columns": f"{{{columns}}}",
+        "trainer_state": json.dumps(batch.state),
         "one_by_one": json.dumps(one_by_one),
-        "rows": json.dumps(part.rows),
-        "deadline_s": json.dumps(_seconds(deadline_s)),
-        "budget_s": json.dumps(None if budget_s == math.inf else _seconds(budget_s)),
+        "rows": json.dumps(shard.rows),
+        "deadline_s": json.dumps(_seconds(timeout_s)),
+        "budget_s": json.dumps(None if batch_timeout_s == math.inf else _seconds(batch_timeout_s)),
     }
-    return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}".encode()
+    return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in fields.items())}}}".encode()
 
 
 def _seconds(value: float) -> float:

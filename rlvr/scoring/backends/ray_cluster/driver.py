@@ -1,8 +1,7 @@
-"""The process that talks to Ray (rlvr/scoring/backends/ray_cluster/driver_client.py): it hands tasks to the cluster and
-collects what they come to.
+"""The process that talks to Ray: it sends tasks to the cluster, and collects their results (see driver_client.py).
 
-Ray places tasks, gives those that were lost with their node to another one, and keeps as many processors for each as it
-is told. Here is decided how many that are, and what is given up when a batch has no time left.
+Ray places tasks, reserves processors for them, and reruns those that were lost with a node. This process decides how
+many processors a task gets, and cancels tasks when a batch times out.
 """
 
 from __future__ import annotations
@@ -17,225 +16,222 @@ from typing import Any
 
 from rlvr.scoring.backends.ray_cluster.cluster import Cluster, Refused, Unreachable
 
-RETRIES = 5  # of a task whose node, or whose process there, is lost
-WAIT_S = 0.5
-MOST_MET = 64  # nodes that are asked before the first batch
+MAX_RETRIES = 5  # of a task whose node, or whose process there, is lost
+POLL_S = 0.5
+MAX_HANDSHAKES = 64  # nodes that are asked before the first batch
+HANDSHAKE_GRACE_S = 15.0  # for other nodes, after the first has replied
+RESUBMIT_AFTER_S = 3.0  # after a node is gone, unfinished tasks are submitted again, wherever they were
 NO_NODE = "the cluster has no node with a processor for tasks"
-GONE_S = 3.0  # after a node is gone: what is unfinished is then asked for once more, wherever it was
-MEET_S = 15.0  # for the others, once the first node has answered
+_NOT_INSTALLED = "No module named 'rlvr'"
 
 
 def prepare(init_payload: bytes) -> Callable[[bytes], dict[str, Any]]:
-    """The function of this process's items, which come from `rlvr.scoring.backends.ray_cluster.driver_client`."""
-    told = pickle.loads(init_payload)
-    os.environ.update({**told["environment"], "RAY_USAGE_STATS_ENABLED": "0"})
-    cluster = Cluster(told["where"], told["run"])
+    """Return the function of this process's items, which come from driver_client.py."""
+    settings = pickle.loads(init_payload)
+    os.environ.update({**settings["environment"], "RAY_USAGE_STATS_ENABLED": "0"})
+    cluster = Cluster(settings["where"], settings["run"])
 
-    unheard = False
+    cluster_may_be_gone = False
 
     def serve(item: bytes) -> dict[str, Any]:
-        nonlocal unheard
+        nonlocal cluster_may_be_gone
         message = pickle.loads(item)
-        if message["what"] == "leave":
+        if message["action"] == "leave":
             if cluster.joined:
                 cluster.leave()
             return {}
-        if unheard:
-            # There may be another cluster at the same address by now, which Ray would never notice.
-            os._exit(1)
+        if cluster_may_be_gone:
+            os._exit(1)  # another cluster may be at the same address by now, which Ray would never notice
         try:
-            _quiet()
+            _silence_ray()
             cluster.join(message["end"])
-            said = _ACTIONS[message["what"]](message)
-            found = said.get("found", [])
-            unheard = bool(found) and not cluster.is_own and not any("done" in task for task in found)
-            return said
+            reply = _ACTIONS[message["action"]](message)
+            outcomes = reply.get("outcomes", [])
+            cluster_may_be_gone = bool(outcomes) and not cluster.is_own and not any("done" in one for one in outcomes)
+            return reply
         except Unreachable as error:
             return {"unreachable": str(error)}
         except Refused as error:
             return {"refused": str(error)}
         except Exception as error:  # of Ray, which has lost the cluster
-            unheard = cluster.joined
-            return {"unreachable": _words(error)}
+            cluster_may_be_gone = cluster.joined
+            return {"unreachable": _describe(error)}
 
     return serve
 
 
-def _quiet() -> None:
-    """What Ray prints is for nobody: what matters is told as outcomes."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _silence_ray() -> None:
+    """Discard what Ray prints: errors that matter are in replies."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+        os.dup2(devnull, descriptor)
+    os.close(devnull)
 
 
-def _meet(message: Mapping[str, Any]) -> dict[str, Any]:
-    """What the nodes say of themselves, and why others can't be used; once one of them has answered."""
+def _handshake(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask nodes for what scores depend on there. Wait for the first reply, and a little for the others."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from rlvr.scoring.backends.ray_cluster.node import meet
+    from rlvr.scoring.backends.ray_cluster.node import handshake
 
-    nodes = _nodes()[:MOST_MET]
+    nodes = _nodes()[:MAX_HANDSHAKES]
     if not nodes:
         raise Unreachable(NO_NODE)
-    asked = {
-        ray.remote(meet).options(
+    pending = {
+        ray.remote(handshake).options(
             num_cpus=0, max_retries=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-        ).remote(message["sets"], message["folder"]): node["NodeManagerAddress"]
+        ).remote(message["specs"], message["folder"]): node["NodeManagerAddress"]
         for node in nodes
     }  # fmt: skip
-    met: list[dict[str, Any]] = []
-    unfit: dict[str, str] = {}
+    replies: list[dict[str, Any]] = []
+    unsuitable: dict[str, str] = {}
     lost: Exception | None = None
     end = message["end"]
-    while asked and (left := end - time.monotonic()) > 0:
-        done, _ = ray.wait(list(asked), timeout=min(left, WAIT_S))
-        for reference in done:
-            address = asked.pop(reference)
+    while pending and (left_s := end - time.monotonic()) > 0:
+        ready, _ = ray.wait(list(pending), timeout=min(left_s, POLL_S))
+        for reference in ready:
+            address = pending.pop(reference)
             try:
-                met.append({**ray.get(reference), "node": address})
-                end = min(end, time.monotonic() + MEET_S)
+                replies.append({**ray.get(reference), "node": address})
+                end = min(end, time.monotonic() + HANDSHAKE_GRACE_S)
             except Exception as error:
-                if _is_unfit(error):
-                    unfit[address] = _words(error)
+                if _is_unsuitable(error):
+                    unsuitable[address] = _describe(error)
                 else:
                     lost = error
-    for reference in asked:
+    for reference in pending:
         with contextlib.suppress(Exception):
             ray.cancel(reference, force=True)
-    if not met and not unfit:
+    if not replies and not unsuitable:
         raise lost or Unreachable("no node of the cluster answers")
-    if not met:
-        address, why = next(iter(unfit.items()))
-        raise Refused(f"The rewards can't be called on the Ray node {address}: {why}")
-    return {"nodes": met, "unfit": unfit}
+    if not replies:
+        address, cause = next(iter(unsuitable.items()))
+        raise Refused(f"The rewards can't be called on the Ray node {address}: {cause}")
+    return {"nodes": replies, "unsuitable": unsuitable}
 
 
 def _score(message: Mapping[str, Any]) -> dict[str, Any]:
     from rlvr.scoring.backends.ray_cluster.node import score
 
     tasks = message["tasks"]
-    cpus = _cpus([widest for _, _, widest in tasks])
-    calls = [
-        (message["sets"][number], message["folder"], items, message["deadline_s"], own)
-        for (number, items, _), own in zip(tasks, cpus, strict=True)
+    cpus = _cpus_per_task([max_cpus for _, _, max_cpus in tasks])
+    arguments = [
+        (message["specs"][number], message["folder"], items, message["timeout_s"], task_cpus)
+        for (number, items, _), task_cpus in zip(tasks, cpus, strict=True)
     ]
-    return _run(score, calls, cpus, message["end"])
+    return _run(score, arguments, cpus, message["end"])
 
 
 def _judge(message: Mapping[str, Any]) -> dict[str, Any]:
     from rlvr.scoring.backends.ray_cluster.node import judge
 
-    cpus = _cpus([len(submissions) for submissions in message["tasks"]])
+    cpus = _cpus_per_task([len(submissions) for submissions in message["tasks"]])
     return _run(judge, list(zip(message["tasks"], cpus, strict=True)), cpus, message["end"])
 
 
 _ACTIONS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "meet": _meet, "score": _score, "judge": _judge,
+    "handshake": _handshake, "score": _score, "judge": _judge,
 }  # fmt: skip
 
 
 def _nodes() -> list[dict[str, Any]]:
-    """The nodes that live and have a processor for tasks."""
+    """Living nodes with a processor for tasks."""
     import ray
 
     return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
-def _cpus(widest: Sequence[int]) -> list[int]:
-    """How many processors each task is given: one, or more where there are fewer tasks than processors.
+def _node_ids() -> set[str]:
+    return {str(node["NodeID"]) for node in _nodes()}
+
+
+def _cpus_per_task(max_cpus: Sequence[int]) -> list[int]:
+    """Processors of each task: one, or more if there are fewer tasks than processors.
 
     Args:
-        widest: how many a task could use at the same time.
+        max_cpus: processors that each task could use.
     """
-    counts = [int(node["Resources"]["CPU"]) for node in _nodes()] or [1]
-    spare = max(1, min(max(counts), sum(counts) // max(len(widest), 1)))
-    return [max(1, min(wide, spare)) for wide in widest]
+    node_cpus = [int(node["Resources"]["CPU"]) for node in _nodes()] or [1]
+    share = max(1, min(max(node_cpus), sum(node_cpus) // max(len(max_cpus), 1)))
+    return [max(1, min(wanted, share)) for wanted in max_cpus]
 
 
 def _run(
-    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], cpus: Sequence[int], end: float
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], cpus: Sequence[int], end: float
 ) -> dict[str, Any]:
-    """What each call came to, `done`, or why it was `lost` ("": the time ran out).
+    """Run tasks; each outcome has the result as `done`, or the cause as `lost` ("": the batch timed out).
 
     Raises:
-        Unreachable: there is nobody left to answer.
+        Unreachable: no node is left.
     """
     import ray
 
     from rlvr.scoring.backends.ray_cluster.node import NodeUnsuitable
 
-    task = ray.remote(max_retries=RETRIES, retry_exceptions=[NodeUnsuitable])(function)
+    task = ray.remote(max_retries=MAX_RETRIES, retry_exceptions=[NodeUnsuitable])(function)
 
-    def ask(numbers: Iterable[int], strategy: str) -> dict[Any, int]:
+    def submit(numbers: Iterable[int], strategy: str) -> dict[Any, int]:
         return {
-            task.options(num_cpus=cpus[number], scheduling_strategy=strategy).remote(*calls[number]): number
+            task.options(num_cpus=cpus[number], scheduling_strategy=strategy).remote(*arguments[number]): number
             for number in numbers
         }
 
-    asked = ask(range(len(calls)), "SPREAD")
-    found: list[dict[str, Any]] = [{"lost": ""} for _ in calls]
-    there, gone_at = _identities(), math.inf
-    while asked and (left := end - time.monotonic()) > 0:
-        done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=min(left, WAIT_S))
-        for reference in done:
-            number = asked.pop(reference)
+    pending = submit(range(len(arguments)), "SPREAD")
+    outcomes: list[dict[str, Any]] = [{"lost": ""} for _ in arguments]
+    nodes, gone_at = _node_ids(), math.inf
+    while pending and (left_s := end - time.monotonic()) > 0:
+        ready, _ = ray.wait(list(pending), num_returns=len(pending), timeout=min(left_s, POLL_S))
+        for reference in ready:
+            number = pending.pop(reference)
             try:
-                found[number] = {"done": ray.get(reference)}
+                outcomes[number] = {"done": ray.get(reference)}
             except ray.exceptions.LocalRayletDiedError:
-                raise  # nobody is left here who would place tasks
+                raise  # nothing here places tasks any more
             except Exception as error:
-                if number not in asked.values():
-                    found[number] = {"lost": _words(error)}
-        _cancel([reference for reference, number in asked.items() if "done" in found[number]], asked)
-        # Ray waits for minutes for what it has handed to a machine that has lost its power, though it knows of that.
-        now = _identities()
-        if there - now:
+                if number not in pending.values():
+                    outcomes[number] = {"lost": _describe(error)}
+        _cancel([reference for reference, number in pending.items() if "done" in outcomes[number]], pending)
+        # Ray knows that a machine has lost its power, but waits for minutes for the tasks that it has sent there.
+        current = _node_ids()
+        if nodes - current:
             gone_at = min(gone_at, time.monotonic())
-        there = now
-        if time.monotonic() >= gone_at + GONE_S:
-            asked |= ask(sorted({*asked.values()}), "DEFAULT")  # SPREAD may wait for that machine's word
+        nodes = current
+        if time.monotonic() >= gone_at + RESUBMIT_AFTER_S:
+            pending |= submit(sorted({*pending.values()}), "DEFAULT")  # SPREAD may wait for the machine that is gone
             gone_at = math.inf
-    left_over = bool(asked)
-    _cancel(list(asked), asked)
-    if left_over and not _nodes():
+    timed_out = bool(pending)
+    _cancel(list(pending), pending)
+    if timed_out and not _nodes():
         raise Unreachable(NO_NODE)
-    return {"found": found}
+    return {"outcomes": outcomes}
 
 
-def _cancel(references: Sequence[Any], asked: dict[Any, int]) -> None:
+def _cancel(references: Sequence[Any], pending: dict[Any, int]) -> None:
     import ray
 
     for reference in references:
-        del asked[reference]
+        del pending[reference]
         with contextlib.suppress(Exception):
             ray.cancel(reference, force=True)
 
 
-def _identities() -> set[str]:
-    return {str(node["NodeID"]) for node in _nodes()}
-
-
-_NOT_INSTALLED = "No module named 'rlvr'"
-
-
-def _is_unfit(error: Exception) -> bool:
-    """Whether a task has failed for what a node is like, and not since it was lost."""
+def _is_unsuitable(error: Exception) -> bool:
+    """Whether a task has failed because of its node's state, and was not lost with the node."""
     from rlvr.scoring.backends.ray_cluster.node import NodeUnsuitable
 
     return isinstance(getattr(error, "cause", error), NodeUnsuitable) or _NOT_INSTALLED in str(error)
 
 
-def _words(error: Exception) -> str:
-    """What has become of a task, in one line."""
+def _describe(error: Exception) -> str:
+    """The error of a task, in one line."""
     cause = getattr(error, "cause", error)
-    said = str(error)
-    if _NOT_INSTALLED in said:
+    text = str(error)
+    if _NOT_INSTALLED in text:
         return "grpo-recipes is not installed there"
-    if _is_unfit(error):
+    if _is_unsuitable(error):
         return str(cause)
-    lines = [line for line in said.splitlines() if line.strip()]
-    name = type(cause).__name__
-    return f"{name}: {(lines[-1] if 'Traceback' in said else lines[0]) if lines else ''}"[:400]
+    lines = [line for line in text.splitlines() if line.strip()]
+    line = (lines[-1] if "Traceback" in text else lines[0]) if lines else ""
+    return f"{type(cause).__name__}: {line}"[:400]

@@ -1,9 +1,8 @@
-"""The process that talks to Ray for this one, and what is said to it.
+"""Client of the process that talks to Ray (driver.py).
 
-Ray ends a process whose cluster is gone, takes its signals and fills it with threads: none of that is for a process
-that trains. So one of our own workers (rlvr/workers/pool.py) is connected to the cluster. It has nothing of this
-process's environment but what Python and Ray need; what it starts inherits no more than that. When it dies, which is
-how Ray tells that a cluster is gone, the next one connects anew.
+Ray ends a process whose cluster is gone, takes over its signals and starts threads in it: a training process can't bear
+that. So a worker (rlvr/workers/pool.py) is connected to the cluster. It gets only what Python and Ray need of the
+environment. When the cluster is gone, Ray ends that worker, and the next one connects anew.
 """
 
 from __future__ import annotations
@@ -18,117 +17,123 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.scoring import outage_notices
+from rlvr.scoring.outage_notices import OutageNotice
 from rlvr.workers.pool import OUT_OF_TIME, StartError, WorkerError, WorkerPool
 
-GRACE_S = 5.0  # beyond a batch's time, for what is to be cancelled, and to be told
-REST_S = 0.5  # between two attempts to reach a cluster
-LEAVE_S = 10.0  # to end a cluster that was started here
-LONGEST_S = 86400.0
+GRACE_S = 5.0  # after a batch's end, to cancel tasks and to reply
+RETRY_S = 0.5  # between attempts to reach a cluster
+LEAVE_TIMEOUT_S = 10.0  # to end a cluster that was started here
+MAX_WAIT_S = 86400.0
 NO_CLUSTER = "no Ray cluster answers"
-_FOR_RAY = ("HOME", "USER", "LOGNAME", "GRPO_RECIPES_CACHE")
-_lines: dict[tuple[str, ...], RayDriverClient] = {}
+_ENVIRONMENT = ("HOME", "USER", "LOGNAME", "GRPO_RECIPES_CACHE")  # and RAY_*
+_drivers: dict[tuple[str, ...], RayDriverClient] = {}
 _lock = threading.Lock()
 
 
-def require_ray(who: str, where: str) -> None:
-    """Whether Ray is there for what a recipe asks for.
+def require_ray(subject: str, where: str) -> None:
+    """Check that Ray is installed.
+
+    Args:
+        subject: what should run on Ray, for the message.
 
     Raises:
         InputError: it is not installed.
     """
-    wanted = ["ray", "grpc"] if "://" in where else ["ray"]
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    packages = ["ray", "grpc"] if "://" in where else ["ray"]
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
-        of_client = " (of which a client needs grpcio)" if missing == ["grpc"] else ""
+        of_client = " (a client needs grpcio)" if missing == ["grpc"] else ""
         raise InputError(
-            f"{who} should run on Ray (where: {where}), which is not installed here{of_client}: "
-            "pip install 'grpo-recipes[ray]'."
-        )
+            f"{subject} should run on Ray (where: {where}), which is not installed here{of_client}: "
+            "pip install 'grpo-recipes[ray]'.",
+            kind="not-installed", key="where",
+        )  # fmt: skip
 
 
 class RayDriverClient:
-    """The line to one cluster, whoever uses it in this process; see `open_line`."""
+    """Client of one driver, which all users in this process share; see `open_driver`."""
 
     def __init__(self, where: str, environment: Mapping[str, str]) -> None:
         self.where = where
         self.users = 0
-        self.fault = OUT_OF_TIME  # why there was last no answer
-        told = {"where": where, "environment": dict(environment), "run": _this_run()}
+        self.error = OUT_OF_TIME  # of the last attempt
+        settings = {"where": where, "environment": dict(environment), "run": _run_id()}
         self._pool = WorkerPool(
             "rlvr.scoring.backends.ray_cluster.driver:prepare",
             processes=1,
             memory_mb=None,
-            init_payload=pickle.dumps(told),
+            init_payload=pickle.dumps(settings),
         )
 
     def launch(self) -> None:
-        """Begins to start the process, and does not wait for it."""
+        """Start the process without waiting for it."""
         self._pool.launch()
 
     def ask(self, message: Mapping[str, Any], end: float) -> dict[str, Any]:
-        """What the process answers, as soon as there is a cluster; asked again if it dies over it.
+        """Send a message until there is a cluster, and return the reply.
 
         Args:
-            end: by `time.monotonic`, when nobody waits any more.
+            end: by `time.monotonic`.
 
         Raises:
-            StartError: there is a cluster, but it can't be used, and could not be the next time.
+            StartError: there is a cluster, but it can't be used, and waiting would not help.
             WorkerError: there is none.
         """
         item = pickle.dumps({**message, "end": end}, protocol=5)
-        waiting = outage_notices.Waiting("The Ray cluster", end)
-        while (left := end - time.monotonic()) > 0:
-            patience = min(left, LONGEST_S) + GRACE_S
-            (outcome,) = self._pool.map([item], timeout_s=patience, batch_timeout_s=patience, count_waiting=True)
-            if outcome.status == "done":
-                said: dict[str, Any] = outcome.value
-                if "refused" in said:
-                    waiting.given_up()
-                    raise StartError(said["refused"])
-                if "unreachable" not in said:
-                    self.fault = OUT_OF_TIME
-                    waiting.over()
-                    return said
-                self.fault = said["unreachable"]
-            elif outcome.status == "failed":
-                raise RuntimeError(f"the process that talks to Ray failed: {outcome.why}")
+        notice = OutageNotice("The Ray cluster", end)
+        while (left_s := end - time.monotonic()) > 0:
+            timeout_s = min(left_s, MAX_WAIT_S) + GRACE_S
+            (result,) = self._pool.map([item], timeout_s=timeout_s, batch_timeout_s=timeout_s, count_waiting=True)
+            if result.status == "done":
+                reply: dict[str, Any] = result.value
+                if "refused" in reply:
+                    notice.cancel()
+                    raise StartError(reply["refused"])
+                if "unreachable" not in reply:
+                    self.error = OUT_OF_TIME
+                    notice.recovered()
+                    return reply
+                self.error = reply["unreachable"]
+            elif result.status == "failed":
+                raise RuntimeError(f"the process that talks to Ray failed: {result.why}")
             else:
-                self.fault = outcome.why
-            waiting.in_vain(f"the Ray cluster: {self.fault}")
-            time.sleep(max(0.0, min(REST_S, end - time.monotonic())))
-        waiting.given_up()
-        raise WorkerError(f"{NO_CLUSTER} ({self.fault})")
+                self.error = result.why
+            notice.failed(f"the Ray cluster: {self.error}")
+            time.sleep(max(0.0, min(RETRY_S, end - time.monotonic())))
+        notice.cancel()
+        raise WorkerError(f"{NO_CLUSTER} ({self.error})")
 
     def close(self) -> None:
+        """End the process, and a cluster that it has started, unless there are other users."""
         with _lock:
             self.users -= 1
             if self.users > 0:
                 return
-            for key in [key for key, line in _lines.items() if line is self]:
-                del _lines[key]
+            for key in [key for key, driver in _drivers.items() if driver is self]:
+                del _drivers[key]
         if self._pool.started:
             with contextlib.suppress(WorkerError):
                 self._pool.map(
-                    [pickle.dumps({"what": "leave"})], timeout_s=LEAVE_S, batch_timeout_s=LEAVE_S, count_waiting=True
-                )
+                    [pickle.dumps({"action": "leave"})],
+                    timeout_s=LEAVE_TIMEOUT_S, batch_timeout_s=LEAVE_TIMEOUT_S, count_waiting=True,
+                )  # fmt: skip
         self._pool.close()
 
 
-def open_line(where: str) -> RayDriverClient:
-    """The line to a cluster; the same one for all that use it in this process at the same time. Close it once each."""
-    environment = {name: value for name, value in os.environ.items() if name in _FOR_RAY or name.startswith("RAY_")}
+def open_driver(where: str) -> RayDriverClient:
+    """The driver of a cluster, shared by its users in this process. Call `close` once for each call of this."""
+    environment = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith("RAY_")}
     key = (where, *(f"{name}={value}" for name, value in sorted(environment.items())))
     with _lock:
-        if key not in _lines:
-            _lines[key] = RayDriverClient(where, environment)
-        line = _lines[key]
-        line.users += 1
-        return line
+        if key not in _drivers:
+            _drivers[key] = RayDriverClient(where, environment)
+        driver = _drivers[key]
+        driver.users += 1
+        return driver
 
 
-def _this_run() -> str:
-    """The same for processes of one launcher on this machine: they are one run, and use one cluster."""
+def _run_id() -> str:
+    """The same for all processes of one launcher on this machine: they are one run, and use one cluster."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     if ranks.isdigit() and int(ranks) > 1:
         return f"{os.getppid()}-{os.environ.get('MASTER_PORT', '')}"
@@ -138,7 +143,7 @@ def _this_run() -> str:
 def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()
-    _lines.clear()
+    _drivers.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

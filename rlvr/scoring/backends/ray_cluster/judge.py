@@ -1,7 +1,7 @@
-"""Programs judged on a Ray cluster: `rlvr.verifiers.code.judge_many` with more processors.
+"""Judge programs on a Ray cluster: `rlvr.judge_many` with more processors.
 
 from rlvr.scoring.backends.ray_cluster.judge import judge_many
-judgements = judge_many(submissions)                     # on the cluster of $RAY_ADDRESS, else one of this machine
+judgements = judge_many(submissions)            # on the cluster of $RAY_ADDRESS, else on one of this machine
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 
 from rlvr.config.reward_location import RAY
 from rlvr.errors import InputError
-from rlvr.scoring.backends.ray_cluster.driver_client import open_line, require_ray
+from rlvr.scoring.backends.ray_cluster.driver_client import open_driver, require_ray
 from rlvr.verifiers.code.cases import digest
 from rlvr.verifiers.code.judge import read_submissions
 from rlvr.verifiers.code.types import SE, Judgement, Submission
 from rlvr.workers.pool import OUT_OF_TIME
 
-BUDGET_S = 3600.0
-PROGRAMS = 4  # a task: so few that the slow ones find many processors, so many that a task is worth its sending
+TIMEOUT_S = 3600.0
+PROGRAMS_PER_TASK = 4  # few, so that slow programs find many processors; enough to be worth a task
 
 
 def judge_many(
-    submissions: Sequence[Submission | Mapping[str, Any]], *, where: str = RAY, budget_s: float = BUDGET_S
+    submissions: Sequence[Submission | Mapping[str, Any]], *, where: str = RAY, budget_s: float = TIMEOUT_S
 ) -> list[Judgement]:
-    """Judges a batch on a cluster; the arguments of `rlvr.verifiers.code.judge` in each, the judgements in the same
-    order.
+    """Judge a batch of programs on a cluster.
 
-    The same program with the same tests is judged once. What was lost with a node is judged on another one. A program
-    that came to no judgement because of the cluster or of the time has the verdict SE for each of its tests.
+    Each submission has the arguments of `rlvr.judge`; judgements are in the same order. The same program with the same
+    tests is judged once. A program that is lost with its node is judged on another one. If the cluster fails or the
+    time is over, a program has the verdict SE for each of its tests.
 
     Args:
         where: as in a recipe: "ray", or "ray://head:10001".
@@ -42,42 +42,45 @@ def judge_many(
         rlvr.workers.pool.WorkerError: no cluster answers.
     """
     require_ray("Programs", where)
-    asked = read_submissions(submissions, judged_here=False)
-    first: dict[Any, int] = {}  # by what makes a program another one: the submission to be judged
+    programs = read_submissions(submissions, judged_here=False)
+    first: dict[Any, int] = {}  # for each distinct program and tests: the submission that is judged
     keys = []
-    for number, submission in enumerate(asked):
+    for number, submission in enumerate(programs):
         key = (submission.program, repr(replace(submission, program="", tests=[])), digest(submission.tests))
         keys.append(key)
         first.setdefault(key, number)
-    if not asked:
+    if not programs:
         return []
     numbers = list(first.values())
-    tasks = [numbers[start : start + PROGRAMS] for start in range(0, len(numbers), PROGRAMS)]
-    line = open_line(where)
+    tasks = [numbers[start : start + PROGRAMS_PER_TASK] for start in range(0, len(numbers), PROGRAMS_PER_TASK)]
+    driver = open_driver(where)
     try:
-        message = {"what": "judge", "tasks": [[vars(asked[number]) for number in task] for task in tasks]}
-        found = line.ask(message, time.monotonic() + budget_s)["found"]
+        message = {"action": "judge", "tasks": [[vars(programs[number]) for number in task] for task in tasks]}
+        outcomes = driver.ask(message, time.monotonic() + budget_s)["outcomes"]
     finally:
-        line.close()
-    judged: dict[int, Judgement] = {}
-    for task, one in zip(tasks, found, strict=True):
-        said = one.get("done")
-        if isinstance(said, str):
-            raise InputError(_numbered(said, task, len(asked)))
+        driver.close()
+    judgements: dict[int, Judgement] = {}
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        done = outcome.get("done")
+        if isinstance(done, str):
+            raise InputError(_renumber(done, task, len(programs)), kind="invalid-submission")
         for place, number in enumerate(task):
-            judged[number] = Judgement(**said[place]) if said is not None else _failed(asked[number], one["lost"])
-    return [judged[first[key]] for key in keys]
+            if done is not None:
+                judgements[number] = Judgement(**done[place])
+            else:
+                judgements[number] = _not_judged(programs[number], outcome["lost"] or OUT_OF_TIME)
+    return [judgements[first[key]] for key in keys]
 
 
-def _failed(submission: Submission, why: str) -> Judgement:
+def _not_judged(submission: Submission, cause: str) -> Judgement:
     count = len(submission.tests)
-    return Judgement([SE] * count, [why or OUT_OF_TIME] * count, [0.0] * count, [0.0] * count, [""] * count)
+    return Judgement([SE] * count, [cause] * count, [0.0] * count, [0.0] * count, [""] * count)
 
 
-def _numbered(said: str, task: Sequence[int], of: int) -> str:
-    """What is wrong with a submission of a task, under the number that it has in the whole batch."""
-    found = re.match(r"Submission (\d+) of \d+|The submission", said)
-    if found is None or of == 1:
-        return said
-    number = task[int(found.group(1)) - 1 if found.group(1) else 0]
-    return f"Submission {number + 1} of {of}{said[found.end() :]}"
+def _renumber(message: str, task: Sequence[int], total: int) -> str:
+    """Give a submission in a task's message the number that it has in the whole batch."""
+    match = re.match(r"Submission (\d+) of \d+|The submission", message)
+    if match is None or total == 1:
+        return message
+    number = task[int(match.group(1)) - 1 if match.group(1) else 0]
+    return f"Submission {number + 1} of {total}{message[match.end() :]}"

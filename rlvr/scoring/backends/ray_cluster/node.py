@@ -1,8 +1,7 @@
-"""What a Ray task does where Ray has sent it: rewards are called in workers of the node's own, that can be killed.
+"""What a Ray task does on its node: call rewards in worker processes of the node, or judge programs.
 
-A task has one process of Ray's to itself, which keeps its workers for the next task. So a reward function that hangs,
-dies or eats all memory is found out here, by the rules and in the words of a worker beside the trainer; to Ray is left
-what befalls nodes.
+A task has one process of Ray's to itself, which keeps its workers for the next task. A reward function that hangs, dies
+or takes all memory is handled here, as by a worker beside the trainer. Ray handles the loss of nodes.
 """
 
 from __future__ import annotations
@@ -13,61 +12,61 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.scoring.call import ABOUT
+from rlvr.scoring.worker import DESCRIBE
 from rlvr.workers.pool import TaskResult, WorkerError, WorkerPool
 
-START_S = 300.0  # for a worker's imports, which may be torch on a busy file system
-MEET_S = 60.0
-MOST_POOLS = 8  # sets of rewards of one run; each keeps two processes
+START_TIMEOUT_S = 300.0  # for a worker's imports, which may be torch on a busy file system
+DESCRIBE_TIMEOUT_S = 60.0
+MAX_POOLS = 8  # sets of rewards of one run; each keeps two processes
 _pools: dict[tuple[bytes, str], tuple[int, WorkerPool]] = {}
 
 
 class NodeUnsuitable(Exception):
-    """This node can't do it, and another one may."""
+    """This node can't run the task; another node may."""
 
 
-def meet(sets: Sequence[bytes], folder: str) -> dict[str, Any]:
-    """What the node says of itself: what scores depend on here, and the digests of the rewards' files, by set.
+def handshake(specs: Sequence[bytes], folder: str) -> dict[str, Any]:
+    """Load each set of rewards, and return what scores depend on here, and hashes of the rewards' files.
 
     Raises:
-        Unfit: rewards can't be loaded here.
+        NodeUnsuitable: rewards can't be loaded here.
     """
     environment: dict[str, str] = {}
     digests = []
-    for init_payload in sets:
-        (outcome,) = _pool(init_payload, folder, 1).map([ABOUT], timeout_s=MEET_S)
-        if outcome.status != "done":
-            raise NodeUnsuitable(outcome.why)
-        environment |= outcome.value["environment_info"]
-        digests.append(outcome.value["digests"])
+    for of_set in specs:
+        (result,) = _pool(of_set, folder, 1).map([DESCRIBE], timeout_s=DESCRIBE_TIMEOUT_S)
+        if result.status != "done":
+            raise NodeUnsuitable(result.why)
+        environment |= result.value["environment_info"]
+        digests.append(result.value["digests"])
     return {"environment_info": environment, "digests": digests}
 
 
-def score(init_payload: bytes, folder: str, calls: Sequence[bytes], deadline_s: float, cpus: int) -> list[Any]:
-    """The outcomes of calls, one after the other, as plain data.
+def score(specs: bytes, folder: str, items: Sequence[bytes], timeout_s: float, cpus: int) -> list[Any]:
+    """Run a worker's items one after the other; return `TaskResult` fields.
 
     Args:
-        made_with: the rewards' specs, pickled.
-        cpus: that the task has for itself, and so how many programs it judges at once.
+        specs: of the rewards, pickled.
+        cpus: processors of the task, and so the number of programs that it judges at once.
 
     Raises:
-        Unfit: rewards can't be loaded here, or all workers are gone.
+        NodeUnsuitable: rewards can't be loaded here, or all workers are gone.
     """
-    pool = _pool(init_payload, folder, cpus)
-    found = [_outcome(pool, call, deadline_s) for call in calls]
-    return [(outcome.status, outcome.value, outcome.why) for outcome in found]
+    pool = _pool(specs, folder, cpus)
+    results = [_run(pool, item, timeout_s) for item in items]
+    return [(result.status, result.value, result.why) for result in results]
 
 
 def judge(submissions: Sequence[Mapping[str, Any]], cpus: int) -> list[dict[str, Any]] | str:
-    """The judgements of submissions, as plain data; or what is wrong with one of them.
+    """Judge programs; return fields of judgements, or what is wrong with one of the submissions.
 
     Raises:
-        Unfit: programs can't be confined here.
+        NodeUnsuitable: programs can't be confined here.
     """
     from rlvr.verifiers.code import SandboxUnavailable, close, judge_many
 
     if os.environ.get("GRPO_JUDGE_SLOTS") != str(cpus):
-        close()  # a judge that was started for more processors, or for fewer
+        close()  # a judge that was started for another number of processors
     os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
     try:
         return [vars(judgement) for judgement in judge_many(submissions)]
@@ -77,17 +76,17 @@ def judge(submissions: Sequence[Mapping[str, Any]], cpus: int) -> list[dict[str,
         return str(error)
 
 
-def _outcome(pool: WorkerPool, call: bytes, deadline_s: float) -> TaskResult:
-    for _ in range(2):  # somebody may have killed the fork server
-        (outcome,) = pool.map([call], timeout_s=deadline_s)
-        if outcome.status != "unavailable":
-            return outcome
-    raise NodeUnsuitable(outcome.why)
+def _run(pool: WorkerPool, item: bytes, timeout_s: float) -> TaskResult:
+    for _ in range(2):  # the fork server may have been killed
+        (result,) = pool.map([item], timeout_s=timeout_s)
+        if result.status != "unavailable":
+            return result
+    raise NodeUnsuitable(result.why)
 
 
-def _pool(init_payload: bytes, folder: str, cpus: int) -> WorkerPool:
-    """The workers of this process for some rewards; others where they are to judge more or fewer programs at once."""
-    key = (init_payload, folder)
+def _pool(specs: bytes, folder: str, cpus: int) -> WorkerPool:
+    """The worker of this process for a set of rewards; a new one if the number of processors has changed."""
+    key = (specs, folder)
     known = _pools.get(key)
     if known is not None and known[0] == cpus:
         return known[1]
@@ -95,16 +94,16 @@ def _pool(init_payload: bytes, folder: str, cpus: int) -> WorkerPool:
         known[1].close()
     os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
     pool = WorkerPool(
-        "rlvr.scoring.call:prepare",
+        "rlvr.scoring.worker:prepare",
         processes=1,
-        memory_mb=None,  # compilers and programs run below a worker
-        init_payload=init_payload,
+        memory_mb=None,  # compilers and programs are children of a worker
+        init_payload=specs,
         inherit_env=True,
         folder=folder if Path(folder).is_dir() else os.getcwd(),
-        start_s=START_S,
+        start_s=START_TIMEOUT_S,
     )
     _pools[key] = (cpus, pool)
-    while len(_pools) > MOST_POOLS:
+    while len(_pools) > MAX_POOLS:
         _pools.pop(next(iter(_pools)))[1].close()
     try:
         pool.start(1)

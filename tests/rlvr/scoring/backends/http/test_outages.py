@@ -102,7 +102,7 @@ def test_a_server_that_dies_in_mid_batch_costs_time_and_nothing_else(
         thread = when(lambda: len(begun(tmp_path)) >= 4, other.kill)
         scored = score(scoring, tmp_path, 12)
         thread.join()
-    assert scored.values == [[float(row)] for row in range(12)] and not scored.faults
+    assert scored.values == [[float(row)] for row in range(12)] and not scored.failures
     assert set(begun(tmp_path)) == {str(row) for row in range(12)}
 
 
@@ -117,7 +117,7 @@ def test_a_server_that_has_come_to_a_standstill_is_not_waited_for(
         scored = score(scoring, tmp_path, 12)
         thread.join()
         other.process.send_signal(signal.SIGCONT)
-    assert scored.values == [[float(row)] for row in range(12)] and not scored.faults
+    assert scored.values == [[float(row)] for row in range(12)] and not scored.failures
 
 
 def test_a_server_that_is_restarted_in_mid_batch_is_asked_again(recipe: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_server_that_is_restarted_in_mid_batch_is_asked_again(recipe: Path, tm
         thread = when(lambda: len(begun(tmp_path)) >= 2, restart)
         scored = score(scoring, tmp_path, 4)
         thread.join()
-    assert scored.values == [[0.0], [1.0], [2.0], [3.0]] and not scored.faults
+    assert scored.values == [[0.0], [1.0], [2.0], [3.0]] and not scored.failures
 
 
 def test_an_answer_that_was_lost_is_not_worked_for_again(recipe: Path, tmp_path: Path, server: RewardServer) -> None:
@@ -140,14 +140,14 @@ def test_an_answer_that_was_lost_is_not_worked_for_again(recipe: Path, tmp_path:
     with _Losing(server.port) as line, scorer(recipe, line.url, seconds=0.1) as scoring:
         scored = score(scoring, tmp_path, 3)
         assert line.lost == 1
-    assert scored.values == [[0.0], [1.0], [2.0]] and not scored.faults
+    assert scored.values == [[0.0], [1.0], [2.0]] and not scored.failures
     assert begun(tmp_path) == ["0", "1", "2"], "each row once"
 
 
 def test_a_worker_that_the_kernel_kills_costs_no_row(recipe: Path, server: RewardServer, tmp_path: Path) -> None:
     with scorer(recipe, server.url, name="killer") as scoring:
         scored = scoring.score(["p"] * 3, [str(tmp_path / "killed")] * 3, {})
-    assert scored.values == [[1.0]] * 3 and not scored.faults
+    assert scored.values == [[1.0]] * 3 and not scored.failures
 
 
 def test_a_busy_server_is_asked_again_until_it_has_room(recipe: Path, server: RewardServer, tmp_path: Path) -> None:
@@ -174,40 +174,40 @@ def test_one_that_never_was_there_is_passed_over(
 ) -> None:
     with scorer(recipe, nobody, server.url) as scoring:
         scored = score(scoring, tmp_path, 6)
-    assert scored.values == [[float(row)] for row in range(6)] and not scored.faults
+    assert scored.values == [[float(row)] for row in range(6)] and not scored.failures
 
 
 def test_where_no_server_answers_all_rows_are_masked_and_it_says_whom_it_asked(
     recipe: Path, tmp_path: Path, nobody: str
 ) -> None:
     start = time.monotonic()
-    with scorer(recipe, nobody, start_s=0.5) as scoring:
+    with scorer(recipe, nobody, start_timeout_s=0.5) as scoring:
         scored = score(scoring, tmp_path, 2)
     assert time.monotonic() - start < 20
     assert scored.values == [[None], [None]]
-    (fault,) = scored.faults
+    (fault,) = scored.failures
     assert fault.kind == "unavailable" and nobody in fault.message and "refused" in fault.message
 
 
 def test_a_server_that_is_gone_is_waited_for_as_long_as_the_batch_may_take(recipe: Path, tmp_path: Path) -> None:
-    with RewardServer("--config", recipe) as server, scorer(recipe, server.url, budget_s=3.0) as scoring:
+    with RewardServer("--config", recipe) as server, scorer(recipe, server.url, batch_timeout_s=3.0) as scoring:
         assert score(scoring, tmp_path, 2).values == [[0.0], [1.0]]
         server.kill()
         start = time.monotonic()
         scored = score(scoring, tmp_path, 2)
         assert 1.0 < time.monotonic() - start < 20 and scored.values == [[None], [None]]
-        assert "no reward server answers" in scored.faults[0].message
-        assert scored.silent_s > 1.0 and score(scoring, tmp_path, 2).silent_s > scored.silent_s + 1.0, "an outage lasts"
+        assert "no reward server answers" in scored.failures[0].message
+        assert scored.outage_s > 1.0 and score(scoring, tmp_path, 2).outage_s > scored.outage_s + 1.0, "an outage lasts"
         server.start()
         scored = score(scoring, tmp_path, 2)
-        assert (scored.values, scored.silent_s) == ([[0.0], [1.0]], 0.0), "and it is there again"
+        assert (scored.values, scored.outage_s) == ([[0.0], [1.0]], 0.0), "and it is there again"
 
 
 @pytest.mark.parametrize(
     ("spec", "key", "told", "why"),
     [
         ("slow", "another-key-0123456", "the key is missing or wrong", "no row is to be waited for with a wrong key"),
-        ("code_execution", None, "has no reward code_execution; it was started with", "another recipe's server"),
+        ("code_execution", None, "has no reward code_execution", "another recipe's server"),
     ],
 )
 def test_what_no_wait_would_mend_is_said_at_once(
@@ -225,13 +225,13 @@ def test_what_no_wait_would_mend_is_said_at_once(
     with Scorer(load_rewards([RewardSpec(name, where=url)])) as scoring:
         scored = scoring.score(["p"], ["c"], {"tests": [None]})
     assert time.monotonic() - start < 10 and scored.values == [[None]], why
-    assert told in scored.faults[0].message.replace("The key", "the key"), why
+    assert told in scored.failures[0].message.replace("The key", "the key"), why
 
 
 def test_a_batch_that_is_larger_than_a_request_may_be_goes_in_several(recipe: Path, tmp_path: Path) -> None:
     with RewardServer("--config", recipe, "--max_rows", "5") as server, scorer(recipe, server.url) as scoring:
         scored = score(scoring, tmp_path, 12)
-        assert scored.values == [[float(row)] for row in range(12)] and not scored.faults
+        assert scored.values == [[float(row)] for row in range(12)] and not scored.failures
         assert server.figure('grpo_requests_total{path="/score",status="200"}') == 3
 
 

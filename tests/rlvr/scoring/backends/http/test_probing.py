@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rlvr.scoring.backends.http.connection import Server, Unavailable
+from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
 
 THREADS = 16
 PROBE_S = 0.2
@@ -73,7 +73,7 @@ def test_a_server_that_takes_its_time_is_waited_for_and_asked_by_one_of_all_thre
     threads: ThreadPoolExecutor,
 ) -> None:
     slow = Slow(answers=1000)
-    line = Server(slow.url, None)
+    line = ServerConnection(slow.url, None)
     begun = time.monotonic()
     waiting = [threads.submit(line.ask, "/score", b"{}", end=begun + 60) for _ in range(THREADS)]
     time.sleep(5 * PROBE_S)
@@ -89,11 +89,11 @@ def test_a_server_that_has_come_to_a_standstill_is_given_up_by_all_threads_at_on
     threads: ThreadPoolExecutor,
 ) -> None:
     slow = Slow(answers=0)
-    line = Server(slow.url, None)
+    line = ServerConnection(slow.url, None)
     begun = time.monotonic()
     waiting = [threads.submit(line.ask, "/score", b"{}", end=begun + 60) for _ in range(THREADS)]
     for one in waiting:
-        with pytest.raises(Unavailable, match="no answer in time"):
+        with pytest.raises(Unavailable, match="no reply in time"):
             one.result()
     took_s = time.monotonic() - begun
     assert len(slow.asked) < THREADS and took_s < THREADS * PROBE_S, f"not one thread after the other: {took_s:.1f} s"

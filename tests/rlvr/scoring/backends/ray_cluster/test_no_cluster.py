@@ -19,11 +19,11 @@ from rlvr.training.interruption import StopRequest, SyncedStopCallback
 
 def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
-    with Scorer(load_rewards([RewardSpec("answer_format", where="ray")]), start_s=1) as scoring:
+    with Scorer(load_rewards([RewardSpec("answer_format", where="ray")]), start_timeout_s=1) as scoring:
         scored = scoring.score(["p"], ["fine"], {})
-    (fault,) = scored.faults
+    (fault,) = scored.failures
     assert scored.values == [[None]] and fault.kind == "unavailable"
-    assert scored.silent_s > 0 and scored.silent == "Ray cluster"
+    assert scored.outage_s > 0 and scored.outage_of == "Ray cluster"
     assert "no Ray cluster answers (127.0.0.1:9: " in fault.message
 
 

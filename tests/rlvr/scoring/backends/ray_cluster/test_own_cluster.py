@@ -21,7 +21,7 @@ from rlvr.scoring.scorer import Scorer
 
 with Scorer(load_rewards([RewardSpec(f"{sys.argv[1]}:where_am_i", where="ray")])) as scoring:
     scored = scoring.score(["p"], ["c"], {})
-    print(json.dumps([scored.values[0][0], [fault.message for fault in scored.faults]]), flush=True)
+    print(json.dumps([scored.values[0][0], [fault.message for fault in scored.failures]]), flush=True)
     input()
 """
 REWARD = """

@@ -22,7 +22,7 @@ import pytest
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
-from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_line
+from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver
 from rlvr.scoring.backends.ray_cluster.judge import judge_many
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scored, Scorer
@@ -108,7 +108,7 @@ def cluster() -> Iterator[RayCluster]:
 @pytest.fixture(scope="module")
 def line(cluster: RayCluster) -> Iterator[RayDriverClient]:
     """Held over the tests of this file, so that not each of them connects anew."""
-    held = open_line("ray")
+    held = open_driver("ray")
     yield held
     held.close()
 
@@ -137,10 +137,10 @@ def test_what_is_said_of_a_batch_is_the_same_there_as_here(
     puppets: Path, line: RayDriverClient, name: str, completions: list[str], why: str
 ) -> None:
     said = []
-    deadline_s = 0.7 if "hang" in completions else 20.0
+    timeout_s = 0.7 if "hang" in completions else 20.0
     for where in (None, "ray"):
         logged: list[Any] = []
-        with scorer(puppets, name, where, deadline_s=deadline_s, rank=3, seed=5) as scoring:
+        with scorer(puppets, name, where, timeout_s=timeout_s, rank=3, seed=5) as scoring:
             scored = scoring.score(
                 ["p"] * len(completions),
                 list(completions),
@@ -149,15 +149,15 @@ def test_what_is_said_of_a_batch_is_the_same_there_as_here(
                 log_extra=lambda *extra, to=logged: to.append(extra),
                 log_metric=lambda *metric, to=logged: to.append(metric),
             )
-        said.append((scored.values, scored.faults, logged))
+        said.append((scored.values, scored.failures, logged))
     assert said[0] == said[1], why
 
 
 def test_columns_arrive_as_they_are(puppets: Path, line: RayDriverClient) -> None:
     with scorer(puppets, "as_sent", "ray") as scoring:
         assert scoring.score(["p"], ["c"], {"table": [{1: (2, b"x")}]}, step=7).values == [[7.0]]
-        (fault,) = scoring.score(["p"], ["c"], {"table": [threading.Lock()]}, step=7).faults
-    assert fault.kind == "unavailable" and "table can't be sent to Ray" in fault.message
+        (fault,) = scoring.score(["p"], ["c"], {"table": [threading.Lock()]}, step=7).failures
+    assert fault.kind == "unavailable" and "table can't be sent" in fault.message
 
 
 def test_groups_stay_together_and_values_are_in_the_order_of_the_rows(puppets: Path, line: RayDriverClient) -> None:
@@ -199,9 +199,9 @@ def test_what_takes_longer_than_a_batch_may_is_given_up_and_the_cluster_free_aga
     puppets: Path, line: RayDriverClient
 ) -> None:
     begun = time.monotonic()
-    with scorer(puppets, "puppet", "ray", deadline_s=500, budget_s=2) as scoring:
+    with scorer(puppets, "puppet", "ray", timeout_s=500, batch_timeout_s=2) as scoring:
         scored = scoring.score(["p", "q"] * 8, ["hang", "fine"] * 8, {})
-        assert time.monotonic() - begun < 60 and {fault.kind for fault in scored.faults} <= {"timeout", "unavailable"}
+        assert time.monotonic() - begun < 60 and {fault.kind for fault in scored.failures} <= {"timeout", "unavailable"}
         assert {value for row in scored.values[::2] for value in row} == {None}
     with scorer(puppets, "puppet", "ray") as scoring:
         assert scoring.score(["p"], ["fine"], {}).values == [[1.0]]
@@ -213,14 +213,14 @@ def test_a_machine_that_is_no_part_of_the_cluster_asks_its_head(puppets: Path, c
     for where in (None, f"ray://127.0.0.1:{cluster.client_port}"):
         with scorer(puppets, "draws", where) as scoring:
             scored = scoring.score(["p"] * 3, ["a", "b", "c"], {})
-            said.append((scored.values, scored.faults))
+            said.append((scored.values, scored.failures))
     assert said[0] == said[1]
 
 
 def test_a_wrong_token_is_named_at_once(puppets: Path, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "f" * 64)
     with scorer(puppets, "puppet", "ray") as scoring:
-        (fault,) = scoring.score(["p"], ["fine"], {}).faults
+        (fault,) = scoring.score(["p"], ["fine"], {}).failures
     assert "wants its token: set RAY_AUTH_TOKEN" in fault.message and "f" * 64 not in fault.message
 
 
@@ -252,8 +252,8 @@ def test_other_versions_there_are_told_before_any_training_with_what_to_do(
             scored = scoring.score(["p"], ["c"], {"tests": [TESTS]})
     finally:
         cluster.says(**own)
-    assert re.search(told, scored.faults[0].message)
-    assert scored.silent_s == 0, "it has answered, and no wait would mend it"
+    assert re.search(told, scored.failures[0].message)
+    assert scored.outage_s == 0, "it has answered, and no wait would mend it"
 
 
 WARNED = """
@@ -334,7 +334,7 @@ def slowly(puppets: Path, notebook: Path, when_begun: Callable[[list[dict[str, A
             if when_begun is not None and when_begun([json.loads(entry) for entry in noted]):
                 done.set()
 
-    with scorer(puppets, "slow", "ray", {"notebook": str(notebook)}, deadline_s=100) as scoring:
+    with scorer(puppets, "slow", "ray", {"notebook": str(notebook)}, timeout_s=100) as scoring:
         watching = threading.Thread(target=watch)
         watching.start()
         prompts = [f"p{row // GROUP}" for row in range(rows)]
@@ -351,7 +351,7 @@ def quiet(puppets: Path, line: RayDriverClient, tmp_path_factory: pytest.TempPat
     notebook = tmp_path_factory.mktemp("quiet") / "notes"
     scored = slowly(puppets, notebook)
     noted = [json.loads(entry) for entry in notebook.read_text().splitlines()]
-    assert not scored.faults and len({entry["raylet"] for entry in noted}) > 1, "several nodes work"
+    assert not scored.failures and len({entry["raylet"] for entry in noted}) > 1, "several nodes work"
     assert sorted(row for entry in noted for row in entry["rows"]) == list(range(24 * GROUP))
     return scored
 
@@ -366,7 +366,7 @@ def test_a_process_that_the_kernel_kills_costs_nothing_but_time(
         return bool(noted)
 
     scored = slowly(puppets, tmp_path / "notes", kill)
-    assert (scored.values, scored.faults) == (quiet.values, [])
+    assert (scored.values, scored.failures) == (quiet.values, [])
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_a_node_that_disappears_in_mid_batch_costs_nothing_but_time(
         return there
 
     scored = slowly(puppets, tmp_path / "notes", kill)
-    assert (scored.values, scored.faults) == (quiet.values, []), why
+    assert (scored.values, scored.failures) == (quiet.values, []), why
     noted = [json.loads(entry) for entry in (tmp_path / "notes").read_text().splitlines()]
     assert len(noted) > 12, "what the node had begun has been begun again"
 
@@ -401,14 +401,14 @@ def test_a_node_that_disappears_in_mid_batch_costs_nothing_but_time(
 def test_rows_are_masked_while_the_cluster_is_gone_and_scored_by_the_next_at_its_address(
     puppets: Path, line: RayDriverClient, cluster: RayCluster, quiet: Scored, tmp_path: Path
 ) -> None:
-    with scorer(puppets, "puppet", "ray", budget_s=6) as scoring:
-        assert scoring.score(["p"], ["fine"], {}).silent_s == 0
+    with scorer(puppets, "puppet", "ray", batch_timeout_s=6) as scoring:
+        assert scoring.score(["p"], ["fine"], {}).outage_s == 0
         cluster.kill("head")
         cluster.kill("0")
         scored = scoring.score(["p", "q"], ["fine", "fine"], {})
-        (fault,) = scored.faults
-        assert scored.values == [[None], [None]] and fault.kind == "unavailable" and scored.silent_s > 0
-        assert "no Ray cluster answers" in fault.message and scored.silent == "Ray cluster"
+        (fault,) = scored.failures
+        assert scored.values == [[None], [None]] and fault.kind == "unavailable" and scored.outage_s > 0
+        assert "no Ray cluster answers" in fault.message and scored.outage_of == "Ray cluster"
         # As after `ray stop` and `ray start` in the midst of a batch: nobody says that it is another cluster.
         port, token = int(cluster.env["RAY_ADDRESS"].rpartition(":")[2]), cluster.env["RAY_AUTH_TOKEN"]
         started: list[RayCluster] = []
@@ -417,8 +417,8 @@ def test_rows_are_masked_while_the_cluster_is_gone_and_scored_by_the_next_at_its
         try:
             with scorer(puppets, "draws", "ray", seed=5) as other, scorer(puppets, "draws", None, seed=5) as here:
                 there = other.score(["p"] * 3, ["a", "b", "c"], {})
-                assert (there.values, there.faults) == (here.score(["p"] * 3, ["a", "b", "c"], {}).values, [])
-            assert scoring.score(["p"], ["fine"], {}).silent_s == 0
+                assert (there.values, there.failures) == (here.score(["p"] * 3, ["a", "b", "c"], {}).values, [])
+            assert scoring.score(["p"], ["fine"], {}).outage_s == 0
         finally:
             starting.join()
             started[0].close()

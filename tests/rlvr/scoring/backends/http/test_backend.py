@@ -19,8 +19,8 @@ from rlvr.config.reward_location import read_where
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.preflight.reward_trial import try_rewards
-from rlvr.scoring.backends.http.pool import HttpRewardBackend
-from rlvr.scoring.batch_encoding import EncodedBatch, EncodingError
+from rlvr.scoring.backends.http.backend import HttpRewardBackend
+from rlvr.scoring.batch import Batch, EncodingError
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from tests.conftest import Command
@@ -87,10 +87,10 @@ def test_what_is_said_of_a_batch_is_the_same_there_as_here(
     puppets: Path, server: RewardServer, name: str, completions: list[str], why: str
 ) -> None:
     said = []
-    deadline_s = 0.7 if "hang" in completions else 20.0
+    timeout_s = 0.7 if "hang" in completions else 20.0
     for where in (None, server.url):
         logged: list[Any] = []
-        with scorer(puppets, name, where, deadline_s=deadline_s, rank=3, seed=5) as scoring:
+        with scorer(puppets, name, where, timeout_s=timeout_s, rank=3, seed=5) as scoring:
             scored = scoring.score(
                 ["p"] * len(completions),
                 list(completions),
@@ -99,7 +99,7 @@ def test_what_is_said_of_a_batch_is_the_same_there_as_here(
                 log_extra=lambda *extra, to=logged: to.append(extra),
                 log_metric=lambda *metric, to=logged: to.append(metric),
             )
-        said.append((scored.values, scored.faults, logged))
+        said.append((scored.values, scored.failures, logged))
     assert said[0] == said[1], why
 
 
@@ -107,7 +107,7 @@ def test_columns_arrive_as_they_are_and_options_are_the_clients(puppets: Path, s
     columns = {"number": [float("nan")], "table": [{"a": [1, 2.5, "\ud800", True]}], "other": [None]}
     with scorer(puppets, "as_sent", server.url, {"times": 2.5}) as scoring:
         scored = scoring.score(["p"], ["c"], columns, completion_ids=[[1]], step=7)
-    assert scored.values == [[2.5]] and not scored.faults
+    assert scored.values == [[2.5]] and not scored.failures
 
 
 @pytest.mark.parametrize(
@@ -125,20 +125,20 @@ def test_what_json_cannot_carry_is_named_with_its_column(
     columns = {"number": [1.0, 2.0], "table": [None, value], "other": [None] * 2}
     with scorer(puppets, "as_sent", server.url) as scoring:
         scored = scoring.score(["p"] * 2, ["c"] * 2, columns)
-    (fault,) = scored.faults
+    (fault,) = scored.failures
     assert fault.kind == "unavailable" and scored.values == [[None]] * 2
-    for part in ("the column table", "at row 1", told, "`where: local`"):
+    for part in ("the column table", "row 1", told, "`where: local`"):
         assert part in fault.message, why
 
 
 def test_equal_columns_are_written_once_and_a_number_that_is_none_is_no_obstacle() -> None:
     tests = [{"input": "1", "output": float("nan")}]
-    carried = EncodedBatch({"prompts": ["a", "a", "b"], "tests": [tests, tests, None]}, 3)
-    carried.check(["prompts", "tests"])
-    assert carried.column("tests", [1, 2]) == '[[{"input": "1", "output": NaN}],null]'
-    assert carried.same(0, 1) and not carried.same(1, 2)
-    with pytest.raises(EncodingError, match="an entry for each of 3"):
-        EncodedBatch({"prompts": ["a"]}, 3).check(["prompts"])
+    batch = Batch({"prompts": ["a", "a", "b"], "tests": [tests, tests, None]}, 3)
+    batch.encode_json(["prompts", "tests"])
+    assert batch.json_column("tests", [1, 2]) == '[[{"input": "1", "output": NaN}],null]'
+    assert batch.same_prompt(0, 1) and not batch.same_prompt(1, 2)
+    with pytest.raises(EncodingError, match="prompts"):
+        Batch({"prompts": ["a"]}, 3).encode_json(["prompts"])
 
 
 def test_programs_are_judged_there_as_here_and_once_for_all_rewards(server: RewardServer) -> None:
@@ -151,7 +151,7 @@ def test_programs_are_judged_there_as_here_and_once_for_all_rewards(server: Rewa
         names = ("code_execution", "code_tiered")
         with Scorer(load_rewards([RewardSpec(name, where=where) for name in names])) as scoring:
             scored = scoring.score(["p"] * 4, completions, columns, log_metric=metrics.__setitem__)
-        assert not scored.faults and metrics["code_tiered/judge_s"] < 0.1 < metrics["code_execution/judge_s"]
+        assert not scored.failures and metrics["code_tiered/judge_s"] < 0.1 < metrics["code_execution/judge_s"]
         said.append((scored.values, {name: value for name, value in metrics.items() if "_s" not in name}))
     assert said[0] == said[1] and said[0][0][0][0] == 1.0
 
@@ -162,21 +162,21 @@ def test_groups_stay_together_however_many_servers_share_a_batch(puppets: Path, 
     before = server.figure('grpo_requests_total{path="/score",status="200"}')
     with scorer(puppets, "group_sizes", both) as scoring:
         scored = scoring.score(prompts, ["x"] * 21, {})
-    assert scored.values == [[3.0]] * 21 and not scored.faults
+    assert scored.values == [[3.0]] * 21 and not scored.failures
     assert server.figure('grpo_requests_total{path="/score",status="200"}') - before == 4
 
 
 def test_rows_are_looked_through_where_they_will_be_scored(server: RewardServer) -> None:
     (reward,) = load_rewards([RewardSpec("code_execution", where=server.url)])
-    pool = HttpRewardBackend([server.url], [reward])
+    backend = HttpRewardBackend(server.url, [reward], start_timeout_s=60)
     good, bad = [{"input": "1", "output": "2"}], [{"nonsense": 1}]
-    faults = pool.validate_rows(reward, {"tests": [good, bad, good, []], "question": ["q"] * 4})
+    faults = backend.validate_rows(reward, {"tests": [good, bad, good, []], "question": ["q"] * 4})
     assert [fault is None for fault in faults] == [True, False, True, False] and "nonsense" in str(faults[1])
     with pytest.raises(InputError, match="visibility"):
         (wrong,) = load_rewards([RewardSpec("code_execution", options={"visibility": "public"}, where=server.url)])
-        pool.validate_rows(wrong, {"tests": [good]})
-    assert list(pool.environment_info()) == ["sandbox of the reward servers"]
-    pool.close()
+        backend.validate_rows(wrong, {"tests": [good]})
+    assert list(backend.environment_info()) == ["sandbox of the reward servers"]
+    backend.close()
 
 
 @pytest.mark.parametrize(

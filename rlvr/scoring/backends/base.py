@@ -1,0 +1,91 @@
+"""The protocol of a reward backend: workers, the training process, reward servers, a Ray cluster.
+
+To add a backend, write a class like these and enter it in `rlvr.scoring.backends.BACKENDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from rlvr.scoring.batch import Batch, RewardCall
+from rlvr.scoring.results import CallResult
+from rlvr.scoring.reward import Reward
+
+
+class RewardBackend(Protocol):
+    """Calls some rewards of a recipe; usable from any thread.
+
+    A backend is made as `Backend(where, rewards, start_timeout_s=…)`. Subclass this protocol for the defaults below:
+    then only `__init__` and `call` have to be written.
+
+    Attributes:
+        service: the remote service that it calls, for messages about outages; "" if nothing remote is involved.
+        scope: which rewards of the same `where` share one backend: "worker_group" (`WORKER_GROUP` in their files; each
+            other reward has a backend of its own), or "all".
+        calls_together: whether it gets the calls of all its rewards at once. Else it gets one reward after the other,
+            and each reward has an equal share of the batch's time.
+        start_timeout_s: seconds that `start` may wait. A scorer lowers it after another backend was waited for in vain.
+    """
+
+    service: str = ""
+    scope: Literal["worker_group", "all"] = "all"
+    calls_together: bool = False
+    start_timeout_s: float
+
+    def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None: ...
+
+    def launch(self) -> None:
+        """Begin to start, without waiting.
+
+        Raises:
+            WorkerError: it can't start now. The scorer tries again with the first batch.
+        """
+
+    def start(self) -> None:
+        """Wait until calls are possible; return at once if they are.
+
+        Raises:
+            StartError: it can't start, and waiting would not help.
+            WorkerError: it did not start in time.
+        """
+
+    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
+        """Check that columns can be sent.
+
+        Raises:
+            EncodingError: one can't be; with the fix.
+        """
+
+    def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
+        """Call reward functions, and return the results in the order of the calls.
+
+        Args:
+            calls: of one batch: either calls for the whole batch, or calls of one reward for single rows.
+            timeout_s: seconds for one call.
+            end: by `time.monotonic`, when the batch times out. Calls that are not done by then are "unavailable", with
+                the message `rlvr.workers.pool.OUT_OF_TIME`. With any other message, the scorer calls once more.
+        """
+        ...
+
+    def environment_info(self) -> dict[str, str]:
+        """What scores depend on where rewards are called, such as the sandbox; known after `start`."""
+        return {}
+
+    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
+        """Run the `validate_rows` of a reward's file where the reward is called.
+
+        Raises:
+            InputError: it has a problem with all rows, or it can't be called.
+        """
+        from rlvr.scoring.registry import companion_function
+
+        validate = companion_function(reward.function, "validate_rows")
+        return list(validate(**{**columns, **reward.options})) if validate is not None else []
+
+    def outage_s(self) -> float:
+        """Seconds since a remote service last answered; 0 if it answered the last calls."""
+        return 0.0
+
+    def close(self) -> None:
+        """End processes and connections, and calls that wait for them."""

@@ -1,0 +1,131 @@
+"""Call rewards on reward servers (`where: http://host:port`, several separated by commas).
+
+One server gets a batch whole, as a worker would. Several share its rows: groups stay together, and the next free server
+takes the next shard. Rewards of one worker group travel in one request, so that a program that two of them judge is
+judged once. The request of a server that fails goes to another one, or to the same one when it is back. Its idempotency
+key prevents that the server scores it twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from rlvr.config.reward_location import addresses
+from rlvr.errors import InputError
+from rlvr.scoring.backends.base import RewardBackend
+from rlvr.scoring.backends.http.batch_request import BatchRequest
+from rlvr.scoring.backends.http.connection import Rejected, ServerConnection, Unavailable
+from rlvr.scoring.backends.http.servers import NO_SERVER, ServerSet
+from rlvr.scoring.backends.http.sharding import split_rows
+from rlvr.scoring.batch import Batch, EncodingError, RewardCall
+from rlvr.scoring.results import CallResult
+from rlvr.scoring.reward import Reward
+from rlvr.workers.pool import StartError, WorkerError
+
+VALIDATE_TIMEOUT_S = 60.0  # at least
+POLL_S = 0.02
+MAX_BACKOFF_SHARE = 0.1  # of a batch's time, for a server whose backoff began in an earlier batch
+
+
+class HttpRewardBackend(RewardBackend):
+    """Sends calls to reward servers (rlvr/reward_server)."""
+
+    service = "reward server"
+    scope: Literal["worker_group", "all"] = "worker_group"
+    calls_together = True
+
+    def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
+        self.start_timeout_s = start_timeout_s
+        self._servers = ServerSet(addresses(where), rewards)
+
+    def launch(self) -> None:
+        self._servers.closed = False
+
+    def start(self) -> None:
+        servers = self._servers.servers
+        started = time.monotonic()
+        end = started + self.start_timeout_s
+        notice = self._servers.notice(end)
+        while not any(server.info for server in servers):
+            for server in servers:
+                if not server.backoff_s():
+                    try:
+                        self._servers.handshake(server, end)
+                    except Unavailable as error:
+                        server.mark_failed(error)
+                    except Rejected as error:
+                        notice.cancel()
+                        raise StartError(f"The reward server {error}.") from error
+            if any(server.info for server in servers):
+                notice.recovered()
+                return
+            if self._servers.closed or time.monotonic() >= end:
+                notice.cancel()
+                self._servers.mark_outage(started)
+                raise WorkerError(f"{NO_SERVER} ({self._servers.errors()})")
+            notice.failed(self._servers.errors())
+            time.sleep(max(POLL_S, min(min(server.backoff_s() for server in servers), end - time.monotonic())))
+
+    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
+        try:
+            batch.encode_json(names)
+        except EncodingError as error:
+            raise EncodingError(f"{error}. Set `where: local` for the reward in the recipe.") from error
+
+    def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
+        for server in self._servers.servers:
+            server.cap_backoff(MAX_BACKOFF_SHARE * (end - time.monotonic()))
+        return BatchRequest(self._servers, calls, timeout_s, end).run()
+
+    def environment_info(self) -> dict[str, str]:
+        values: dict[str, set[str]] = {}
+        for server in self._servers.servers:
+            for name, value in (server.info.environment_info if server.info is not None else {}).items():
+                values.setdefault(f"{name} of the reward servers", set()).add(value)
+        return {name: " / ".join(sorted(of_servers)) for name, of_servers in values.items()}
+
+    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
+        rows = max((len(values) for values in columns.values()), default=0)
+        batch = Batch({name: list(values) for name, values in columns.items()}, rows)
+        names = sorted(columns)
+        try:
+            self.start()
+            batch.encode_json(names)
+        except (WorkerError, EncodingError) as error:
+            raise InputError(
+                f"The rows can't be checked for the reward {reward.name}: {str(error).rstrip('.')}.",
+                kind="reward-server", key=reward.name,
+            ) from error  # fmt: skip
+        assert reward.spec is not None
+        described = {"name": reward.spec.name, "options": dict(reward.spec.options)}
+        problems: list[str | None] = []
+        infos = [server.info for server in self._servers.servers]
+        for shard in split_rows(batch, names, range(rows), infos, keep_groups=False):
+            texts = ",".join(f"{json.dumps(name)}:{batch.json_column(name, shard)}" for name in names)
+            body = f'{json.dumps(described)[:-1]},"columns":{{{texts}}}}}'.encode()
+            problems += self._validate(reward, body, time.monotonic() + max(self.start_timeout_s, VALIDATE_TIMEOUT_S))
+        return problems
+
+    def _validate(self, reward: Reward, body: bytes, end: float) -> list[str | None]:
+        while True:
+            known = [server for server in self._servers.servers if server.info is not None]
+            server = min(known, key=ServerConnection.backoff_s)
+            time.sleep(min(server.backoff_s(), max(end - time.monotonic(), 0.0)))
+            try:
+                problems = server.ask("/check", body, end=end)["faults"]
+                return [None if problem is None else str(problem) for problem in problems]
+            except Unavailable as error:
+                server.mark_failed(error)
+                if time.monotonic() >= end:
+                    raise InputError(f"{NO_SERVER} ({error}).", kind="reward-server", key=reward.name) from error
+            except Rejected as error:
+                raise InputError(f"The reward server {error}.", kind="reward-server", key=reward.name) from error
+
+    def outage_s(self) -> float:
+        return self._servers.outage_s()
+
+    def close(self) -> None:
+        self._servers.close()

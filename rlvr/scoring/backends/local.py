@@ -1,0 +1,84 @@
+"""Call rewards in worker processes beside the training process (`where: local`, the default)."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from rlvr.scoring.backends.base import RewardBackend
+from rlvr.scoring.batch import Batch, EncodingError, RewardCall
+from rlvr.scoring.results import CallResult
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.worker import call_item
+from rlvr.workers.pool import StartError, WorkerError, WorkerPool
+
+MAX_WORKERS = 4  # for calls with one row
+
+
+class LocalBackend(RewardBackend):
+    """Worker processes that can be killed: a call that hangs or crashes does not reach the trainer.
+
+    A batch goes to one worker, always the same while it lives, so that functions keep what they have in memory.
+    """
+
+    scope: Literal["worker_group", "all"] = "worker_group"
+
+    def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
+        self.start_timeout_s = start_timeout_s
+        cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
+        self._closed = False
+        self._pool = WorkerPool(
+            "rlvr.scoring.worker:prepare",
+            processes=max(2, min(MAX_WORKERS, cores)),
+            memory_mb=None,  # compilers and programs are children of a worker
+            init_payload=pickle.dumps([reward.spec for reward in rewards]),
+            inherit_env=True,
+            folder=os.getcwd(),
+            start_s=start_timeout_s,
+        )
+
+    def launch(self) -> None:
+        self._closed = False
+        self._pool.launch()
+
+    def start(self) -> None:
+        try:
+            self._pool.start(1)
+        except StartError:
+            raise  # the imports fail, and would fail again
+        except WorkerError:
+            if self._closed:
+                raise
+            self._pool.start(1)  # the fork server was killed
+
+    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
+        try:
+            for name in names:
+                batch.pickled(name)
+        except EncodingError as error:
+            raise EncodingError(f"{error}. Set `where: trainer` for the reward in the recipe.") from error
+
+    def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
+        whole_batch = all(call.row is None for call in calls)
+        results = self._pool.map(
+            [_item(call) for call in calls],
+            timeout_s=timeout_s,
+            batch_timeout_s=max(end - time.monotonic(), 0.0),
+            max_workers=1 if whole_batch else None,
+        )
+        return [CallResult.from_task(result) for result in results]
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.close()
+
+
+def _item(call: RewardCall) -> bytes:
+    batch = call.batch
+    if call.row is None:
+        return call_item(call.reward, {name: batch.pickled(name) for name in call.names}, batch.state, call.seed)
+    columns = {name: pickle.dumps(batch.slice(name, [call.row]), protocol=5) for name in call.names}
+    return call_item(call.reward, columns, batch.state, (*call.seed, call.row))

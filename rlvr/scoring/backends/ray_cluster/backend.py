@@ -1,0 +1,267 @@
+"""Call rewards on a Ray cluster (`where: ray`, or `where: ray://head:10001`).
+
+A batch travels in tasks of whole groups (sharding.py). Ray gives each task to a node with a free processor. Rewards of
+one worker group travel in one task, so that a program that two of them judge is judged once. Calls for single rows are
+a task each. A task that is lost with its node runs on another one, with the same random numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlvr.config.recipe import RewardSpec
+from rlvr.errors import InputError
+from rlvr.scoring.backends.base import RewardBackend
+from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver, require_ray
+from rlvr.scoring.backends.ray_cluster.sharding import split_batch
+from rlvr.scoring.batch import Batch, EncodingError, RewardCall
+from rlvr.scoring.call import digest_of
+from rlvr.scoring.registry import worker_group
+from rlvr.scoring.results import CallResult, merge_shards
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.worker import call_item, validate_item
+from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
+
+_log = logging.getLogger(__name__)
+VALIDATE_TIMEOUT_S = 60.0  # at least
+VALIDATED_ROWS = 256  # per task
+MAX_NAMED_NODES = 5
+
+
+@dataclass(frozen=True)
+class RewardSet:
+    """Rewards that a worker on a node loads together.
+
+    Attributes:
+        indices: of the rewards in the backend.
+        specs: what the worker loads, pickled.
+        judges: whether the rewards judge programs, and so use several processors at once.
+    """
+
+    indices: list[int]
+    specs: bytes
+    judges: bool
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work for one node.
+
+    Attributes:
+        reward_set: index of the rewards that it calls.
+        items: for a worker (rlvr/scoring/worker.py), one after the other.
+        max_cpus: processors that it could use.
+    """
+
+    reward_set: int
+    items: Sequence[bytes]
+    max_cpus: int = 1
+
+
+class RayRewardBackend(RewardBackend):
+    """Sends calls to a Ray cluster.
+
+    Raises:
+        InputError: Ray is not installed.
+    """
+
+    service = "Ray cluster"
+    calls_together = True
+
+    def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
+        require_ray(f"The reward {rewards[0].name}", where)
+        self.where = where
+        self.rewards = list(rewards)
+        self.start_timeout_s = start_timeout_s
+        self._lock = threading.Lock()
+        self._driver: RayDriverClient | None = None
+        self._environment: dict[str, str] | None = None  # None before the handshake
+        self._outage_since: float | None = None
+        groups: dict[str, list[int]] = {}
+        for index, reward in enumerate(self.rewards):
+            groups.setdefault(worker_group(reward.function) or f"only {index}", []).append(index)
+        self._sets = [
+            RewardSet(
+                indices,
+                specs=pickle.dumps([_spec_on_node(self.rewards[index]) for index in indices]),
+                judges=worker_group(self.rewards[indices[0]].function) is not None,
+            )
+            for indices in groups.values()
+        ]
+        self._set_of = {index: number for number, one in enumerate(self._sets) for index in one.indices}
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # The cluster
+
+    def launch(self) -> None:
+        self._open().launch()
+
+    def start(self) -> None:
+        driver = self._open()
+        if self._environment is not None:
+            return
+        started = time.monotonic()
+        message = {"action": "handshake", "specs": [one.specs for one in self._sets], "folder": os.getcwd()}
+        try:
+            reply = driver.ask(message, started + self.start_timeout_s)
+        except StartError:
+            raise  # the cluster has answered
+        except WorkerError:
+            self._mark_outage(started)
+            raise
+        for node, cause in reply["unsuitable"].items():
+            _log.warning("The Ray node %s can't score and is not used: %s", node, cause)
+        values: dict[str, set[str]] = {}
+        for node_info in reply["nodes"]:
+            for name, value in node_info["environment_info"].items():
+                values.setdefault(f"{name} of the Ray nodes", set()).add(value)
+        self._compare(reply["nodes"])
+        self._environment = {name: " / ".join(sorted(of_nodes)) for name, of_nodes in values.items()}
+
+    def environment_info(self) -> dict[str, str]:
+        return dict(self._environment or {})
+
+    def outage_s(self) -> float:
+        return time.monotonic() - self._outage_since if self._outage_since is not None else 0.0
+
+    def close(self) -> None:
+        with self._lock:
+            driver, self._driver, self._environment = self._driver, None, None
+        if driver is not None:
+            driver.close()
+
+    def _open(self) -> RayDriverClient:
+        with self._lock:
+            if self._driver is None:
+                self._driver = open_driver(self.where)
+            return self._driver
+
+    def _mark_outage(self, since: float) -> None:
+        if self._outage_since is None:
+            self._outage_since = since
+
+    def _compare(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        for number, one in enumerate(self._sets):
+            for place, index in enumerate(one.indices):
+                digest = digest_of(self.rewards[index])
+                others = sorted(node["node"] for node in nodes if node["digests"][number][place] != digest)
+                if others:
+                    _log.warning(
+                        "Reward %s on the Ray nodes %s differs from the local file (hash mismatch). The nodes' version "
+                        "is used.", self.rewards[index].name, ", ".join(others[:MAX_NAMED_NODES]),
+                    )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Calls
+
+    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
+        try:
+            for name in names:
+                batch.pickled(name)
+        except EncodingError as error:
+            raise EncodingError(f"{error}. Set `where: trainer` for the reward in the recipe.") from error
+
+    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
+        rows = max((len(values) for values in columns.values()), default=0)
+        index = self.rewards.index(reward)
+        number = self._set_of[index]
+        tasks = []
+        for start in range(0, rows, VALIDATED_ROWS):
+            part = {name: list(values[start : start + VALIDATED_ROWS]) for name, values in columns.items()}
+            tasks.append(Task(number, [validate_item(self._sets[number].indices.index(index), part)]))
+        timeout_s = max(self.start_timeout_s, VALIDATE_TIMEOUT_S)
+        try:
+            self.start()
+            results = self._run(tasks, timeout_s=timeout_s, end=time.monotonic() + timeout_s)
+        except WorkerError as error:
+            raise InputError(
+                f"The rows can't be checked for the reward {reward.name} on Ray: {str(error).rstrip('.')}.",
+                kind="ray-cluster", key=reward.name,
+            ) from error  # fmt: skip
+        problems: list[str | None] = []
+        for (result,) in results:
+            if result.status != "done" or "error" in result.value:
+                cause = result.value["error"] if result.status == "done" else (
+                    f"The rows can't be checked for the reward {reward.name} on Ray: {result.why}.")  # fmt: skip
+                raise InputError(cause, kind="ray-cluster", key=reward.name)
+            problems += result.value["faults"]
+        return problems
+
+    def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
+        started = time.monotonic()
+        tasks: list[Task] = []
+        parts: list[tuple[list[int], list[int]]] = []  # of each task: indices of its calls, and rows
+        by_set: dict[int, list[int]] = {}
+        for number, call in enumerate(calls):
+            if call.row is not None:
+                tasks.append(self._task([call], [call.row]))
+                parts.append(([number], [call.row]))
+            else:
+                by_set.setdefault(self._set_of[call.reward], []).append(number)
+        for numbers in by_set.values():
+            members = [calls[number] for number in numbers]
+            for rows in self._split(members):
+                tasks.append(self._task(members, rows))
+                parts.append((numbers, rows))
+        try:
+            results = self._run(tasks, timeout_s=timeout_s, end=end)
+        except WorkerError as error:
+            if not isinstance(error, StartError):
+                self._mark_outage(started)
+            return [CallResult(kind="unavailable", message=str(error))] * len(calls)
+        if any(result.status != "unavailable" for of_task in results for result in of_task):
+            self._outage_since = None
+        of_call: list[list[tuple[CallResult, list[int]]]] = [[] for _ in calls]
+        for (numbers, rows), of_task in zip(parts, results, strict=True):
+            for number, result in zip(numbers, of_task, strict=True):
+                of_call[number].append((CallResult.from_task(result), rows))
+        return [merge_shards(shards) for shards in of_call]
+
+    def _split(self, calls: Sequence[RewardCall]) -> list[list[int]]:
+        batch = calls[0].batch
+        judges = self._sets[self._set_of[calls[0].reward]].judges
+        same_judgement = {name for call in calls for name in self.rewards[call.reward].columns} if judges else set()
+        return split_batch(batch.columns, batch.rows, sorted(same_judgement))
+
+    def _task(self, calls: Sequence[RewardCall], rows: list[int]) -> Task:
+        """Calls of rewards of one set, for some rows of the batch."""
+        number = self._set_of[calls[0].reward]
+        reward_set, batch = self._sets[number], calls[0].batch
+        names = {name for call in calls for name in call.names}
+        pickled = {name: pickle.dumps(batch.slice(name, rows), protocol=5) for name in names}
+        items = []
+        for call in calls:
+            # Another shard than the first draws other random numbers; a row has its own.
+            seed = (*call.seed, rows[0]) if call.row is not None or rows[0] else call.seed
+            columns = {name: pickled[name] for name in call.names}
+            items.append(call_item(reward_set.indices.index(call.reward), columns, batch.state, seed))
+        return Task(number, items, len(rows) if reward_set.judges else 1)
+
+    def _run(self, tasks: Sequence[Task], *, timeout_s: float, end: float) -> list[list[TaskResult]]:
+        """Run tasks, and return the results of each one's items.
+
+        Raises:
+            WorkerError: there is no cluster.
+        """
+        message = {
+            "action": "score", "specs": [one.specs for one in self._sets], "folder": os.getcwd(),
+            "timeout_s": timeout_s, "tasks": [(task.reward_set, task.items, task.max_cpus) for task in tasks],
+        }  # fmt: skip
+        reply = self._open().ask(message, end)
+        return [
+            [TaskResult(*result) for result in outcome["done"]] if "done" in outcome
+            else [TaskResult("unavailable", why=outcome["lost"] or OUT_OF_TIME)] * len(task.items)
+            for task, outcome in zip(tasks, reply["outcomes"], strict=True)
+        ]  # fmt: skip
+
+
+def _spec_on_node(reward: Reward) -> RewardSpec:
+    assert reward.spec is not None
+    return replace(reward.spec, where=None)  # on a node, the reward is local

@@ -1,0 +1,138 @@
+"""Results of reward functions: `CallResult` travels between processes, `Scored` is what the trainer gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlvr.workers.pool import TaskResult
+
+Note = tuple[str, str, Any]  # ("extra", column, list) or ("metric", name, number)
+FailureKind = Literal["raised", "wrong length", "no number", "timeout", "crashed", "unavailable"]
+CallKind = Literal["", "raised", "wrong length", "timeout", "crashed", "failed", "unavailable"]
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """The result of one call of a reward function.
+
+    Attributes:
+        values: one per row: a number, None for a row that the function can't score, or text that shows what it
+            returned instead of a number.
+        kind: "" if the function returned a list of the right length. "raised" and "wrong length": its own failure.
+            "timeout", "crashed", "failed" (it can't be called in a worker), "unavailable" (nothing is known about the
+            function): as `rlvr.workers.pool.TaskResult.status`.
+        message: the failure as part of a sentence, such as "raised ZeroDivisionError: division by zero".
+        trace: traceback from the user's file on.
+        notes: what the function logged, in its order.
+    """
+
+    values: Sequence[float | str | None] = ()
+    kind: CallKind = ""
+    message: str = ""
+    trace: str = ""
+    notes: Sequence[Note] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as a worker or a reward server sends it. Field names are part of the server's HTTP interface."""
+        return {"values": self.values, "kind": self.kind, "said": self.message, "trace": self.trace,
+                "notes": self.notes}  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CallResult:
+        return cls(data["values"], data["kind"], data["said"], data["trace"], data["notes"])
+
+    @classmethod
+    def from_task(cls, task: TaskResult) -> CallResult:
+        """The result of a worker whose function returns `as_dict()`."""
+        return cls.from_dict(task.value) if task.status == "done" else cls(kind=task.status, message=task.why)
+
+
+@dataclass(frozen=True)
+class RewardFailure:
+    """A failure of a reward function.
+
+    Attributes:
+        reward: label of the reward.
+        row: row of the batch on this rank; None for the whole batch.
+        kind: "raised", "timeout", "crashed" (its process died), "wrong length", "no number" (text, NaN or infinite), or
+            "unavailable": the batch ran out of time, or no worker, server or cluster could be reached.
+        message: everything that is known, for people.
+    """
+
+    reward: str
+    row: int | None
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Rewards of a batch.
+
+    Attributes:
+        values: by row and reward, before gates and masks (`rlvr.scoring.reward.apply_gates_and_mask`); None where a
+            function returned None or failed.
+        failures: in the order of the rewards and rows.
+        seconds: by label, from the call until the values were known.
+        outage_s: seconds since a remote backend last answered; 0 if there is none, or if it answered this batch.
+        outage_of: which service that is, such as "reward server".
+    """
+
+    values: list[list[float | None]]
+    failures: list[RewardFailure]
+    seconds: dict[str, float]
+    outage_s: float = 0.0
+    outage_of: str = ""
+
+
+def merge_shards(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResult:
+    """Merge the results of one reward for shards of a batch, each given with its rows.
+
+    Values are in the order of the rows. Metrics are averaged, weighted by rows. If a shard failed, its result is the
+    result of the batch.
+    """
+    shards = sorted(shards, key=lambda shard: list(shard[1]))
+    for result, _ in shards:
+        if result.kind or len(shards) == 1:
+            return result
+    rows = [row for _, shard_rows in shards for row in shard_rows]
+    place = {row: number for number, row in enumerate(sorted(rows))}
+    values: list[float | str | None] = [None] * len(rows)
+    extras: dict[str, list[Any]] = {}
+    metrics: dict[str, list[tuple[float, int]]] = {}
+    for result, shard_rows in shards:
+        for row, value in zip(shard_rows, result.values, strict=True):
+            values[place[row]] = value
+        for what, name, content in result.notes:
+            if what == "metric":
+                metrics.setdefault(name, []).append((float(content), len(shard_rows)))
+            elif len(content) == len(shard_rows):
+                column = extras.setdefault(name, [None] * len(rows))
+                for row, entry in zip(shard_rows, content, strict=True):
+                    column[place[row]] = entry
+    return CallResult(values, notes=_notes(extras, metrics))
+
+
+def merge_rows(results: Sequence[CallResult]) -> CallResult:
+    """Merge results of calls for single rows, in the order of the rows. A failed row has no value and no notes."""
+    values = [None if result.kind else result.values[0] for result in results]
+    extras: dict[str, list[Any]] = {}
+    metrics: dict[str, list[tuple[float, int]]] = {}
+    for row, result in enumerate(results):
+        for what, name, content in () if result.kind else result.notes:
+            if what == "metric":
+                metrics.setdefault(name, []).append((content, 1))
+            elif len(content) == 1:
+                extras.setdefault(name, [None] * len(results))[row] = content[0]
+    return CallResult(values, notes=_notes(extras, metrics))
+
+
+def _notes(extras: Mapping[str, list[Any]], metrics: Mapping[str, list[tuple[float, int]]]) -> list[Note]:
+    return [
+        *(("extra", name, column) for name, column in extras.items()),
+        *(("metric", name, math.fsum(value * rows for value, rows in pairs) / sum(rows for _, rows in pairs))
+          for name, pairs in metrics.items()),
+    ]  # fmt: skip

@@ -1,0 +1,184 @@
+"""The reward function's side of a worker process (rlvr/workers/pool.py), and the items that a worker reads.
+
+`prepare` runs once in a fork server and returns the function that its workers call with an item. Workers beside a
+trainer get pickled items. A reward server's workers (`prepare_served`) get items that come from the network: these are
+JSON, and never unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import json
+import pickle
+import random
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlvr.errors import InputError
+from rlvr.scoring.call import call_reward, digest_of
+from rlvr.scoring.results import CallResult
+from rlvr.scoring.reward import Reward, file_of
+from rlvr.workers.pool import Status
+
+# `TaskResult.status` in the reward server's protocol.
+WIRE_STATUS: Mapping[Status, str] = {
+    "done": "done", "timeout": "late", "crashed": "crashed", "failed": "failed", "unavailable": "unserved"
+}  # fmt: skip
+_PACKAGES_WITH_RANDOM_STATE = ("numpy", "torch")
+
+# Asks a worker for `environment_info` and the hashes of its rewards' files.
+DESCRIBE = pickle.dumps({"action": "describe"})
+
+
+def call_item(reward: int, columns: Mapping[str, bytes], state: Mapping[str, Any], seed: tuple[Any, ...]) -> bytes:
+    """A call, for `prepare`.
+
+    Args:
+        reward: index among the rewards that the worker has loaded.
+        columns: the arguments, each pickled by itself, so that a column of several rewards is pickled once.
+        seed: of the random numbers in the call.
+    """
+    message = {"action": "call", "reward": reward, "columns": columns, "state": state, "seed": seed}
+    return pickle.dumps(message, protocol=5)
+
+
+def validate_item(reward: int, columns: Mapping[str, Any]) -> bytes:
+    """Columns for the `validate_rows` of a reward, for `prepare`."""
+    return pickle.dumps({"action": "validate", "reward": reward, "columns": columns}, protocol=5)
+
+
+def prepare(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
+    """Load rewards from their pickled specs, and return the function of a worker's items.
+
+    Raises:
+        InputError: as `rlvr.scoring.registry.load_reward`.
+    """
+    from rlvr.scoring.registry import environment_info, load_reward
+
+    rewards = [load_reward(spec) for spec in pickle.loads(specs)]
+    _import_packages_with_random_state(rewards)
+
+    def serve(item: bytes) -> dict[str, Any]:
+        message = pickle.loads(item)
+        if message["action"] == "describe":
+            return {"environment_info": environment_info(rewards), "digests": [digest_of(reward) for reward in rewards]}
+        reward = rewards[message["reward"]]
+        if message["action"] == "validate":
+            return _validate(reward, message["columns"])
+        try:
+            columns = {name: pickle.loads(column) for name, column in message["columns"].items()}
+        except Exception as error:
+            cause = f"can't get its columns in a worker: they can't be unpickled ({type(error).__name__}: {error})"
+            return CallResult(kind="raised", message=f"{cause}. Set `where: trainer` in the recipe").as_dict()
+        return _call(reward, columns, message["state"], message["seed"])
+
+    return serve
+
+
+def served_call_item(
+    reward: str,
+    options: Mapping[str, Any] | None,
+    columns: Mapping[str, Any],
+    state: Mapping[str, Any],
+    seed: Sequence[Any],
+) -> bytes:
+    """A call, for `prepare_served`."""
+    encoded = {name: deduplicate(values) for name, values in columns.items()}
+    message = {"action": "call", "reward": reward, "options": options, "columns": encoded, "state": state, "seed": seed}
+    return json.dumps(message).encode()
+
+
+def served_validate_item(reward: str, options: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> bytes:
+    """Columns for the `validate_rows` of a reward, for `prepare_served`."""
+    return json.dumps({"action": "validate", "reward": reward, "options": options, "columns": columns}).encode()
+
+
+def prepare_served(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
+    """As `prepare`, for a reward server, which has validated names and options (rlvr/reward_server/served_rewards.py).
+
+    Options of an item that are null are those that the server was started with.
+
+    Args:
+        specs: pickled by the server itself when it was started.
+    """
+    from rlvr.scoring.registry import load_reward
+
+    rewards = {spec.name: load_reward(spec) for spec in pickle.loads(specs)}
+    _import_packages_with_random_state(list(rewards.values()))
+
+    def serve(item: bytes) -> dict[str, Any]:
+        message = json.loads(item)
+        reward = rewards[message["reward"]]
+        if message["options"] is not None:
+            reward = replace(reward, options=message["options"])
+        if message["action"] == "validate":
+            return _validate(reward, message["columns"])
+        columns = {name: expand(*column) for name, column in message["columns"].items()}
+        return _call(reward, columns, message["state"], tuple(message["seed"]))
+
+    return serve
+
+
+def deduplicate(values: Sequence[Any]) -> tuple[list[Any], list[int] | None]:
+    """The distinct objects of a column, and the index of each row's object; None if every row has its own.
+
+    Many rows may refer to the same tests, which can be megabytes.
+    """
+    index: dict[int, int] = {}
+    rows = [index.setdefault(id(value), len(index)) for value in values]
+    if len(index) == len(values):
+        return list(values), None
+    return list({id(value): value for value in values}.values()), rows
+
+
+def expand(values: list[Any], rows: list[int] | None) -> list[Any]:
+    """Reverse `deduplicate`."""
+    return values if rows is None else [values[row] for row in rows]
+
+
+def _call(
+    reward: Reward, columns: Mapping[str, Any], state: Mapping[str, Any], seed: tuple[Any, ...]
+) -> dict[str, Any]:
+    _seed_random_numbers(seed)
+    try:
+        return call_reward(reward, columns, types.SimpleNamespace(**state)).as_dict()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+
+
+def _validate(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The problem of each row, or an error of all rows."""
+    from rlvr.scoring.registry import companion_function
+
+    validate = companion_function(reward.function, "validate_rows")
+    try:
+        problems = list(validate(**{**columns, **reward.options})) if validate is not None else []
+    except InputError as error:
+        return {"error": str(error)}
+    return {"faults": [None if problem is None else str(problem) for problem in problems]}
+
+
+def _import_packages_with_random_state(rewards: Sequence[Reward]) -> None:
+    """Import what a file may import only during a call: a package that is not imported yet can't be seeded."""
+    for file in {file_of(reward.function) for reward in rewards} - {None}:
+        with contextlib.suppress(OSError, ImportError):
+            source = Path(str(file)).read_bytes()
+            for package in (package for package in _PACKAGES_WITH_RANDOM_STATE if package.encode() in source):
+                importlib.import_module(package)
+
+
+def _seed_random_numbers(parts: tuple[Any, ...]) -> None:
+    number = int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
+    random.seed(number)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(number)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(number)
