@@ -195,6 +195,7 @@ def test_a_data_file_that_disappears_while_training_is_missed_only_by_the_next_r
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 def test_two_processes_train_together_and_leave_one_whole_run(start: Start, tmp_path: Path) -> None:
     launch = start(accelerated("cpu", "--config", DEMO, *SHORT), tmp_path / "run").wait()
     assert launch.codes() == [0, 0], launch.output()

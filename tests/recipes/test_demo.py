@@ -149,6 +149,7 @@ def with_a_carry(run: Path) -> float:
     return sum(right) / len(right)
 
 
+@pytest.mark.smoke
 def test_another_seed_gains_as_much_and_in_a_third_of_the_steps(shorter: Path) -> None:
     assert evaluation_of(shorter)["difference"]["points"] >= 0.60
 

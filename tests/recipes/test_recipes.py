@@ -18,6 +18,7 @@ from rlvr.training.callbacks import read_metrics
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
+SMOKE_RECIPE = "gsm8k-qwen2.5-0.5b-instruct-qlora"  # the one that `make test` trains
 TINY = REPOSITORY / "models" / "tiny-arithmetic"
 
 # What differs from the recipe so that it runs on two CPU cores: the model, the number format (CPUs emulate bfloat16), a
@@ -151,7 +152,13 @@ def test_checkpoints_are_saved_between_generations(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.smoke] if path.stem == SMOKE_RECIPE else [])
+        for path in RECIPES
+    ],
+)
 def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: dict[str, Path], tmp_path: Path) -> None:
     recipe = load_recipe(path)
     path = with_one_more_reward(path, tmp_path)

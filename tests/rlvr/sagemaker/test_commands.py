@@ -65,6 +65,7 @@ def recipe_options(service: TrainingService) -> list[str]:
     return ["--config", str(DEMO), *where]
 
 
+@pytest.mark.smoke
 def test_plan_submit_fetch_evaluate_and_cleanup_of_a_job(
     service: TrainingService, working_folder: Path, sagemaker: Sagemaker
 ) -> None:

@@ -54,6 +54,7 @@ MODULES = [
     compiler_bombs,
 ]
 ATTACKS = [case for module in MODULES for case in module.CASES]
+SMOKE = {module.CASES[0].name for module in MODULES}  # one attack of each family
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,10 @@ def result(request: pytest.FixtureRequest) -> SuiteResult:
     return run_suite(selected(request, ATTACKS))
 
 
-@pytest.mark.parametrize("case", ATTACKS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[pytest.mark.smoke] if case.name in SMOKE else []) for case in ATTACKS],
+)
 def test_an_attack_gets_an_allowed_verdict(case: Case, result: SuiteResult) -> None:
     if reason := skip_reason(case):
         pytest.skip(reason)
@@ -71,6 +75,7 @@ def test_an_attack_gets_an_allowed_verdict(case: Case, result: SuiteResult) -> N
     assert case.unexpected_verdicts(judgement.verdicts) == [], f"{case.why}; {judgement.feedback}"
 
 
+@pytest.mark.smoke
 def test_no_file_process_or_kernel_object_is_left(result: SuiteResult) -> None:
     assert result.traces == []
 

@@ -17,6 +17,7 @@ from tests.support.honest import (
 
 MODULES = [python_streams, python_programs, python_calls, python_asserts, cpp_programs, cpp_functions]
 HONEST = [case for module in MODULES for case in module.CASES]
+SMOKE = {module.CASES[0].name for module in MODULES}  # one program of each kind
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,10 @@ def result(request: pytest.FixtureRequest) -> SuiteResult:
     return run_suite(selected(request, HONEST))
 
 
-@pytest.mark.parametrize("case", HONEST, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[pytest.mark.smoke] if case.name in SMOKE else []) for case in HONEST],
+)
 def test_an_honest_program_gets_its_verdict(case: Case, result: SuiteResult) -> None:
     if reason := skip_reason(case):
         pytest.skip(reason)
