@@ -87,8 +87,7 @@ def check_tied_embeddings(components: RunComponents) -> list[Problem]:
 
 def check_launcher(components: RunComponents) -> list[Problem]:
     """What the launcher can't do."""
-    faults = launch.launch_faults(components.recipe, here=components.target.is_here)
-    return [Problem(fault, "launcher-conflict") for fault in faults]
+    return launch.launch_problems(components.recipe, here=components.target.is_here)
 
 
 def check_dynamic_sampling(components: RunComponents) -> list[Problem]:

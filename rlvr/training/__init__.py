@@ -1,1 +1,1 @@
-"""The GRPOTrainer subclass, its sampling, checkpoints, launch."""
+"""Train with GRPOTrainer: sampling, advantages, checkpoints, interruption, launchers."""

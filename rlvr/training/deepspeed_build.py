@@ -1,8 +1,8 @@
-"""What DeepSpeed compiles when it is first used, whether that can work here, and what is better not compiled.
+"""Check what DeepSpeed compiles at its first use, and skip what it need not compile.
 
 DeepSpeed's Adam for the CPU (`cpu_adam`, for zero2_offload) is C++ that is compiled at the first start and kept in a
-folder of PyTorch's. A compiler that is missing fails after the model was loaded; a build that was killed leaves a file
-`lock` there, and every later run waits for it for ever, without a word.
+folder of PyTorch. A missing compiler fails after the model was loaded. A killed build leaves a file `lock` there, for
+which every later run waits forever, silently.
 """
 
 from __future__ import annotations
@@ -12,30 +12,36 @@ import shutil
 import time
 from pathlib import Path
 
-PARTS = ("cpu_adam",)
+from rlvr.errors import Problem
 
-# A lock that no process here holds open is left over, unless the folder is shared and another machine builds: a build
-# takes two minutes, so after this long nobody does.
-LEFT_OVER_S = 600.0
+EXTENSIONS = ("cpu_adam",)
+
+# A lock that no local process holds open is stale, unless the folder is shared and another machine builds. A build
+# takes two minutes.
+STALE_LOCK_S = 600.0
 
 
-def faults(*, on_cpu: bool) -> list[str]:
-    """What stands in the way of compiling, or of waiting for a compilation: a sentence each."""
-    found = []
-    for part in PARTS:
+def build_problems(*, on_cpu: bool) -> list[Problem]:
+    """Find what prevents compiling, and locks that would be waited for forever."""
+    problems = []
+    for part in EXTENSIONS:
         for folder in folders(part):
             lock = folder / "lock"
-            if left_over(lock):
-                found.append(
-                    f"{lock} is left over from a build of DeepSpeed's {part} that was killed, and every run would wait "
-                    f"for it for ever. Delete it: rm {lock}"
+            if is_stale(lock):
+                message = (
+                    f"{lock} is left over from a killed build of DeepSpeed's {part}, and every run would wait for it "
+                    f"forever. Delete it: rm {lock}"
                 )
+                problems.append(Problem(message, "stale-lock", path=str(lock)))
         if not any((folder / f"{part}.so").is_file() for folder in folders(part)):
-            found += [f"zero2_offload: DeepSpeed must compile its {part}, and {what}" for what in _missing(on_cpu)]
-    return found
+            problems += [
+                Problem(f"zero2_offload: DeepSpeed must compile its {part}, and {cause}", "missing-compiler")
+                for cause in _missing_tools(on_cpu)
+            ]
+    return problems
 
 
-def _missing(on_cpu: bool) -> list[str]:
+def _missing_tools(on_cpu: bool) -> list[str]:
     compiler = os.environ.get("CXX", "c++")
     missing = []
     if shutil.which(compiler) is None:
@@ -51,26 +57,26 @@ def _missing(on_cpu: bool) -> list[str]:
 
 
 def folders(part: str) -> list[Path]:
-    """Where PyTorch keeps, or would keep, what was compiled of this name, for whichever version of Python and CUDA."""
-    named = os.environ.get("TORCH_EXTENSIONS_DIR")
-    if named:
-        return [Path(named) / part]
+    """PyTorch's build folders of an extension, for all versions of Python and CUDA."""
+    root = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if root:
+        return [Path(root) / part]
     from torch.utils.cpp_extension import get_default_build_root
 
     return sorted(Path(get_default_build_root()).glob(f"*/{part}"))
 
 
-def left_over(lock: Path) -> bool:
-    """Whether this is the lock of a build that nobody makes any more."""
+def is_stale(lock: Path) -> bool:
+    """Whether no process builds under this lock any more."""
     try:
         age = time.time() - lock.stat().st_mtime
-    except OSError:  # not there, or gone this moment
+    except OSError:  # it doesn't exist
         return False
-    return age > LEFT_OVER_S and not _is_open(lock)
+    return age > STALE_LOCK_S and not _is_open(lock)
 
 
 def _is_open(path: Path) -> bool:
-    """Whether a process that we may look into has the file open, as PyTorch has for as long as it builds."""
+    """Whether a process that can be inspected holds the file open, as PyTorch does while it builds."""
     real = str(path.resolve())
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         try:
@@ -81,11 +87,11 @@ def _is_open(path: Path) -> bool:
     return False
 
 
-def spare_shared_memory() -> None:
-    """Keeps DeepSpeed on CPUs from compiling an all-reduce that is used for inference only, never in training.
+def skip_shared_memory_kernel() -> None:
+    """Keep DeepSpeed on CPUs from compiling an all-reduce that only inference uses.
 
-    It would take 25 to 45 seconds, a compiler and ninja. DeepSpeed then sends everything through gloo, as it does for
-    training anyway. `__compatible_ops__` is what DeepSpeed itself asks (deepspeed/comm/torch.py).
+    It would take 25 to 45 seconds, a compiler and ninja. DeepSpeed then uses gloo, as it does for training anyway.
+    DeepSpeed itself reads `__compatible_ops__` (deepspeed/comm/torch.py).
     """
     import deepspeed
 
