@@ -22,6 +22,7 @@ BACKENDS = {
     "https": "rlvr.scoring.backends.http.backend:HttpRewardBackend",
     RAY: "rlvr.scoring.backends.ray_cluster.backend:RayRewardBackend",
 }
+_BUILT_IN = frozenset(BACKENDS)
 
 
 def is_remote(where: str | None) -> bool:
@@ -44,6 +45,8 @@ def read_where(value: Any) -> tuple[str | None, str | None]:
 
     Both are None if it names neither servers nor Ray.
     """
+    if isinstance(value, str) and value.partition(":")[0] in BACKENDS.keys() - _BUILT_IN:
+        return value, None  # a backend that was added reads its own address
     if isinstance(value, str) and is_on_ray(value.strip()):
         return _read_ray(value.strip())
     parts: Sequence[Any]

@@ -171,7 +171,7 @@ def test_what_goes_wrong_with_a_row_is_named_and_stays_with_it(
 def test_the_traceback_begins_in_the_users_file(strict: Scorer, puppets: Path) -> None:
     (fault,) = said(strict, ["raise"]).failures
     assert fault.row == 0 and f'File "{puppets}"' in fault.message and "ValueError: no good" in fault.message
-    assert "reward_call.py" not in fault.message and "rewarding.py" not in fault.message
+    assert "scoring/call.py" not in fault.message and "scoring/reward.py" not in fault.message
 
 
 def test_a_row_that_hangs_costs_the_other_seven_nothing(strict: Scorer) -> None:

@@ -281,8 +281,8 @@ def test_a_file_that_differs_on_a_node_is_told_and_is_what_counts(
     seen = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$2"'
     within = ["unshare", "-m", "sh", "-c", seen, "sh", str(other), str(puppets), sys.executable, WARNED]
     done = subprocess.run(within, capture_output=True, text=True, timeout=100, check=False)
-    assert f"The reward {puppets}:puppet is another one on the Ray nodes" in done.stdout, done.stderr
-    assert "its file differs. What counts is what is there." in done.stdout and "[[1.0]]" in done.stdout
+    assert f"Reward {puppets}:puppet on the Ray nodes" in done.stdout, done.stderr
+    assert "hash mismatch" in done.stdout and "[[1.0]]" in done.stdout
 
 
 # ----------------------------------------------------------------------------------------------------------------------
