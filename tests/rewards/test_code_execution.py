@@ -1,4 +1,4 @@
-"""The reward for programs that pass their tests, really run; and what all code rewards share."""
+"""The code_execution reward with real programs, and the options that all code rewards share."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_scores_plain_and_chat_completions_alike(completion: str, reward: float,
     [None, "", [], 7, b"x", ["x"], [{"role": "assistant"}], "\x00", "\ud800", float("nan"), "`" * 100_000],
     ids=lambda completion: repr(completion)[:20],
 )
-def test_what_a_model_does_wrong_is_wrong_and_no_error(completion: Any) -> None:
+def test_malformed_completions_earn_0_without_an_error(completion: Any) -> None:
     assert code_execution([""] * 2, [completion, RIGHT], tests=[SUMS] * 2) == [0.0, 1.0]
 
 
-def test_takes_what_the_trainer_adds() -> None:
+def test_extra_arguments_of_the_trainer_are_ignored() -> None:
     assert code_execution(
         prompts=["a"], completions=[RIGHT], completion_ids=[[1]], tests=[SUMS], difficulty=["easy"],
         trainer_state=None, log_extra=None, log_metric=None,
@@ -94,7 +94,7 @@ def test_all_or_nothing_pays_no_share_and_stops_at_the_first_failure() -> None:
     assert explain(HALF, tests=SUMS, all_or_nothing=True)[-1] == "Reward: 0"
 
 
-def test_a_share_ends_where_a_program_is_stopped() -> None:
+def test_stop_early_ends_the_share_at_the_first_failure() -> None:
     tests = [SUMS[0], {"input": "2 2", "output": "5"}, SUMS[1]]
     assert code_execution([""], [RIGHT], tests=[tests]) == [pytest.approx(2 / 3)]
     assert code_execution([""], [RIGHT], tests=[tests], stop_early=True) == [pytest.approx(1 / 3)]
@@ -103,14 +103,14 @@ def test_a_share_ends_where_a_program_is_stopped() -> None:
 @pytest.mark.parametrize(
     ("visibility", "rewards"), [("private", [0.5, None]), ("public", [1.0, 1.0]), ("all", [pytest.approx(2 / 3), None])]
 )
-def test_which_tests_count_is_an_option(visibility: Any, rewards: list[Any]) -> None:
+def test_visibility_selects_the_tests_that_count(visibility: Any, rewards: list[Any]) -> None:
     public = [[{"input": "", "output": "3"}]] * 2
     assert (
         code_execution([""] * 2, [HALF] * 2, tests=[SUMS, None], public_tests=public, visibility=visibility) == rewards
     )
 
 
-def test_columns_say_what_each_row_needs() -> None:
+def test_columns_set_options_per_row() -> None:
     rewards = code_execution(
         [""] * 5,
         [
@@ -137,19 +137,19 @@ def test_columns_say_what_each_row_needs() -> None:
     assert rewards == [1.0] * 5
 
 
-def test_the_time_limit_of_a_problem_is_multiplied_where_that_is_asked_for() -> None:
+def test_time_factor_multiplies_the_time_limit() -> None:
     slow = fenced("import time\nwhile time.process_time() < 0.4: pass\nprint(3)")
     arguments: dict[str, Any] = {"tests": [SUMS[:1]], "time_s": [0.2]}
     assert code_execution([""], [slow], **arguments) == [0.0]
     assert code_execution([""], [slow], **arguments, time_factor=5.0) == [1.0]
 
 
-def test_the_memory_limit_of_a_problem_holds() -> None:
+def test_the_memory_limit_of_a_row_is_enforced() -> None:
     large = fenced("x = b'1' * 150_000_000\nprint(3)")
     assert code_execution([""] * 2, [large] * 2, tests=[SUMS[:1]] * 2, memory_mb=[64, 400]) == [0.0, 1.0]
 
 
-def test_a_sample_of_the_tests_is_drawn_with_its_seed() -> None:
+def test_the_seed_determines_the_sample_of_tests() -> None:
     tests = [{"input": str(number), "output": str(number % 2)} for number in range(40)]
     odd = fenced("print(1)")
     logged: dict[str, float] = {}
@@ -173,12 +173,12 @@ def test_a_sample_of_the_tests_is_drawn_with_its_seed() -> None:
         (fenced("x = input()") + fenced("print(sum(map(int, x.split())))"), {"blocks": "join"}, "all blocks"),
     ],
 )
-def test_how_the_program_is_found_is_an_option(completion: str, options: dict[str, Any], why: str) -> None:
+def test_options_change_how_the_program_is_extracted(completion: str, options: dict[str, Any], why: str) -> None:
     assert code_execution([""], [completion], tests=[SUMS[:1]], **options) == [1.0], why
     assert explain(completion, tests=SUMS[:1], **options)[-1] == "Reward: 1", why
 
 
-def test_thoughts_that_the_prompt_has_opened_and_nothing_closes_hold_no_program() -> None:
+def test_thoughts_opened_by_the_prompt_and_never_closed_hold_no_program() -> None:
     assert code_execution(["Q\n<think>\n"], [RIGHT], tests=[SUMS]) == [0.0]
     assert code_execution(["Q"], [RIGHT], tests=[SUMS], opened=True) == [0.0]
 
@@ -220,7 +220,7 @@ def test_a_program_runs_once_for_all_rewards_of_a_recipe() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_what_was_judged_before_never_changes_a_reward(first: bool) -> None:
+def test_cached_judgements_never_change_a_reward(first: bool) -> None:
     program = fenced(f"x = input()\nprint(4 if x == '2 2' else 0)  # {first}")
     for stop_early in (first, not first):
         logged: dict[str, float] = {}
@@ -229,7 +229,7 @@ def test_what_was_judged_before_never_changes_a_reward(first: bool) -> None:
         assert logged["code_execution/verdict_skip"] == (0.5 if stop_early else 0.0)
 
 
-def test_the_figures_of_a_batch_are_logged() -> None:
+def test_metrics_of_a_batch_are_logged() -> None:
     logged: dict[str, float] = {}
     completions = [RIGHT, HALF, fenced("print(("), "none", fenced("1/0"), RIGHT]
     code_execution([""] * 6, completions, tests=[*[SUMS] * 5, None], log_metric=logged.__setitem__)
@@ -249,7 +249,7 @@ def test_the_figures_of_a_batch_are_logged() -> None:
     code_execution([""], [RIGHT], tests=[None], log_metric=lambda name, value: pytest.fail("nothing was judged"))
 
 
-def test_a_failure_of_the_sandbox_is_masked_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sandbox_failure_is_masked_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     failed = Judgement(["AC", "SE"], ["", "no process could be started"], [0.1, 0.0], [1.0, 0.0], ["", ""])
     fine = Judgement(["AC"], [""], [0.1], [1.0], [""])
     rows = [
@@ -331,7 +331,7 @@ def test_the_signature_shows_every_shared_option() -> None:
         assert {field.name for field in fields(JudgeOptions)} <= set(parameters) and "options" not in parameters
 
 
-def test_rows_that_can_not_be_judged_are_named_before_training() -> None:
+def test_rows_that_cannot_be_judged_are_found_before_training() -> None:
     tests: list[Any] = [
         SUMS, json.dumps(SUMS), None, [], "{", [{"input": "1"}], [{"call": [1], "expected": 1}],
         [{"assert": "assert ("}], [{"input": 5, "output": "5"}],
@@ -351,7 +351,7 @@ def test_rows_that_can_not_be_judged_are_named_before_training() -> None:
     assert error.value.key == "visibility"
 
 
-def test_a_recipe_can_name_it() -> None:
+def test_a_recipe_can_use_the_reward() -> None:
     reward = load_reward(RewardSpec("code_execution", options={"time_s": 1.0, "all_or_nothing": True}))
     assert reward.columns == ("tests",)
     assert reward([""], [RIGHT], tests=[SUMS], tags=[["math"]], rating=[800]) == [1.0]
@@ -359,7 +359,7 @@ def test_a_recipe_can_name_it() -> None:
         load_reward(RewardSpec("code_execution", options={"time_factr": 2}))
 
 
-def test_an_explanation_shows_how_a_share_came_about() -> None:
+def test_an_explanation_shows_verdicts_and_reasons() -> None:
     text = "\n".join(explain(HALF, tests=SUMS))
     assert "the only block" in text and "1 AC, 1 WA" in text and "expected '4', got '3'" in text
     assert "never closed" in "\n".join(explain("```python\nprint(", tests=SUMS))

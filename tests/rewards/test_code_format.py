@@ -1,4 +1,4 @@
-"""The reward for one code block, or for thoughts and code in their tags."""
+"""The code_format reward: one code block, or thoughts and code in tags."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_scores_plain_and_chat_completions_alike(style: Any, completion: str, re
         ("Q\n```python\n", None, "block", "print(1)\n```", 1.0, "a fence that the prompt has opened"),
     ],
 )
-def test_the_prompt_may_have_begun_the_answer(
+def test_a_prefill_of_the_prompt_counts(
     prompt: Any, opened: bool | None, style: Any, completion: str, reward: float, why: str
 ) -> None:
     assert code_format([prompt], [completion], style=style, opened=opened) == [reward], why
@@ -124,7 +124,7 @@ def test_no_completion_raises(completion: Any, style: Any) -> None:
 
 
 @pytest.mark.parametrize("piece", ["<think>", "</think>", "<code>", "</code>", "```\n", "<", "\n", "<code>x</code>"])
-def test_a_hundred_thousand_characters_take_no_time(piece: str) -> None:
+def test_a_hundred_thousand_characters_are_checked_fast(piece: str) -> None:
     bomb = piece * (100_000 // len(piece))
     started = time.process_time()
     for style in ("block", "tags"):

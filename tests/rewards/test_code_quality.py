@@ -1,4 +1,4 @@
-"""The extras for programs beside their being right, and the gate before them."""
+"""The code_quality reward: its bonuses and its gate."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("completion", "gated", "ungated", "why"), CASES)
-def test_extras_are_paid_only_to_programs_that_are_right(
-    completion: str, gated: float, ungated: float, why: str
-) -> None:
+def test_only_right_programs_get_bonuses(completion: str, gated: float, ungated: float, why: str) -> None:
     arguments: dict[str, Any] = {"tests": [TESTS], "time_s": 0.6, **ALL}
     assert code_quality([""], [completion], **arguments) == [pytest.approx(gated)], why
     assert code_quality([""], [completion], **arguments, gated=False) == [pytest.approx(ungated)], why
@@ -43,7 +41,7 @@ def test_extras_are_paid_only_to_programs_that_are_right(
         assert said[-1] == f"Reward: {reward:g}", why
 
 
-def test_by_default_it_pays_little_and_nothing_for_speed() -> None:
+def test_the_default_pays_little_and_nothing_for_speed() -> None:
     assert code_quality([""] * 2, [CASES[0][0], fenced(SLOW)], tests=[TESTS] * 2) == [pytest.approx(0.3)] * 2
 
 

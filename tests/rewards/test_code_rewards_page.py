@@ -1,4 +1,4 @@
-"""docs/code-rewards.md is tried as written: its commands, its tables and its recipe excerpt."""
+"""docs/code-rewards.md as written: its commands, tables and recipe excerpt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPARED = re.findall(
 PARAMETERS = set(inspect.signature(code_execution).parameters)
 
 
-def test_the_commands_print_what_the_page_says() -> None:
+def test_the_commands_work() -> None:
     printed = [
         subprocess.run(
             [sys.executable, "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=True
@@ -60,7 +60,7 @@ def test_the_tables_name_columns_and_options_that_exist() -> None:
         assert len(found) > 3 and found <= PARAMETERS, found - PARAMETERS
 
 
-def test_each_form_of_a_test_is_one() -> None:
+def test_each_form_of_a_test_works() -> None:
     forms = re.findall(r"^\| `(\{.*?\})` \|", SECTIONS["Columns of the data"], re.MULTILINE)
     both = (
         "```python\ndef add(a, b): return a + b\nif __name__ == '__main__': print(add(*map(int, input().split())))\n```"
@@ -70,7 +70,7 @@ def test_each_form_of_a_test_is_one() -> None:
         assert code_execution([""], [both], tests=[[json.loads(form)]], entry_point="add") == [1.0], form
 
 
-def test_the_excerpt_is_a_recipe_that_scores() -> None:
+def test_the_recipe_excerpt_scores() -> None:
     (excerpt,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     rewards = load_rewards([RewardSpec(**entry) for entry in YAML(typ="safe").load(excerpt)["rewards"]])
     program = "```python\nprint(sum(map(int, input().split())))\n```"

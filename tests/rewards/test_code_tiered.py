@@ -1,4 +1,4 @@
-"""The tiers that were published for CodeFu, and those of its code."""
+"""The code_tiered reward: the tiers published for CodeFu, and those of its code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TIERS = [
 
 
 @pytest.mark.parametrize(("completion", "published", "original", "why"), TIERS)
-def test_the_tiers_are_those_that_were_published(completion: str, published: float, original: float, why: str) -> None:
+def test_tiers_match_the_publication_or_its_code(completion: str, published: float, original: float, why: str) -> None:
     arguments: dict[str, Any] = {"tests": [TESTS], "time_s": 0.3}
     assert code_tiered([""], [completion], **arguments) == [published], why
     assert code_tiered([""], [completion], **arguments, published=False) == [original], why

@@ -1,4 +1,4 @@
-"""Which block of a completion is its program: every notation, and what is none."""
+"""Extraction of programs from completions: every notation, and text that is no program."""
 
 from __future__ import annotations
 
@@ -154,20 +154,20 @@ def test_a_block_in_another_language_is_not_the_program(label: str, counts: bool
     assert is_label_of(label.lower(), "cpp") == counts
 
 
-def test_a_completion_of_the_codefu_prompts_is_read() -> None:
+def test_the_format_of_the_codefu_prompts_is_read() -> None:
     completion = f"<think>\nFirst ```cpp\nint x;\n```\nso I put it in <code> tags.\n</think>\n<code>\n{CPP}</code>"
     assert extract_program(completion, language="cpp").program == CPP
     assert extract_program(completion.replace(CPP, fenced(CPP, "cpp")), language="cpp").program == CPP
 
 
-def test_one_of_several_blocks_is_chosen_by_option() -> None:
+def test_an_option_chooses_among_several_blocks() -> None:
     several = f"{fenced(A)}and\n{fenced('x', 'text')}{fenced(B)}\nQuestion:\n{fenced(A)}"
     programs = {which: extract_program(several, language="python", blocks=which).program for which in BLOCK_CHOICES}
     assert programs == {"last": B, "first": A, "only": None, "join": A + B}
     assert {extract_program(fenced(A), language="python", blocks=which).program for which in BLOCK_CHOICES} == {A}
 
 
-def test_tags_can_be_switched_off() -> None:
+def test_tags_can_be_disabled() -> None:
     assert extract_program(f"<code>\n{A}</code>", language="python", tags=False).program is None
     assert extract_program(f"{fenced(A)}<code>\n{B}</code>", language="python", tags=False).program == A
     assert extract_program(fenced("# <code>\n"), language="python", tags=False).program == "# <code>\n"
@@ -187,7 +187,7 @@ def test_tags_can_be_switched_off() -> None:
         (" \n", None, "nothing"),
     ],
 )
-def test_a_bare_turn_is_a_program_where_that_is_asked_for(completion: str, program: str | None, why: str) -> None:
+def test_a_bare_turn_is_a_program_if_the_option_is_set(completion: str, program: str | None, why: str) -> None:
     assert extract_program(completion, language="python", bare=True).program == program, why
 
 
@@ -207,13 +207,13 @@ def test_a_bare_turn_is_a_program_where_that_is_asked_for(completion: str, progr
         (None, fenced(A), A, "no prompt"),
     ],
 )  # fmt: skip
-def test_what_the_prompt_has_begun_is_part_of_the_answer(
+def test_the_prefill_of_the_prompt_is_part_of_the_answer(
     prompt: Any, completion: str, program: str | None, why: str
 ) -> None:
     assert extract_program(completion, language="python", prefill=answer_prefill(prompt)).program == program, why
 
 
-def test_a_turn_says_what_its_form_is() -> None:
+def test_a_parsed_turn_lists_blocks_and_thoughts() -> None:
     turn = parse_turn(f"<think>x</think>\n{fenced(A)}{fenced('y' + chr(10), 'text')}```python\nz", language="python")
     assert [block.label for block in turn.blocks] == ["python", "text"]
     assert turn.unclosed and turn.thoughts == "closed"
@@ -236,16 +236,16 @@ PREFIX = 'from typing import List\n\n\ndef helper():\n    pass\n\n\ndef f(x: Lis
         (FUTURE, FUTURE, "such an import must stand first"),
     ],
 )  # fmt: skip
-def test_the_beginning_that_the_problem_gave_is_put_before_the_program(program: str, expected: str, why: str) -> None:
+def test_the_prefix_of_the_problem_precedes_the_program(program: str, expected: str, why: str) -> None:
     assert with_prefix(program, PREFIX, "f", "python") == expected, why
 
 
-def test_a_program_without_a_prefix_stays_as_it_is() -> None:
+def test_without_a_prefix_the_program_is_unchanged() -> None:
     assert with_prefix(A, None, "f", "python") == with_prefix(A, "", "f", "python") == A
     assert with_prefix(A, "x = 1\n", None, "python") == "x = 1\n" + A
 
 
-def test_a_function_in_cpp_is_recognised() -> None:
+def test_a_cpp_function_is_recognised() -> None:
     prefix = "#include <vector>\nusing namespace std;\nint helper();\nint f(vector<int> x){\n"
     whole = "int helper() { return 1; }\nint f(\n  vector<int> x)\n{ return helper(); }\n"
     assert with_prefix(whole, prefix, "f", "cpp") == "#include <vector>\nusing namespace std;\n\n" + whole
@@ -259,7 +259,7 @@ PIECES = ["```", "```python", "~~~", "````", "<code>", "</code>", "<think>", "</
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30), st.sampled_from(BLOCK_CHOICES), st.booleans(), st.booleans())
-def test_no_completion_raises_and_every_program_was_written_by_it(
+def test_no_completion_raises_and_programs_are_parts_of_it(
     pieces: list[str], which: Any, tags: bool, bare: bool
 ) -> None:
     text = "".join(pieces)
@@ -271,7 +271,7 @@ def test_no_completion_raises_and_every_program_was_written_by_it(
 
 
 @given(st.text(alphabet="ab `~<>/\n=\"'", max_size=80), st.sampled_from(["```", "~~~", "``````"]))
-def test_a_block_whose_text_holds_no_such_fence_comes_back_as_it_is(code: str, fence: str) -> None:
+def test_a_block_without_inner_fences_is_returned_unchanged(code: str, fence: str) -> None:
     if fence[:3] not in code and "think>" not in code and code.strip():
         code = code.rstrip("\n") + "\n"
         assert extract_program(f"So:\n{fenced(code, fence=fence)}Done.", language="python").program == code
@@ -282,11 +282,11 @@ def test_a_block_whose_text_holds_no_such_fence_comes_back_as_it_is(code: str, f
     [None, 7, b"```", [], {}, [None], [{"role": "assistant", "content": None}], float("nan"), "\x00", "\ud800"],
     ids=repr,
 )
-def test_what_is_no_text_has_no_program(completion: Any) -> None:
+def test_a_completion_that_is_not_text_has_no_program(completion: Any) -> None:
     assert extract_program(completion, language="python").program is None
 
 
-def test_what_is_no_unicode_stays_in_the_program() -> None:
+def test_lone_surrogates_stay_in_the_program() -> None:
     assert extract_program(fenced("s = '\ud800\x00'\n"), language="python").program == "s = '\ud800\x00'\n"
 
 
@@ -299,7 +299,7 @@ def test_what_is_no_unicode_stays_in_the_program() -> None:
     ids=repr,
 )  # fmt: skip
 @pytest.mark.parametrize("around", [("", ""), ("```python\nx\n```\n", "\n```\n"), ("<code>", "</code>")], ids=repr)
-def test_a_flood_of_anything_is_read_in_linear_time(piece: str, around: tuple[str, str]) -> None:
+def test_repeated_markup_is_parsed_in_linear_time(piece: str, around: tuple[str, str]) -> None:
     bomb = around[0] + piece * (300_000 // len(piece)) + around[1]
     started = time.process_time()
     found = extract_program(bomb, language="python", bare=True)
@@ -308,7 +308,7 @@ def test_a_flood_of_anything_is_read_in_linear_time(piece: str, around: tuple[st
     assert time.process_time() - started < 1.5
 
 
-def test_ten_megabytes_of_program_are_read() -> None:
+def test_a_program_of_ten_megabytes_is_read() -> None:
     code = "x = 1  # ```\n" * 800_000
     started = time.process_time()
     assert extract_program(f"<think>{fenced(A)}</think>\n{fenced(code)}", language="python").program == code
