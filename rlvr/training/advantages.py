@@ -1,11 +1,11 @@
-"""Advantages: how much better a completion did than the others of its group.
+"""Compute advantages: how much better a completion scored than the others of its group.
 
 GRPO (arXiv:2402.03300, section 4.1.2) subtracts the mean reward of a group of completions of one prompt and divides by
 the group's standard deviation. The division gives every prompt the same say, and that is also its fault: a group whose
 rewards differ only by the noise of a shaped reward, say 1, 1.001, 1, 1, gets advantages as large as those of a group
 that is half right. `adaptive` divides only where there is a spread worth the name.
 
-Everything here is arithmetic on tensors; nothing knows of a trainer.
+Everything here is arithmetic on tensors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def adaptive(rewards: torch.Tensor, group: int, threshold: float) -> torch.Tenso
 
 
 def without_spread(rewards: torch.Tensor, group: int) -> torch.Tensor:
-    """Which completions are of a group whose rewards are all equal, but for rounding.
+    """Find the completions of groups whose rewards are all equal, but for rounding.
 
     Eight times 1 + 0.2 have a standard deviation of 1.2e-07 in float32, not 0: their advantages should be 0 and are
     about 1e-3, and where no group has spread, Adam, which divides a gradient by its size, makes full steps of that.
@@ -67,7 +67,7 @@ def without_spread(rewards: torch.Tensor, group: int) -> torch.Tensor:
 
 
 def statistics(advantages: torch.Tensor, rewards: torch.Tensor) -> dict[str, float]:
-    """What is worth watching of a batch's advantages, by the name of its metric.
+    """Summarise a batch's advantages, by the names of metrics.
 
     Args:
         advantages: (N,) of all ranks.
@@ -75,7 +75,7 @@ def statistics(advantages: torch.Tensor, rewards: torch.Tensor) -> dict[str, flo
 
     Returns:
         The mean, standard deviation, extremes and mean absolute value; nothing if every row is masked. A mean absolute
-        value near 0 says that the batch teaches nothing, whatever its rewards are.
+        value near 0 means that the batch gives no gradient, whatever its rewards are.
     """
     counted = advantages[~torch.isnan(rewards)].float()
     if counted.numel() == 0:

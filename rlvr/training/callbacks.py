@@ -1,4 +1,4 @@
-"""What happens while the trainer trains: a line a step in metrics.jsonl, and a progress bar with reward and ETA."""
+"""Write metrics.jsonl, and show progress with reward and remaining time."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from rlvr.artifacts.metrics import read_metrics
 from rlvr.config.recipe import Recipe
 from rlvr.health import findings, health_line, summary
 
-# transformers' last words are of the session, not of the run: they would differ after a resumption.
-OF_THE_SESSION = frozenset(
+# Summaries of transformers that cover the session and not the run: they would differ after a resumption.
+SESSION_METRICS = frozenset(
     {"train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss"}
 )
 
 
 class MetricsFile(TrainerCallback):
-    """Writes every log event as one JSON object a line: `step`, `time` (Unix seconds) and the metrics by TRL's names.
+    """Write every log event as one JSON object a line: `step`, `time` (Unix seconds) and the metrics by TRL's names.
 
-    Lines after the step that a run resumes from are dropped first, so the file has neither holes nor repeats. Lines
-    that can't be written, because the disk is full, are kept and written with a later one.
+    Lines after the step that a run resumes from are dropped first, so the file has neither gaps nor repeats. Lines that
+    can't be written, because the disk is full, are kept and written with a later one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,7 +54,7 @@ class MetricsFile(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        logs = {key: value for key, value in (logs or {}).items() if key not in OF_THE_SESSION}
+        logs = {key: value for key, value in (logs or {}).items() if key not in SESSION_METRICS}
         if not state.is_world_process_zero or not logs.keys() - {"epoch"}:
             return
         # JSON has no NaN: a metric that could not be computed is null.
@@ -69,23 +69,23 @@ class MetricsFile(TrainerCallback):
             self.unwritten = ""
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.truncate(self.path, size)  # half a line would end the file for its readers
+                os.truncate(self.path, size)  # a partial line would end the file for its readers
             if first:
                 console.error(f"\n  {self.path} can't be written ({error}); its lines are kept until it can.")
 
 
 class Progress(TrainerCallback):
-    """A progress bar with the latest reward and the time left; one line a step where the output is no terminal.
+    """Show a progress bar with the latest reward and the time left; one line a step where the output is no terminal.
 
-    What is amiss (rlvr/health) is said in a line when it begins or changes, and summed up at the end.
+    Warnings of the run's health (rlvr/health) are printed when they begin or change, and summed up at the end.
     """
 
     def __init__(self, recipe: Recipe | None = None) -> None:
         self.settings = recipe.as_dict() if recipe is not None else {}
         self.path = recipe.output_dir / "metrics.jsonl" if recipe is not None else None
         self.lines: list[dict[str, Any]] = []
-        self.amiss = ""
-        self.look_again = 0.0  # when the run's health is next looked at, in seconds of time.monotonic
+        self.warning = ""
+        self.next_check = 0.0  # of the run's health, by time.monotonic
         self.bar: tqdm[Any] | None = None
         self.started = 0.0
         self.first_step = 0
@@ -122,20 +122,20 @@ class Progress(TrainerCallback):
         if "train_runtime" in logs or not state.is_world_process_zero:
             return
         self.lines.append({"step": state.global_step, **logs})
-        self._say_progress(logs, state)
-        self._say_health()
+        self._print_progress(logs, state)
+        self._print_health()
 
-    def _say_health(self) -> None:
-        """At most a hundredth of the time goes into looking, which takes 1 ms at step 20 and 17 at step 600."""
-        began = time.monotonic()
-        if began < self.look_again:
+    def _print_health(self) -> None:
+        """Check at most a hundredth of the time; one check takes 1 ms at step 20 and 17 ms at step 600."""
+        started = time.monotonic()
+        if started < self.next_check:
             return
         found = [one for one in findings(self.lines, settings=self.settings) if one.level != "note"]
-        amiss = f"{found[0].level} {found[0].metric}" if found else ""
-        if amiss and amiss != self.amiss:
+        warning = f"{found[0].level} {found[0].metric}" if found else ""
+        if warning and warning != self.warning:
             self._write(f"  {health_line(self.lines, settings=self.settings)}")
-        self.amiss = amiss
-        self.look_again = began + 100 * (time.monotonic() - began)
+        self.warning = warning
+        self.next_check = started + 100 * (time.monotonic() - started)
 
     def _write(self, text: str) -> None:
         if self.bar is not None:
@@ -143,7 +143,7 @@ class Progress(TrainerCallback):
         else:
             console.info(text)
 
-    def _say_progress(self, logs: dict[str, Any], state: TrainerState) -> None:
+    def _print_progress(self, logs: dict[str, Any], state: TrainerState) -> None:
         reward = logs.get("reward")
         if reward is None:
             return

@@ -1,8 +1,8 @@
-"""A curriculum: the training rows in the order of their `difficulty`, easy ones first.
+"""Order the training rows by `difficulty`, easy ones first.
 
-GRPO learns from groups that are neither all right nor all wrong. A model that starts with problems which it solves
-sometimes has such groups from the first step on; the hard ones come when it can solve some of them. The order is that
-of the whole run, so the number of prompts that the run will sample must be known.
+GRPO learns from groups that are neither all right nor all wrong. A model that starts with problems that it sometimes
+solves has such groups from the first step on; hard problems follow when it can solve some of them. The order covers the
+whole run, so the number of prompts that the run samples must be known.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 def easy_first(difficulty: Sequence[Any], total: int, seed: int) -> list[int]:
-    """The rows of a whole run, from easy to hard.
+    """Order the rows of a whole run from easy to hard.
 
     Args:
         difficulty: one a row: a number, text with one number in it ("1200", "Level 3"), or a word that data sets use
-            (easy, medium, hard, introductory, …); all of a kind.
+            (easy, medium, hard, introductory, …); all of one kind.
         total: prompts that the run samples. More than there are rows: whole passes over the rows, and the rest evenly.
             Fewer: rows spread evenly over the order, so that a short run ends with hard ones as well.
         seed: of the order among equally difficult rows.
@@ -50,9 +50,13 @@ def easy_first(difficulty: Sequence[Any], total: int, seed: int) -> list[int]:
             than the others'.
     """
     if total < 1:
-        raise InputError(f"curriculum: a run of {total} prompts has no order. Set max_steps or num_train_epochs.")
+        raise InputError(
+            f"curriculum: a run of {total} prompts has no order. Set max_steps or num_train_epochs.",
+            kind="invalid-value",
+            key="max_steps",
+        )
     if not difficulty:
-        raise InputError("curriculum: the training split has no rows.")
+        raise InputError("curriculum: the training split has no rows.", kind="no-rows", key="curriculum")
     levels = _levels(difficulty)
     passes, rest = divmod(total, len(levels))
     order: list[int] = []
@@ -65,7 +69,7 @@ def easy_first(difficulty: Sequence[Any], total: int, seed: int) -> list[int]:
 
 
 def columns_fault(columns: Sequence[str]) -> str | None:
-    """Why a table with these columns has no curriculum, if it hasn't; without a full stop."""
+    """Say which column a curriculum lacks, without a full stop; None if it lacks none."""
     if "difficulty" in columns:
         return None
     return (
@@ -83,19 +87,22 @@ def _shuffled(rows: int, seed: str) -> list[int]:
 
 def _levels(difficulty: Sequence[Any]) -> list[float]:
     """A number a row."""
-    read = [_level(value, row) for row, value in enumerate(difficulty)]
-    first_kind = read[0][0]
-    for row, (kind, _) in enumerate(read):
+    levels = [_level(value, row) for row, value in enumerate(difficulty)]
+    first_kind = levels[0][0]
+    for row, (kind, _) in enumerate(levels):
         if kind != first_kind:
             raise InputError(
                 f"curriculum: the difficulty of training row {row} is {difficulty[row]!r} ({kind}), but that of row 0 "
-                f"is {difficulty[0]!r} ({first_kind}): the two can't be put into an order. Write them all as numbers."
+                f"is {difficulty[0]!r} ({first_kind}): the two can't be ordered. Write them all as numbers.",
+                kind="invalid-row",
+                key="difficulty",
+                row=row,
             )
-    return [level for _, level in read]
+    return [level for _, level in levels]
 
 
 def _level(value: Any, row: int) -> tuple[str, float]:
-    """What a difficulty is written with, and the number that it stands for."""
+    """The kind of a difficulty, and the number that it stands for."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if math.isfinite(value):
             return "a number", float(value)
@@ -109,9 +116,12 @@ def _level(value: Any, row: int) -> tuple[str, float]:
             around = " ".join(value.replace(numbers[0], " ").lower().split())
             return f"a number after {around!r}" if around else "a number", float(numbers[0])
     missing = value is None or (isinstance(value, str) and not value.strip())
-    said = "is empty" if missing else f"is {value!r}"
+    problem = "is empty" if missing else f"is {value!r}"
     raise InputError(
-        f"curriculum: the difficulty of training row {row} {said}. It should be a number, text with one number in it "
-        f"(Level 3), or one of {', '.join(word for words in _WORDS for word in words)}. Fill it in, or set "
-        "curriculum: none."
+        f"curriculum: the difficulty of training row {row} {problem}. It should be a number, text with one number in "
+        f"it (Level 3), or one of {', '.join(word for words in _WORDS for word in words)}. Fill it in, or set "
+        "curriculum: none.",
+        kind="invalid-row",
+        key="difficulty",
+        row=row,
     )

@@ -1,4 +1,4 @@
-"""Building the trainer of a recipe, and training with it: adapters that really learn, and no run that did nothing."""
+"""Build the trainer of a recipe, train, and check that something was learnt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TrainingError(Exception):
-    """Training ended without having done anything. The message says why, as far as can be told."""
+    """Training ended and nothing was learnt. The message says why, if that is known."""
 
 
 def build_trainer(
@@ -45,23 +45,23 @@ def build_trainer(
     *,
     steps: int,
 ) -> RecipeTrainer:
-    """The trainer of a recipe, with its model loaded and its adapter in place; nothing is written yet but folders.
+    """Build the trainer of a recipe, with its model and adapter; it writes folders alone.
 
     Args:
         metric: the reward that decides whether an answer is right.
         scorer: runs the rewards, and the metric if it is none of them.
         identity: written into every checkpoint.
-        steps: the optimizer steps of the whole run, which a curriculum is laid out over.
+        steps: optimizer steps of the whole run, over which a curriculum is ordered.
 
     Raises:
         InputError: nothing would be trained.
     """
     model_config = ModelConfig(**models.model_settings(recipe))
-    own = recipe.settings_for("run")
+    run_settings = recipe.settings_for("run")
     config = training_config(recipe, rewards, task.stop_strings)
     rows = task.train
-    if own["curriculum"] == "easy_first":
-        # Laid out for the whole run, so it is one pass in the order that it has.
+    if run_settings["curriculum"] == "easy_first":
+        # The order covers the whole run, so it is one pass without shuffling.
         prompts = config.generation_batch_size // config.num_generations
         cycle = config.steps_per_generation * config.num_iterations
         generations = -(-steps * config.gradient_accumulation_steps // cycle)
@@ -69,20 +69,20 @@ def build_trainer(
         config.shuffle_dataset = False
         config.max_steps = steps  # num_train_epochs counts passes over the task's rows, not over these
     dynamic_sampler = None
-    if own["dynamic_sampling"]:
+    if run_settings["dynamic_sampling"]:
         decisive = metric if metric in rewards else max(rewards, key=lambda reward: reward.weight)
         dynamic_sampler = DynamicSampler(
             rows,
             rewards.index(decisive),
             group=config.num_generations,
-            max_rounds=own["dynamic_sampling"],
+            max_rounds=run_settings["dynamic_sampling"],
             seed=config.seed,
         )
     trainer = RecipeTrainer(
         model=model_config.model_name_or_path,
         rewards=rewards,
         scorer=scorer,
-        settings={**own, "adaptive": recipe.settings.get("scale_rewards") == "adaptive"},
+        settings={**run_settings, "adaptive": recipe.settings.get("scale_rewards") == "adaptive"},
         stop_strings=task.stop_strings,
         validation=_validation(recipe, task, rewards, metric, scorer),
         identity=identity,
@@ -95,14 +95,16 @@ def build_trainer(
         quantization_config=get_quantization_config(model_config),
         peft_config=get_peft_config(model_config),
     )
-    trainer.remove_callback(PrinterCallback)  # Progress prints what a person wants to see
+    trainer.remove_callback(PrinterCallback)  # callbacks.Progress prints instead
     models.keep_4bit_trainable_on_cpu(trainer.model)
     if (model_config.load_in_4bit or model_config.load_in_8bit) and not trainer.is_deepspeed_enabled:
         keep_adapter_in_float32(trainer.model)
     if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
         raise InputError(
-            f"Nothing of {recipe.settings['model_name_or_path']} would be trained: every weight is frozen. Is the "
-            "folder an adapter rather than a model? Or lora_target_modules names no module that it has."
+            f"No weight of {recipe.settings['model_name_or_path']} would be trained: all are frozen. Check that the "
+            "folder is a model and not an adapter, and that lora_target_modules names modules of it.",
+            kind="nothing-to-train",
+            key="model_name_or_path",
         )
     return trainer
 
@@ -114,17 +116,17 @@ def train(
     checkpoint: Path | None,
     tracker: TrainerCallback | None = None,
 ) -> str | None:
-    """Trains, from a checkpoint if one is given.
+    """Train, from a checkpoint if one is given.
 
     Returns:
-        Why training was ended before its last step, or None if it was not.
+        Why training ended before its last step; None if it didn't.
 
     Raises:
-        TrainingError: the steps were made, and nothing was learnt: no row could be scored, or no weight changed.
+        TrainingError: all steps were made and nothing was learnt: no row was scored, or no weight changed.
     """
     synced_stop = SyncedStopCallback(stop, trainer, recipe.settings["reward_outage_timeout_s"])
     for callback in (
-        _FirstWeights(trainer),
+        _RecordFirstWeights(trainer),
         LoadExtraState(trainer, checkpoint),
         MetricsFile(recipe.output_dir / "metrics.jsonl"),
         Progress(recipe),
@@ -139,8 +141,8 @@ def train(
     return None
 
 
-class _FirstWeights(TrainerCallback):
-    """Notes what the weights are before the first step; a checkpoint's own note takes its place.
+class _RecordFirstWeights(TrainerCallback):
+    """Record a fingerprint of the weights before the first step; a checkpoint's record replaces it.
 
     Not before `trainer.train`: FSDP2 gives each process its share of the weights only there.
     """
@@ -153,26 +155,26 @@ class _FirstWeights(TrainerCallback):
 
 
 def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
-    """Two sums over each trained weight of this process's share, which change when the weight does."""
-    found = []
+    """Two sums over this process's share of each trained weight, which change when the weight does."""
+    sums = []
     for parameter in trainer.model.parameters():
         if parameter.requires_grad:
-            # Under ZeRO-3 the parameter itself is empty, and its share lies in ds_tensor.
+            # Under ZeRO-3 the parameter itself is empty, and ds_tensor is its share.
             share = getattr(parameter, "ds_tensor", parameter).detach()
             if isinstance(share, DTensor):  # FSDP2
                 share = share.to_local()
-            found.append(torch.stack([share.sum(dtype=torch.float64), share.float().norm().double()]))
-    return torch.stack(found).cpu()
+            sums.append(torch.stack([share.sum(dtype=torch.float64), share.float().norm().double()]))
+    return torch.stack(sums).cpu()
 
 
 def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
     steps = trainer.state.global_step
     if trainer.scored_generations == 0:
         raise TrainingError(
-            f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. Is "
-            "what the rewards read there (columns, golds, a server)?"
+            f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. Check "
+            "what the rewards read (columns, golds, a server)."
         )
-    assert trainer.first_weights is not None  # _FirstWeights set it
+    assert trainer.first_weights is not None  # _RecordFirstWeights set it
     if not trainer.any_process(not torch.equal(trainer.first_weights, fingerprint(trainer))):
         raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {_why_unchanged(trainer)}")
 
@@ -182,16 +184,16 @@ def _why_unchanged(trainer: RecipeTrainer) -> str:
     rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
     flat = [line["frac_reward_zero_std"] for line in lines if "frac_reward_zero_std" in line]
     if rates and not any(rates):
-        return "The learning rate was 0 throughout: look at learning_rate, lr_scheduler_type and warmup_steps."
+        return "The learning rate was 0 throughout: check learning_rate, lr_scheduler_type and warmup_steps."
     if flat and min(flat) == 1:
         return (
             "In every group all completions got the same reward, and GRPO learns only from differences: the task is "
-            "too hard or too easy for this model, or the reward always says the same. Read some completions "
+            "too hard or too easy for this model, or the reward is constant. Read some completions "
             "(scripts/score.py --why), and see docs/metrics.md#frac_reward_zero_std."
         )
     return (
-        "Rewards differed and the learning rate was not 0, so the gradient was lost on its way: see grad_norm in "
-        "metrics.jsonl, and docs/metrics.md#grad_norm."
+        "Rewards differed and the learning rate was not 0, so the gradient was lost: see grad_norm in metrics.jsonl, "
+        "and docs/metrics.md#grad_norm."
     )
 
 
@@ -211,7 +213,7 @@ def _validation(recipe: Recipe, task: Task, rewards: list[Reward], metric: Rewar
 
 
 def keep_adapter_in_float32(model: torch.nn.Module) -> None:
-    """Gives a QLoRA adapter float32 weights; to be called before the optimizer is made.
+    """Cast a QLoRA adapter to float32; call it before the optimizer is created.
 
     TRL casts the adapter of a quantised model to bfloat16. DeepSpeed keeps float32 masters, plain PyTorch doesn't, and
     an update below 1/256 of a weight is then rounded away: at a learning rate of 1e-6 over 90 % of the elements did not
@@ -223,12 +225,12 @@ def keep_adapter_in_float32(model: torch.nn.Module) -> None:
 
 
 def saved_folder(recipe: Recipe) -> Path:
-    """Where what was trained is saved: `adapter/` for a PEFT run, `model/` for full fine-tuning."""
+    """The folder of the trained weights: `adapter/` for a PEFT run, `model/` for full fine-tuning."""
     return recipe.output_dir / ("adapter" if recipe.settings.get("use_peft") else "model")
 
 
 def save(trainer: RecipeTrainer, folder: Path) -> None:
-    """Saves what was trained.
+    """Save the trained weights.
 
     Collective: every rank must call it, since under ZeRO-3 each holds a part of the weights.
     """

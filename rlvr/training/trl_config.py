@@ -1,6 +1,6 @@
-"""A recipe as TRL's own configuration, which makes TRL's own checks of it: before a weight is loaded.
+"""Convert a recipe to TRL's configuration, and run TRL's own checks before a weight is loaded.
 
-Apart from rlvr/training/train.py, so that a check doesn't wait for the trainer's imports.
+A module of its own, so that a check doesn't import the trainer.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 def training_config(
     recipe: Recipe, rewards: Sequence[Reward | RewardSpec], stop_strings: tuple[str, ...]
 ) -> GRPOConfig:
-    """TRL's `GRPOConfig` for the recipe.
+    """Build TRL's `GRPOConfig` for the recipe.
 
-    What it adds to the recipe's own keys: the weights of the rewards, how the model is loaded, whether activation
-    checkpointing is reentrant, and vLLM's stop strings.
+    It adds the rewards' weights, how the model is loaded, whether activation checkpointing is reentrant, and vLLM's
+    stop strings.
     """
     from trl import GRPOConfig
 
     settings = recipe.settings_for("training")
     if settings.get("scale_rewards") == "adaptive":
-        settings["scale_rewards"] = "group"  # what TRL computes first; RecipeTrainer then puts its own in the place
+        settings["scale_rewards"] = "group"  # TRL computes these first; RecipeTrainer replaces them
     # Checkpoints are rotated once the new one is complete (rlvr/training/checkpoint_trainer.py), MLflow is ours
     # (rlvr/tracking/mlflow_tracker.py), as is validation, which makes one completion a row.
     settings["save_total_limit"] = None
@@ -45,7 +45,7 @@ def training_config(
         **(settings.get("model_init_kwargs") or {}),
         **models.model_init_options(recipe),
     }
-    # The progress bar is ours (callbacks.Progress); transformers' own prints a dictionary a step.
+    # callbacks.Progress shows the progress; transformers' bar prints a dictionary a step.
     settings["disable_tqdm"] = True
     if settings["activation_checkpointing"]:
         # PEFT under ZeRO-3 needs the reentrant kind (huggingface/trl#2514); elsewhere PyTorch advises against it.
@@ -64,39 +64,40 @@ def training_config(
 
 
 def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: int | None = None) -> None:
-    """Makes TRL's own checks of the recipe before anything is loaded.
+    """Run TRL's own checks of the recipe before anything is loaded.
 
     Args:
         stop_strings: of the task.
-        elsewhere: how many processes will train, if that is not this launch: neither their number here nor a lack of
-            a GPU says anything then.
+        elsewhere: how many processes will train on another machine: the local number and GPUs don't matter then.
 
     Raises:
-        InputError: with what TRL, transformers or PEFT say.
+        InputError: TRL, transformers or PEFT refuse the recipe.
     """
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
     from trl import ModelConfig, get_peft_config
 
     if elsewhere is not None:
-        meant = {"use_cpu": True, "bf16": False, "fp16": False, "tf32": None}
-        meant["per_device_train_batch_size"] = recipe.settings.get("per_device_train_batch_size", 8) * elsewhere
-        recipe = replace(recipe, settings={**recipe.settings, **meant})
+        changes = {"use_cpu": True, "bf16": False, "fp16": False, "tf32": None}
+        changes["per_device_train_batch_size"] = recipe.settings.get("per_device_train_batch_size", 8) * elsewhere
+        recipe = replace(recipe, settings={**recipe.settings, **changes})
     try:
         training_config(recipe, recipe.rewards, stop_strings)
         get_peft_config(ModelConfig(**models.model_settings(recipe)))
     except (ValueError, TypeError, ImportError) as error:
         if "need to assign use_cpu" in str(error):
             raise InputError(
-                "There is no GPU here that can compute in bf16, and bf16 is what a recipe trains in unless it says "
-                "otherwise. On a CPU: use_cpu: true, bf16: false and dtype: float32. On an older GPU: bf16: false and "
-                "fp16: true. For a machine that isn't this one: --check --machine NAME."
+                "No GPU here can compute in bf16, the default of a recipe. On a CPU: use_cpu: true, bf16: false and "
+                "dtype: float32. On an older GPU: bf16: false and fp16: true. For another machine: --check --machine "
+                "NAME.",
+                kind="unsupported-precision",
+                key="bf16",
             ) from error
-        raise InputError(f"TRL refuses this recipe: {error}") from error
+        raise InputError(f"TRL refuses this recipe: {error}", kind="refused-by-trl") from error
     unset_hf_deepspeed_config()  # or the base model would be loaded in shares
 
 
 def free_memory() -> None:
-    """Returns what deleted models held, and lets later models load whole even after a ZeRO-3 run."""
+    """Free the memory of deleted models, and let later models load whole after a ZeRO-3 run."""
     import torch
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 

@@ -1,4 +1,4 @@
-"""Validation while training goes on: greedy, on rows that training never sees, whole and per source."""
+"""Validate during training: greedy, on rows that training never sees, whole and per source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Validation:
-    """What `eval_strategy` measures every `eval_steps` steps.
+    """The measurement that `eval_strategy` makes every `eval_steps` steps.
 
     Attributes:
         data: the rows, the task's split `validation`.
@@ -35,7 +35,7 @@ class Validation:
     stop_strings: Sequence[str] = ()
 
     def measure(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prefix: str) -> dict[str, float]:
-        """Metrics by name: `<prefix>_reward`, `_accuracy`, `_cut_off`, `_<reward>` and `_<source>/accuracy`.
+        """Return metrics by name: `<prefix>_reward`, `_accuracy`, `_cut_off`, `_<reward>` and `_<source>/accuracy`.
 
         Collective: every process takes a share of the rows, and all get the whole result.
         """

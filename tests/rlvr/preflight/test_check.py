@@ -40,7 +40,7 @@ def test_a_run_without_problems_has_none() -> None:
         ({"reward_timeout_s": 9, "reward_batch_timeout_s": 6}, "timeout-too-long", "reward_timeout_s", "never fits"),
         ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "conflicting-keys", "dynamic_sampling", "no common batch"),
         ({"curriculum": "easy_first"}, "missing-column", "difficulty", "no such column"),
-        ({"deepspeed": "zero3.json"}, "launcher-conflict", None, "the launcher decides that"),
+        ({"deepspeed": "zero3.json"}, "launcher-conflict", "deepspeed", "the launcher decides that"),
     ],
 )
 def test_a_recipe_that_cannot_work_is_refused(settings: dict[str, Any], kind: str, key: str | None, why: str) -> None:
