@@ -5,8 +5,8 @@
       spot: true
       max_runtime_s: 14400
 
-Every key can be given on the command line instead: `--sagemaker.instance_type ml.g6e.12xlarge`. Read here is only what
-the section says by itself; what it means for a recipe is judged by rlvr/sagemaker/validation.py.
+Every key can be given on the command line: `--sagemaker.instance_type ml.g6e.12xlarge`. This module checks the section
+alone; rlvr/sagemaker/validation.py checks it against the recipe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr.config import schema
+from rlvr.config import schema, value_types
 from rlvr.config.key_location import KeyLocation
 from rlvr.errors import Problem
 
@@ -29,7 +29,7 @@ class InstanceGroup:
     """Hosts of one kind in a heterogeneous cluster.
 
     Attributes:
-        name: as it is called in the job; the hosts find out by it what they are for.
+        name: name in the job, by which the hosts find their role.
         role: "train", "judge" (scores completions, on CPUs) or "rollout" (generates them).
     """
 
@@ -41,28 +41,28 @@ class InstanceGroup:
 
 @dataclass(frozen=True)
 class SageMakerSettings:
-    """The section, with the defaults of what it leaves out.
+    """The section, defaults included.
 
     Attributes:
-        instance_type, instance_count: the hosts; or else `instance_groups`, for hosts of several kinds.
-        volume_gb: disk of a host that has none of its own.
-        launcher: a file of accelerate_configs/ without its ending; None for zero3 on GPUs and cpu without.
+        instance_type, instance_count: the hosts; `instance_groups` instead for hosts of several kinds.
+        volume_gb: disk of a host without local storage.
+        launcher: a file of accelerate_configs/ without its suffix; None for zero3 on GPUs, and cpu without GPUs.
         image: a whole image URI, or `key:version` of the SDK's table; None for the one in rlvr/sagemaker/images.py.
-        spot: whether to take spot capacity, which is cheaper and may be taken back.
-        max_runtime_s: seconds after which the service ends the job, whatever it has come to.
-        max_wait_s: with spot, the same with the waiting for capacity included; None for max_runtime_s and a day.
-        keep_alive_s: seconds that the hosts are kept for a next job, and paid for.
+        spot: whether to use spot capacity, which is cheaper and may be reclaimed.
+        max_runtime_s: seconds after which the service ends the job.
+        max_wait_s: with spot, the same including the wait for capacity; None for max_runtime_s and a day.
+        keep_alive_s: seconds that the hosts stay warm for a next job, and are paid for.
         role: ARN of the role that the job runs as.
-        region, bucket, prefix: where the job runs, and where in S3 what belongs to it lies. Without a bucket it is the
-            SDK's own, sagemaker-REGION-ACCOUNT.
-        output: S3 URI that the results go to; None for the job's folder under the prefix.
-        checkpoints: S3 URI of checkpoints to go on from or to write; None for the job's folder.
-        tags: of the job, beside the project's own.
+        region, bucket, prefix: where the job runs, and its place in S3. The default bucket is the SDK's,
+            sagemaker-REGION-ACCOUNT.
+        output: S3 URI of the results; None for the job's folder under the prefix.
+        checkpoints: S3 URI of checkpoints to continue from or to write; None for the job's folder.
+        tags: of the job, in addition to the project's.
         subnets, security_groups: of a VPC.
-        retries: how often the service starts the job again after a fault of its own.
+        retries: how often the service restarts the job after an internal error.
         hf_token_secret_arn: secret of AWS Secrets Manager that holds a token of the Hugging Face hub.
         mlflow_tracking_uri, mlflow_experiment: where metrics go: the ARN of a SageMaker MLflow server, or a URL.
-        job_name: name of the job, without the time that is added to it; None for the recipe's.
+        job_name: name of the job, to which the time is added; None for the recipe's name.
     """
 
     instance_type: str | None = None
@@ -92,7 +92,7 @@ class SageMakerSettings:
 
     @property
     def groups(self) -> tuple[InstanceGroup, ...]:
-        """All hosts as groups; a homogeneous cluster is one that trains. None where no instance type is given."""
+        """All hosts as groups: a homogeneous cluster is one group that trains. Empty without an instance type."""
         if self.instance_groups:
             return self.instance_groups
         if self.instance_type is None:
@@ -105,12 +105,12 @@ class SageMakerSettings:
 
     @property
     def wait_s(self) -> int | None:
-        """`max_wait_s` as it is sent: given, or a day more than the job may run; None without spot."""
+        """`max_wait_s` as sent: as given, or a day more than the job may run; None without spot."""
         return None if not self.spot else self.max_wait_s or self.max_runtime_s + DAY_S
 
 
 _LISTS = {"subnets": "subnet-0123", "security_groups": "sg-0123"}
-# A count of these may be 0; of all other whole numbers it may not.
+# These whole numbers may be 0, all others may not.
 _MAY_BE_ZERO = ("keep_alive_s", "retries")
 
 
@@ -202,7 +202,7 @@ def _read_groups(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[
 
 
 def _value_fault(key: str, value: Any, annotation: str) -> schema.ValueFault | None:
-    text = schema.mismatch(value, annotation)
+    text = value_types.mismatch(value, annotation)
     if text is not None:
         return schema.ValueFault("wrong-type", text)
     least = 0 if key in _MAY_BE_ZERO else 1

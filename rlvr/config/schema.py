@@ -1,9 +1,9 @@
-"""The keys of a recipe, their types and their choices, read from TRL's own source without importing it.
+"""The keys of a recipe, their types, choices and ranges, read from TRL's own source without importing it.
 
-A recipe uses the field names of `trl.GRPOConfig` and `trl.ModelConfig` as they are. Importing them takes five seconds
-and half a gigabyte (they pull in torch), which is too long to be told of a typo. So the class bodies are parsed with
-`ast`: about 10 ms, no second copy of any option, and never out of step with the installed version.
-`tests/rlvr/config/test_schema.py` holds this reading against `dataclasses.fields` of the imported classes.
+A recipe uses the field names of `trl.GRPOConfig` and `trl.ModelConfig`. Importing them takes five seconds and half a
+gigabyte (they import torch): too long for the report of a typo. So `ast` parses the class bodies, in about 10 ms. There
+is no second copy of an option, and the keys are those of the installed version.
+`tests/rlvr/config/test_schema.py` compares the result with `dataclasses.fields` of the imported classes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlvr.config.value_types import PLAIN_TYPES, type_mismatch, types_of
 from rlvr.errors import InputError
 
-# package, file and class of everything that a flat recipe key may name; later classes override earlier ones.
+# Package, file and class of every flat recipe key; later classes override earlier ones.
 _SOURCES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "training": (
         ("transformers", "training_args.py", "TrainingArguments"),
@@ -30,8 +31,8 @@ _SOURCES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "model": (("trl", "trainer/model_config.py", "ModelConfig"),),
 }
 
-# Keys of ours beside TRL's, each with its type as TRL's source would write it and its default. docs/recipes.md says
-# what they do; they are keys of the run, and reach none of TRL's classes.
+# Our own keys, each with its annotation and its default; docs/recipes.md describes them. They are keys of the run, and
+# none of TRL's classes gets them.
 OWN: dict[str, tuple[str, Any]] = {
     "resume_from_checkpoint": ("str", "auto"),
     "max_runtime_s": ("float | None", None),
@@ -103,8 +104,8 @@ REMOVED: dict[str, str] = {
     "warmup_ratio": "Use warmup_steps, which is a ratio if it is below 1 (warmup_steps: 0.1)",
 }
 
-# TRL declares these as plain `str` and looks at the value only when it is first used, which for most of them is after
-# the first generation. Each tuple is the set that the code of TRL 1.16 compares with.
+# TRL declares these as plain `str` and checks most values only after the first generation. Each tuple has the values
+# that the code of TRL 1.16 compares with.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
     "scale_rewards": ("group", "batch", "none", "adaptive", True, False),
@@ -133,8 +134,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     ),
 }
 
-# The smallest and the largest value of numbers that TRL and transformers take without looking; None is no bound. The
-# lower bound of a key in `_OPEN` is itself excluded.
+# The smallest and the largest value of numbers that TRL and transformers do not check; None is no bound. The lower
+# bound of a key in `_OPEN` is itself excluded.
 RANGES: dict[str, tuple[float | None, float | None]] = {
     "per_device_train_batch_size": (1, None),
     "per_device_eval_batch_size": (1, None),
@@ -178,25 +179,18 @@ _OPEN = {
     "reward_batch_timeout_s",
 }
 
-_WORDS = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "list": "a list",
-    "dict": "a mapping",
-    "None": "empty",
-}
-
-# TRL's `ModelConfig` says `list[str]` and accepts a single string; `save_steps`-like keys say float and mean both.
+# TRL's `ModelConfig` declares `list[str]` and accepts a single string.
 _ALSO_TEXT = {"lora_target_modules", "lora_modules_to_save", "lora_target_parameters"}
 
 
 @dataclass(frozen=True)
 class Field:
-    """One flat recipe key: its name, whose it is ("training", "model", "run" for ours), its annotation as written.
+    """One flat recipe key.
 
-    `default` is the default as written, too; None where the class gives it by other means than a plain value.
+    Attributes:
+        belongs_to: "training", "model", or "run" for our own.
+        annotation: as written in the source.
+        default: as written in the source; None if it is no plain value.
     """
 
     name: str
@@ -207,21 +201,23 @@ class Field:
 
 @functools.cache
 def fields() -> dict[str, Field]:
-    """All flat keys, TRL's and ours, by name.
+    """Return all flat keys, TRL's and ours, by name.
 
     Raises:
         InputError: trl or transformers is not installed.
     """
-    found: dict[str, Field] = {}
+    declared: dict[str, Field] = {}
     for belongs_to, sources in _SOURCES.items():
         for package, file, class_name in sources:
             for name, annotation, default in _declared(package, file, class_name):
-                found[name] = Field(name, belongs_to, annotation, default)
-    return found | {name: Field(name, "run", annotation, repr(default)) for name, (annotation, default) in OWN.items()}
+                declared[name] = Field(name, belongs_to, annotation, default)
+    return declared | {
+        name: Field(name, "run", annotation, repr(default)) for name, (annotation, default) in OWN.items()
+    }
 
 
 def defaults() -> dict[str, Any]:
-    """What a key is that a recipe does not give, by name: of those keys whose default is a plain value.
+    """Return the default of each key whose default is a plain value.
 
     Raises:
         InputError: trl or transformers is not installed.
@@ -230,7 +226,7 @@ def defaults() -> dict[str, Any]:
 
 
 def _declared(package: str, file: str, class_name: str) -> list[tuple[str, str, str | None]]:
-    """The fields of a class: name, annotation and default, as they are written."""
+    """Parse the fields of a class: name, annotation and default as written."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise InputError(
@@ -253,7 +249,7 @@ def _declared(package: str, file: str, class_name: str) -> list[tuple[str, str, 
 
 
 def _default(value: ast.expr | None) -> str | None:
-    """What a field is unless it is given, `field(default=…)` or the value itself, where that is a plain value."""
+    """The default of a field, `field(default=…)` or the value itself, if it is a plain value."""
     if isinstance(value, ast.Call):
         value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
     if value is None:
@@ -267,7 +263,7 @@ def _default(value: ast.expr | None) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:
-    """The known names that a misspelt `name` most likely meant, best first."""
+    """Return the known names that are nearest to a misspelt `name`, best first."""
     return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
 
 
@@ -287,8 +283,8 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
         choices = ", ".join(str(choice).lower() for choice in CHOICES[key])
         return ValueFault("unknown-choice", f"is {value!r}, but should be one of {choices}")
     # A type that is not plain is an enumeration of strings in transformers.
-    kinds = {kind if kind in _WORDS else "str" for kind in _kinds(field.annotation)}
-    text = _mismatch(value, kinds | ({"str"} if key in _ALSO_TEXT else set()))
+    types = {name if name in PLAIN_TYPES else "str" for name in types_of(field.annotation)}
+    text = type_mismatch(value, types | ({"str"} if key in _ALSO_TEXT else set()))
     if text is not None:
         return ValueFault("wrong-type", text)
     text = _out_of_range(key, value)
@@ -296,12 +292,12 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
 
 
 def as_its_type(key: str, value: Any) -> Any:
-    """A whole number as the float that a key asks for: transformers refuses `temperature: 3`, after loading a model.
+    """Convert a whole number to float for float keys, because transformers refuses `temperature: 3`.
 
-    Not for keys that count steps, which are a share of all steps below 1 and a number of them otherwise.
+    Keys that count steps stay as they are: below 1 they are a share of all steps, otherwise a number of steps.
     """
     whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or key.endswith("_steps") or _kinds(fields()[key].annotation) - {"None"} != {"float"}:
+    if not whole or key.endswith("_steps") or types_of(fields()[key].annotation) - {"None"} != {"float"}:
         return value
     return float(value)
 
@@ -320,65 +316,3 @@ def _out_of_range(key: str, value: Any) -> str | None:
     least = "" if low is None else f"above {low}" if key in _OPEN else f"at least {low}"
     most = "" if high is None else f"at most {high}"
     return f"is {value}, but should be {' and '.join(bound for bound in (least, most) if bound)}"
-
-
-def mismatch(value: Any, annotation: str) -> str | None:
-    """How `value` breaks an annotation made of plain types ("is text ('x'), but should be a number"), or None.
-
-    An annotation that names anything else is not judged.
-    """
-    kinds = _kinds(annotation)
-    return _mismatch(value, kinds) if kinds <= set(_WORDS) else None
-
-
-def _mismatch(value: Any, kinds: Iterable[str]) -> str | None:
-    return None if _fits(value, kinds) else f"is {_describe(value)}, but should be {_wanted(kinds)}"
-
-
-@functools.cache
-def _kinds(annotation: str) -> frozenset[str]:
-    """The names of the types that an annotation allows, without what stands in brackets."""
-    kinds: set[str] = set()
-
-    def walk(node: ast.expr) -> None:
-        if isinstance(node, ast.BinOp):
-            walk(node.left)
-            walk(node.right)
-        elif isinstance(node, ast.Subscript):
-            outer = ast.unparse(node.value)
-            if outer in ("Optional", "Union"):
-                inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-                kinds.update({"None"} if outer == "Optional" else set())
-                for item in inner:
-                    walk(item)
-            elif outer == "Literal":
-                kinds.add("bool" if ast.unparse(node.slice) in ("True", "False") else "str")
-            else:
-                kinds.add(outer)
-        elif isinstance(node, ast.Constant):
-            kinds.add("None")
-        else:
-            kinds.add(ast.unparse(node))
-
-    walk(ast.parse(annotation, mode="eval").body)
-    return frozenset(kinds)
-
-
-def _fits(value: Any, kinds: Iterable[str]) -> bool:
-    if value is None:
-        return "None" in kinds
-    if isinstance(value, bool):
-        return "bool" in kinds
-    if isinstance(value, int):
-        return "int" in kinds or "float" in kinds
-    return type(value).__name__ in kinds
-
-
-def _describe(value: Any) -> str:
-    words = {"str": "text", "list": "a list", "dict": "a mapping", "bool": "a truth value", "NoneType": "empty"}
-    kind = words.get(type(value).__name__, "a number")
-    return kind if value is None else f"{kind} ({value!r})"
-
-
-def _wanted(kinds: Iterable[str]) -> str:
-    return " or ".join(word for kind, word in _WORDS.items() if kind in set(kinds))

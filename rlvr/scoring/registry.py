@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
-from rlvr.config import project, schema
+from rlvr.config import project, schema, value_types
 from rlvr.config.recipe import RewardSpec, TaskSpec
 from rlvr.config.reward_location import is_remote
 from rlvr.data.task import Task
@@ -297,5 +297,5 @@ def _check_options(
         annotation = known[key].annotation
         if isinstance(annotation, type):
             annotation = annotation.__name__
-        if isinstance(annotation, str) and (fault := schema.mismatch(value, annotation)):
+        if isinstance(annotation, str) and (fault := value_types.mismatch(value, annotation)):
             raise InputError(f"The {kind} {name} ({where}): its option {key} {fault}.")
