@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class RequestError(Exception):
     """A request that is refused, with a message for its sender.
@@ -26,3 +29,14 @@ class RequestError(Exception):
         if self.retry_after_s is None:
             return {}
         return {"retry-after": str(max(1, round(self.retry_after_s)))}
+
+
+def check_length(name: str, values: Sequence[Any], expected: int, of: str) -> None:
+    """Check that a list has one entry for each row.
+
+    Raises:
+        RequestError: it has not.
+    """
+    if len(values) != expected:
+        message = f"{expected} {of}, but {len(values)} entries in {name}. Give one each."
+        raise RequestError(422, message, kind="length-mismatch")

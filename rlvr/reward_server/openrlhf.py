@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.formatting import count
-from rlvr.reward_server.errors import RequestError
+from rlvr.reward_server.errors import RequestError, check_length
 from rlvr.scoring.reward import Reward
 
 # Special tokens that end a turn, as tokenizers decode them. Left in, they would be part of the answer.
@@ -75,9 +75,7 @@ class LabelColumns:
         """
         if not self.names:
             return {}
-        if len(labels) != rows:
-            message = f"{rows} entries in query, but {len(labels)} in labels. Give one each."
-            raise RequestError(422, message, kind="length-mismatch")
+        check_length("labels", labels, rows, "entries in query")
         values = [self._row(label, row) for row, label in enumerate(labels)]
         names = sorted({name for row in values for name in row})
         return {name: [row.get(name) for row in values] for name in names}

@@ -1,19 +1,18 @@
 """The rewards that a server was started with, in worker processes.
 
 A request names rewards and may set options. It cannot add a file or code: the server imports only what its own recipe
-or command line names. Rewards of one `WORKER_GROUP` are called one after the other in one
-worker, so that a program which two of them judge runs once.
+or command line names. One worker calls all rewards of a `WORKER_GROUP`, one after the other, so
+that a program which two of them judge runs once.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import os
 import pickle
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -38,7 +37,6 @@ from rlvr.workers.pool import OUT_OF_TIME, TaskResult, WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch
 DEFAULT_WORKERS = 4  # at most, for each group; each judges on all processors
-_MAX_CHECKED = 256  # sets of options that are remembered as valid
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,8 @@ class ServedRewards:
         self.limits = limits
         self.specs = [replace(spec, where=None) for spec in specs]
         self.rewards = load_rewards(self.specs) if specs else []
-        self._lock = threading.Lock()
-        self._valid_options: OrderedDict[str, None] = OrderedDict()
+        # Only valid options are cached: lru_cache keeps no exceptions.
+        self._check_options = functools.lru_cache(maxsize=256)(self._load_with_options)
         self._served: dict[str, _ServedReward] = {}
         groups: dict[str, list[RewardSpec]] = {}
         for reward, spec in zip(self.rewards, self.specs, strict=True):
@@ -176,33 +174,26 @@ class ServedRewards:
             options = served.options if selected.options is None else selected.options
             values = {name: entries for name, entries in columns.items() if name in served.parameters}
             if dict(options) != dict(served.options):
-                self._check_options(served, options)
+                self._check_options(selected.name, json.dumps(options, sort_keys=True))
                 values = {**values, **options}
             elif "time_s" in values and "time_factor" in served.options:
                 values = {"time_factor": served.options["time_factor"], **values}
             self.limits.check_options(f"The reward {selected.name}", values)
 
-    def _check_options(self, served: _ServedReward, options: Mapping[str, Any]) -> None:
-        """Check options that differ from those that the server was started with."""
-        reward = served.reward
-        key = json.dumps([reward.name, options], sort_keys=True)
-        with self._lock:
-            if key in self._valid_options:
-                return
-        if not inspect.isfunction(reward.function) or reward.function.__name__ != reward.label:
+    def _load_with_options(self, name: str, options_json: str) -> None:
+        """Check options, as JSON, that differ from those that the server was started with."""
+        served, options = self._served[name], json.loads(options_json)
+        function = served.reward.function
+        if not inspect.isfunction(function) or function.__name__ != served.reward.label:
             # A factory made it: for each client another one would be made, and kept.
             raise RequestError(
-                422, f"The reward {reward.name} was created with the options {dict(served.options)} when the server "
-                f"started. A request can't change them to {dict(options)}.", kind="fixed-options",
+                422, f"The reward {name} was created with the options {dict(served.options)} when the server "
+                f"started. A request can't change them to {options}.", kind="fixed-options",
             )  # fmt: skip
         try:
-            load_reward(RewardSpec(reward.name, options=options))
+            load_reward(RewardSpec(name, options=options))
         except InputError as error:
             raise RequestError(422, str(error), kind=error.kind) from error
-        with self._lock:
-            self._valid_options[key] = None
-            while len(self._valid_options) > _MAX_CHECKED:
-                self._valid_options.popitem(last=False)
 
     def validate_rows(
         self, selected: SelectedReward, columns: Mapping[str, Any], deadline_s: float

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr.reward_server.errors import RequestError
+from rlvr.reward_server.errors import RequestError, check_length
 from rlvr.reward_server.judge_service import JudgeService
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
@@ -76,9 +76,7 @@ class RewardService:
         count = len(request.completions)
         numbers = list(range(count)) if request.rows is None else request.rows
         for name, values in (("prompts", request.prompts), *request.columns.items(), ("rows", numbers)):
-            if len(values) != count:
-                message = f"{count} completions, but {len(values)} entries in {name}. Give one each."
-                raise RequestError(422, message, kind="length-mismatch")
+            check_length(name, values, count, "completions")
         selection = [_selected(reward) for reward in request.rewards]
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
         self.rewards.check(selection, columns)
@@ -117,11 +115,9 @@ class RewardService:
                     add("grpo_figure_rows_total", figure, by=rows_per_call)
 
     def check(self, request: CheckRequest) -> dict[str, Any]:
-        lengths = {len(values) for values in request.columns.values()}
-        if len(lengths) > 1:
-            listed = " and ".join(map(str, sorted(lengths)))
-            message = f"The columns have {listed} entries. Give one a row each."
-            raise RequestError(422, message, kind="length-mismatch")
+        for name, values in request.columns.items():
+            first, rows = next(iter(request.columns.items()))
+            check_length(name, values, len(rows), f"entries in {first}")
         selected = SelectedReward(request.name, request.options)
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
         self.rewards.check([selected], columns)
@@ -135,9 +131,7 @@ class RewardService:
         if not rewards:
             raise RequestError(404, "This server was started without rewards.", kind="unknown-reward")
         count = len(request.query)
-        if len(request.prompts) != count:
-            message = f"{count} entries in query, but {len(request.prompts)} in prompts. Give one each."
-            raise RequestError(422, message, kind="length-mismatch")
+        check_length("prompts", request.prompts, count, "entries in query")
         completions = [
             extract_completion(query, prompt, row)
             for row, (query, prompt) in enumerate(zip(request.query, request.prompts, strict=True))
