@@ -1,18 +1,17 @@
 #!/usr/bin/env python
-"""What it costs to have rewards on a reward server, or on Ray, instead of beside the trainer.
+"""Measure what rewards on a reward server, or on Ray, cost compared with workers beside the trainer.
 
     python benchmarks/reward_backends.py             # about six minutes on two cores, and two more for Ray
-    python benchmarks/reward_backends.py --quick     # a tenth of the work: whether it runs, not how fast
+    python benchmarks/reward_backends.py --quick     # a tenth of the work, to see that it runs
 
-Server, clients and judge share this machine, so the server's own work is taken from the programs'. Three ways to judge
-the same programs take turns, each one first as often as the others: a scorer's own workers, a server with one client,
-and a server with 64 clients at once. A machine that is shared with others is slow for seconds and for minutes, whosever
-turn it is. So what counts of a server is the median over the rounds of what it took beside what was local in the same
-round. Beside it stands the processor time that client and server took for themselves, without workers and programs: it
-says what a server costs on a machine that is busy otherwise, too. Then the latency of a score that costs nothing:
-requests arrive at random times, at half the rate that the server can take at most; again the median of the rounds
-counts. And what a request costs by its size, from which docs/scaling.md counts on. Ray's figures are those of
-benchmarks/rewards_on_ray.py.
+Throughput: the same programs are judged by a scorer's own workers, by a server with one client, and by a server with
+64 clients at once, in turns. Server, clients and judge share this machine. A shared machine is slow for seconds or
+minutes, so a server's result is the median over the rounds of its time relative to the local time of the same round.
+The processor time of client and server themselves is given, too: it does not depend on the load.
+
+Latency: requests for a score that costs nothing arrive at random times, at half of the server's maximal rate; the
+median of the rounds counts. Cost: processor time of a request by its size, on which docs/scaling.md is based. Ray is
+measured by benchmarks/rewards_on_ray.py.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ TESTS = [{"input": f"{number} {number + 1}\n", "output": f"{2 * number + 1}\n"} 
 
 
 def programs(number: int, generation: int) -> list[str]:
-    """Programs that are all different, so that none is judged by remembering another; half of them are right."""
+    """Different programs, so that none comes from the judge's cache; half of them are right."""
     return [
         f"```python\n# {generation}, {row}\na, b = map(int, input().split())\nfor i in range(20000): pass\n"
         f"print(a + b + {row % 2} * (a > 1))\n```"
@@ -60,20 +59,20 @@ def programs(number: int, generation: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Running:
-    """A server: where it is asked, and its process."""
+    """A server's address and process."""
 
     address: str
     pid: int
 
     def cpu_s(self) -> float:
-        """Processor time that the process itself has taken, without its workers."""
+        """Processor time of the process itself, without its workers."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Way:
-    """How programs were judged, and what that took: each time, seconds, and those of processors."""
+    """Seconds and processor seconds of each round, for one way of judging."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
@@ -112,7 +111,7 @@ def score_request(completions: list[str]) -> bytes:
 
 
 def throughput(number: int, repeats: int) -> dict[str, Way]:
-    """What so many programs took, by the way in which they were judged."""
+    """Measure each way of judging."""
     names = ("beside the trainer", "server, 1 client", f"server, {CLIENTS} clients")
     found = {name: Way() for name in names}
     columns = {"tests": [TESTS] * number}
@@ -144,7 +143,7 @@ def throughput(number: int, repeats: int) -> dict[str, Way]:
                         place = (repeat + turn) % len(ways)
                         begun, cpu_s = time.perf_counter(), running.cpu_s() + time.process_time()
                         ways[place]()
-                        if repeat:  # the first time starts processes
+                        if repeat:  # the first round starts processes
                             way = found[names[place]]
                             way.seconds.append(time.perf_counter() - begun)
                             way.cpu_s.append(running.cpu_s() + time.process_time() - cpu_s)
@@ -153,7 +152,7 @@ def throughput(number: int, repeats: int) -> dict[str, Way]:
 
 
 def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[float]]]:
-    """Of each round: the most requests a second, those that were sent, and each one's latency."""
+    """Measure each round: maximal requests a second, requests a second sent, and their latencies."""
     content = {"rewards": ["answer_format"], "prompts": ["p"], "completions": ["#### The final answer is 3"]}
     body = json.dumps(content).encode()
     measured = []
@@ -166,7 +165,7 @@ def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[fl
             return time.perf_counter() - begun
 
         list(threads.map(ask, range(200)))  # warm
-        gc.freeze()  # what has been imported here; pauses in which this process walks through it are not the server's
+        gc.freeze()  # garbage collection of this process's modules would add to the latency
         chance = random.Random(0)
         for _ in range(rounds):
             begun = time.perf_counter()
@@ -186,12 +185,12 @@ def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[fl
 
 
 def costs(seconds: float) -> list[tuple[int, int, int, float, float]]:
-    """What a request costs, by the bytes of tests in it: rows, bytes, requests, and ms of the server and the client."""
+    """Measure a request by the bytes of tests in it: rows, bytes, requests, ms of the server and of the client."""
     measured = []
     with server("--rewards", "answer_format") as running:
         line = ServerConnection(running.address, None)
         for rows, size in ((1, 0), (64, 0), (64, 10_000), (64, 100_000)):
-            # The reward reads none of it, but the server takes it apart and hands it to a worker all the same.
+            # The reward does not read the tests, but the server parses them and sends them to a worker.
             tests = [[{"input": "x" * (size // 2), "output": "y" * (size // 2)}]] * rows
             content: dict[str, Any] = {"rewards": ["answer_format"], "prompts": ["p"] * rows}
             content |= {"completions": ["#### 3"] * rows, "columns": {"tests": tests} if size else {}}
@@ -227,7 +226,7 @@ def main() -> int:
     ]  # fmt: skip
     titles = [f"{number} programs, 4 tests each", "s", "from - to", "programs/s", "of local", "CPU ms/program more"]
     console.info(console.table(titles, rows))
-    console.info("  asked for: at least 95 % of local with a server, and so with 64 clients")
+    console.info("  goal: at least 95 % of local, with 1 and with 64 clients")
     rounds = [(statistics.quantiles(found, n=100), most, sent) for most, sent, found in latency(span)]
     rounds.sort(key=lambda one: one[0][98])
     percentiles, most, sent = rounds[len(rounds) // 2]
@@ -235,7 +234,7 @@ def main() -> int:
     console.info(
         f"\n  a score that costs nothing: {most:.0f} requests/s at most; at {sent:.0f}/s half of them take "
         f"{1000 * percentiles[49]:.1f} ms, 99 % at most {1000 * percentiles[98]:.1f} ms (rounds: {all_rounds} ms)\n"
-        "  asked for: 99 % within 20 ms\n"
+        "  goal: 99 % within 20 ms\n"
     )
     rows = [
         [f"{rows}", f"{size:,}", f"{count}", f"{there:.2f}", f"{here:.2f}"]
@@ -246,7 +245,7 @@ def main() -> int:
 
 
 def _on_ray(quick: bool) -> int:
-    """Ray's part, in a process of its own: it leaves nothing behind in this one."""
+    """Run Ray's benchmark in a process of its own."""
     script = PROJECT / "benchmarks" / "rewards_on_ray.py"
     if importlib.util.find_spec("ray") is None:
         console.info("\n  Ray is not installed, so nothing is measured on it: pip install 'grpo-recipes[ray]'")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python
-"""What it costs to have rewards on Ray instead of beside the trainer, and what more nodes bring.
+"""Measure what rewards on Ray cost compared with workers beside the trainer, and what more nodes gain.
 
     python benchmarks/reward_backends.py             # calls this as well
     python benchmarks/rewards_on_ray.py [--quick]
 
-Three figures. Programs judged beside the trainer and on a cluster of this machine alone take turns, and of each the
-median counts; Ray's own processes share the machine's processors, so their work is taken from the programs'. Then
-clusters of one, two, four and eight nodes, each a set of Ray processes on this machine with one processor for tasks,
-judge programs that sleep: the nodes wait at the same time, so what is measured is how evenly tasks reach them, and
-not this machine. Last, how many tasks one training process gets through when what they do costs next to nothing.
+1. Programs are judged beside the trainer and on a one-node cluster of this machine, in turns; the median counts. Ray's
+   own processes share the processors.
+2. Clusters of one, two, four and eight nodes (Ray processes on this machine, with one processor each) judge programs
+   that sleep. This measures how evenly tasks reach the nodes, not the machine.
+3. Tasks a second of one training process, with a reward that costs almost nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def scoring(where: str | None) -> Scorer:
 
 
 def score(scorer: Scorer, completions: Sequence[str], tests: list[dict[str, str]]) -> float:
-    """Seconds for a batch in groups of eight."""
+    """Score a batch in groups of eight; return the seconds."""
     rows = len(completions)
     prompts = [f"p{row // GROUP}" for row in range(rows)]
     begun = time.perf_counter()
@@ -59,7 +59,7 @@ def score(scorer: Scorer, completions: Sequence[str], tests: list[dict[str, str]
 
 
 def one_node(number: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds for so many programs, beside the trainer and on a cluster of this machine alone."""
+    """Measure programs beside the trainer and on a one-node cluster of this machine: seconds of each round."""
     seconds: dict[str, list[float]] = {"beside the trainer": [], "Ray, this machine": []}
     with scoring(None) as here, scoring("ray") as there:
         ways: dict[str, Callable[[list[str]], float]] = {
@@ -76,7 +76,7 @@ def one_node(number: int, repeats: int) -> dict[str, list[float]]:
 
 
 def many_nodes(number: int, sleep_s: float, counts: Sequence[int] = NODES) -> dict[int, float]:
-    """Seconds for so many programs that sleep, by the number of nodes."""
+    """Measure sleeping programs: seconds by the number of nodes."""
     seconds: dict[int, float] = {}
     tests = [{"input": "", "output": "1"}]
     for count in counts:
@@ -91,7 +91,7 @@ def many_nodes(number: int, sleep_s: float, counts: Sequence[int] = NODES) -> di
 
 
 def many_tasks(rows: int) -> float:
-    """Tasks a second of one training process, each of one group and a reward that costs next to nothing."""
+    """Measure tasks a second of one training process, each of one group and a reward that costs almost nothing."""
     prompts = [f"p{row // GROUP}" for row in range(rows)]
     completions = [f"Completion {row} says little." for row in range(rows)]
     with Scorer(load_rewards([RewardSpec("repetition", where="ray")]), timeout_s=600) as there:
@@ -104,7 +104,7 @@ def many_tasks(rows: int) -> float:
 
 
 def measure(*, quick: bool) -> None:
-    """Measures and prints all figures."""
+    """Measure and print everything."""
     number, repeats = (48, 1) if quick else (500, 6)
     seconds = one_node(number, repeats)
     medians = {name: statistics.median(found) for name, found in seconds.items()}
