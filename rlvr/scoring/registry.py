@@ -1,14 +1,14 @@
-"""From a name in a recipe to a callable: rewards from rewards/, tasks from tasks/, their options checked.
+"""Load rewards and tasks by the names in a recipe, and validate their options.
 
 A name is one of
-- `math_correctness`: the function of that name in `rewards/math_correctness.py` (for a task: in tasks/), looked for in
-  the working directory first and in the project's own folder second;
-- `path/to/file.py` or `path/to/file.py:function`: a file anywhere;
-- `trl.rewards.think_format_reward`: a dotted import path. A class, or a function that takes no `completions`, is
-  taken for a factory of rewards and called with the options.
+- `math_correctness`: the function of that name in `rewards/math_correctness.py` (for a task: in tasks/), in the working
+  directory or else in the project's own folder;
+- `path/to/file.py` or `path/to/file.py:function`;
+- `trl.rewards.think_format_reward`: a dotted import path. A class, or a function without a parameter `completions`, is
+  a factory of rewards: it is called with the options.
 
-What a function asks for is read from its signature: parameters without a default are columns of the data, keyword-only
-parameters with a default are options.
+A function's signature says what it needs: parameters without a default are columns of the data, keyword-only parameters
+with a default are options.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.reward import Reward, own_traceback
 
-# What GRPOTrainer hands to every reward function by itself (trl/trainer/grpo_trainer.py, _calculate_rewards).
+# Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
 FROM_TRAINER = frozenset(
     {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
 )
 
 
 def load_task(spec: TaskSpec) -> Task:
-    """Calls the task's function with the recipe's options.
+    """Call the task's function with the recipe's options.
 
     Raises:
-        InputError: no such task, an unknown option, a file that fails to import, or whatever the task says of its data.
+        InputError: there is no such task or option, the file fails to import, or the task refuses its data.
     """
     function, where = _find("task", "tasks", spec.name)
     _check_options("task", spec.name, where, spec.options, _options(function))
     task = function(**spec.options)
     if not isinstance(task, Task):
         raise InputError(
-            f"The task {spec.name} ({where}) returned {type(task).__name__}, but should return rlvr.data.task.Task."
-        )
+            f"The task {spec.name} ({where}) returned {type(task).__name__}, but should return rlvr.data.task.Task.",
+            kind="not-a-task", key="task",
+        )  # fmt: skip
     return task
 
 
@@ -60,10 +61,10 @@ def task_module(name: str) -> types.ModuleType:
 
 
 def load_rewards(specs: Sequence[RewardSpec]) -> list[Reward]:
-    """The rewards of a recipe, in its order; see `load_reward`.
+    """Load the rewards of a recipe, in its order; see `load_reward`.
 
     Raises:
-        InputError: as `load_reward`, or two rewards whose figures would go under one name.
+        InputError: as `load_reward`, or the metrics of two rewards would have one name.
     """
     rewards = [load_reward(spec) for spec in specs]
     for reward in rewards:
@@ -71,17 +72,18 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[Reward]:
         if len(namesakes) > 1:
             raise InputError(
                 f"The rewards {' and '.join(namesakes)} would both be reported as {reward.label}, and TRL would merge "
-                "their figures. Give one of the functions another name."
-            )
+                "their metrics. Give one of the functions another name.",
+                kind="duplicate-reward", key="rewards",
+            )  # fmt: skip
         _warn_about_former_names(reward)
     return rewards
 
 
 def load_reward(spec: RewardSpec) -> Reward:
-    """Finds a reward function and binds its options.
+    """Load a reward function and bind its options.
 
     Raises:
-        InputError: no such reward, an unknown option, or a file that fails to import (with that file's traceback).
+        InputError: there is no such reward or option, or the file fails to import (with the file's traceback).
     """
     target, where = _find("reward", "rewards", spec.name)
     options = dict(spec.options)
@@ -90,18 +92,22 @@ def load_reward(spec: RewardSpec) -> Reward:
         try:
             target = target(**options)
         except TypeError as error:
-            raise InputError(f"The reward {spec.name} ({where}) can't be made with these options: {error}.") from error
+            raise InputError(
+                f"The reward {spec.name} ({where}) can't be made with these options: {error}.", kind="invalid-option"
+            ) from error
         options = {}
         if not callable(target):
             raise InputError(
                 f"{where} is no reward function: it has no parameter `completions`. "
-                "docs/write-a-reward.md shows what one looks like."
-            )
+                "docs/write-a-reward.md shows what one looks like.",
+                kind="not-a-reward", key=spec.name,
+            )  # fmt: skip
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(target).values()):
         raise InputError(
             f"The reward {spec.name} ({where}) takes no **kwargs, but is called with more than it asks for (prompts, "
-            "completion_ids, every column of the data). Add **kwargs to its parameters."
-        )
+            "completion_ids, every column of the data). Add **kwargs to its parameters.",
+            kind="not-a-reward", key=spec.name,
+        )  # fmt: skip
     _check_options("reward", spec.name, where, options, _options(target))
     return Reward(
         name=spec.name,
@@ -184,16 +190,19 @@ def _warn_about_former_names(reward: Reward) -> None:
 
 
 def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
-    """The object that a name stands for, and where it was found, for messages."""
+    """The object of a name, and its location for messages."""
     file_part, _, function_name = name.partition(":")
     if file_part.endswith(".py"):
         path = Path(file_part)
         if not path.is_file():
-            raise InputError(f"The {kind} {name}: there is no file {path} (looked in {Path.cwd()}).")
+            raise InputError(
+                f"The {kind} {name}: there is no file {path} (looked in {Path.cwd()}).", kind=f"{kind}-not-found"
+            )
         return _from_file(kind, path, function_name or path.stem)
     if "/" in name:
         raise InputError(
-            f"The {kind} {name} looks like a file, but doesn't end in .py: write path/to/file.py[:function]."
+            f"The {kind} {name} looks like a file, but doesn't end in .py: write path/to/file.py[:function].",
+            kind=f"{kind}-not-found",
         )
     if "." in name:
         return _from_import(kind, name)
@@ -201,10 +210,12 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
         path = root / folder / f"{name}.py"
         if path.is_file():
             return _from_file(kind, path, name, module=f"{folder}.{name}")
-    there = sorted({file.stem for root in project.roots() for file in (root / folder).glob("[!_]*.py")})
-    close = schema.nearest(name, there)
-    hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(there) or 'none'}."
-    raise InputError(f"There is no {kind} {name!r}: {folder}/{name}.py does not exist. {hint}")
+    names = sorted({file.stem for root in project.roots() for file in (root / folder).glob("[!_]*.py")})
+    close = schema.nearest(name, names)
+    hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names) or 'none'}."
+    raise InputError(
+        f"There is no {kind} {name!r}: {folder}/{name}.py does not exist. {hint}", kind=f"{kind}-not-found", key=name
+    )
 
 
 def _from_file(kind: str, path: Path, function: str, module: str | None = None) -> tuple[Callable[..., Any], str]:
@@ -222,8 +233,9 @@ def _from_file(kind: str, path: Path, function: str, module: str | None = None) 
         except (Exception, SystemExit) as error:
             del sys.modules[module]
             raise InputError(
-                f"The {kind} file {_short(path)} fails to import:\n{own_traceback(error, path)}"
-            ) from error
+                f"The {kind} file {_short(path)} fails to import:\n{own_traceback(error, path)}",
+                kind="import-failed", path=path,
+            ) from error  # fmt: skip
     return _member(kind, loaded, function, _short(path))
 
 
@@ -235,23 +247,24 @@ def _from_import(kind: str, name: str) -> tuple[Callable[..., Any], str]:
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(f"{missing}."):
             raise InputError(
-                f"The {kind} {name}: there is no module {missing} here. Is it misspelt, or not installed?"
+                f"The {kind} {name}: there is no module {missing} here. Is it misspelt, or not installed?",
+                kind=f"{kind}-not-found",
             ) from error
-        raise InputError(f"The {kind} {name} fails to import: {error}.") from error
+        raise InputError(f"The {kind} {name} fails to import: {error}.", kind="import-failed") from error
     except Exception as error:
         trace = "".join(traceback.format_exception(error)[-3:])
-        raise InputError(f"The {kind} {name} fails to import:\n{trace}") from error
+        raise InputError(f"The {kind} {name} fails to import:\n{trace}", kind="import-failed") from error
     return _member(kind, module, function, name)
 
 
 def _member(kind: str, module: types.ModuleType, function: str, where: str) -> tuple[Callable[..., Any], str]:
-    found = getattr(module, function, None)
-    if found is None or not callable(found):
+    member = getattr(module, function, None)
+    if member is None or not callable(member):
         # By `dir`, since packages like trl load their members lazily.
         close = schema.nearest(function, [name for name in dir(module) if not name.startswith("_")])
         hint = f" Did you mean {close[0]}?" if close else ""
-        raise InputError(f"The {kind} {where} has no function {function}.{hint}")
-    return found, where
+        raise InputError(f"The {kind} {where} has no function {function}.{hint}", kind=f"{kind}-not-found")
+    return member, where
 
 
 def _short(path: Path) -> str:
@@ -293,9 +306,11 @@ def _check_options(
         if key not in known:
             close = schema.nearest(key, known)
             hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}."
-            raise InputError(f"The {kind} {name} ({where}) has no option {key!r}; {hint}")
+            raise InputError(
+                f"The {kind} {name} ({where}) has no option {key!r}; {hint}", kind="unknown-option", key=key
+            )
         annotation = known[key].annotation
         if isinstance(annotation, type):
             annotation = annotation.__name__
         if isinstance(annotation, str) and (fault := value_types.mismatch(value, annotation)):
-            raise InputError(f"The {kind} {name} ({where}): its option {key} {fault}.")
+            raise InputError(f"The {kind} {name} ({where}): its option {key} {fault}.", kind="invalid-option", key=key)
