@@ -22,7 +22,7 @@ from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.console import duration
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import byte_count
-from rlvr.sagemaker import preflight, quotas, request, sdk
+from rlvr.sagemaker import cost, preflight, quotas, request, sdk
 from rlvr.sagemaker.reward_hosts import describe_reward_hosts
 from rlvr.sagemaker.upload import ENTRY_SCRIPT, JobFiles, UploadFile, collect_files
 from rlvr.sagemaker.validation import settings_problems
@@ -224,7 +224,7 @@ def _plan(
         result = preflight.check_for_hosts(recipe, settings)
         plan.processes = result.processes
         plan.preflight = [*result.lines, *result.notes]
-        plan.costs = preflight.cost_lines(settings, result.estimate)
+        plan.costs = cost.cost_lines(settings, result.estimate)
         problems += result.problems
     if can_build:
         try:

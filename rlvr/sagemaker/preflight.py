@@ -1,4 +1,4 @@
-"""Preflight of a recipe for the hosts of its job, and the job's cost.
+"""Preflight of a recipe for the hosts of its job.
 
 It runs run_grpo.py's checks and estimates on a machine that may have neither the GPUs nor the model. What can't be
 checked without the network becomes a note.
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rlvr.config.recipe import Recipe
-from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import InputError, Problem
-from rlvr.estimates.machines import INSTANCES, PRICES_READ
+from rlvr.estimates.machines import INSTANCES
 from rlvr.sagemaker import request
 
 if TYPE_CHECKING:
@@ -27,17 +27,6 @@ _UNREACHABLE = {
     "OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "ConnectTimeout",
     "ReadTimeout", "ProxyError", "MaxRetryError", "NameResolutionError", "OfflineModeError",
 }  # fmt: skip
-
-# Dollars per hour of hosts without GPUs, on demand in us-east-1, like those of rlvr/estimates/machines.py. Read in
-# 2026-11 from the tables of several public projects, which agree to the cent. No two tables of ml.c7i.* were found.
-_CPU_PRICES = {
-    "ml.m5.large": 0.115,
-    "ml.m5.xlarge": 0.230,
-    "ml.m5.2xlarge": 0.461,
-    "ml.m5.4xlarge": 0.922,
-    "ml.m5.12xlarge": 2.765,
-    "ml.m5.24xlarge": 5.530,
-}
 
 
 @dataclass(frozen=True)
@@ -142,41 +131,6 @@ def count_processes(settings: SageMakerSettings) -> int | None:
         return train.instance_count
     machine = INSTANCES.get(train.instance_type)
     return machine.gpus * train.instance_count if machine is not None else None
-
-
-def cost_lines(settings: SageMakerSettings, estimate: Estimate | None) -> list[str]:
-    """Price per hour, maximum cost of the job, and a warning if max_runtime_s may be too short."""
-    hours = settings.max_runtime_s / 3600
-    prices = {group: _price(group) for group in settings.groups}
-    rate = sum(price for price in prices.values() if price is not None)
-    unknown = sorted({group.instance_type for group, price in prices.items() if price is None})
-    lines = []
-    if unknown:
-        lines.append(f"no price known for {', '.join(unknown)} (prices: rlvr/estimates/machines.py)")
-    if len(unknown) < len({group.instance_type for group in settings.groups}):
-        rest = "other hosts: " if unknown else ""
-        lines.append(
-            f"{rest}{rate:,.2f} dollars an hour, at most {rate * hours:,.0f} in {hours:.3g} h "
-            f"(on demand in us-east-1, prices of {PRICES_READ})"
-        )
-        if settings.spot:
-            lines.append("spot costs less; the saving is known only while the job runs")
-        if settings.keep_alive_s:
-            warm = rate * settings.keep_alive_s / 3600
-            lines.append(f"{warm:,.2f} dollars more to keep the hosts warm for {settings.keep_alive_s} s")
-    if estimate is not None and estimate.hours is not None and estimate.hours.total[1] > hours:
-        lines.append(
-            f"training may take up to {estimate.hours.total[1]:.1f} hours, but max_runtime_s ends the job after "
-            f"{hours:.3g}: it would save a checkpoint, and `resume` would continue"
-        )
-    return lines
-
-
-def _price(group: InstanceGroup) -> float | None:
-    """Dollars per hour of all hosts of a group; None if unknown."""
-    machine = INSTANCES.get(group.instance_type)
-    price = machine.price if machine is not None else _CPU_PRICES.get(group.instance_type)
-    return price * group.instance_count if price is not None else None
 
 
 def _is_loadable(recipe: Recipe) -> bool:

@@ -18,7 +18,7 @@ _FORMS = {
     "role": (r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "an ARN, such as arn:aws:iam::111122223333:role/NAME"),
     "bucket": (
         r"[a-z0-9][a-z0-9.-]{0,62}",
-        "a bucket's name alone: lower-case letters, digits, dots and dashes. A folder in the bucket is prefix",
+        "a bucket's name alone: lower-case letters, digits, dots and dashes; a folder goes into prefix",
     ),
     "output": (r"s3://[^/]+/.+", "a folder in S3, such as s3://BUCKET/output"),
     "checkpoints": (r"s3://[^/]+/.+", "a folder in S3, such as s3://BUCKET/checkpoints"),

@@ -219,7 +219,8 @@ def test_the_requirements_are_on_pypi_in_the_pinned_versions(image: BaseImage) -
 
 def test_no_dependency_needs_another_version_of_the_images_packages() -> None:
     """Follow the requirements through the installed packages, whose versions are those of a job."""
-    waiting, seen, wanted = [canonicalize_name(one.name) for one in requirements()], set[str](), list[Requirement]()
+    waiting = [canonicalize_name(requirement.name) for requirement in requirements()]
+    seen, image_requirements = set[str](), list[Requirement]()
     while waiting:
         name = waiting.pop()
         if name in seen or name in IMAGE:
@@ -230,10 +231,10 @@ def test_no_dependency_needs_another_version_of_the_images_packages() -> None:
         except importlib.metadata.PackageNotFoundError:
             continue  # an extra that the tests do without, such as sagemaker-mlflow
         found = [one for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})]
-        wanted += [one for one in found if canonicalize_name(one.name) in IMAGE]
+        image_requirements += [one for one in found if canonicalize_name(one.name) in IMAGE]
         waiting += [canonicalize_name(one.name) for one in found]
-    assert len(seen) > 50 and {one.name for one in wanted} >= {"torch"}
-    for one in wanted:
+    assert len(seen) > 50 and {one.name for one in image_requirements} >= {"torch"}
+    for one in image_requirements:
         assert one.specifier.contains(IMAGE[canonicalize_name(one.name)], prereleases=True), one
 
 

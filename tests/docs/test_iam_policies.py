@@ -64,7 +64,7 @@ def listed(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-ACTIONS = sorted({action for file in FILES for one in statements(file) for action in listed(one["Action"])})
+ACTIONS = sorted({action for file in FILES for statement in statements(file) for action in listed(statement["Action"])})
 
 
 @cache
@@ -92,19 +92,25 @@ def test_every_action_exists_and_has_no_wildcard(action: str) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_every_statement_has_a_unique_sid_an_action_and_a_resource(file: Path) -> None:
     assert json.loads(file.read_text(encoding="utf-8"))["Version"] == "2012-10-17"
-    sids = [one["Sid"] for one in statements(file)]
+    sids = [statement["Sid"] for statement in statements(file)]
     assert len(set(sids)) == len(sids) and all(re.fullmatch(r"[A-Za-z0-9]{8,}", sid) for sid in sids)
-    for one in statements(file):
-        assert one["Effect"] == "Allow" and one["Action"]
-        assert set(one) <= {"Sid", "Effect", "Action", "Condition", "Principal" if file.name == TRUST else "Resource"}
+    for statement in statements(file):
+        assert statement["Effect"] == "Allow" and statement["Action"]
+        assert set(statement) <= {
+            "Sid",
+            "Effect",
+            "Action",
+            "Condition",
+            "Principal" if file.name == TRUST else "Resource",
+        }
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.name != TRUST], ids=lambda file: file.name)
 def test_a_resource_is_a_wildcard_only_if_its_actions_allow_no_other(file: Path) -> None:
-    for one in statements(file):
-        resources = listed(one["Resource"])
+    for statement in statements(file):
+        resources = listed(statement["Resource"])
         if "*" in resources:
-            assert resources == ["*"] and set(listed(one["Action"])) <= WITHOUT_RESOURCE, one["Sid"]
+            assert resources == ["*"] and set(listed(statement["Action"])) <= WITHOUT_RESOURCE, statement["Sid"]
         for resource in resources:
             if resource != "*":
                 _, partition, _, region, account, what = resource.split(":", 5)
@@ -115,26 +121,29 @@ def test_a_resource_is_a_wildcard_only_if_its_actions_allow_no_other(file: Path)
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_a_role_is_passed_only_to_sagemaker_in_the_account(file: Path) -> None:
-    for one in statements(file):
-        if "iam:PassRole" in listed(one["Action"]):
-            assert listed(one["Action"]) == ["iam:PassRole"]
-            assert one["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
-            assert not re.search(r"[*?]", one["Resource"])
+    for statement in statements(file):
+        if "iam:PassRole" in listed(statement["Action"]):
+            assert listed(statement["Action"]) == ["iam:PassRole"]
+            assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+            assert not re.search(r"[*?]", statement["Resource"])
         if file.name == TRUST:
-            assert one["Principal"] == {"Service": "sagemaker.amazonaws.com"} and one["Action"] == "sts:AssumeRole"
-            assert one["Condition"] == {"StringEquals": {"aws:SourceAccount": EXAMPLES["account"]}}
+            assert (
+                statement["Principal"] == {"Service": "sagemaker.amazonaws.com"}
+                and statement["Action"] == "sts:AssumeRole"
+            )
+            assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": EXAMPLES["account"]}}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_s3_access_is_limited_to_one_prefix(file: Path) -> None:
-    for one in statements(file):
-        actions = listed(one["Action"])
+    for statement in statements(file):
+        actions = listed(statement["Action"])
         if "s3:ListBucket" in actions:
             # The caller also checks that the bucket and single files exist: for S3 that is listing without a prefix.
             how = "StringLikeIfExists" if file.name == "caller-policy.json" else "StringLike"
             assert actions == ["s3:ListBucket"]
-            assert all(prefix.rstrip("/*") for prefix in one["Condition"][how]["s3:prefix"])
-        for resource in listed(one.get("Resource", [])):
+            assert all(prefix.rstrip("/*") for prefix in statement["Condition"][how]["s3:prefix"])
+        for resource in listed(statement.get("Resource", [])):
             if resource.startswith("arn:aws:s3:::") and "/" in resource:
                 assert re.fullmatch(rf"arn:aws:s3:::{EXAMPLES['bucket']}/[\w-]+/\*", resource)
 
@@ -149,7 +158,7 @@ def test_policies_are_within_iams_length_limits(file: Path) -> None:
 def test_the_jobs_policies_fit_into_one_role() -> None:
     """The inline policies of a role may have 10,240 characters in all."""
     whole = [json.loads(file.read_text()) for file in FILES if file.name not in (TRUST, "caller-policy.json")]
-    assert sum(len(json.dumps(one, separators=(",", ":"))) for one in whole) <= 10_240
+    assert sum(len(json.dumps(statement, separators=(",", ":"))) for statement in whole) <= 10_240
 
 
 def test_job_and_caller_access_the_same_prefix_and_logs() -> None:
@@ -159,8 +168,8 @@ def test_job_and_caller_access_the_same_prefix_and_logs() -> None:
         found = statements(REPOSITORY / "docs" / "sagemaker" / name)
         return {
             resource
-            for one in found
-            for resource in listed(one["Resource"])
+            for statement in found
+            for resource in listed(statement["Resource"])
             if ":s3:::" in resource or ":log-group:" in resource
         }
 
@@ -209,4 +218,8 @@ def test_the_policies_allow_exactly_the_projects_aws_calls() -> None:
 
 
 def actions_of(name: str) -> list[str]:
-    return [action for one in statements(REPOSITORY / "docs/sagemaker" / name) for action in listed(one["Action"])]
+    return [
+        action
+        for statement in statements(REPOSITORY / "docs/sagemaker" / name)
+        for action in listed(statement["Action"])
+    ]

@@ -55,9 +55,10 @@ def test_a_hosts_failure_reason_is_one_line(
         "instance_groups": [{"instance_group_name": name, "hosts": hosts} for name, hosts in groups.items()],
     }
     (tmp_path / "ml" / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
-    given = {**containers.environment_of_the_image(), "SM_CURRENT_HOST": "algo-1", "SM_NUM_GPUS": "0", **environment}
+    variables = {**containers.environment_of_the_image(), "SM_CURRENT_HOST": "algo-1", "SM_NUM_GPUS": "0"}
+    variables |= environment
     command = ["/bin/bash", "-c", "cd /opt/ml/input/data/code && ./scripts/run_finetuning.sh"]
-    attempt = containers.start([Host("algo-1", tmp_path / "ml", command, given, tmp_path / "log")], tmp_path)
+    attempt = containers.start([Host("algo-1", tmp_path / "ml", command, variables, tmp_path / "log")], tmp_path)
     attempt.wait(30)
     attempt.end()
     reason = (tmp_path / "ml" / "output" / "failure").read_text()

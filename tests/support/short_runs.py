@@ -1,4 +1,4 @@
-"""Trainings that are as short as can be, for tests that are about what happens around them."""
+"""The shortest possible training runs, for tests of their surroundings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.sagemaker_emulator import storage
 from tests.support.sagemaker_emulator.service import TrainingService
 
-# Two prompts a step, four completions each, and no evaluation; a checkpoint only when one is asked for by a signal.
+# Two prompts per step, four completions each, no evaluation; a checkpoint only after a signal.
 # Few rows, since every process makes and checks all of them. With REWARD every step has a gradient.
 QUICK = (
     *("--num_generations", "4", "--per_device_train_batch_size", "8", "--evaluation", "null"),
@@ -16,8 +16,7 @@ QUICK = (
     *("--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--task.train_rows", "64", "--task.test_rows", "8"),
     *("--save_strategy", "steps", "--save_steps", "1000", "--disable_tqdm", "true"),
 )
-# A number that the text alone decides. In a run without a checkpoint it takes its time, so that there is some in which
-# to stop it.
+# A reward that depends on the text alone. It is slow in a run without a checkpoint, so that the run can be stopped.
 REWARD = """
 import pathlib, time, zlib
 

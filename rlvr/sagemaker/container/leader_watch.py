@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
-from types import TracebackType
 
 PORT = 29499
 
@@ -50,9 +49,7 @@ class LeaderHeartbeat:
             threading.Thread(target=self._accept, args=[listener, self.key], daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for connection in self._sockets:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # close() alone would not wake the thread that reads it

@@ -1,4 +1,4 @@
-"""The `sagemaker:` section: strict like the other sections, and no part of what a run is."""
+"""The `sagemaker:` section is strict like the other sections, and not part of a run's identity."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_groups_are_read_with_their_roles() -> None:
     assert found.train_group == found.groups[0]
 
 
-def test_the_section_is_no_part_of_what_a_run_is() -> None:
-    """Else a checkpoint could not be continued on another instance type."""
+def test_the_section_is_not_part_of_the_runs_identity() -> None:
+    """So a run can resume on another instance type."""
     one = load_recipe(DEMO, ["--sagemaker.instance_type", "ml.g5.xlarge"])
     assert one.as_dict() == load_recipe(DEMO).as_dict()
 
@@ -117,7 +117,7 @@ def test_waiting_for_spot_lasts_longer_than_running() -> None:
     assert SageMakerSettings(spot=True, max_wait_s=99999).wait_s == 99999
 
 
-def test_hosts_of_both_kinds_are_refused_with_the_words_that_take_one_away(tmp_path: Path) -> None:
+def test_two_descriptions_of_the_hosts_are_refused_with_the_override_that_removes_one(tmp_path: Path) -> None:
     recipe = tmp_path / "demo.yaml"
     section = "\nsagemaker: {instance_type: ml.g5.xlarge, instance_count: 2}\n"
     recipe.write_text(DEMO.read_text(encoding="utf-8") + section, encoding="utf-8")

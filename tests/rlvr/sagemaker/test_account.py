@@ -45,20 +45,20 @@ def test_a_role_that_sagemaker_may_not_assume_is_a_problem(document: dict[str, A
 def test_the_quota_lookup_command_selects_exactly_these_quotas() -> None:
     import jmespath  # type: ignore[import-untyped]  # what the AWS CLI reads --query with
 
-    wanted = [
+    needed = [
         quotas.Quota("ml.g5.xlarge for training job usage", 1),
         quotas.Quota("ml.c7i.xlarge for training job usage", 2),
     ]
-    command = quotas.lookup_command(wanted, "eu-west-1")
+    command = quotas.lookup_command(needed, "eu-west-1")
     assert "--region eu-west-1" in command
     listed = {
         "Quotas": [
             {"QuotaName": name, "QuotaCode": f"L-{number}", "Value": 0.0}
-            for number, name in enumerate([wanted[0].name, "ml.g5.xlarge for spot training job usage", wanted[1].name])
+            for number, name in enumerate([needed[0].name, "ml.g5.xlarge for spot training job usage", needed[1].name])
         ]
     }
-    found = jmespath.search(command.partition("--query '")[2].rstrip("'"), listed)
-    assert found == [["L-0", 0.0, wanted[0].name], ["L-2", 0.0, wanted[1].name]]
+    rows = jmespath.search(command.partition("--query '")[2].rstrip("'"), listed)
+    assert rows == [["L-0", 0.0, needed[0].name], ["L-2", 0.0, needed[1].name]]
 
 
 def test_a_quota_increase_is_requested_by_the_accounts_code() -> None:
@@ -112,8 +112,8 @@ def test_only_jobs_with_the_projects_name_and_tag_are_listed(account: str) -> No
     job_in_the_account("known-20260101-000000", OURS)
     job_in_the_account("theirs-20260101-000000", {"team": "x"})
     job_in_the_account("tagged", OURS)  # not as this project names its jobs
-    (found,) = cleanup.list_account_jobs(REGION, ["known-20260101-000000"])
-    assert (found.name, found.root, found.output) == (
+    (job,) = cleanup.list_account_jobs(REGION, ["known-20260101-000000"])
+    assert (job.name, job.root, job.output) == (
         "mine-20260101-000000", root, f"s3://{BUCKET}/grpo-recipes/mine-20260101-000000/output",
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
-PROMPT = REPOSITORY / "tests" / "support" / "sagemaker_emulator" / "prompt.py"
+COMMAND_LINE = REPOSITORY / "tests" / "support" / "sagemaker_emulator" / "command_line.py"
 MEASURED = ("--num_generations", "4", "--per_device_train_batch_size", "8", "--evaluation.rows", "8")
 
 Sagemaker = Callable[..., subprocess.CompletedProcess[str]]
@@ -53,7 +53,7 @@ def sagemaker(command: Command) -> Sagemaker:
     """Run the script in the working folder."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        whole = command(PROMPT, *words)
+        whole = command(COMMAND_LINE, *words)
         return subprocess.run(whole, capture_output=True, text=True, timeout=600, env=dict(os.environ))
 
     return run
@@ -74,16 +74,16 @@ def test_plan_submit_fetch_evaluate_and_cleanup_of_a_job(
     assert plan.returncode == 0, plan.stderr
     submitted = sagemaker("submit", "--follow", *words)
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-    found = job.find_job("runs/demo-arithmetic")
-    for line in (f"{found.name} is submitted.", found.link, "step 2/2   reward", f"{found.name}: Completed"):
+    submitted_job = job.find_job("runs/demo-arithmetic")
+    for line in (f"{submitted_job.name} is submitted.", submitted_job.link, "step 2/2   reward", "Completed after"):
         assert line in submitted.stdout, submitted.stdout
-    assert "Traceback" not in service.job(found.name).log()
+    assert "Traceback" not in service.job(submitted_job.name).log()
 
     planned = json.loads(json.dumps(json.loads(plan.stdout)["request"]))
-    text = json.dumps(planned).replace(planned["TrainingJobName"], found.name)
+    text = json.dumps(planned).replace(planned["TrainingJobName"], submitted_job.name)
     assert json.loads(text) == service.requests[-1], "what plan showed is what was sent"
 
-    fetched = sagemaker("fetch", found.name)
+    fetched = sagemaker("fetch", submitted_job.name)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
     run = working_folder / "runs" / "demo-arithmetic"
     names = {path.name for path in run.iterdir()}
@@ -92,18 +92,18 @@ def test_plan_submit_fetch_evaluate_and_cleanup_of_a_job(
     assert (run / "adapter" / "adapter_model.safetensors").stat().st_size > 10_000
     assert {"base", "trained", "difference"} <= json.loads((run / "evaluation.json").read_text()).keys()
     assert steps(run / "metrics.jsonl") == [1, 2]
-    assert sagemaker("fetch", found.name).returncode == 2, "nothing is replaced unasked"
+    assert sagemaker("fetch", submitted_job.name).returncode == 2, "nothing is replaced unasked"
 
     evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
     assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
     assert "trained − base" in evaluated.stdout
 
-    listed = sagemaker("cleanup", found.name)
+    listed = sagemaker("cleanup", submitted_job.name)
     assert listed.returncode == 2, "without --yes it only lists"
-    assert f"{found.name}: ends its warm pool" in listed.stdout and f"{found.name}: deletes" in listed.stdout
-    assert service.job(found.name).keep_alive_s == 600
+    assert f"{submitted_job.name}: ends its warm pool" in listed.stdout and "deletes s3://" in listed.stdout
+    assert service.job(submitted_job.name).keep_alive_s == 600
     assert sagemaker("cleanup", "--yes").returncode == 0
-    assert service.job(found.name).keep_alive_s == 0
+    assert service.job(submitted_job.name).keep_alive_s == 0
     assert service.client("s3").list_objects_v2(Bucket=service.bucket, Prefix="grpo-recipes/").get("KeyCount", 0) == 0
 
 

@@ -1,4 +1,4 @@
-"""The emulator of the training service does what the service documents, with jobs that are shell commands."""
+"""The emulator behaves as the training service documents, tested with shell commands as jobs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def checkpoints(service: TrainingService, name: str) -> dict[str, str]:
 
 
 def logged(service: TrainingService, name: str) -> dict[str, list[str]]:
-    """What stands in the logs, by stream."""
+    """The log lines of each stream."""
     logs = service.client("logs")
     streams = logs.describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
     found = {}
@@ -77,21 +77,21 @@ def unpacked(service: TrainingService, uri: str) -> dict[str, bytes]:
         return {member.name: archive.extractfile(member).read() for member in archive.getmembers()}  # type: ignore[union-attr]
 
 
-def test_a_job_ends_well_with_logs_a_model_and_the_states_in_their_order(service: TrainingService) -> None:
+def test_a_completed_job_has_logs_a_model_and_ordered_states(service: TrainingService) -> None:
     job = run(service, "well", "echo first; echo second >&2; echo m > /opt/ml/model/m; echo d > /opt/ml/output/data/d")
     ended = job.wait(60)
     assert ended["TrainingJobStatus"] == "Completed" and "FailureReason" not in ended
-    told = service.client("sagemaker").describe_training_job(TrainingJobName="well")
-    states = [transition["Status"] for transition in told["SecondaryStatusTransitions"]]
+    description = service.client("sagemaker").describe_training_job(TrainingJobName="well")
+    states = [transition["Status"] for transition in description["SecondaryStatusTransitions"]]
     assert states == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
-    assert told["TrainingEndTime"] >= told["TrainingStartTime"] >= told["CreationTime"]
-    assert unpacked(service, told["ModelArtifacts"]["S3ModelArtifacts"]) == {"m": b"m\n"}
+    assert description["TrainingEndTime"] >= description["TrainingStartTime"] >= description["CreationTime"]
+    assert unpacked(service, description["ModelArtifacts"]["S3ModelArtifacts"]) == {"m": b"m\n"}
     assert unpacked(service, f"s3://{service.bucket}/well/well/output/output.tar.gz") == {"d": b"d\n"}
     ((stream, lines),) = logged(service, "well").items()
     assert stream.startswith("well/algo-1-") and lines == ["first", "second"]
 
 
-def test_a_failure_is_told_with_the_reason_that_the_container_wrote(service: TrainingService) -> None:
+def test_a_failure_has_the_reason_that_the_container_wrote(service: TrainingService) -> None:
     job = run(service, "reason", "echo -n 'no such reward' > /opt/ml/output/failure; exit 3")
     assert job.wait(60)["FailureReason"] == "AlgorithmError: no such reward, exit code: 3"
     assert job.status == "Failed"
@@ -99,10 +99,10 @@ def test_a_failure_is_told_with_the_reason_that_the_container_wrote(service: Tra
 
 def test_a_container_finds_its_channels_environment_and_configuration(service: TrainingService) -> None:
     s3 = service.client("s3")
-    s3.put_object(Bucket=service.bucket, Key="given/input/a/b.txt", Body=b"content")
-    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{service.bucket}/given/input"}
+    s3.put_object(Bucket=service.bucket, Key="inputs/input/a/b.txt", Body=b"content")
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{service.bucket}/inputs/input"}
     job = run(
-        service, "given",
+        service, "inputs",
         "cd /opt/ml/input; cat data/some/a/b.txt; echo; cat config/hyperparameters.json; echo; echo $COLOUR; hostname; "
         "echo $$; ls /tmp | wc -l; touch /outside 2> /dev/null || echo read-only",
         InputDataConfig=[{"ChannelName": "some", "DataSource": {"S3DataSource": source}}],
@@ -115,7 +115,7 @@ def test_a_container_finds_its_channels_environment_and_configuration(service: T
     assert not Path("/outside").exists()
 
 
-def test_hosts_of_all_groups_know_and_reach_one_another(service: TrainingService) -> None:
+def test_hosts_of_all_groups_are_connected(service: TrainingService) -> None:
     shell = (
         'eval "$SCRIPT"; python3 -c \'import json; print(json.load(open("/opt/ml/input/config/resourceconfig.json")))\''
     )
@@ -138,7 +138,7 @@ def test_hosts_of_all_groups_know_and_reach_one_another(service: TrainingService
     assert "'current_group_name': 'cpus', 'hosts': ['algo-1', 'algo-2', 'algo-3']" in job.log()
 
 
-def test_checkpoints_are_in_the_bucket_while_it_runs_and_in_the_next_job_on_the_same(service: TrainingService) -> None:
+def test_checkpoints_are_mirrored_during_the_job_and_restored_in_the_next(service: TrainingService) -> None:
     write = "mkdir -p /opt/ml/checkpoints/c; cd /opt/ml/checkpoints; echo 1 > c/one; echo 2 > c/two; "
     where = checkpoints(service, "kept")
     job = run(service, "kept", f"{write} sleep 1.2; rm c/one; echo written; sleep 60", CheckpointConfig=where)
@@ -154,7 +154,7 @@ def test_checkpoints_are_in_the_bucket_while_it_runs_and_in_the_next_job_on_the_
     assert again.log() == "2\n"
 
 
-def test_a_stop_is_a_signal_and_then_the_end(service: TrainingService) -> None:
+def test_a_stop_is_sigterm_and_later_sigkill(service: TrainingService) -> None:
     heard = run(service, "hears", "trap 'echo heard; exit 0' TERM; echo up; while :; do sleep 0.1; done")
     deaf = run(service, "deaf", "echo up; sleep 60; echo awake")
     for job in (heard, deaf):
@@ -168,7 +168,7 @@ def test_a_stop_is_a_signal_and_then_the_end(service: TrainingService) -> None:
         service.client("sagemaker").stop_training_job(TrainingJobName="deaf")
 
 
-def test_a_spot_interruption_is_another_attempt_on_the_same_checkpoints(service: TrainingService) -> None:
+def test_after_a_spot_interruption_another_attempt_has_the_same_checkpoints(service: TrainingService) -> None:
     shell = (
         "cd /opt/ml/checkpoints; if [ -e noted ]; then echo again with $(cat noted); exit 0; fi; "
         "trap 'echo $RANDOM > noted; exit 143' TERM; echo up; while :; do sleep 0.1; done"
@@ -189,17 +189,17 @@ def test_a_spot_interruption_is_another_attempt_on_the_same_checkpoints(service:
     assert len(logged(service, "spot")) == 2, "each attempt has a stream of its own"
 
 
-def test_a_machine_that_is_lost_gives_no_notice(service: TrainingService) -> None:
-    shell = "cd /opt/ml/checkpoints; [ -e x ] && exit 0; trap 'echo told' TERM; touch x; echo up; sleep 60"
+def test_a_lost_machine_gets_no_signal(service: TrainingService) -> None:
+    shell = "cd /opt/ml/checkpoints; [ -e x ] && exit 0; trap 'echo signalled' TERM; touch x; echo up; sleep 60"
     job = run(service, "lost", shell, CheckpointConfig=checkpoints(service, "lost"))
     job.wait_for("up", 20)
     time.sleep(1)
     job.interrupt(lost=True)
     assert job.wait(60)["TrainingJobStatus"] == "Completed"
-    assert job.codes == [{"algo-1": 137}, {"algo-1": 0}] and "told" not in job.log(1)
+    assert job.codes == [{"algo-1": 137}, {"algo-1": 0}] and "signalled" not in job.log(1)
 
 
-def test_a_job_that_takes_too_long_is_stopped(service: TrainingService) -> None:
+def test_a_job_stops_after_its_maximum_time(service: TrainingService) -> None:
     job = run(service, "long", "sleep 60", StoppingCondition={"MaxRuntimeInSeconds": 1})
     ended = job.wait(60)
     assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
@@ -214,9 +214,7 @@ def test_a_job_that_takes_too_long_is_stopped(service: TrainingService) -> None:
         ({"TrainingJobName": "well"}, "unique", "a name is used once"),
     ],
 )
-def test_what_the_service_would_refuse_is_refused(
-    service: TrainingService, change: dict[str, Any], words: str, why: str
-) -> None:
+def test_invalid_requests_are_refused(service: TrainingService, change: dict[str, Any], words: str, why: str) -> None:
     if change == {"TrainingJobName": "well"} and "well" not in service.jobs:
         run(service, "well", "true").wait(60)
     client = service.client("sagemaker")
@@ -226,7 +224,7 @@ def test_what_the_service_would_refuse_is_refused(
     assert "refused" not in service.jobs
 
 
-def test_a_warm_pool_is_there_until_it_is_ended(service: TrainingService) -> None:
+def test_a_warm_pool_exists_until_it_is_ended(service: TrainingService) -> None:
     resources = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 30}
     job = run(service, "warm", "true", ResourceConfig={**resources, "KeepAlivePeriodInSeconds": 600})
     assert job.wait(60)["WarmPoolStatus"] == {"Status": "Available"}
@@ -236,7 +234,7 @@ def test_a_warm_pool_is_there_until_it_is_ended(service: TrainingService) -> Non
     assert job.description["WarmPoolStatus"] == {"Status": "Terminated"}
 
 
-def test_the_account_has_a_role_and_the_quotas_that_it_was_given() -> None:
+def test_the_account_has_a_role_and_the_configured_quotas() -> None:
     with TrainingService(quotas={"ml.g6.xlarge for training job usage": 2}) as service:
         listed = service.client("service-quotas").list_service_quotas(ServiceCode="sagemaker")["Quotas"]
         assert [(one["QuotaName"], one["Value"]) for one in listed] == [("ml.g6.xlarge for training job usage", 2.0)]
@@ -244,7 +242,7 @@ def test_the_account_has_a_role_and_the_quotas_that_it_was_given() -> None:
         assert role["Arn"] == service.role
 
 
-def test_other_services_are_there_too_from_inside_as_well(service: TrainingService) -> None:
+def test_a_container_reaches_other_services(service: TrainingService) -> None:
     secrets = service.client("secretsmanager")
     secrets.create_secret(Name="token", SecretString="hf_something")
     code = "import boto3; print(boto3.client('secretsmanager').get_secret_value(SecretId='token')['SecretString'][:3])"
@@ -253,7 +251,7 @@ def test_other_services_are_there_too_from_inside_as_well(service: TrainingServi
     assert job.log() == "hf_\n", job.log()
 
 
-def test_nothing_is_left_when_the_tests_are_killed(tmp_path: Path) -> None:
+def test_nothing_remains_after_the_tests_are_killed(tmp_path: Path) -> None:
     """kill -9 of the process that runs the emulator."""
     code = f"""
 import pathlib, sys, time
@@ -296,9 +294,7 @@ time.sleep(60)
 """
 
 
-def test_a_trainer_that_is_forked_outside_is_in_its_container_like_any_other_process(
-    prefork: Path, tmp_path: Path
-) -> None:
+def test_a_forked_trainer_behaves_like_any_process_of_its_container(prefork: Path, tmp_path: Path) -> None:
     package = tmp_path / "ml" / "code" / "rlvr" / "sagemaker" / "container"
     package.mkdir(parents=True)
     for folder in (package.parent.parent, package.parent, package):
@@ -312,29 +308,29 @@ def test_a_trainer_that_is_forked_outside_is_in_its_container_like_any_other_pro
             while [ -e /proc/$(cat /tmp/up) ]; do sleep 0.05; done
         done
         rm -f /tmp/up; $rank waits & while ! [ -s /tmp/up ]; do sleep 0.05; done
-        kill -TERM $(cat /tmp/up); wait $!; echo told itself: $?"""
+        kill -TERM $(cat /tmp/up); wait $!; echo signalled itself: $?"""
     command = ["/bin/bash", "-c", shell]
     host = containers.Host("algo-1", tmp_path / "ml", command, containers.environment_of_the_image(), tmp_path / "log")
     attempt = containers.start([host], tmp_path, prefork=prefork)
     ended = attempt.wait(60)
     attempt.end()
-    said = (tmp_path / "log").read_text()
-    assert ended and attempt.codes == {"algo-1": 0}, said
-    assert "__main__ ['ends'] True /opt/ml/code/rlvr/__init__.py" in said, "libraries are there, and the uploaded code"
-    assert "algo-1 /opt/ml/code [] True it's" in said
-    lines = said.splitlines()
-    for line in ("ended with 75", "TERM: 143", "KILL: 137", "told itself: 143"):
-        assert line in lines, said
-    assert said.count("heard") == 2
+    log = (tmp_path / "log").read_text()
+    assert ended and attempt.codes == {"algo-1": 0}, log
+    assert "__main__ ['ends'] True /opt/ml/code/rlvr/__init__.py" in log, "it has the libraries and the uploaded code"
+    assert "algo-1 /opt/ml/code [] True it's" in log
+    lines = log.splitlines()
+    for line in ("ended with 75", "TERM: 143", "KILL: 137", "signalled itself: 143"):
+        assert line in lines, log
+    assert log.count("heard") == 2
 
 
 def _commands(word: str) -> list[str]:
-    found = []
+    commands = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = file.read_bytes().decode(errors="replace")
         except OSError:
             continue
         if line.startswith(word):
-            found.append(line)
-    return found
+            commands.append(line)
+    return commands

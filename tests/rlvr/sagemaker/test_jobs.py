@@ -102,18 +102,18 @@ def test_submit_sends_the_plans_request_and_uploads_all_that_it_names(
     planned: plan.JobPlan, made: plan.JobPlan
 ) -> None:
     planned.uploads = made.uploads
-    found = submission.submit(planned)
+    submitted = submission.submit(planned)
     assert planned.request is not None
-    sent = found.describe()
+    sent = submitted.describe()
     for key in ("InputDataConfig", "ResourceConfig", "RoleArn", "StoppingCondition", "OutputDataConfig"):
         for name, value in planned.request[key].items() if isinstance(planned.request[key], dict) else ():
             assert sent[key][name] == value
-    keys = set(names_in(found.root))
+    keys = set(names_in(submitted.root))
     assert {aws.split_uri(uri)[1] for _, uri in planned.uploads} <= keys
     for channel in planned.request["InputDataConfig"]:
         assert names_in(channel["DataSource"]["S3DataSource"]["S3Uri"]), channel["ChannelName"]
     uploaded = aws.client("s3", REGION).get_object(
-        Bucket=BUCKET, Key=aws.split_uri(found.root)[1] + "/input/code/run_grpo.py"
+        Bucket=BUCKET, Key=aws.split_uri(submitted.root)[1] + "/input/code/run_grpo.py"
     )
     (packed_file,) = [file for file, _ in planned.uploads if file.name == "run_grpo.py"]
     assert uploaded["Body"].read() == packed_file.source.read_bytes()
@@ -122,13 +122,13 @@ def test_submit_sends_the_plans_request_and_uploads_all_that_it_names(
 def test_a_job_is_found_by_its_name_or_folder_and_from_another_folder(
     planned: plan.JobPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = submission.submit(planned, ("--seed", "3"))
-    assert job.find_job("runs/demo") == job.find_job("runs/demo/job.json") == job.find_job(found.name) == found
-    assert found.overrides == ("--seed", "3")
-    assert found.link.endswith(f"region={REGION}#/jobs/{found.name}")
+    submitted = submission.submit(planned, ("--seed", "3"))
+    assert job.find_job("runs/demo") == job.find_job("runs/demo/job.json") == job.find_job(submitted.name) == submitted
+    assert submitted.overrides == ("--seed", "3")
+    assert submitted.link.endswith(f"region={REGION}#/jobs/{submitted.name}")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert job.find_job(found.name, REGION) == found
+    assert job.find_job(submitted.name, REGION) == submitted
 
 
 def test_a_missing_job_is_an_input_error(account: str) -> None:
@@ -210,8 +210,8 @@ def test_without_a_bucket_the_accounts_default_one_is_created(made: plan.JobPlan
     theirs = as_of(made, tmp_path / "runs" / "demo", bucket=None)
     theirs.request = sdk.replace_text(theirs.request, f"s3://{BUCKET}/", f"s3://{bucket}/")
     theirs.uploads = [(file, uri.replace(f"s3://{BUCKET}/", f"s3://{bucket}/")) for file, uri in theirs.uploads]
-    found = submission.submit(theirs)
-    assert found.root.startswith(f"s3://{bucket}/grpo-recipes/") and names_in(found.root)
+    submitted = submission.submit(theirs)
+    assert submitted.root.startswith(f"s3://{bucket}/grpo-recipes/") and names_in(submitted.root)
 
 
 def test_without_credentials_the_error_names_the_fix(planned: plan.JobPlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,10 +278,10 @@ def test_checkpoints_of_an_unknown_run_are_refused(made: plan.JobPlan, account: 
 
 @pytest.mark.parametrize(("status", "kind"), [("InProgress", "job-in-progress"), ("Completed", "job-completed")])
 def test_a_running_or_completed_job_is_not_resumed(planned: plan.JobPlan, status: str, kind: str) -> None:
-    found = submission.submit(planned)
-    set_status(found.name, status)
+    submitted = submission.submit(planned)
+    set_status(submitted.name, status)
     with pytest.raises(InputError) as caught:
-        submission.check_resumable(found)
+        submission.check_resumable(submitted)
     assert caught.value.kind == kind
 
 
@@ -304,19 +304,19 @@ def log(name: str, stream: str, *lines: str) -> None:
 
 
 def test_each_line_of_each_host_is_shown_once_also_after_the_end(planned: plan.JobPlan) -> None:
-    found = submission.submit(planned)
-    set_status(found.name, "InProgress")
+    submitted = submission.submit(planned)
+    set_status(submitted.name, "InProgress")
     step = "  step  1/2   reward  0.500   length   30.5   cut off  12 %   57 s left"
-    log(found.name, "algo-1-1700000000", "hello from 1", step)
+    log(submitted.name, "algo-1-1700000000", "hello from 1", step)
     events = []
-    for event in follow.watch(found, poll_s=0.05, settle_s=1.0):
+    for event in follow.watch(submitted, poll_s=0.05, settle_s=1.0):
         events.append(event)
         if event == follow.StepMetrics(1, 2, 0.5, 30.5, 12.0, "57 s"):
-            log(found.name, "algo-2-1700000001", "hello from 2")
+            log(submitted.name, "algo-2-1700000001", "hello from 2")
         if isinstance(event, follow.LogLine) and event.text == "hello from 2":
             reason = "AlgorithmError: it's no good, exit code: 2"
-            set_status(found.name, "Failed", failure_reason=reason)
-            log(found.name, "algo-1-1700000000", "Traceback:", "\r10%\r20% the last line")
+            set_status(submitted.name, "Failed", failure_reason=reason)
+            log(submitted.name, "algo-1-1700000000", "Traceback:", "\r10%\r20% the last line")
     lines = [(event.host, event.text) for event in events if isinstance(event, follow.LogLine)]
     assert lines == [
         ("algo-1", "hello from 1"), ("algo-1", step), ("algo-2", "hello from 2"), ("algo-1", "Traceback:"),
@@ -355,18 +355,18 @@ def test_a_failed_job_can_be_resumed_unless_its_recipe_was_wrong(reason: str, re
 
 
 def test_a_job_without_a_log_can_be_followed(planned: plan.JobPlan) -> None:
-    found = submission.submit(planned)
-    events = list(follow.watch(found, poll_s=0.05, settle_s=0.2))
+    submitted = submission.submit(planned)
+    events = list(follow.watch(submitted, poll_s=0.05, settle_s=0.2))
     assert isinstance(events[-1], follow.JobEnd) and events[-1].status == "Completed"
 
 
 def test_the_log_of_a_job_that_ended_long_ago_is_shown_without_waiting(planned: plan.JobPlan) -> None:
-    found = submission.submit(planned)
-    log(found.name, "algo-1-1700000000", "the last line")
-    set_status(found.name, "Completed", last_modified_time="2026-01-01 00:00:00")
-    begun = time.monotonic()
-    events = list(follow.watch(found, poll_s=0.05, settle_s=60.0))
-    assert time.monotonic() - begun < 30
+    submitted = submission.submit(planned)
+    log(submitted.name, "algo-1-1700000000", "the last line")
+    set_status(submitted.name, "Completed", last_modified_time="2026-01-01 00:00:00")
+    started_at = time.monotonic()
+    events = list(follow.watch(submitted, poll_s=0.05, settle_s=60.0))
+    assert time.monotonic() - started_at < 30
     assert [event.text for event in events if isinstance(event, follow.LogLine)] == ["the last line"]
     assert isinstance(events[-1], follow.JobEnd)
 
@@ -386,58 +386,58 @@ def packed(**files: bytes) -> bytes:
 
 
 def test_results_replace_existing_files_only_with_force(planned: plan.JobPlan, tmp_path: Path) -> None:
-    found = submission.submit(planned)
-    uri = found.describe()["ModelArtifacts"]["S3ModelArtifacts"]
+    submitted = submission.submit(planned)
+    uri = submitted.describe()["ModelArtifacts"]["S3ModelArtifacts"]
     put_object(uri, packed(adapter__weights=b"new", recipe=b"r"))
     folder = tmp_path / "runs" / "demo"
-    assert fetch.fetch_results(found, folder) == ["adapter", "recipe"]
+    assert fetch.fetch_results(submitted, folder) == ["adapter", "recipe"]
     (folder / "adapter" / "weights").write_bytes(b"mine")
     with pytest.raises(InputError) as caught:
-        fetch.fetch_results(found, folder)
+        fetch.fetch_results(submitted, folder)
     assert caught.value.kind == "file-exists" and "adapter, recipe" in str(caught.value)
     assert (folder / "adapter" / "weights").read_bytes() == b"mine"
-    fetch.fetch_results(found, folder, force=True)
+    fetch.fetch_results(submitted, folder, force=True)
     assert (folder / "adapter" / "weights").read_bytes() == b"new"
     assert not list(folder.glob(".fetched-*")), "nothing is left of the download"
 
 
 def test_a_job_without_results_names_the_alternative(planned: plan.JobPlan, tmp_path: Path) -> None:
-    found = submission.submit(planned)
+    submitted = submission.submit(planned)
     for status, kind in (("Failed", "no-results"), ("InProgress", "job-in-progress")):
-        set_status(found.name, status)
+        set_status(submitted.name, status)
         with pytest.raises(InputError) as caught:
-            fetch.fetch_results(found, tmp_path / "out")
+            fetch.fetch_results(submitted, tmp_path / "out")
         assert caught.value.kind == kind and ("--checkpoints" in str(caught.value)) == (status == "Failed")
 
 
 def test_checkpoints_are_written_only_inside_the_folder(planned: plan.JobPlan, tmp_path: Path) -> None:
-    found = submission.submit(planned)
-    put_object(f"{found.checkpoints}/run/checkpoint-5/complete.json", b"{}")
-    put_object(f"{found.checkpoints}/run/../../../escaped", b"x")
-    put_object(f"{found.checkpoints}/runaway/x", b"x")
-    assert fetch.fetch_results(found, tmp_path / "out", checkpoints=True) == ["checkpoint-5"]
+    submitted = submission.submit(planned)
+    put_object(f"{submitted.checkpoints}/run/checkpoint-5/complete.json", b"{}")
+    put_object(f"{submitted.checkpoints}/run/../../../escaped", b"x")
+    put_object(f"{submitted.checkpoints}/runaway/x", b"x")
+    assert fetch.fetch_results(submitted, tmp_path / "out", checkpoints=True) == ["checkpoint-5"]
     assert not list(tmp_path.rglob("escaped")) and not (tmp_path / "out" / "runaway").exists()
 
 
 def test_cleanup_deletes_only_the_jobs_folder(planned: plan.JobPlan) -> None:
-    found = submission.submit(planned)
-    for uri in (f"{found.root}-of-another/x", f"s3://{BUCKET}/grpo-recipes/y", f"s3://{BUCKET}/data/z"):
+    submitted = submission.submit(planned)
+    for uri in (f"{submitted.root}-of-another/x", f"s3://{BUCKET}/grpo-recipes/y", f"s3://{BUCKET}/data/z"):
         put_object(uri, b"kept")
-    (resources,) = cleanup.find_resources([found])
-    assert "deletes" in resources.lines()[0] and str(len(names_in(found.root))) in resources.lines()[0]
-    assert names_in(found.root), "listing deletes nothing"
+    (resources,) = cleanup.find_resources([submitted])
+    assert "deletes" in resources.lines()[0] and str(len(names_in(submitted.root))) in resources.lines()[0]
+    assert names_in(submitted.root), "listing deletes nothing"
     cleanup.delete_resources(resources)
-    assert names_in(found.root) == []
+    assert names_in(submitted.root) == []
     assert sorted(names_in(f"s3://{BUCKET}/grpo-recipes") + names_in(f"s3://{BUCKET}/data")) == [
-        "data/z", f"{aws.split_uri(found.root)[1]}-of-another/x", "grpo-recipes/y",
+        "data/z", f"{aws.split_uri(submitted.root)[1]}-of-another/x", "grpo-recipes/y",
     ]  # fmt: skip
-    assert cleanup.find_resources([found]) == []
+    assert cleanup.find_resources([submitted]) == []
 
 
 def test_a_folder_without_a_job_record_is_not_deleted(planned: plan.JobPlan) -> None:
-    found = submission.submit(planned)
+    submitted = submission.submit(planned)
     put_object(f"s3://{BUCKET}/theirs/x", b"kept")
-    assert cleanup.find_resources([dataclasses.replace(found, root=f"s3://{BUCKET}/theirs")]) == []
+    assert cleanup.find_resources([dataclasses.replace(submitted, root=f"s3://{BUCKET}/theirs")]) == []
 
 
 def test_a_job_in_progress_and_its_checkpoints_are_not_deleted(
@@ -453,8 +453,8 @@ def test_a_job_in_progress_and_its_checkpoints_are_not_deleted(
 
 
 def test_a_job_record_has_no_secret_and_the_job_has_the_projects_tag(planned: plan.JobPlan) -> None:
-    found = submission.submit(planned)
-    tags = aws.client("sagemaker", REGION).list_tags(ResourceArn=found.describe()["TrainingJobArn"])["Tags"]
+    submitted = submission.submit(planned)
+    tags = aws.client("sagemaker", REGION).list_tags(ResourceArn=submitted.describe()["TrainingJobArn"])["Tags"]
     assert {"Key": request.TAG, "Value": "grpo-recipes"} in tags
     record = json.loads((Path("runs/demo") / job.RECORD).read_text())
     assert not [key for key in json.dumps(record).lower().split('"') if key in ("token", "password", "secret")]

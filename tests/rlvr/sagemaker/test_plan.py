@@ -13,8 +13,8 @@ import pytest
 from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError
 from rlvr.sagemaker import plan as planning
+from rlvr.sagemaker.cost import cost_lines
 from rlvr.sagemaker.plan import make_plan
-from rlvr.sagemaker.preflight import cost_lines
 from rlvr.sagemaker.request import request_problems
 from tests.conftest import REPOSITORY, Run
 

@@ -12,7 +12,7 @@ from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.sagemaker import reward_hosts, upload, validation
 from tests.support.sagemaker_emulator import containers
 from tests.support.sagemaker_emulator.service import TrainingService
-from tests.support.sagemaker_emulator.submitting import DEMO, submit
+from tests.support.sagemaker_emulator.submission import DEMO, submit
 from tests.support.short_runs import QUICK, steps
 
 GPUS, CPUS = InstanceGroup("gpus", "ml.m5.xlarge", 1, "train"), InstanceGroup("cpus", "ml.m5.large", 1, "judge")
@@ -39,8 +39,8 @@ def test_a_job_with_judge_hosts_trains_on_rewards_that_ray_ran_there(prefork: Pa
         assert job.codes == [{"algo-1": 0, "algo-2": 0}]
         metrics = job.roots[1] / "model" / "metrics.jsonl"
         assert steps(metrics) == [1, 2], "one run, not one a host"
-        found = [line["reward"] for line in map(json.loads, metrics.open()) if "reward" in line]
-        assert all(10.0 <= reward < 11.0 for reward in found), found
+        rewards_seen = [line["reward"] for line in map(json.loads, metrics.open()) if "reward" in line]
+        assert all(10.0 <= reward < 11.0 for reward in rewards_seen), rewards_seen
         log = job.log()
         assert "All 2 hosts are in the Ray cluster" in log and "CPUs of the judge hosts" in log
         assert "Ray node on this host ends" in log and "Serving on" not in log
@@ -71,7 +71,7 @@ ROLLOUT = InstanceGroup("servers", "ml.g6e.xlarge", 1, "rollout")
     [
         (("ray", "ray"), (GPUS, CPUS), None, "what it is for"),
         (("ray",), (GPUS,), None, "the hosts that train are a cluster by themselves"),
-        (("ray://head:10001",), (GPUS,), None, "a cluster of somebody's own"),
+        (("ray://head:10001",), (GPUS,), None, "another cluster"),
         (("http://judge:8000",), (GPUS, CPUS), None, "reward servers"),
         ((), (GPUS,), None, "rewards beside each training process"),
         (("http://judge:8000",), (GPUS,), "missing-judge-group", "it would wait forever"),

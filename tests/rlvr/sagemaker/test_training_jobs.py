@@ -19,7 +19,7 @@ from rlvr.config.sagemaker import InstanceGroup
 from tests.support.sagemaker_emulator import containers, storage
 from tests.support.sagemaker_emulator.job import EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService
-from tests.support.sagemaker_emulator.submitting import submit
+from tests.support.sagemaker_emulator.submission import submit
 from tests.support.short_runs import QUICK, rewarded, saved, steps
 
 pytestmark = [
@@ -87,8 +87,8 @@ def cluster(service: TrainingService, tmp_path_factory: pytest.TempPathFactory) 
 def test_two_hosts_train_one_model(cluster: ClusterRun) -> None:
     assert cluster.job.codes[-1] == {f"algo-{number}": 0 for number in (1, 2, 3, 4)}
     for rank, host in enumerate(("algo-3", "algo-4")):
-        said = f"{host}: train, host {rank} of its role; 2 processes on 2 hosts train, led by algo-3"
-        assert said in cluster.job.log()
+        line = f"{host}: train, host {rank} of its role; 2 processes on 2 hosts train, led by algo-3"
+        assert line in cluster.job.log()
     assert json.loads((cluster.model / "run.json").read_text())["identity"]["processes"] == 2
     assert steps(cluster.model / "metrics.jsonl") == [1, 2, 3, 4, 5, 6], "one run, not one a host"
     assert not list((cluster.job.roots[3] / "model").iterdir()), "the model is the first host's"

@@ -4,8 +4,8 @@ A container shares the interpreter and its libraries with this machine, read-onl
 network, process ids, /tmp, /opt/ml and host name, and does not see this repository.
 
 With a prefork server, only launchers and trainers are forked from a process that has imported the libraries, into the
-container whose python3 was called (stand_in.py, entered.py). pip then runs once for the same requirements, however many
-hosts install them. Process 1 and all other processes are unchanged.
+container whose python3 was called (prefork_client.py, container_process.py). pip then runs once for the same
+requirements, however many hosts install them. Process 1 and all other processes are unchanged.
 """
 
 from __future__ import annotations
@@ -169,20 +169,22 @@ def environment_of_the_image() -> dict[str, str]:
 def _image(prefork: Path, folder: Path) -> list[tuple[str, str]]:
     """Files of the prefork server and their paths in the container: a python3 that forks from it, and pip's results."""
     python = folder / "python3"
-    entered = PROGRAM.with_name("entered.py")
-    python.write_text(_PYTHON.format(image=IMAGE, python=sys.executable, entered=entered), encoding="utf-8")
+    container_process = PROGRAM.with_name("container_process.py")
+    python.write_text(
+        _PYTHON.format(image=IMAGE, python=sys.executable, container_process=container_process), encoding="utf-8"
+    )
     python.chmod(0o755)
-    stand_in = Path(__file__).with_name("stand_in.py")
+    prefork_client = Path(__file__).with_name("prefork_client.py")
     installed = prefork.with_name("installed")
     installed.mkdir(exist_ok=True)
-    places = {python: "bin/python3", stand_in: "stand_in.py", prefork: "prefork", installed: "installed"}
+    places = {python: "bin/python3", prefork_client: "prefork_client.py", prefork: "prefork", installed: "installed"}
     return [(str(source), f"{IMAGE}/{name}") for source, name in places.items()]
 
 
 _PYTHON = """#!/bin/bash
 case "$*" in
 "-m rlvr.sagemaker.container.rank "* | "-u -m rlvr.sagemaker.container.rank "* | "-m accelerate.commands.launch "*)
-    exec {python} -S -E {image}/stand_in.py {entered} "$@" ;;
+    exec {python} -S -E {image}/prefork_client.py {container_process} "$@" ;;
 *"/install_requirements.py requirements.txt")
     digest=$(cat requirements.txt *constraints.txt | sha256sum)
     note={image}/installed/${{digest%% *}}
@@ -232,10 +234,10 @@ def _hidden() -> list[str]:
 @functools.cache
 def _kept() -> list[str]:
     """Parts of the hidden folders that replace the image: the interpreter, its libraries, and the machine's /opt."""
-    wanted = {Path(sys.prefix), Path(sys.base_prefix), *(Path(entry) for entry in sys.path if "-packages" in entry)}
-    wanted |= {entry for entry in Path("/opt").iterdir() if entry.name != "ml"}
+    needed = {Path(sys.prefix), Path(sys.base_prefix), *(Path(entry) for entry in sys.path if "-packages" in entry)}
+    needed |= {entry for entry in Path("/opt").iterdir() if entry.name != "ml"}
     hidden = [Path(folder) for folder in _hidden()]
-    found = {path for path in wanted if path.exists() and any(path.is_relative_to(folder) for folder in hidden)}
+    visible = {path for path in needed if path.exists() and any(path.is_relative_to(folder) for folder in hidden)}
     return sorted(
-        str(path) for path in found if not any(path != other and path.is_relative_to(other) for other in found)
+        str(path) for path in visible if not any(path != other and path.is_relative_to(other) for other in visible)
     )

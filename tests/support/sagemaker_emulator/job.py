@@ -71,7 +71,7 @@ class EmulatedJob:
         self._prefork = prefork
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
-        self._asked: str | None = None  # "stop", "interrupt", "lose" or "time": the early end of the attempt
+        self._early_end: str | None = None  # "stop", "interrupt", "lose" or "time": the early end of the attempt
         self._running = threading.Event()
         self._ended = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-"))
@@ -108,7 +108,7 @@ class EmulatedJob:
 
     def stop(self) -> None:
         """StopTrainingJob."""
-        self._ask("stop")
+        self._end_early("stop")
 
     def interrupt(self, *, lost: bool = False) -> None:
         """Take the machines away, as happens to spot instances; another attempt follows.
@@ -116,7 +116,7 @@ class EmulatedJob:
         Args:
             lost: without a notice, and without a last synchronisation.
         """
-        self._ask("lose" if lost else "interrupt")
+        self._end_early("lose" if lost else "interrupt")
 
     def wait(self, seconds: float = 600) -> dict[str, Any]:
         """Wait for the end of the job; return its description."""
@@ -140,7 +140,7 @@ class EmulatedJob:
     def close(self) -> None:
         """End the job and remove its files."""
         with self._lock:
-            self._asked = "stop"
+            self._early_end = "stop"
             attempt = self._attempt
         if attempt is not None:
             attempt.end()
@@ -148,11 +148,11 @@ class EmulatedJob:
             self._thread.join(30)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _ask(self, what: str) -> None:
+    def _end_early(self, what: str) -> None:
         with self._lock:
             if self._ended.is_set():
                 raise AssertionError(f"{self.name} has ended already")
-            self._asked = self._asked or what
+            self._early_end = self._early_end or what
             attempt = self._attempt
         if what == "stop":
             self._set_status("Stopping", "Stopping the training job", status="Stopping")
@@ -189,10 +189,10 @@ class EmulatedJob:
         began = time.time()
         with self._lock:
             self._state.setdefault("TrainingStartTime", began)
-            early = self._asked
+            ended_before_start = self._early_end is not None
         attempt = None
         with self._logged(hosts):
-            if early is None:
+            if not ended_before_start:
                 attempt = containers.start(hosts, folder, with_aws=self._serve_aws is not None, prefork=self._prefork)
                 if attempt.listener is not None:
                     self._serve_aws(attempt.listener)
@@ -200,23 +200,23 @@ class EmulatedJob:
                     self._attempt = attempt
                 limit = self.request["StoppingCondition"].get("MaxRuntimeInSeconds", 86400)
                 if not attempt.wait(limit):
-                    self._ask("time")
+                    self._end_early("time")
                     attempt.wait()
                 attempt.end()
         with self._lock:
             self._attempt = None
-            asked, self._asked = self._asked, None
+            early_end, self._early_end = self._early_end, None
         for mirror in mirrors:
-            mirror.close(lost=asked == "lose")
+            mirror.close(lost=early_end == "lose")
         codes = dict(attempt.codes) if attempt is not None else {}
         self.codes.append(codes)
-        if asked in ("interrupt", "lose"):
+        if early_end in ("interrupt", "lose"):
             self._set_status("Interrupted", "Training job interrupted by spot capacity")
             return "again"
-        self._upload(hosts, with_model=asked is not None or not any(codes.values()))
-        if asked == "stop":
+        self._upload(hosts, with_model=early_end is not None or not any(codes.values()))
+        if early_end == "stop":
             return self._finish("Stopped")
-        if asked == "time":
+        if early_end == "time":
             return self._finish("Stopped", secondary="MaxRuntimeExceeded")
         failed = [host for host in hosts if codes[host.name]]
         if failed:

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from secrets import token_hex
-from types import TracebackType
 from typing import Any
 
 from tests.support.sagemaker_emulator.job import FOLDERS, REGION, EmulatedJob, sweep
@@ -85,9 +84,7 @@ class TrainingService:
         self.role = str(role["Role"]["Arn"])
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for job in self.jobs.values():
             job.close()
         for server in self._servers:
@@ -224,8 +221,8 @@ class TrainingService:
         for name, job in self.jobs.items():
             shown = job.description
             if request.get("NameContains", "") in name and request.get("StatusEquals", job.status) == job.status:
-                wanted = ("TrainingJobArn", "CreationTime", "LastModifiedTime", "TrainingEndTime", "TrainingJobStatus")
-                summary = {key: shown[key] for key in wanted if key in shown}
+                keys = ("TrainingJobArn", "CreationTime", "LastModifiedTime", "TrainingEndTime", "TrainingJobStatus")
+                summary = {key: shown[key] for key in keys if key in shown}
                 found.append({"TrainingJobName": name, **summary})
         found.sort(key=lambda summary: summary["CreationTime"], reverse=request.get("SortOrder") != "Ascending")
         return 200, {"TrainingJobSummaries": found[: request.get("MaxResults", 100)]}

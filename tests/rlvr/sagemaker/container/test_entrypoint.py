@@ -158,9 +158,9 @@ def test_a_judge_gets_the_key_and_ends_with_the_training(leader: LeaderHeartbeat
 
     threading.Thread(target=end_when_it_serves, daemon=True).start()
     serve = 'printf %s "$GRPO_REWARDS_KEY" > "$0.new"; mv "$0.new" "$0"; exec sleep 60'
-    begun = time.monotonic()
+    started_at = time.monotonic()
     assert entrypoint.serve(["bash", "-c", serve, str(tmp_path / "key")]) == 0
-    assert (tmp_path / "key").read_text() == "the key" and time.monotonic() - begun < 30
+    assert (tmp_path / "key").read_text() == "the key" and time.monotonic() - started_at < 30
 
 
 def test_after_a_stop_a_judge_serves_until_the_training_has_ended(
@@ -171,18 +171,18 @@ def test_after_a_stop_a_judge_serves_until_the_training_has_ended(
         monkeypatch.setattr(module, "RANKS", tmp_path)
 
     def stop_the_job() -> None:
-        while not (tmp_path / "begun").is_file():
+        while not (tmp_path / "started").is_file():
             time.sleep(0.02)
         pid1.forward_signal(signal.SIGTERM, os.getppid())
         time.sleep(1)
-        (tmp_path / "still-there").touch()
+        (tmp_path / "still-serving").touch()
         leader.__exit__(None, None, None)
 
     threading.Thread(target=stop_the_job, daemon=True).start()
-    assert entrypoint.serve(["bash", "-c", f"touch {tmp_path / 'begun'}; exec sleep 60"]) == 0
+    assert entrypoint.serve(["bash", "-c", f"touch {tmp_path / 'started'}; exec sleep 60"]) == 0
     printed = capfd.readouterr().out
     assert "SIGTERM forwarded to the server" in printed and "SIGTERM: serving until the training" in printed
-    assert (tmp_path / "still-there").is_file()
+    assert (tmp_path / "still-serving").is_file()
     assert not [file for file in tmp_path.iterdir() if file.name.isdigit()], "its registration is removed"
 
 
@@ -204,9 +204,7 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
     leader: LeaderHeartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        monkeypatch.setattr(
-            entrypoint, "JUDGE_PORT", closed.getsockname()[1]
-        )  # a port where nobody serves, once closed
+        monkeypatch.setattr(entrypoint, "JUDGE_PORT", closed.getsockname()[1])  # once closed, nothing listens on it
     socket.create_connection(("127.0.0.1", leader.port)).close()
     with pytest.raises(JobError) as caught:
         entrypoint._wait_for_judge("127.0.0.1", leader)

@@ -71,14 +71,14 @@ Start = Callable[[str], Container]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    begun: list[Container] = []
+    started: list[Container] = []
 
     def start(shell: str) -> Container:
-        begun.append(Container(tmp_path / str(len(begun)), shell))
-        return begun[-1]
+        started.append(Container(tmp_path / str(len(started)), shell))
+        return started[-1]
 
     yield start
-    for container in begun:
+    for container in started:
         container.attempt.end()
 
 
@@ -118,9 +118,9 @@ def test_a_command_that_succeeds_despite_a_stop_has_exit_code_0(start: Start) ->
 def test_a_stop_before_training_ends_the_container_at_once(start: Start) -> None:
     container = start(f"exec {ONE} /bin/bash -c 'echo installing; sleep 30; echo installed'")
     container.wait_for("installing")
-    begun = time.monotonic()
+    started_at = time.monotonic()
     container.attempt.signal("term", "algo-1")
-    assert container.code() == 143 and time.monotonic() - begun < 5
+    assert container.code() == 143 and time.monotonic() - started_at < 5
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def hosts(
     """Hosts of a job, each with a shell script as its process 1.
 
     Args:
-        scripts: by host; a host of `groups` without one is not there.
+        scripts: by host; a host of `groups` without one does not start.
         files: Python files of the job's code, without their ending.
     """
     started = []
@@ -187,10 +187,10 @@ def test_a_missing_host_is_named_and_nothing_trains(
 
 
 def test_a_node_gets_only_allowed_variables() -> None:
-    given = {**SECRETS, "PATH": "/bin", "GRPO_REWARDS_KEY": "k", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"}
-    environment = ray_cluster.node_environment(given)
+    variables = {**SECRETS, "PATH": "/bin", "GRPO_REWARDS_KEY": "k", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"}
+    environment = ray_cluster.node_environment(variables)
     assert environment["PATH"] == "/bin" and "RAY_AUTH_TOKEN" not in environment, "the token is in a file"
-    assert not (given.keys() - {"PATH"}) & environment.keys()
+    assert not (variables.keys() - {"PATH"}) & environment.keys()
 
 
 @pytest.mark.parametrize(

@@ -143,25 +143,23 @@ def test_the_assignments_are_safe_to_evaluate_in_a_shell(tmp_path: Path) -> None
     file.write_text(json.dumps(config("algo-1", ONE, network_interface_name=name)))
     code = f"import pathlib; from rlvr.sagemaker.container.topology import main; main(pathlib.Path({str(file)!r}))"
     shell = 'set -eu; place="$("$0" -c "$1")"; eval "$place"; printf %s "$GRPO_NETWORK_INTERFACE"'
-    told = subprocess.run(
+    run = subprocess.run(
         ["bash", "-c", shell, sys.executable, code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
-    assert told.stdout == name
+    assert run.stdout == name
     assert not trap.exists()
 
 
-def test_the_program_says_what_is_wrong_and_ends_with_2() -> None:
-    told = subprocess.run(
+def test_an_error_is_one_line_and_exit_code_2() -> None:
+    run = subprocess.run(
         [sys.executable, "-S", "-m", "rlvr.sagemaker.container.topology"],
         cwd=REPOSITORY, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True,
     )  # fmt: skip
-    assert told.returncode == 2 and told.stdout == ""
-    assert (
-        told.stderr.startswith("There is no /opt/ml/input/config/resourceconfig.json") and told.stderr.count("\n") == 1
-    )
+    assert run.returncode == 2 and run.stdout == ""
+    assert run.stderr.startswith("There is no /opt/ml/input/config/resourceconfig.json") and run.stderr.count("\n") == 1
 
 
-def test_variables_are_named_the_same_for_all_roles() -> None:
+def test_variables_are_named_after_their_roles() -> None:
     judge = find_topology(config("algo-1", MIXED), ROLES, 0).assignments()
     train = find_topology(config("algo-2", MIXED), ROLES, 1).assignments()
     assert judge.keys() == train.keys()

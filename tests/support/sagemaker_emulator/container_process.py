@@ -1,4 +1,4 @@
-"""Run a module in a container, in a process that is forked from the prefork server (see stand_in.py).
+"""Run a module in a container, in a process that is forked from the prefork server (see prefork_client.py).
 
 Only libraries stay imported. Modules of this repository are dropped, because a job runs the uploaded code.
 """
@@ -21,8 +21,8 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     import namespaces
 
-    with socket.socket(fileno=os.dup(0)) as stand_in:
-        content, descriptors, *_ = socket.recv_fds(stand_in, 1 << 20, 6)
+    with socket.socket(fileno=os.dup(0)) as prefork_client:
+        content, descriptors, *_ = socket.recv_fds(prefork_client, 1 << 20, 6)
         os.dup2(descriptors[0], 0)
         for descriptor in descriptors[1:]:
             namespaces.enter(descriptor)
@@ -30,7 +30,7 @@ def main() -> None:
         if process:
             end_as(process)
         namespaces.die_with_parent()
-        stand_in.sendall(f"{os.getpid()}\n".encode())
+        prefork_client.sendall(f"{os.getpid()}\n".encode())
     for descriptor in descriptors:
         os.close(descriptor)
     request = json.loads(content)

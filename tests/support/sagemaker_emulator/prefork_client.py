@@ -1,9 +1,9 @@
 """Replace a Python program in a container that would import libraries for ten seconds; see containers.py.
 
-    python -S stand_in.py ENTERED -m MODULE words…     ENTERED: path of entered.py outside the container
+    python -S prefork_client.py PATH -m MODULE words…     PATH: of container_process.py, outside the container
 
-tests/support/prefork.py forks a process that has imported the libraries. That process runs entered.py, which enters
-this container and runs its module. This program forwards signals to it, and ends with its exit code.
+tests/support/prefork.py forks a process that has imported the libraries. That process runs container_process.py, which
+enters this container and runs its module. This program forwards signals to it, and ends with its exit code.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PREFORK_SOCKET = "/opt/image/prefork"
 KINDS = ("mnt", "uts", "ipc", "net", "pid")
 
 
-def main(entered: str, words: list[str]) -> int:
+def main(container_process: str, words: list[str]) -> int:
     ours, theirs = socket.socketpair()
     prefork = socket.socket(socket.AF_UNIX)
     prefork.connect(PREFORK_SOCKET)
-    request = {"words": [entered], "environment": dict(os.environ), "folder": "/"}
+    request = {"words": [container_process], "environment": dict(os.environ), "folder": "/"}
     socket.send_fds(prefork, [json.dumps(request).encode()], [theirs.fileno(), 1, 2])
     theirs.close()
     namespaces = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in KINDS]

@@ -27,7 +27,7 @@ def submit(
     add: Callable[[Path], None] | None = None,
     **settings: Any,
 ) -> EmulatedJob:
-    """Starts a job.
+    """Start a job.
 
     Args:
         words: overrides of the recipe, as on the command line.
@@ -38,9 +38,9 @@ def submit(
     loaded = load_recipe(recipe, words)
     hosts = {} if "instance_groups" in settings else {"instance_type": "ml.m5.xlarge"}
     defaults = {"role": service.role, "region": REGION, "bucket": service.bucket, **hosts}
-    chosen = SageMakerSettings(**{**defaults, "max_runtime_s": 3600, **settings})
-    with tempfile.TemporaryDirectory(prefix="submitting-") as folder:
-        files = upload.collect_files(loaded, request.job_environment(loaded, chosen), Path(folder))
+    sagemaker = SageMakerSettings(**{**defaults, "max_runtime_s": 3600, **settings})
+    with tempfile.TemporaryDirectory(prefix="submission-") as folder:
+        files = upload.collect_files(loaded, request.job_environment(loaded, sagemaker), Path(folder))
         assert not files.problems, files.problems
         if add is not None:
             add(files.code)
@@ -49,17 +49,17 @@ def submit(
         channels = {file.channel for file in files.files} - {"code"}
         digest = request.recipe_digest(files.recipe.as_dict())
         spec = request.request_spec(
-            loaded, chosen, name, {"code": str(files.code), "drivers": str(drivers)}, sorted(channels), digest
+            loaded, sagemaker, name, {"code": str(files.code), "drivers": str(drivers)}, sorted(channels), digest
         )
-        made = sdk.build_request(spec)
+        built = sdk.build_request(spec)
         s3 = service.client("s3")
-        for one in made["uploads"]:
-            storage.upload(s3, [Path(one["folder"])], one["uri"])
+        for folder_upload in built["uploads"]:
+            storage.upload(s3, [Path(folder_upload["folder"])], folder_upload["uri"])
         for file in files.files:
             if file.channel != "code":
                 bucket, key = storage.place(spec["channels"][file.channel])
                 s3.put_object(Bucket=bucket, Key=f"{key}/{file.name}", Body=file.source.read_bytes())
         if change is not None:
-            change(made["request"])
-        service.client("sagemaker").create_training_job(**made["request"])
+            change(built["request"])
+        service.client("sagemaker").create_training_job(**built["request"])
     return service.job(name)

@@ -1,6 +1,6 @@
 """Run scripts/sagemaker.py with short polling, because the emulator's log lines are never late.
 
-python prompt.py COMMAND …
+python command_line.py COMMAND …
 """
 
 from __future__ import annotations
