@@ -48,24 +48,24 @@ __all__ = [
     "write_recipe",
 ]
 
-# Where we depart from the defaults of TRL 1.16, and why.
+# Our defaults that differ from those of TRL 1.16.
 DEFAULTS: dict[str, Any] = {
-    # TRL reports to nobody unless told; a run that left no trace can't be compared with the next one.
+    # TRL's default is no tracker, but a run without a trace can't be compared with the next one.
     "report_to": "mlflow",
-    # GRPO steps are long (a generation each): one line a step is what people watch.
+    # GRPO steps are long (a generation each), so log each of them.
     "logging_steps": 1,
-    # A GRPO step takes a minute rather than a second, so transformers' 500 steps between checkpoints are a working day.
+    # A GRPO step takes a minute rather than a second: transformers' 500 steps between checkpoints take a working day.
     "save_steps": 25,
     "save_total_limit": 2,
-    # Completions are the first thing to look at when a reward misbehaves. TRL's console table would bury the progress.
+    # Completions are the first thing to look at when a reward misbehaves. TRL's console table would hide the progress.
     "log_completions": True,
     "num_completions_to_print": 0,
-    # TRL's 0.05 is active while sampling and while scoring, which makes both noisy for nothing.
+    # TRL samples and scores with dropout active (0.05), which only adds noise.
     "lora_dropout": 0.0,
-    # TRL still calls it gradient_checkpointing, the name that transformers 5.23 has deprecated.
+    # TRL's name is gradient_checkpointing, which transformers 5.23 has deprecated.
     "activation_checkpointing": True,
-    # transformers looks for unused parameters when checkpointing is off: slower, and a warning every run. All weights
-    # of a dense language model are used; mixtures of experts need true.
+    # Without checkpointing, transformers searches for unused parameters: slower, with a warning. A dense language model
+    # uses all its weights; mixtures of experts need true.
     "ddp_find_unused_parameters": False,
 }
 # TRL's default is float32, which with load_in_4bit also becomes the type that 4-bit weights are computed in.
