@@ -1,13 +1,13 @@
-"""Runs reward functions: options bound, output checked, gates and row masking applied.
+"""A reward function with its options; gates and row masking.
 
-The policy, in one place: `None` means that a row cannot be scored through a fault of ours, so the whole row is left out
-of the update, whatever the other rewards said of it (TRL alone would count the `None` as 0, that is as a wrong answer).
-A gated reward counts only where its gate is positive.
+`None` means that a row can't be scored through a failure of ours. The whole row then leaves the update, whatever other
+rewards return (TRL alone would count `None` as 0, a wrong answer). A gated reward counts only where its gate is
+positive.
 
-What a reward reads goes where its completions go: the trainer writes the text columns that rewards ask for beside the
-completions, so that scripts/score.py can score them again from that file alone.
+The trainer writes the text columns that rewards read beside the completions, so that scripts/score.py can score them
+again from that file alone.
 
-Here a reward is called in the process at hand; rlvr/scoring/scorer.py has workers call it.
+`Reward` calls the function in this process; rlvr/scoring/scorer.py calls it wherever the recipe says.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlvr.config.recipe import RewardSpec
 
-# What the trainer's table of completions holds already (trl/trainer/grpo_trainer.py, log).
+# Columns of the trainer's table of completions (trl/trainer/grpo_trainer.py, log).
 TABLE_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
-# Longer text is not repeated for every completion of a group: whoever needs it finds it in the task by its prompt.
+# Characters. Longer text is not repeated for every completion of a group; the task has it, by the prompt.
 MOST_LOGGED = 10_000
 
 
 class RewardError(Exception):
-    """A reward function raised, or returned what is no list of rewards. The message names it and, if known, the row."""
+    """A reward function raised, or returned no list of rewards. The message names it and, if known, the row."""
 
 
 @dataclass
@@ -44,9 +44,8 @@ class Reward:
         options: keyword arguments added to every call.
         columns: the columns of the data that the function asks for.
         weight, gate, where: see `rlvr.config.recipe.RewardSpec`.
-        spec: what `rlvr.scoring.registry.load_reward` makes the same reward of in another process; None for a function
-        that
-            only this process has (a lambda, a closure).
+        spec: from which another process loads the same reward; None for a function that only this process has (a
+            lambda, a closure).
     """
 
     name: str
@@ -71,20 +70,20 @@ class Reward:
         return function or (path.removesuffix(".py").rpartition("/")[2] if "/" in path else path.rpartition(".")[2])
 
     def __call__(self, prompts: list[Any], completions: list[Any], **kwargs: Any) -> list[float | None]:
-        """Scores a batch.
+        """Score a batch.
 
         Args:
             prompts, completions: one per row; strings, or lists of chat messages.
             kwargs: the columns of the data (one list each, as long as `completions`) and what GRPOTrainer adds. With
-                its `log_extra`, the columns of text that this reward asks for are logged, once a batch, whichever
-                rewards read them: two lists under one name would leave the table of completions unwritable. Numbers
-                are not: rlvr/report/samples.py takes every number of that table for a reward.
+                its `log_extra`, the text columns that this reward reads are logged, once per batch for all rewards: two
+                lists under one name would make the table of completions unwritable. Numbers are not logged: the report
+                takes every number of that table for a reward.
 
         Returns:
-            One finite number per row, or None where the row cannot be scored.
+            One finite number per row, or None where the row can't be scored.
 
         Raises:
-            RewardError: with the name of the reward and the first row at fault.
+            RewardError: with the reward's name and the first row that fails.
         """
         if kwargs.get("log_extra") is not None:
             kwargs["log_extra"] = self.log_columns(completions, kwargs, kwargs["log_extra"])
@@ -98,7 +97,7 @@ class Reward:
         return self._checked(values, len(completions))
 
     def log_columns(self, completions: list[Any], given: Mapping[str, Any], log_extra: LogExtra) -> LogExtra:
-        """Logs the columns of text that this reward asks for; returns the `log_extra` for the function's own use."""
+        """Log the text columns that this reward reads; return the `log_extra` that its function gets."""
         logged = _logged_for(completions)
         for column in self.columns:
             values = given.get(column)
@@ -110,14 +109,14 @@ class Reward:
                 logged[column] = True
                 log_extra(column, [_loggable(value) for value in values])
 
-        def log_what_is_new(column: str, values: list[Any]) -> None:
+        def log_new(column: str, values: list[Any]) -> None:
             if not logged.setdefault(column, False):
                 log_extra(column, values)
 
-        return log_what_is_new
+        return log_new
 
     def call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What the function returns, unchecked."""
+        """Call the function, and return its values unchecked."""
         # An option holds for all rows, whatever a column of its name says.
         values = self.function(prompts=prompts, completions=completions, **{**kwargs, **self.options})
         return asyncio.run(_result_of(values)) if inspect.isawaitable(values) else values
@@ -155,18 +154,18 @@ class Reward:
         return checked
 
 
-A_REWARD_IS = "a reward is a finite number, or None where the row cannot be scored"
+A_REWARD_IS = "a reward is a finite number, or None where the row can't be scored"
 
 
 def as_list(values: Any) -> list[Any] | None:
-    """What a reward function returned as a list; None if it is nothing that has an entry a row."""
+    """The returned values as a list; None if they have no entry per row."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         return None
     return list(values)
 
 
 def as_number(value: Any) -> float | None:
-    """An entry of what a reward function returned.
+    """A returned value as a number.
 
     Raises:
         ValueError: it is neither a finite number nor None.
@@ -212,17 +211,17 @@ async def _result_of(awaitable: Any) -> Any:
 
 
 def _line_of(error: BaseException, function: Callable[..., Any]) -> str:
-    """Where in the reward's own file it went wrong, ", in rewards/x.py line 7"; empty if it can't be told."""
+    """The line of the reward's own file that failed, as ", in rewards/x.py line 7"; "" if it is unknown."""
     file = file_of(function)
-    found = ""
+    line = ""
     for frame in traceback.extract_tb(error.__traceback__):
         if file is not None and frame.filename == file:
-            found = f", in {frame.filename} line {frame.lineno}"
-    return found
+            line = f", in {frame.filename} line {frame.lineno}"
+    return line
 
 
 def file_of(function: Callable[..., Any]) -> str | None:
-    """The file that a function, or an object that can be called, was written in."""
+    """The file that defines a function or a callable object."""
     function = inspect.unwrap(function)
     if not hasattr(function, "__code__"):
         function = type(function).__call__
@@ -231,7 +230,7 @@ def file_of(function: Callable[..., Any]) -> str | None:
 
 
 def own_traceback(error: BaseException, file: str | Path | None, *, chain: bool = False) -> str:
-    """The traceback from the user's file on: our own frames and the import machinery's say nothing to its author."""
+    """The traceback from the user's file on, without our own frames and the import system's."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
         trace = trace.tb_next
@@ -239,7 +238,7 @@ def own_traceback(error: BaseException, file: str | Path | None, *, chain: bool 
 
 
 def excerpt(completion: Any) -> str:
-    """The beginning of a completion, for a message."""
+    """The start of a completion, for a message."""
     is_chat = isinstance(completion, list) and len(completion) > 0 and isinstance(completion[-1], dict)
     text = repr(completion[-1].get("content", "") if is_chat else completion)
     return text if len(text) <= 120 else f"{text[:117]}..."
@@ -248,14 +247,14 @@ def excerpt(completion: Any) -> str:
 def apply_gates_and_mask(
     values: Sequence[Sequence[float | None]], rewards: Sequence[Reward]
 ) -> list[list[float | None]]:
-    """Applies masking and gates to raw rewards.
+    """Apply masking and gates to raw rewards.
 
     Args:
-        values: one row per completion, one entry per reward in the order of `rewards`; None or NaN for "cannot say".
+        values: one row per completion, one entry per reward in the order of `rewards`; None or NaN if not scored.
 
     Returns:
-        The same shape. A row in which any reward could not say is None throughout; a gated reward is 0 where its
-        gate is not positive.
+        The same shape. A row that any reward has not scored is None throughout; a gated reward is 0 where its gate is
+        not positive.
     """
     names = [reward.name for reward in rewards]
     gates = [names.index(reward.gate) if reward.gate is not None else None for reward in rewards]
@@ -275,7 +274,7 @@ def apply_gates_and_mask(
 
 
 def total(row: Sequence[float | None], rewards: Sequence[Reward]) -> float | None:
-    """The weighted sum of a settled row, or None if it was masked."""
+    """The weighted sum of a row after gates and masks, or None if the row is masked."""
     pairs = zip(row, rewards, strict=True)
     terms = [None if value is None else value * reward.weight for value, reward in pairs]
     return None if None in terms else sum(term for term in terms if term is not None)

@@ -1,9 +1,9 @@
-"""A process becomes part of a Ray cluster: of the one that a recipe or RAY_ADDRESS names, or of one that it starts.
+"""Join a Ray cluster: the one that a recipe or RAY_ADDRESS names, or one that this process starts.
 
-The processes of one launcher on this machine use one cluster: whoever holds the lock of a file has started it, and
-has written into that file where it is. The kernel opens the lock when that process is gone, and its cluster goes with
-it; then another one takes its place. Such a cluster has a token that nobody else knows, no dashboard and no usage
-statistics, and what it writes goes to a folder that is removed with it.
+The processes of one launcher on this machine use one cluster. The process that holds the lock of a file has started it,
+and has written its address into that file. If that process ends, its cluster ends with it, and the kernel releases the
+lock; another process then starts a cluster. Such a cluster has a random token, no dashboard and no usage statistics.
+Its files are in a folder that is removed with it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from urllib.parse import urlsplit
 from rlvr.config.reward_location import RAY
 from rlvr.sandbox.directories import Scratch
 
-MEMORY = 1 << 30  # of the object store of a cluster that is started here; it spills to the disk beyond
-PROBE_S = 2.0
+OBJECT_STORE_BYTES = 1 << 30  # of a cluster that is started here; more spills to the disk
+PROBE_TIMEOUT_S = 2.0
 _NAME = f"grpo-recipes-{os.geteuid()}-ray-"
 
 
 class Refused(Exception):
-    """There is a cluster, but not for this process; and there would not be the next time."""
+    """There is a cluster that this process can't join, and waiting would not help."""
 
 
 class Unreachable(Exception):
@@ -39,25 +39,25 @@ class Unreachable(Exception):
 
 
 class Cluster:
-    """The cluster that this process is part of, from `join` on.
+    """The cluster of this process.
 
     Args:
         where: of the recipe.
-        run: the same for processes that are to use one cluster.
+        run: identifies the run; its processes use one cluster.
     """
 
     def __init__(self, where: str, run: str) -> None:
         self.where = where
         self.run = run
         self.joined = False
-        self._lock: int | None = None  # of the file, held by who has started the cluster
+        self._lock: int | None = None  # descriptor of the locked file, if this process has started the cluster
         self._scratch: Scratch | None = None
 
     def join(self, end: float) -> None:
-        """Becomes part of the cluster; at once if it already is.
+        """Join the cluster, unless this process has joined.
 
         Args:
-            end: by `time.monotonic`, when nobody waits any more.
+            end: by `time.monotonic`.
 
         Raises:
             Unreachable, Refused
@@ -69,26 +69,26 @@ class Cluster:
             self._join_own(end)
         else:
             _probe(address)
-            # A second each, read when Ray is imported: it would be told a wrong token twenty times before it says so.
+            # Retries take a second each. By default, Ray reports a wrong token only after twenty. Read on import.
             os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")
             _init(address=address)
         self.joined = True
 
     @property
     def is_own(self) -> bool:
-        """Whether this process has started it."""
+        """Whether this process has started the cluster."""
         return self._lock is not None
 
     def leave(self) -> None:
-        """Ends the cluster if it was started here."""
+        """Leave the cluster, and end it if this process has started it."""
         import ray
 
         with contextlib.suppress(Exception):
             ray.shutdown()
         self.joined = False
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         scratch, self._scratch = self._scratch, None
         if scratch is not None:
             scratch.discard()
@@ -104,40 +104,41 @@ class Cluster:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                told = os.read(descriptor, 1 << 16)
+                content = os.read(descriptor, 1 << 16)
                 os.close(descriptor)
-                if told.endswith(b"\n"):  # whole
-                    os.environ.update(json.loads(told)["environment"])
-                    _init(address=json.loads(told)["address"])
+                if content.endswith(b"\n"):  # completely written
+                    settings = json.loads(content)
+                    os.environ.update(settings["environment"])
+                    _init(address=settings["address"])
                     return
             else:
                 if _is_at(descriptor, self._file()):
                     self._start(descriptor)
                     return
-                os.close(descriptor)  # whoever had it has removed it meanwhile
+                os.close(descriptor)  # the former holder has removed the file meanwhile
             if time.monotonic() >= end:
-                raise Unreachable("another process of this run is about to start one")
+                raise Unreachable("another process of this run is starting one")
             time.sleep(0.1)
 
     def _start(self, descriptor: int) -> None:
         self._lock = descriptor
         _sweep(Path(self._file()).parent)
         os.ftruncate(descriptor, 0)
-        self._scratch = Scratch("ray", Path("/tmp"))  # the names of Ray's sockets leave no room for a longer one
+        self._scratch = Scratch("ray", Path("/tmp"))  # Ray's socket paths leave no room for a longer folder
         environment = {"RAY_TMPDIR": str(self._scratch.path)}
         if os.environ.get("RAY_AUTH_MODE", "token") == "token":
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ.update(environment)
         try:
-            found = _init(
+            address_info = _init(
                 address="local", num_cpus=len(os.sched_getaffinity(0)), num_gpus=0, include_dashboard=False,
-                object_store_memory=MEMORY,
+                object_store_memory=OBJECT_STORE_BYTES,
             )  # fmt: skip
         except BaseException:
-            self._let_go()
+            self._release()
             raise
-        told = {"address": found["address"], "environment": environment}
-        os.write(descriptor, json.dumps(told).encode() + b"\n")
+        settings = {"address": address_info["address"], "environment": environment}
+        os.write(descriptor, json.dumps(settings).encode() + b"\n")
 
     def _file(self) -> str:
         return str(Path(tempfile.gettempdir()) / f"{_NAME}{self.run}")
@@ -145,15 +146,15 @@ class Cluster:
 
 def _is_at(descriptor: int, path: str) -> bool:
     try:
-        there = os.stat(path, follow_symlinks=False)
+        at_path = os.stat(path, follow_symlinks=False)
     except OSError:
         return False
-    ours = os.fstat(descriptor)
-    return (there.st_ino, there.st_dev, ours.st_uid) == (ours.st_ino, ours.st_dev, os.geteuid())
+    opened = os.fstat(descriptor)
+    return (at_path.st_ino, at_path.st_dev, opened.st_uid) == (opened.st_ino, opened.st_dev, os.geteuid())
 
 
 def _sweep(folder: Path) -> None:
-    """Removes the files of processes that were killed: nobody holds their locks."""
+    """Remove the files of processes that were killed: their locks are free."""
     for path in folder.glob(f"{_NAME}*"):
         with contextlib.suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,22 +163,22 @@ def _sweep(folder: Path) -> None:
 
 
 def _probe(address: str) -> None:
-    """Whether anybody listens there: Ray itself would take a minute to say so.
+    """Check that an address accepts connections: Ray itself would take a minute to report it.
 
     Raises:
-        Unreachable: nobody does.
+        Unreachable: it does not.
     """
     url = urlsplit(address if "://" in address else f"//{address}")
     try:
         if url.hostname is not None and url.port is not None:
-            socket.create_connection((url.hostname, url.port), PROBE_S).close()
+            socket.create_connection((url.hostname, url.port), PROBE_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else None
-        raise Unreachable(f"{address}: {said or error}") from error
+        cause = error.strerror if isinstance(error, OSError) else None
+        raise Unreachable(f"{address}: {cause or error}") from error
 
 
 def _init(address: str, **more: Any) -> dict[str, Any]:
-    """Connects, and starts what is asked for.
+    """Call `ray.init`, and return the address information.
 
     Raises:
         Unreachable, Refused
@@ -186,41 +187,40 @@ def _init(address: str, **more: Any) -> dict[str, Any]:
 
     import ray
 
-    with _what_is_printed() as printed:
+    with _captured_stderr() as captured:
         try:
             context = ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **more)
-        except Exception as error:  # Ray raises what it likes
+        except Exception as error:  # Ray raises errors of any type
             with contextlib.suppress(Exception):
                 ray.shutdown()
-            said = " ".join(str(error).split())[:600] or type(error).__name__
-            if "ersion mismatch" in said:
-                raise Refused(_other_versions(address, said)) from error
-            if "AuthToken" in printed() or type(error).__name__ == "AuthenticationError":
+            cause = " ".join(str(error).split())[:600] or type(error).__name__
+            if "ersion mismatch" in cause:
+                raise Refused(_version_mismatch(address, cause)) from error
+            if "AuthToken" in captured() or type(error).__name__ == "AuthenticationError":
                 raise Refused(
-                    f"The Ray cluster at {address} wants its token: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."
+                    f"The Ray cluster at {address} requires its token: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."
                 ) from error
-            raise Unreachable(f"{address}: {said}") from error
-    found = getattr(context, "address_info", None)  # a client has none
-    return dict(found) if found is not None else {}
+            raise Unreachable(f"{address}: {cause}") from error
+    address_info = getattr(context, "address_info", None)  # a client has none
+    return dict(address_info) if address_info is not None else {}
 
 
-def _other_versions(address: str, said: str) -> str:
-    """What is to be done about a cluster of other versions, from the words of Ray."""
-    runs = re.findall(r"Ray: (\S+) Python: (\S+)", said)
-    if len(runs) != 2:
-        return f"The Ray cluster at {address} has other versions than this process: {said}"
-    there, here = runs
-    # Whichever is easier to change; Python itself can't be installed by pip.
-    mend = f"pip install 'ray=={there[0]}' here" if there[1] == here[1] else f"run this with Python {there[1]}"
+def _version_mismatch(address: str, message: str) -> str:
+    """The fix for a cluster with other versions, from Ray's message."""
+    versions = re.findall(r"Ray: (\S+) Python: (\S+)", message)
+    if len(versions) != 2:
+        return f"The Ray cluster at {address} has other versions than this process: {message}"
+    (ray, python), (own_ray, own_python) = versions
+    fix = f"pip install 'ray=={ray}' here" if python == own_python else f"run this with Python {python}"
     return (
-        f"The Ray cluster at {address} has Ray {there[0]} and Python {there[1]}, but this process Ray {here[0]} and "
-        f"Python {here[1]}. They have to be the same: {mend}, or start the cluster with the versions of here."
+        f"The Ray cluster at {address} has Ray {ray} and Python {python}, but this process has Ray {own_ray} and "
+        f"Python {own_python}. They must be the same: {fix}, or start the cluster with the versions of this process."
     )
 
 
 @contextlib.contextmanager
-def _what_is_printed() -> Iterator[Callable[[], str]]:
-    """Ray's core only prints why it was turned away: what is printed meanwhile, to be asked for."""
+def _captured_stderr() -> Iterator[Callable[[], str]]:
+    """Capture standard error: Ray's core only prints why the cluster refused it."""
     with tempfile.TemporaryFile() as file:
         before = os.dup(2)
         os.dup2(file.fileno(), 2)

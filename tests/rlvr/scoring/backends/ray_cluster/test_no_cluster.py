@@ -29,7 +29,7 @@ def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: p
 
 @pytest.mark.parametrize(
     ("where", "missing", "told"),
-    [("ray", ["ray"], "not installed here: pip"), ("ray://head:10001", ["grpc"], "of which a client needs grpcio")],
+    [("ray", ["ray"], "not installed here: pip"), ("ray://head:10001", ["grpc"], "a client needs grpcio")],
 )
 def test_a_ray_that_is_not_installed_is_named(where: str, missing: list[str], told: str) -> None:
     program = (
