@@ -1,18 +1,18 @@
 #!/usr/bin/env python
-"""What a training step costs, and how long it takes to get to the first: run_grpo.py beside TRL's own `trl grpo`.
+"""Time a training step and the start of a run: run_grpo.py against TRL's own `trl grpo`.
 
-    python benchmarks/training_step.py            # about 25 minutes on two cores that others use
-    python benchmarks/training_step.py --quick    # a tenth of the work: whether it runs, not how fast
+    python benchmarks/training_step.py            # about 25 minutes on two shared cores
+    python benchmarks/training_step.py --quick    # a tenth of the work: shows that it runs, not how fast
     python benchmarks/training_step.py --only start
 
 Both are the real commands, with the tiny model (LoRA, float32), the same rows, reward functions, seed and settings,
-trackers and checkpoints off. They take turns, a step each in an order drawn anew every round, so that what else the
-machine does hits both alike. Both make the same completions, which is checked, so that step 7 of one is compared with
-step 7 of the other, and the median of such ratios is taken. Even so a process is some percent faster or slower than its
-twin for as long as it lives; so each command is there twice, and that several times over: the figure is the median over
-all pairs of processes, and the twins' ratios beside it are what chance does.
+trackers and checkpoints off. They take turns, a step each in a random order every round, so that other load on the
+machine affects both alike. Both make the same completions (checked), so step 7 of one is compared with step 7 of the
+other, and the figure is the median of such ratios. Two processes of one command still differ by some percent
+for as long as they run. Therefore each command runs twice, several times over: the figure is the median over all pairs
+of processes, and the ratios of equal commands show the noise.
 
-"CPU, all" is user and system time of a command with all processes below it: our workers count.
+"CPU, all" is user and system time of a command and all its child processes, workers included.
 """
 
 from __future__ import annotations

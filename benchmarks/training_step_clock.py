@@ -1,9 +1,9 @@
-"""What benchmarks/training_step.py puts into the processes that it times, as their sitecustomize.py.
+"""Time training steps from inside a process: the sitecustomize.py of the commands of benchmarks/training_step.py.
 
-When transformers.trainer is imported, a callback joins those that every Trainer has. So run_grpo.py and `trl grpo` are
-timed at the same seam, as they are, by the same code. It tells the benchmark over a socket when a step begins, and
-where the benchmark asks for it, waits until it may go on. A step is timed from one beginning to the next: what is done
-between two steps (logging, files, the next batch) is part of it.
+When transformers.trainer is imported, it adds a callback to the default ones of every Trainer. So the same code times
+run_grpo.py and `trl grpo`, unchanged, at the same point. The callback reports each step's begin over a socket and, on
+request, waits for permission to continue. A step lasts from one begin to the next: logging, files and the next batch
+are part of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The two commands that benchmarks/training_step.py times, with the rewards that they train on.
 
-Both commands import this file for its rewards, so nothing heavy stands at its head.
+Both commands import this file for its rewards, so it imports nothing heavy at the top.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ class Progress(TrainerCallback):
         started = time.monotonic()
         if started < self.next_check:
             return
-        found = [one for one in findings(self.lines, settings=self.settings) if one.level != "note"]
-        warning = f"{found[0].level} {found[0].metric}" if found else ""
+        warnings = [finding for finding in findings(self.lines, settings=self.settings) if finding.level != "note"]
+        warning = f"{warnings[0].level} {warnings[0].metric}" if warnings else ""
         if warning and warning != self.warning:
             self._write(f"  {health_line(self.lines, settings=self.settings)}")
         self.warning = warning
