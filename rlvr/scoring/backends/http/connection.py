@@ -185,7 +185,7 @@ class ServerConnection:
     def _probe(self) -> bool:
         try:
             return self._http().get(f"{self.address}/healthz", timeout=PROBE_S).status_code == 200
-        except (OSError, httpx.HTTPError):
+        except (OSError, httpx.HTTPError, RuntimeError):  # RuntimeError: the client was closed meanwhile
             return False
 
     def _decode(self, response: httpx.Response) -> Any:
