@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Verifies the same completions with this project's verifier and three others: how often each is right, and how fast.
+"""Compare this project's verifier with three others on the same completions: error rates and speed.
 
     python benchmarks/verify_answers.py                    # about ten minutes on one core
     python benchmarks/verify_answers.py --rows 200         # fewer rows of GSM8K: about six
@@ -68,9 +68,9 @@ _FIRST_NUMBER = re.compile(r"####.*?([\d,]+(?:\.\d+)?)")
 
 
 def _regex(completion: str, gold: str) -> bool | None:
-    found = _FIRST_NUMBER.search(completion)
+    match = _FIRST_NUMBER.search(completion)
     try:
-        return found is not None and abs(float(found[1].replace(",", "")) - float(gold)) < 1e-3
+        return match is not None and abs(float(match[1].replace(",", "")) - float(gold)) < 1e-3
     except ValueError:
         return False
 
@@ -84,7 +84,7 @@ SCORERS: dict[str, Callable[[str, str], bool | None]] = {
 
 
 def work(item: list[Any]) -> list[Any]:
-    """For the workers: [scorer, completion, gold] -> [right, seconds]; or [scorer, [[completion, gold], …]] -> rate."""
+    """Run in a worker: [scorer, completion, gold] -> [right, seconds]; [scorer, [[completion, gold], …]] -> rate."""
     scorer = SCORERS[item[0]]
     if isinstance(item[1], list):
         for completion, gold in ((r"\boxed{\sqrt{8}}", r"2\sqrt{2}"), ("#### 1", "1")):
@@ -106,7 +106,7 @@ def work(item: list[Any]) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Row:
+class LabelledCompletion:
     completion: str
     gold: str
     right: bool
@@ -123,9 +123,10 @@ NOTATIONS = {
 
 
 def gsm8k(folder: Path, most: int) -> list[tuple[str, str]]:
-    """(worked solution, gold) of GSM8K's test rows, those with a comma or a minus first."""
-    from tasks.gsm8k import one_paragraph
+    """Return (worked solution, gold) of GSM8K's test rows, those with a comma or a minus first."""
+    from rlvr.scoring.registry import task_module
 
+    one_paragraph = task_module("gsm8k").one_paragraph
     file = folder / "gsm8k_test.jsonl"
     if file.is_file():
         answers = [json.loads(line)["answer"] for line in file.read_text(encoding="utf-8").split("\n") if line]
@@ -146,40 +147,48 @@ def _neighbours(gold: str) -> list[str]:
     return [str(value + 1), str(-value) if value else "7", str(value * 10) if value else "70"]
 
 
-def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[Row]]:
-    """The completions of each line of the table."""
-    named: dict[str, list[Row]] = {}
+def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[LabelledCompletion]]:
+    """Return the completions of each row of the table."""
+    named: dict[str, list[LabelledCompletion]] = {}
     for name, form in NOTATIONS.items():
         rows = []
         for number, (work_text, gold) in enumerate(pairs):
             completion = form.format(work=work_text, gold=gold)
-            rows.append(Row(completion, gold, True))
-            rows += [Row(completion, other, False) for other in _neighbours(gold)[number % 3 :][:1]]
+            rows.append(LabelledCompletion(completion, gold, True))
+            rows += [LabelledCompletion(completion, other, False) for other in _neighbours(gold)[number % 3 :][:1]]
         named[name] = rows
     odd = [(work_text, gold) for work_text, gold in pairs if not gold.isdigit()]
     named["golds with a comma or a minus"] = [
-        Row(form.format(work=work_text, gold=gold), gold, True)
+        LabelledCompletion(form.format(work=work_text, gold=gold), gold, True)
         for form in list(NOTATIONS.values())[:3]
         for work_text, gold in odd
     ]
     forms = list(NOTATIONS.values())[:3]
     named["then an invented problem"] = [
-        Row(f"{form.format(work=text, gold=gold)}\n\nQuestion: Why?\nSolution: {form.format(work='So.', gold='31')}",
+        LabelledCompletion(
+            f"{form.format(work=text, gold=gold)}\n\nQuestion: Why?\nSolution: {form.format(work='So.', gold='31')}",
             gold, True)
         for form in forms for text, gold in pairs[:267]
     ]  # fmt: skip
     boxed = "After some work, the result follows.\n\\[ \\boxed{{{}}} \\]"
-    named["expressions"] = [Row(boxed.format(answer), gold, True) for answer, gold, _ in answer_cases.RIGHT]
-    named["expressions"] += [Row(boxed.format(answer), gold, False) for answer, gold, _ in answer_cases.WRONG]
-    named["statements"] = [Row(completion, gold, True) for completion, gold, _ in answer_cases.STATED]
-    named["statements"] += [Row(completion, "42", True) for completion, _ in answer_cases.RIGHT_42]
-    named["statements"] += [Row(completion, gold, True) for completion, gold in answer_cases.USUAL]
-    named["attacks"] = [
-        Row(completion, gold, False) for completion, gold, _ in answer_cases.NOT_STATED + answer_cases.ATTACKS
+    named["expressions"] = [
+        LabelledCompletion(boxed.format(answer), gold, True) for answer, gold, _ in answer_cases.RIGHT
     ]
-    named["attacks"] += [Row(completion, "42", False) for completion, _ in answer_cases.WRONG_42]
+    named["expressions"] += [
+        LabelledCompletion(boxed.format(answer), gold, False) for answer, gold, _ in answer_cases.WRONG
+    ]
+    named["statements"] = [LabelledCompletion(completion, gold, True) for completion, gold, _ in answer_cases.STATED]
+    named["statements"] += [LabelledCompletion(completion, "42", True) for completion, _ in answer_cases.RIGHT_42]
+    named["statements"] += [LabelledCompletion(completion, gold, True) for completion, gold in answer_cases.USUAL]
+    named["attacks"] = [
+        LabelledCompletion(completion, gold, False)
+        for completion, gold, _ in answer_cases.NOT_STATED + answer_cases.ATTACKS
+    ]
+    named["attacks"] += [LabelledCompletion(completion, "42", False) for completion, _ in answer_cases.WRONG_42]
     named["bombs"] = [
-        Row(f"\\boxed{{{bomb}}}", gold, False) for bomb in answer_cases.BOMBS for gold in ("42", r"\sqrt{2}")
+        LabelledCompletion(f"\\boxed{{{bomb}}}", gold, False)
+        for bomb in answer_cases.BOMBS
+        for gold in ("42", r"\sqrt{2}")
     ]
     return named
 
@@ -187,11 +196,11 @@ def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[Row]]:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def math_shaped(rows: Sequence[Row]) -> list[Row]:
-    """Four in five answers are numbers, as in MATH's test split, and one is an expression; none comes twice."""
+def math_shaped(rows: Sequence[LabelledCompletion]) -> list[LabelledCompletion]:
+    """Mix four numbers with each expression, as in MATH's test split; no answer occurs twice."""
     boxed = "Let us compute step by step, and simplify. Therefore the value is\n\\[ \\boxed{{{}}} \\]"
     numbers = [
-        Row(boxed.format(f"\\frac{{{n}}}{{7}}" if n % 5 == 0 else n), str(n + n % 3), True)
+        LabelledCompletion(boxed.format(f"\\frac{{{n}}}{{7}}" if n % 5 == 0 else n), str(n + n % 3), True)
         for n in range(4 * len(rows))
     ]
     return [
@@ -199,8 +208,8 @@ def math_shaped(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def measure(rows: Sequence[Row], scorer: str, pool: WorkerPool) -> tuple[str, int]:
-    """The cell of the table, and how many completions took over two seconds."""
+def measure(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> tuple[str, int]:
+    """Return a cell of the table, and the number of completions over two seconds."""
     outcomes = pool.map([[scorer, row.completion, row.gold] for row in rows], timeout_s=KILLED_AFTER_S)
     wrong = {"false positives": 0, "false negatives": 0, "raised": 0, "unsaid": 0}
     slow = 0
@@ -209,23 +218,23 @@ def measure(rows: Sequence[Row], scorer: str, pool: WorkerPool) -> tuple[str, in
             slow += 1
             wrong["false negatives"] += row.right
             continue
-        found, seconds = outcome.value
+        result, seconds = outcome.value
         slow += seconds > SLOW_S
-        if isinstance(found, str):
+        if isinstance(result, str):
             wrong["raised"] += 1
-        elif found is None:
+        elif result is None:
             wrong["unsaid"] += 1
-        elif found and not row.right:
+        elif result and not row.right:
             wrong["false positives"] += 1
-        elif not found and row.right:
+        elif not result and row.right:
             wrong["false negatives"] += 1
     accuracy = 100 * (1 - sum(wrong.values()) / len(rows))
     shown = ", ".join(f"{count} {name}" for name, count in wrong.items() if count)
     return f"{accuracy:6.2f} %{f'  ({shown})' if shown else ''}", slow
 
 
-def rate(rows: Sequence[Row], scorer: str, pool: WorkerPool) -> str:
-    """Completions a second of wall time, one after the other."""
+def rate(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> str:
+    """Measure completions a second of wall time, one after the other."""
     (outcome,) = pool.map([[scorer, [[row.completion, row.gold] for row in rows]]], timeout_s=600)
     return f"{outcome.value[0] / outcome.value[1]:,.0f}/s" if outcome.status == "done" else outcome.status
 
