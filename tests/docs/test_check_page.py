@@ -14,6 +14,7 @@ KIND_POSITION = {"Problem": 1, "problem": 1, "remarks_of": 1, "ValueFault": 0}  
 CHECKED = (
     "config/*",
     "preflight/*",
+    "modeling/loading",
     "training/launch",
     "training/trl_config",
     "tracking/trackers",

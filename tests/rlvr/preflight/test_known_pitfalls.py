@@ -188,7 +188,7 @@ PITFALLS = [
         "error", "it would begin anew without a message", interrupted,
     ),
     Pitfall(
-        16, "trl#6700, #3031", OWN_MODEL, "", ["is an adapter", "model_name_or_path: Qwen/Qwen2.5-0.5B"],
+        16, "trl#6700, #3031", OWN_MODEL, "adapter-as-model", ["model_name_or_path: Qwen/Qwen2.5-0.5B"],
         "error", "0 weights are trained, and the run ends well", model(as_adapter),
     ),
     Pitfall(
@@ -205,11 +205,11 @@ PITFALLS = [
         "error", "weights that are saved and never used",
     ),
     Pitfall(
-        21, "trl#2820, open-r1#271", OWN_MODEL, "", ["has no chat template", "style: text"],
+        21, "trl#2820, open-r1#271", OWN_MODEL, "missing-chat-template", ["style: text"],
         "error", "an exception at the first batch", model(without_template),
     ),
     Pitfall(
-        21, "trl#2820", OWN_MODEL, "", ["has no end-of-sequence token", "eos_token in its tokenizer_config.json"],
+        21, "trl#2820", OWN_MODEL, "missing-eos-token", ["tokenizer_config.json"],
         "error", "every completion is cut off", model(content("tokenizer_config.json", eos_token=None)),
     ),
     Pitfall(
