@@ -1,4 +1,4 @@
-"""What rewards' scores depend on beside their arguments is told and kept."""
+"""What scores depend on beside the arguments is collected from all rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards in workers: every fault is named and stays with its row, and nothing of them is left behind."""
+"""Rewards in workers: every failure is named and stays with its row, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -156,9 +156,7 @@ def strict(puppets: Path) -> Iterator[Scorer]:
         ("list", "no number", "returned [1]", "a list in a list"),
     ],
 )
-def test_what_goes_wrong_with_a_row_is_named_and_stays_with_it(
-    strict: Scorer, word: str, kind: str, told: str, why: str
-) -> None:
+def test_a_failure_is_named_and_stays_with_its_row(strict: Scorer, word: str, kind: str, told: str, why: str) -> None:
     scored = said(strict, ["fine", "fine", word, "none", "fine"])
     assert scored.values == [[1.0], [1.0], [None], [None], [1.0]], why
     (fault,) = scored.failures
@@ -190,7 +188,7 @@ def test_a_row_that_hangs_costs_the_other_seven_nothing(strict: Scorer) -> None:
         ("a_number", "wrong length", "returned float", "one number for all is no list"),
     ],
 )
-def test_what_is_wrong_with_the_whole_batch_is_said_once(
+def test_a_failure_of_the_whole_batch_is_reported_once(
     puppets: Path, name: str, kind: str, told: str, why: str
 ) -> None:
     with scorer(puppets, name) as scoring:
@@ -200,7 +198,7 @@ def test_what_is_wrong_with_the_whole_batch_is_said_once(
     assert (fault.row, fault.kind) == (None, kind) and told in fault.message, why
 
 
-def test_a_batch_ends_within_its_budget_and_what_was_not_reached_is_not_held_against_rows(puppets: Path) -> None:
+def test_a_batch_ends_within_its_timeout_and_rows_that_were_not_reached_are_unavailable(puppets: Path) -> None:
     with scorer(puppets, "puppet", timeout_s=0.5, batch_timeout_s=1.5) as scoring:
         said(scoring, ["fine"])
         start = time.monotonic()
@@ -211,7 +209,7 @@ def test_a_batch_ends_within_its_budget_and_what_was_not_reached_is_not_held_aga
     assert all("reward_batch_timeout_s" in fault.message for fault in scored.failures if fault.kind == "unavailable")
 
 
-def test_a_batch_without_rows_is_scored_by_nobody(puppets: Path) -> None:
+def test_an_empty_batch_calls_no_function(puppets: Path) -> None:
     scored = said(scorer(puppets, "puppet"), [])
     assert (scored.values, scored.failures, scored.seconds) == ([], [], {"puppet": 0.0})
 
@@ -246,7 +244,7 @@ def test_starting_does_not_wait_for_imports(tmp_path: Path) -> None:
 # Who runs where
 
 
-def test_what_no_other_process_can_find_or_asks_for_it_runs_in_the_callers(puppets: Path) -> None:
+def test_functions_of_this_process_and_those_that_ask_for_it_run_in_the_trainer(puppets: Path) -> None:
     def here(completions: list[str], **kwargs: Any) -> list[float]:
         return [float(os.getpid()) for _ in completions]
 
@@ -261,7 +259,7 @@ def test_what_no_other_process_can_find_or_asks_for_it_runs_in_the_callers(puppe
     assert others == [float(os.getpid())] * 3 and first != os.getpid()
 
 
-def test_a_fault_in_the_callers_own_process_is_no_other(puppets: Path) -> None:
+def test_failures_in_the_trainer_are_reported_as_those_of_workers(puppets: Path) -> None:
     def fussy(completions: list[str], **kwargs: Any) -> list[Any]:
         return [{"text": "0.5", "none": None}.get(word, 1 / len(word)) for word in completions]
 
@@ -524,7 +522,7 @@ class _Called:
         (max, None, "nothing is known of what isn't written in Python"),
     ],
 )
-def test_what_a_function_cannot_see_does_not_travel(function: Any, seen: set[str] | None, why: str) -> None:
+def test_arguments_that_a_function_cannot_see_are_not_sent(function: Any, seen: set[str] | None, why: str) -> None:
     assert visible_names(function) == seen, why
 
 

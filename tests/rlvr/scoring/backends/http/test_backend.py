@@ -1,4 +1,4 @@
-"""Rewards on a server are what they are here: the same values, the same faults, the same words for them."""
+"""Rewards on a server have the values, failures and messages of local rewards."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] 
         ("logs", ["one", "raise", "bad"], "what it logs of rows alone"),
     ],
 )
-def test_what_is_said_of_a_batch_is_the_same_there_as_here(
+def test_a_remote_batch_has_the_values_failures_and_logs_of_a_local_one(
     puppets: Path, server: RewardServer, name: str, completions: list[str], why: str
 ) -> None:
     said = []
@@ -119,7 +119,7 @@ def test_columns_arrive_as_they_are_and_options_are_the_clients(puppets: Path, s
         (b"x", "a bytes", "bytes are no text"),
     ],
 )
-def test_what_json_cannot_carry_is_named_with_its_column(
+def test_a_value_that_json_cannot_represent_is_named_with_its_column_and_row(
     puppets: Path, server: RewardServer, value: Any, told: str, why: str
 ) -> None:
     columns = {"number": [1.0, 2.0], "table": [None, value], "other": [None] * 2}
@@ -131,7 +131,7 @@ def test_what_json_cannot_carry_is_named_with_its_column(
         assert part in fault.message, why
 
 
-def test_equal_columns_are_written_once_and_a_number_that_is_none_is_no_obstacle() -> None:
+def test_a_column_is_encoded_once_and_may_hold_nan() -> None:
     tests = [{"input": "1", "output": float("nan")}]
     batch = Batch({"prompts": ["a", "a", "b"], "tests": [tests, tests, None]}, 3)
     batch.encode_json(["prompts", "tests"])
@@ -141,7 +141,7 @@ def test_equal_columns_are_written_once_and_a_number_that_is_none_is_no_obstacle
         Batch({"prompts": ["a"]}, 3).encode_json(["prompts"])
 
 
-def test_programs_are_judged_there_as_here_and_once_for_all_rewards(server: RewardServer) -> None:
+def test_remote_judgements_equal_local_ones_and_are_shared_by_rewards(server: RewardServer) -> None:
     busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(int(input()) + 1)"
     completions = [f"```python\n{program}\n```" for program in (busy, "print(2)", "print(", "raise SystemExit(1)")]
     columns = {"tests": [[{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "6\n"}]] * 4}
@@ -166,7 +166,7 @@ def test_groups_stay_together_however_many_servers_share_a_batch(puppets: Path, 
     assert server.figure('grpo_requests_total{path="/score",status="200"}') - before == 4
 
 
-def test_rows_are_looked_through_where_they_will_be_scored(server: RewardServer) -> None:
+def test_rows_are_validated_on_the_server(server: RewardServer) -> None:
     (reward,) = load_rewards([RewardSpec("code_execution", where=server.url)])
     backend = HttpRewardBackend(server.url, [reward], start_timeout_s=60)
     good, bad = [{"input": "1", "output": "2"}], [{"nonsense": 1}]

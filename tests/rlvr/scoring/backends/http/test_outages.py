@@ -1,4 +1,4 @@
-"""Servers that die, come back, are busy, or are none: nothing is lost, and no row is scored twice differently."""
+"""Servers that die, restart or are busy cost time but no row, and no row is scored twice."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ def nobody() -> Iterator[str]:
         yield f"http://127.0.0.1:{line.getsockname()[1]}"
 
 
-def test_a_server_that_dies_in_mid_batch_costs_time_and_nothing_else(
-    server: RewardServer, recipe: Path, tmp_path: Path
-) -> None:
+def test_a_server_that_dies_during_a_batch_costs_only_time(server: RewardServer, recipe: Path, tmp_path: Path) -> None:
     with RewardServer("--config", recipe) as other, scorer(recipe, other.url, server.url, seconds=0.3) as scoring:
         score(scoring, tmp_path, 2)
         (tmp_path / "begun").unlink()
@@ -106,7 +104,7 @@ def test_a_server_that_dies_in_mid_batch_costs_time_and_nothing_else(
     assert set(begun(tmp_path)) == {str(row) for row in range(12)}
 
 
-def test_a_server_that_has_come_to_a_standstill_is_not_waited_for(
+def test_a_stopped_server_is_not_waited_for(
     server: RewardServer, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlvr.scoring.backends.http.connection.PROBE_S", 0.5)
@@ -120,7 +118,7 @@ def test_a_server_that_has_come_to_a_standstill_is_not_waited_for(
     assert scored.values == [[float(row)] for row in range(12)] and not scored.failures
 
 
-def test_a_server_that_is_restarted_in_mid_batch_is_asked_again(recipe: Path, tmp_path: Path) -> None:
+def test_a_server_that_restarts_during_a_batch_gets_the_request_again(recipe: Path, tmp_path: Path) -> None:
     with RewardServer("--config", recipe) as server, scorer(recipe, server.url, seconds=0.2) as scoring:
         score(scoring, tmp_path, 1)
         (tmp_path / "begun").unlink()
@@ -135,7 +133,7 @@ def test_a_server_that_is_restarted_in_mid_batch_is_asked_again(recipe: Path, tm
     assert scored.values == [[0.0], [1.0], [2.0], [3.0]] and not scored.failures
 
 
-def test_an_answer_that_was_lost_is_not_worked_for_again(recipe: Path, tmp_path: Path, server: RewardServer) -> None:
+def test_a_lost_reply_is_not_computed_again(recipe: Path, tmp_path: Path, server: RewardServer) -> None:
     """Between the two stands somebody who loses the first answer to a request for scores."""
     with _Losing(server.port) as line, scorer(recipe, line.url, seconds=0.1) as scoring:
         scored = score(scoring, tmp_path, 3)
@@ -169,15 +167,13 @@ def test_a_busy_server_is_asked_again_until_it_has_room(recipe: Path, server: Re
     assert server.figure('grpo_requests_refused_total{reason="too many"}') > 0
 
 
-def test_one_that_never_was_there_is_passed_over(
-    recipe: Path, server: RewardServer, tmp_path: Path, nobody: str
-) -> None:
+def test_an_unreachable_server_is_skipped(recipe: Path, server: RewardServer, tmp_path: Path, nobody: str) -> None:
     with scorer(recipe, nobody, server.url) as scoring:
         scored = score(scoring, tmp_path, 6)
     assert scored.values == [[float(row)] for row in range(6)] and not scored.failures
 
 
-def test_where_no_server_answers_all_rows_are_masked_and_it_says_whom_it_asked(
+def test_without_a_server_all_rows_are_masked_and_the_message_names_the_address(
     recipe: Path, tmp_path: Path, nobody: str
 ) -> None:
     start = time.monotonic()
@@ -210,7 +206,7 @@ def test_a_server_that_is_gone_is_waited_for_as_long_as_the_batch_may_take(recip
         ("code_execution", None, "has no reward code_execution", "another recipe's server"),
     ],
 )
-def test_what_no_wait_would_mend_is_said_at_once(
+def test_errors_that_no_retry_mends_are_reported_at_once(
     recipe: Path, spec: str, key: str | None, told: str, why: str, monkeypatch: pytest.MonkeyPatch, request: Any
 ) -> None:
     if key is None:

@@ -1,4 +1,4 @@
-"""While answers are waited for, a server is asked now and then whether it lives: once for all threads that wait."""
+"""While replies are awaited, all threads share one liveness probe of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person is told of servers that are waited for, that fail in mid-run, or that no wait would bring: in few lines."""
+"""Messages about reward servers that do not answer, and mistakes that no retry mends."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_server_that_is_not_up_yet_is_named_once_and_when_it_is_there(
     assert lines[1] == f"{url} is there."
 
 
-def test_a_wait_is_told_of_again_and_again_with_what_is_left_of_it(
+def test_a_wait_is_printed_repeatedly_with_the_time_that_is_left(
     free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outage_notices, "REPEAT_AFTER_S", 1.5)
@@ -106,7 +106,7 @@ def test_a_ray_cluster_that_is_not_there_is_named_too(
     assert re.fullmatch(told, said), said
 
 
-def test_an_outage_in_mid_batch_is_told_of_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outage_during_a_batch_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with RewardServer("--rewards", ",".join(NAMES)) as server, scorer(server.url, batch_timeout_s=2.0) as scoring:
         assert not score(scoring).failures
         server.kill()
@@ -115,7 +115,7 @@ def test_an_outage_in_mid_batch_is_told_of_too(capsys: pytest.CaptureFixture[str
         assert out.count(f"Waiting for {server.url}: Connection refused (up to") == 1 == out.count("\n"), out
 
 
-def test_only_the_main_process_speaks(
+def test_only_the_main_process_prints(
     free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
@@ -289,9 +289,7 @@ def test_one_of_two_that_comes_up_with_other_rewards_is_named_for_that(
     assert said.count(f"{late} has no reward") == 1 and said.count("\n") <= 2 and not said.endswith("..\n"), said
 
 
-def test_who_was_waited_for_in_vain_is_not_waited_for_as_long_again(
-    free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_start_timeout_is_short_after_a_previous_timeout(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlvr.scoring.scorer.SHORT_START_TIMEOUT_S", 0.2)
     with scorer(f"http://127.0.0.1:{free_port}", start_timeout_s=2.0) as scoring:
         begun = time.monotonic()

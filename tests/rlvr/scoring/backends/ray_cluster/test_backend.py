@@ -1,4 +1,4 @@
-"""Rewards and judgements on a Ray cluster are what they are here, whatever becomes of its nodes and processes."""
+"""Rewards and judgements on a Ray cluster equal local ones, whatever happens to nodes and processes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] 
         ("logs", ["one", "two", "bad"], "what it logs"),
     ],
 )
-def test_what_is_said_of_a_batch_is_the_same_there_as_here(
+def test_a_remote_batch_has_the_values_failures_and_logs_of_a_local_one(
     puppets: Path, line: RayDriverClient, name: str, completions: list[str], why: str
 ) -> None:
     said = []
@@ -186,7 +186,7 @@ def test_a_program_is_judged_once_in_a_batch_whoever_asks(puppets: Path, line: R
     assert notebook.read_text() == "x" * 3
 
 
-def test_rows_are_looked_through_where_they_will_be_scored(line: RayDriverClient) -> None:
+def test_rows_are_validated_on_the_server(line: RayDriverClient) -> None:
     (reward,) = load_rewards([RewardSpec("code_execution", where="ray")])
     columns = {"tests": [[{"input": "1", "output": "2"}], [{"nonsense": 1}]] * 200}
     with Scorer([reward]) as scoring:
