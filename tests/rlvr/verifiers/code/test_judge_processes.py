@@ -26,8 +26,8 @@ from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
 def test_importing_the_judge_loads_neither_torch_nor_trl() -> None:
     names = "('torch', 'trl', 'transformers', 'numpy')"
     code = f"import sys, rlvr.verifiers.code; print([m for m in {names} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
 def test_a_small_batch_does_not_wait_for_a_large_one_of_another_thread() -> None:
@@ -42,10 +42,10 @@ def test_a_small_batch_does_not_wait_for_a_large_one_of_another_thread() -> None
     large = threading.Thread(target=run, args=("large", 16 * executor_count()))
     large.start()
     time.sleep(0.2)
-    begun = time.monotonic()
+    started = time.monotonic()
     run("small", 2)
     large.join()
-    assert ended["small"] - begun < (ended["large"] - begun) / 2
+    assert ended["small"] - started < (ended["large"] - started) / 2
 
 
 def _judge_in_a_fork(queue: multiprocessing.Queue) -> None:
@@ -78,12 +78,12 @@ def test_the_judge_works_after_a_fork_of_a_process_with_torch() -> None:
         assert os.waitpid(child, 0)[1] == 0
         print(judge({ADD!r}, language="python", tests={SUMS!r}).verdicts)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "['AC', 'AC']", done.stderr
+    process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+    assert process.stdout.strip() == "['AC', 'AC']", process.stderr
 
 
-def _processes(parent: int) -> list[int]:
-    found = []
+def _children(parent: int) -> list[int]:
+    children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -91,8 +91,8 @@ def _processes(parent: int) -> list[int]:
             except OSError:
                 continue
             if int(fields[1]) == parent and fields[0] != "Z":
-                found.append(int(entry.name))
-    return found
+                children.append(int(entry.name))
+    return children
 
 
 @pytest.mark.parametrize("ending", ["exit", "exception", "kill", "interrupt"])
@@ -116,22 +116,22 @@ def test_no_process_is_left_however_the_judging_process_ends(ending: str) -> Non
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     time.sleep(0.5)
-    kept = _processes(process.pid)
-    below = [child for zygote in kept for child in _processes(zygote)]
+    zygotes = _children(process.pid)
+    programs = [child for zygote in zygotes for child in _children(zygote)]
     if ending == "kill":
         process.kill()
     elif ending == "interrupt":
-        assert below, "programs are running"
+        assert programs, "programs are running"
         process.send_signal(signal.SIGINT)
-    begun = time.monotonic()
+    started = time.monotonic()
     process.communicate(timeout=60)
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - started < 15
     if ending == "interrupt":
         assert process.returncode in (-signal.SIGINT, 130, 1)
     deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and any(Path(f"/proc/{child}").exists() for child in kept + below):
+    while time.monotonic() < deadline and any(Path(f"/proc/{child}").exists() for child in zygotes + programs):
         time.sleep(0.05)
-    assert not [child for child in kept + below if Path(f"/proc/{child}").exists()]
+    assert not [child for child in zygotes + programs if Path(f"/proc/{child}").exists()]
 
 
 def test_thousands_of_runs_leak_no_descriptor_process_file_or_memory(temporary_folder: Path) -> None:
@@ -139,7 +139,7 @@ def test_thousands_of_runs_leak_no_descriptor_process_file_or_memory(temporary_f
 
     def footprint() -> tuple[int, int, int]:
         files = len(list(temporary_folder.rglob("*")))
-        return len(os.listdir("/proc/self/fd")), len(_processes(os.getpid())), files
+        return len(os.listdir("/proc/self/fd")), len(_children(os.getpid())), files
 
     judge_many(batch)
     before = footprint()
@@ -147,8 +147,8 @@ def test_thousands_of_runs_leak_no_descriptor_process_file_or_memory(temporary_f
     for _ in range(5):
         judge_many(batch)
     assert footprint() == before
-    grown = (int(Path("/proc/self/statm").read_text().split()[1]) - resident) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    assert grown < 8, f"{grown:.1f} MB"
+    growth_mb = (int(Path("/proc/self/statm").read_text().split()[1]) - resident) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    assert growth_mb < 8, f"{growth_mb:.1f} MB"
 
 
 @pytest.fixture
@@ -210,17 +210,17 @@ def test_the_folder_of_a_killed_judge_is_removed_by_the_next(temporary_folder: P
 def test_verdicts_do_not_change_when_the_machine_is_busy() -> None:
     half = "import time\nx = time.process_time()\nwhile time.process_time() - x < 0.25: pass\nprint(1)\n"
     programs = [half, half.replace("0.25", "3"), "print(1)", "import time; time.sleep(0.3); print(1)"]
-    wanted = [["AC"], ["TLE"], ["AC"], ["AC"]]
+    expected = [["AC"], ["TLE"], ["AC"], ["AC"]]
     limits = Limits(time_s=0.5, wall_s=2.0)
 
-    def all_of_them() -> list[list[str]]:
+    def judge_all() -> list[list[str]]:
         return [j.verdicts for j in judge_many([Submission(p, "python", ONE, limits=limits) for p in programs])]
 
-    assert all_of_them() == wanted
+    assert judge_all() == expected
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
     try:
         for _ in range(2):
-            assert all_of_them() == wanted
+            assert judge_all() == expected
     finally:
         for process in busy:
             process.kill()
@@ -239,7 +239,7 @@ def test_children_are_found_without_the_kernels_list_of_children() -> None:
 
 def test_a_zygote_that_is_killed_is_replaced() -> None:
     verdicts(ADD, tests=SUMS)
-    for process in _processes(os.getpid()):
+    for process in _children(os.getpid()):
         if b"zygote.py" in Path(f"/proc/{process}/cmdline").read_bytes():
             os.kill(process, signal.SIGKILL)
     assert verdicts(ADD, tests=SUMS) == ["AC", "AC"]
