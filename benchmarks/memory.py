@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""Holds the estimate of memory (rlvr/estimates) against real tensors, on a CPU: the table of docs/estimates.md.
+"""Compare the memory estimate (rlvr/estimates) with real tensors on a CPU: the table of docs/estimates.md.
 
     python benchmarks/memory.py            # a Qwen2 of 50 million parameters with random weights; five minutes
 
-A CPU holds the same tensors as a GPU for weights, adapters, optimizer states, the KV cache, what autograd saves, and
-largely for what passes. It doesn't have CUDA's context, fragmentation, NCCL, FlashAttention or TRL's Triton kernel.
+On a CPU, weights, adapters, optimizer states, KV cache and saved activations are the same tensors as on a GPU, and
+temporary tensors nearly so. CUDA's context, fragmentation, NCCL, FlashAttention and TRL's Triton kernel are missing.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What the report of a long run costs: seconds to make, megabytes, and seconds until the browser paints it.
+"""Measure the report of a long run: seconds to write, megabytes, and seconds until the first paint.
 
     python benchmarks/report.py                      # 1,000 steps, 50,000 completions of about 1,200 characters
     python benchmarks/report.py --steps 200 --keep /tmp/run
 
-Asked of it: under 20 s, under 20 MB, first paint under 2 s. The texts are made of 4,000 words drawn at random, which
-packs worse than what models write. The page is made by scripts/report.py in a process of its own, start and imports
-included. First paint is Chromium's own figure (the paint timing of the page), the median of five loads; it is left out
-where there is no Chromium.
+Limits: 20 s, 20 MB, first paint 2 s. The texts consist of 4,000 random words, which compress worse than model output.
+scripts/report.py writes the page in another process; its start and imports count. First paint is Chromium's paint
+timing, the median of five loads; it is omitted without Chromium.
 """
 
 from __future__ import annotations
