@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,10 +18,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.backends.http.backend import HttpRewardBackend
+from rlvr.scoring.registry import load_reward
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE = [Requirement(text) for text in PROJECT["dependencies"]]
 EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
+REWARD = "code_execution"
 PINS = {
     canonicalize_name(name): version
     for name, _, version in (
@@ -80,10 +86,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
+def environment_outside() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
 def run_installed(python: Path, program: str, folder: Path) -> str:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        [python, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [python, "-c", program], cwd=folder, env=environment_outside(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -105,7 +114,41 @@ def test_plug_ins_of_the_wheel_load_by_name_without_a_checkout(installed: Path, 
     names = sorted(path.stem for path in (REPOSITORY / folder).glob("[!_]*.py"))
     program = (
         "from rlvr.scoring.registry import _find\n"
-        f"for name in {names}:\n    assert callable(_find('plug-in', {folder!r}, name)[0])\n"
+        f"for name in {names[::-1]}:\n    assert callable(_find('plug-in', {folder!r}, name)[0])\n"
         "print('loaded')"
     )
     assert run_installed(installed, program, tmp_path) == "loaded\n"
+
+
+@pytest.mark.slow
+def test_a_reward_server_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    words = ["-m", "rlvr.reward_server", "--rewards", "math_correctness,code_execution", "--port", "0"]
+    with subprocess.Popen(
+        [installed, *words], cwd=tmp_path, env=environment_outside(), stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        line = next(line for line in server.stdout if "http://" in line)
+        address = re.search(r"http://[\d.]+:\d+", line)
+        assert address is not None, line
+        backend = HttpRewardBackend(address[0], [load_reward(RewardSpec(REWARD, where=address[0]))], start_timeout_s=60)
+        try:
+            backend.start()
+            assert "sandbox" in " ".join(backend.environment_info())
+        finally:
+            backend.close()
+            server.terminate()
+            server.communicate(timeout=60)
+    assert server.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_ray_node_finds_the_bundled_rewards_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """What a Ray task runs on a node, without Ray."""
+    program = (
+        "import os, pickle\n"
+        "from rlvr.config.recipe import RewardSpec\n"
+        "from rlvr.scoring.backends.ray_cluster import node\n"
+        f"specs = pickle.dumps([RewardSpec({REWARD!r})])\n"
+        "print(node.handshake([specs], os.getcwd())['environment_info'])"
+    )
+    assert "sandbox" in run_installed(installed, program, tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts import serve_rewards
+from rlvr.reward_server import __main__ as serve_rewards
 from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
 
 PAGE = (REPOSITORY / "docs" / "reward-server.md").read_text(encoding="utf-8")

@@ -1,0 +1,136 @@
+"""Serve rewards and the judge over HTTP, for runs whose recipe has `where: http://host:port`.
+
+    python scripts/serve_rewards.py --config recipes/demo-programs.yaml              # the rewards of a recipe
+    python scripts/serve_rewards.py --rewards code_execution,code_format --port 8001
+    GRPO_REWARDS_KEY=… python scripts/serve_rewards.py --config recipes/x.yaml --host 0.0.0.0
+    python scripts/serve_rewards.py --judge_only --tests tests.jsonl                 # programs, with stored tests
+    python -m rlvr.reward_server --rewards math_correctness                          # without a checkout
+
+The server computes only the rewards that it was started with. On other addresses than loopback it needs a key. SIGTERM
+or Ctrl-C stops it after the requests in progress. See docs/reward-server.md. Exit codes: 0 stopped; 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlvr import console
+from rlvr.config.recipe import RewardSpec, load_recipe
+from rlvr.errors import InputError
+
+FORMER_FLAGS = {
+    "--judge-only": "--judge_only",
+    "--key-file": "--key_file",
+    "--label-column": "--label_column",
+    "--grace-s": "--shutdown_timeout_s",
+    "--most-body-mb": "--max_body_mb",
+    "--most-rows": "--max_rows",
+    "--most-requests": "--max_requests",
+    "--most-deadline-s": "--max_deadline_s",
+    "--most-test-time-s": "--max_test_time_s",
+    "--most-test-memory-mb": "--max_test_memory_mb",
+    "--allow-weak-sandbox": "--allow_weak_sandbox",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options, overrides = parser.parse_known_args(console.replace_former_flags(arguments, FORMER_FLAGS))
+    if overrides and options.config is None:
+        parser.error(f"unrecognized arguments: {' '.join(overrides)}")
+    console.silence_libraries()
+    try:
+        specs = _rewards(options, overrides)
+        for name in ("max_body_mb", "max_rows", "max_requests", "workers"):
+            value = getattr(options, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name} is {value}. It must be at least 1.", kind="out-of-range", key=name)
+        try:
+            from rlvr.reward_server import server
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"The reward server needs the package {error.name}: pip install 'grpo-recipes[serve]'.",
+                kind="package-not-installed",
+            ) from error
+        from rlvr.reward_server.limits import ServerLimits
+
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+        return server.serve(
+            server.ServerConfig(
+                specs,
+                host=options.host,
+                port=options.port,
+                key=server.read_key(options.key_file),
+                tests=options.tests,
+                workers=options.workers,
+                label_column=options.label_column,
+                shutdown_timeout_s=options.shutdown_timeout_s,
+                limits=ServerLimits(
+                    body_bytes=options.max_body_mb << 20,
+                    total_bytes=max(256, 2 * options.max_body_mb) << 20,
+                    rows=options.max_rows,
+                    requests=options.max_requests,
+                    deadline_s=options.max_deadline_s,
+                    test_time_s=options.max_test_time_s,
+                    test_memory_mb=options.max_test_memory_mb,
+                    weak_sandbox=options.allow_weak_sandbox,
+                ),
+            )
+        )
+    except InputError as error:
+        console.error(str(error))
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", type=Path, metavar="RECIPE", help="serve the rewards of this recipe")
+    what.add_argument("--rewards", metavar="NAMES", help="serve these rewards: names as in a recipe, comma-separated")
+    what.add_argument("--judge_only", action="store_true", help="serve no reward, only /judge")
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on; default: loopback")
+    add("--port", type=int, default=8000, help="default: 8000; 0: any free port")
+    add("--key_file", type=Path, metavar="FILE", help="file with the key; or set GRPO_REWARDS_KEY")
+    add("--tests", type=Path, metavar="FILE", help="stored tests: JSONL, rows with id and tests")
+    add("--workers", type=int, metavar="N", help="processes for each group of rewards; default: 2 to 4")
+    add("--label_column", metavar="NAME", help="column of OpenRLHF's labels")
+    add("--shutdown_timeout_s", type=float, default=120.0, help="time for requests in progress; default: 120")
+    add = parser.add_argument_group("limits of a request").add_argument
+    add("--max_body_mb", type=int, default=64, help="default: 64")
+    add("--max_rows", type=int, default=8192, help="default: 8192")
+    add("--max_requests", type=int, default=128, help="at the same time; default: 128")
+    add("--max_deadline_s", type=float, default=900.0, help="time of work on a request; default: 900")
+    add("--max_test_time_s", type=float, default=60.0, help="limit that a client may set for a test; default: 60")
+    add("--max_test_memory_mb", type=float, default=4096.0, help="the same for memory; default: 4096")
+    add("--allow_weak_sandbox", action="store_true", help="let clients run programs that can't be confined")
+    return parser
+
+
+def _rewards(options: argparse.Namespace, overrides: Sequence[str]) -> list[RewardSpec]:
+    """The rewards to serve; of a recipe, all except those with `where: trainer`."""
+    if options.judge_only:
+        return []
+    if options.rewards is not None:
+        names = [name.strip() for name in options.rewards.split(",") if name.strip()]
+        if not names:
+            raise InputError("--rewards names no reward.", kind="no-reward", key="rewards")
+        return [RewardSpec(name) for name in names]
+    specs = load_recipe(options.config, overrides).rewards
+    served = [spec for spec in specs if spec.where != "trainer"]
+    for spec in specs:
+        if spec.where == "trainer":
+            console.info(f"Not served: {spec.name}, which the recipe calls in the training process (where: trainer).")
+    if not served:
+        message = f"{options.config}: every reward has `where: trainer`, so there is nothing to serve."
+        raise InputError(message, kind="no-reward", path=options.config)
+    return served
+
+
+if __name__ == "__main__":
+    sys.exit(main())
