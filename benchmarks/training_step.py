@@ -32,7 +32,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
-from benchmarks.training_step_runs import COMMANDS, OURS, SECONDS, TRL, Run, cpu_below, prepare  # noqa: E402
+from benchmarks.training_step_runs import COMMANDS, OURS, SECONDS, TRL, BenchmarkRun, cpu_below, prepare  # noqa: E402
 
 WARM_UP = 5
 COPIES = 2  # of each command at a time
@@ -46,11 +46,11 @@ SLOW = ("slow_one", "slow_two", "slow_three")
 # Measuring
 
 
-def steps_of(folder: Path, rewards: Sequence[str], steps: int) -> list[Run]:
+def steps_of(folder: Path, rewards: Sequence[str], steps: int) -> list[BenchmarkRun]:
     """Runs of both commands, with what was measured of their steps after those to warm up."""
     runs = []
     for name in (OURS, TRL) * COPIES:
-        run = Run(name, folder, rewards, WARM_UP + steps + 1)
+        run = BenchmarkRun(name, folder, rewards, WARM_UP + steps + 1)
         run.arrive()
         run.turn(WARM_UP)
         run.cpu = 0.0
@@ -67,7 +67,7 @@ def steps_of(folder: Path, rewards: Sequence[str], steps: int) -> list[Run]:
     return runs
 
 
-def ratios(groups: Sequence[Sequence[Run]], one: str, other: str, key: str = "wall") -> list[float]:
+def ratios(groups: Sequence[Sequence[BenchmarkRun]], one: str, other: str, key: str = "wall") -> list[float]:
     """How many times as long the steps of a command take as another's: for each two processes of a group."""
     found = []
     for runs in groups:
@@ -78,7 +78,7 @@ def ratios(groups: Sequence[Sequence[Run]], one: str, other: str, key: str = "wa
     return sorted(found)
 
 
-def same_work(runs: Sequence[Run]) -> int:
+def same_work(runs: Sequence[BenchmarkRun]) -> int:
     """The number of steps in which all have logged the same reward and length."""
     logged = [[(step["reward"], step["completions/mean_length"]) for step in run.steps] for run in runs]
     return sum(len(set(step)) == 1 for step in zip(*logged, strict=True))
@@ -86,7 +86,7 @@ def same_work(runs: Sequence[Run]) -> int:
 
 def start_of(name: str, folder: Path) -> tuple[float, float]:
     """Seconds from a command's start to the end of its first step, by the clock and of CPU time."""
-    run = Run(name, folder, CHEAP, 1)
+    run = BenchmarkRun(name, folder, CHEAP, 1)
     run.arrive()
     run.go(10**9)
     run.arrive()
@@ -129,7 +129,7 @@ def scored(repeats: int) -> dict[str, tuple[float, float]]:
     return found
 
 
-def step_of(groups: Sequence[Sequence[Run]], name: str) -> float:
+def step_of(groups: Sequence[Sequence[BenchmarkRun]], name: str) -> float:
     return median(step["wall"] for runs in groups for run in runs if run.name == name for step in run.steps)
 
 
@@ -146,7 +146,7 @@ def milliseconds(action: Callable[[], object], repeats: int) -> float:
 # The report
 
 
-def report_steps(folder: Path, title: str, rewards: Sequence[str], steps: int, times: int) -> list[list[Run]]:
+def report_steps(folder: Path, title: str, rewards: Sequence[str], steps: int, times: int) -> list[list[BenchmarkRun]]:
     from rlvr import console
 
     groups = [steps_of(folder, rewards, steps) for _ in range(times)]
@@ -217,7 +217,7 @@ def report_scorer(repeats: int) -> None:
     print(console.table(["", "in workers", "a call, as TRL"], rows), flush=True)
 
 
-def report_health(groups: Sequence[Sequence[Run]], repeats: int) -> None:
+def report_health(groups: Sequence[Sequence[BenchmarkRun]], repeats: int) -> None:
     """What looking over the whole run costs at each log step, which steps at the beginning of a run don't show."""
     from rlvr import console
     from rlvr.artifacts.metrics import read_metrics

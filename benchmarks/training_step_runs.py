@@ -103,7 +103,7 @@ def reads_ids(completions: list[Any], completion_ids: list[list[int]], **kwargs:
 
 
 @dataclass
-class Run:
+class BenchmarkRun:
     """A command that waits at the beginning of its steps; see benchmarks/training_step_clock.py."""
 
     name: str

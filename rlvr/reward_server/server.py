@@ -85,7 +85,7 @@ def serve(config: ServerConfig) -> int:
     app = make_app(service, lambda: guard, threads, "grpo-recipes reward server")
     guard = RequestGuard(app, config.limits, metrics, config.key)
     listener = _listen(config.host, config.port)
-    server = _Server(guard, config.shutdown_timeout_s)
+    server = _GracefulServer(guard, config.shutdown_timeout_s)
     failures: list[Exception] = []
 
     def start() -> None:
@@ -124,7 +124,7 @@ def serve(config: ServerConfig) -> int:
     return 0
 
 
-class _Server(uvicorn.Server):
+class _GracefulServer(uvicorn.Server):
     """Uvicorn that keeps answering during shutdown, so that clients get a 503 and not a refused connection."""
 
     def __init__(self, guard: RequestGuard, shutdown_timeout_s: float) -> None:

@@ -200,7 +200,7 @@ class Exporter:
         self._runs = runs
 
 
-class _Server(ThreadingHTTPServer):
+class _ExporterServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], exporter: Exporter) -> None:
@@ -215,7 +215,7 @@ class _Server(ThreadingHTTPServer):
 
 class _RequestHandler(BaseHTTPRequestHandler):
     timeout = _REQUEST_TIMEOUT_S
-    server: _Server
+    server: _ExporterServer
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] == "/metrics":
@@ -264,7 +264,7 @@ def _serve(folder: Path, host: str, port: int, stale_after_s: float) -> int:
         message = f"{folder} is a file. Give a run directory, or a folder of run directories."
         raise InputError(message, kind="not-a-folder", path=folder)
     try:
-        server = _Server((host, port), Exporter(folder, stale_after_s))
+        server = _ExporterServer((host, port), Exporter(folder, stale_after_s))
     except (OSError, OverflowError) as error:
         message = f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port."
         raise InputError(message, kind="cannot-listen") from error

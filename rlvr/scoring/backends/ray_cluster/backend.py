@@ -51,7 +51,7 @@ class RewardSet:
 
 
 @dataclass(frozen=True)
-class Task:
+class RayTask:
     """Work for one node.
 
     Attributes:
@@ -175,7 +175,7 @@ class RayRewardBackend(RewardBackend):
         tasks = []
         for start in range(0, rows, VALIDATED_ROWS):
             part = {name: list(values[start : start + VALIDATED_ROWS]) for name, values in columns.items()}
-            tasks.append(Task(number, [validate_item(self._sets[number].indices.index(index), part)]))
+            tasks.append(RayTask(number, [validate_item(self._sets[number].indices.index(index), part)]))
         timeout_s = max(self.start_timeout_s, VALIDATE_TIMEOUT_S)
         try:
             self.start()
@@ -196,7 +196,7 @@ class RayRewardBackend(RewardBackend):
 
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
         started = time.monotonic()
-        tasks: list[Task] = []
+        tasks: list[RayTask] = []
         parts: list[tuple[list[int], list[int]]] = []  # of each task: indices of its calls, and rows
         by_set: dict[int, list[int]] = {}
         for number, call in enumerate(calls):
@@ -230,7 +230,7 @@ class RayRewardBackend(RewardBackend):
         same_judgement = {name for call in calls for name in self.rewards[call.reward].columns} if judges else set()
         return split_batch(batch.columns, batch.rows, sorted(same_judgement))
 
-    def _task(self, calls: Sequence[RewardCall], rows: list[int]) -> Task:
+    def _task(self, calls: Sequence[RewardCall], rows: list[int]) -> RayTask:
         """Calls of rewards of one set, for some rows of the batch."""
         number = self._set_of[calls[0].reward]
         reward_set, batch = self._sets[number], calls[0].batch
@@ -242,9 +242,9 @@ class RayRewardBackend(RewardBackend):
             seed = (*call.seed, rows[0]) if call.row is not None or rows[0] else call.seed
             columns = {name: pickled[name] for name in call.names}
             items.append(call_item(reward_set.indices.index(call.reward), columns, batch.state, seed))
-        return Task(number, items, len(rows) if reward_set.judges else 1)
+        return RayTask(number, items, len(rows) if reward_set.judges else 1)
 
-    def _run(self, tasks: Sequence[Task], *, timeout_s: float, end: float) -> list[list[TaskResult]]:
+    def _run(self, tasks: Sequence[RayTask], *, timeout_s: float, end: float) -> list[list[TaskResult]]:
         """Run tasks, and return the results of each one's items.
 
         Raises:
