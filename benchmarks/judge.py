@@ -32,7 +32,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
-from rlvr.sandbox import compiler_cache, python_modules, zygote  # noqa: E402
+from rlvr.sandbox import (  # noqa: E402
+    compiler_cache,
+    python_modules,
+    zygote_client,
+)
 from rlvr.sandbox.compiler import Compiler  # noqa: E402
 from rlvr.sandbox.languages import LANGUAGES  # noqa: E402
 from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, executor_count, judge_many  # noqa: E402
@@ -85,7 +89,7 @@ def bare_fork(runs: int) -> float:
     """Fork in a new interpreter with the modules of a zygote; return runs per second of CPU time."""
     code = f"""
 import sys
-sys.path.insert(0, {str(zygote.GUEST)!r})
+sys.path.insert(0, {str(zygote_client.GUEST)!r})
 import _socket, contextlib, ctypes, gc, importlib, json, os, resource, signal
 import confinement, program, protocol
 for name in {python_modules.BASE!r}: importlib.import_module(name)

@@ -27,7 +27,7 @@ from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.memory import adapter_bytes, base_weights, optimizer
-from rlvr.estimates.setup import RunSetup, read_setup
+from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.modeling.loading import keep_4bit_trainable_on_cpu
 
 LORA = {"use_peft": True, "lora_r": 16, "lora_target_modules": "all-linear"}

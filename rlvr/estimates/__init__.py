@@ -20,8 +20,8 @@ from rlvr.estimates.advice import RecipeChange, advise
 from rlvr.estimates.machines import PRICES_READ, Machine, find_machine, this_machine
 from rlvr.estimates.memory import GIB, MOMENTS, GpuMemory, memory
 from rlvr.estimates.rollouts import RolloutPlan, plan_rollouts
+from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.estimates.run_time import RunTime, run_time
-from rlvr.estimates.setup import RunSetup, read_setup
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

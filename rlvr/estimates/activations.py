@@ -10,7 +10,7 @@ case with the bytes that autograd saves.
 from __future__ import annotations
 
 from rlvr.estimates.parameters import Adapter, Shape
-from rlvr.estimates.setup import RunSetup
+from rlvr.estimates.run_setup import RunSetup
 
 # TRL's tile of logits: 4,096 tokens by 32,768 words (trl/kernels/chunked_logprob.py and trl/trainer/utils.py). It never
 # computes all logits at once.

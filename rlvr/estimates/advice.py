@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.estimates.setup import RunSetup
+from rlvr.estimates.run_setup import RunSetup
 
 # Minimum bytes that a proposed change saves.
 MIN_SAVING = 0.25 * 2**30

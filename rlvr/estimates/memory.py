@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rlvr.estimates import activations
 from rlvr.estimates.parameters import Adapter, Parameters, Shape, bytes_in_4_bits, bytes_in_8_bits
-from rlvr.estimates.setup import RunSetup
+from rlvr.estimates.run_setup import RunSetup
 
 GIB = 2**30
 MOMENTS = ("generating", "training", "updating")

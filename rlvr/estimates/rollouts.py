@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr.estimates.setup import RunSetup
+from rlvr.estimates.run_setup import RunSetup
 from rlvr.formatting import count
 
 

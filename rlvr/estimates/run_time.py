@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rlvr.estimates import activations
 from rlvr.estimates.machines import Gpu, Machine
 from rlvr.estimates.parameters import Adapter, Parameters, Shape
-from rlvr.estimates.setup import RunSetup
+from rlvr.estimates.run_setup import RunSetup
 
 
 @dataclass(frozen=True)

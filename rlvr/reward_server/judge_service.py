@@ -14,7 +14,7 @@ from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.schemas import JudgeRequest, SubmittedProgram
 from rlvr.reward_server.stored_tests import StoredTests
-from rlvr.scoring.worker import deduplicate
+from rlvr.scoring.reward_worker import deduplicate
 from rlvr.verifiers.code import Limits, detect_capabilities
 from rlvr.workers.pool import OUT_OF_TIME, WorkerPool
 

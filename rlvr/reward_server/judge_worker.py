@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.scoring.worker import expand
+from rlvr.scoring.reward_worker import expand
 from rlvr.verifiers.code import Judgement, Limits, SandboxUnavailable, judge_many
 
 MAX_STDERR = 200  # characters a test
@@ -17,7 +17,7 @@ def judge_request(item: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         item: "submissions": the arguments of `rlvr.verifiers.code.judge` except `tests`; "tests": packed by
-            `rlvr.scoring.worker.deduplicate`; "reasons": whether to include why tests failed.
+            `rlvr.scoring.reward_worker.deduplicate`; "reasons": whether to include why tests failed.
     """
     try:
         submissions = [

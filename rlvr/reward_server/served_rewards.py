@@ -32,7 +32,7 @@ from rlvr.scoring.registry import (
     worker_group,
 )
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.worker import served_call_item, served_validate_item
+from rlvr.scoring.reward_worker import served_call_item, served_validate_item
 from rlvr.workers.pool import OUT_OF_TIME, TaskResult, WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch
@@ -105,7 +105,7 @@ class ServedRewards:
         self.workers = workers or max(2, min(DEFAULT_WORKERS, len(os.sched_getaffinity(0))))
         self._pools = {
             group: WorkerPool(
-                "rlvr.scoring.worker:prepare_served",
+                "rlvr.scoring.reward_worker:prepare_served",
                 processes=self.workers,
                 memory_mb=None,  # compilers and programs are its children
                 init_payload=pickle.dumps(members),

@@ -17,7 +17,7 @@ from rlvr.reward_server.served_rewards import RequestRows, SelectedReward, Serve
 from rlvr.reward_server.stored_tests import StoredTests
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import apply_gates_and_mask, total
-from rlvr.scoring.worker import WIRE_STATUS
+from rlvr.scoring.reward_worker import WIRE_STATUS
 from rlvr.workers.pool import TaskResult, WorkerPool
 
 

@@ -22,7 +22,7 @@ from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.console import duration
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import byte_count
-from rlvr.sagemaker import cost, preflight, quotas, request, sdk
+from rlvr.sagemaker import cost, job_preflight, quotas, request, sdk
 from rlvr.sagemaker.reward_hosts import describe_reward_hosts
 from rlvr.sagemaker.upload import ENTRY_SCRIPT, JobFiles, UploadFile, collect_files
 from rlvr.sagemaker.validation import settings_problems
@@ -221,7 +221,7 @@ def _plan(
         folders = {"code": str(files.code), "drivers": str(drivers)}
         builder.send(request.request_spec(recipe, settings, name, folders, channels, digest))
     if settings.groups:
-        result = preflight.check_for_hosts(recipe, settings)
+        result = job_preflight.check_for_hosts(recipe, settings)
         plan.processes = result.processes
         plan.preflight = [*result.lines, *result.notes]
         plan.costs = cost.cost_lines(settings, result.estimate)

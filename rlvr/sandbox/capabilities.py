@@ -26,7 +26,7 @@ from rlvr.sandbox import directories, seccomp
 from rlvr.sandbox.execution import ResourceLimits
 from rlvr.sandbox.limits import SandboxUnavailable
 from rlvr.sandbox.user_lease import SMALL_USERS, USERS
-from rlvr.sandbox.zygote import GUEST, Confinement, Zygote, ZygoteError, ZygoteSpec
+from rlvr.sandbox.zygote_client import GUEST, Confinement, Zygote, ZygoteError, ZygoteSpec
 
 _log = logging.getLogger(__name__)
 STRONG, SEALED, WEAK = "strong", "sealed", "weak"

@@ -20,7 +20,7 @@ from rlvr.sandbox.execution import ExecutionResult, ResourceLimits
 from rlvr.sandbox.languages import LANGUAGES, Language, compiler_path
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.sandbox.memory_files import executable_copy
-from rlvr.sandbox.zygote import GUEST, Zygote, ZygoteError, ZygoteSpec
+from rlvr.sandbox.zygote_client import GUEST, Zygote, ZygoteError, ZygoteSpec
 
 MAX_PROGRAM_BYTES = 64 << 20
 _MEMORY_MB = 2048

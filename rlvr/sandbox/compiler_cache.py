@@ -19,7 +19,7 @@ from pathlib import Path
 from rlvr.errors import InputError
 from rlvr.sandbox import compiler_root, directories
 from rlvr.sandbox.languages import LANGUAGES, Language, compiler_path
-from rlvr.sandbox.zygote import GUEST
+from rlvr.sandbox.zygote_client import GUEST
 
 _log = logging.getLogger(__name__)
 

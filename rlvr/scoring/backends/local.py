@@ -12,7 +12,7 @@ from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.worker import call_item
+from rlvr.scoring.reward_worker import call_item
 from rlvr.workers.pool import StartError, WorkerError, WorkerPool
 
 MAX_WORKERS = 4  # for calls with one row
@@ -31,7 +31,7 @@ class LocalBackend(RewardBackend):
         cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
         self._closed = False
         self._pool = WorkerPool(
-            "rlvr.scoring.worker:prepare",
+            "rlvr.scoring.reward_worker:prepare",
             processes=max(2, min(MAX_WORKERS, cores)),
             memory_mb=None,  # compilers and programs are children of a worker
             init_payload=pickle.dumps([reward.spec for reward in rewards]),

@@ -20,7 +20,7 @@ from rlvr.sandbox.guest import values
 from rlvr.sandbox.guest.protocol import BYTECODE, CALL, MAKE_BYTECODE, NOTE_BYTECODE, RUN_ASSERTS, SCRIPT, SERVE, SOURCE
 from rlvr.sandbox.languages import Language
 from rlvr.sandbox.limits import Limits
-from rlvr.sandbox.zygote import Zygote, ZygoteError, ZygoteSpec
+from rlvr.sandbox.zygote_client import Zygote, ZygoteError, ZygoteSpec
 from rlvr.verifiers.code import cases, verdict
 from rlvr.verifiers.code.cases import Test
 from rlvr.verifiers.code.types import RE, SE, Submission

@@ -16,7 +16,7 @@ from rlvr.sandbox.capabilities import WEAK, detect_capabilities
 from rlvr.sandbox.compiler import Compiled, function_name
 from rlvr.sandbox.languages import Language, compiler_path, find_language
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
-from rlvr.sandbox.zygote import ZygoteError
+from rlvr.sandbox.zygote_client import ZygoteError
 from rlvr.verifiers.code.cases import ASSERT, CALL, Test, check_checker, digest, read_tests
 from rlvr.verifiers.code.executor import Executor, Program
 from rlvr.verifiers.code.scheduler import JudgeJob, get_scheduler

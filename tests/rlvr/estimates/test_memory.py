@@ -14,7 +14,7 @@ from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.memory import GIB, GpuMemory, adapter_bytes, base_weights, memory, optimizer, reference
-from rlvr.estimates.setup import RunSetup, read_setup
+from rlvr.estimates.run_setup import RunSetup, read_setup
 
 # 2 x (2 x 256 x 256 + 2 x 64 x 256 + 3 x 704 x 256) in matrices, 1000 x 256 in the shared embedding, and in the rest
 # 2 x (256 + 64 + 64) biases and 5 x 256 of norms.

@@ -12,8 +12,8 @@ from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.machines import GPUS, Gpu, Machine, find_machine
 from rlvr.estimates.rollouts import plan_rollouts
+from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.estimates.run_time import RunTime, Utilisation, generation_seconds, run_time, training_seconds
-from rlvr.estimates.setup import RunSetup, read_setup
 
 CONFIG = real.small()
 WHOLE = counting.count(CONFIG)

@@ -10,7 +10,7 @@ from rlvr.scoring.backends.http.connection import Unavailable
 from rlvr.scoring.backends.http.sharding import RequestShard
 from rlvr.scoring.batch import RewardCall
 from rlvr.scoring.results import CallResult
-from rlvr.scoring.worker import WIRE_STATUS
+from rlvr.scoring.reward_worker import WIRE_STATUS
 from rlvr.workers.pool import TaskResult
 
 _STATUS_OF = {wire: status for status, wire in WIRE_STATUS.items()}

@@ -26,7 +26,7 @@ from rlvr.scoring.call import digest_of
 from rlvr.scoring.registry import worker_group
 from rlvr.scoring.results import CallResult, merge_shards
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.worker import call_item, validate_item
+from rlvr.scoring.reward_worker import call_item, validate_item
 from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class RayTask:
 
     Attributes:
         reward_set: index of the rewards that it calls.
-        items: for a worker (rlvr/scoring/worker.py), one after the other.
+        items: for a worker (rlvr/scoring/reward_worker.py), one after the other.
         max_cpus: processors that it could use.
     """
 

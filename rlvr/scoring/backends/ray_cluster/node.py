@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.scoring.worker import DESCRIBE
+from rlvr.scoring.reward_worker import DESCRIBE
 from rlvr.workers.pool import TaskResult, WorkerError, WorkerPool
 
 START_TIMEOUT_S = 300.0  # for a worker's imports, which may be torch on a busy file system
@@ -94,7 +94,7 @@ def _pool(specs: bytes, folder: str, cpus: int) -> WorkerPool:
         known[1].close()
     os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
     pool = WorkerPool(
-        "rlvr.scoring.worker:prepare",
+        "rlvr.scoring.reward_worker:prepare",
         processes=1,
         memory_mb=None,  # compilers and programs are children of a worker
         init_payload=specs,
