@@ -180,6 +180,7 @@ def package_index(image: BaseImage, **needs: list[str]) -> dict[str, str]:
     return {"PIP_FIND_LINKS": "/mnt/index", "PIP_NO_INDEX": "1"}
 
 
+@pytest.mark.slow
 def test_the_lines_install_the_requirements_and_keep_the_images_packages(image: BaseImage) -> None:
     before = image.packages()
     install, nothing_left = RUN
@@ -196,6 +197,7 @@ def test_the_last_line_fails_without_the_requirements(image: BaseImage) -> None:
     assert image.run(RUN[1]).returncode != 0
 
 
+@pytest.mark.slow
 def test_a_requirement_that_needs_another_torch_fails_the_build(image: BaseImage) -> None:
     index = package_index(image, trl=["torch>=99"])
     wheel(image.opt / "index", "torch", "99.0")

@@ -36,6 +36,7 @@ def bash(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_its_plan_command_works_without_an_account() -> None:
     variable = re.search(r'^R=".*?"$', BLOCKS[0], re.MULTILINE | re.DOTALL)
     plan = re.search(r"^python scripts/sagemaker.py plan \$R", BLOCKS[0], re.MULTILINE)

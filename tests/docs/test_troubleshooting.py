@@ -46,6 +46,7 @@ def is_in_the_code(fragment: str) -> bool:
     return any(pattern.search(text) for text in literals())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fragment", quoted_fragments("Messages of this project"))
 def test_a_quoted_fragment_is_in_the_code(fragment: str) -> None:
     assert len(fragment) > 8, "too short to search for"

@@ -82,6 +82,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", sorted(EVALUATED_AS_LITERAL | EVALUATED_AS_EXPRESSION))
 @pytest.mark.parametrize(("answer", "why"), HOSTILE)
 def test_a_hostile_answer_is_never_evaluated(dataset: str, answer: str, why: str, tmp_path: Path) -> None:

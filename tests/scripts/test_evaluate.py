@@ -85,6 +85,7 @@ def test_help_answers_at_once() -> None:
     assert time.monotonic() - start < 2 and done.returncode == 0 and "--samples" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(command: Command, tmp_path: Path) -> None:
     words = [*WORDS, "base", "--limit", "24", "--output"]
     with subprocess.Popen(
@@ -114,6 +115,7 @@ def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(command
     assert records(tmp_path / "killed", "evaluation_base") == records(tmp_path / "whole", "evaluation_base")
 
 
+@pytest.mark.slow
 def test_samples_come_out_the_same_after_an_interruption(tmp_path: Path, capsys: Capture) -> None:
     words = [*WORDS, "base", "--limit", "6", "--samples", "4", "--temperature", "0.9", "--output"]
     assert script.main([*words, str(tmp_path / "whole")]) == 0
@@ -135,6 +137,7 @@ def test_samples_come_out_the_same_after_an_interruption(tmp_path: Path, capsys:
     assert "pass@4" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_more_samples_and_more_rows_ask_only_for_what_is_new(tmp_path: Path) -> None:
     words = [*WORDS, "base", "--output", str(tmp_path)]
     assert script.main([*words, "--limit", "4", "--samples", "2"]) == 0
@@ -169,6 +172,7 @@ def test_a_whole_model_in_place_of_an_adapter_is_measured_as_it_is(tmp_path: Pat
     assert found["base"] == found["trained"] and found["trained"]["rows"] == 4
 
 
+@pytest.mark.slow
 def test_a_sweep_measures_each_number_of_shots_on_the_same_rows(
     tmp_path: Path, word_problems: Path, adapter: Path, capsys: Capture
 ) -> None:
@@ -194,6 +198,7 @@ def test_a_sweep_measures_each_number_of_shots_on_the_same_rows(
     assert sorted(line["key"] for line in answers(tmp_path)) == sorted(line["key"] for line in kept)
 
 
+@pytest.mark.slow
 def test_no_shot_is_a_row_of_any_split(gsm8k_folder: Path) -> None:
     recipe = load_recipe(REPOSITORY / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml", ["--task.path", str(gsm8k_folder)])
     none, eight = sweep_points(recipe, [0, 8])
@@ -320,6 +325,7 @@ def test_a_failing_reward_costs_no_answer(tmp_path: Path, capsys: Capture, write
     assert len(answers(tmp_path / "out")) == 4
 
 
+@pytest.mark.slow
 def test_an_adapter_that_names_another_base_is_refused_unless_that_is_allowed(
     tmp_path: Path, adapter: Path, capsys: Capture
 ) -> None:

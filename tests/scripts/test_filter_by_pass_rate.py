@@ -118,6 +118,7 @@ def test_rows_that_are_solved_sometimes_are_kept_and_a_recipe_trains_on_them(
     assert "temperature 1.0, now 0.5" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_or_interrupted_goes_on_where_it_was(
     command: Command, recipe: Callable[..., Path], tmp_path: Path
 ) -> None:

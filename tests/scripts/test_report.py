@@ -18,6 +18,7 @@ def call(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, *words], cwd=cwd, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_page_is_written_and_its_path_printed_from_any_folder(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps({"step": 1, "reward": 0.5}) + "\n", encoding="utf-8")

@@ -71,6 +71,7 @@ def test_a_range_of_steps_includes_both_ends(run_dir: Path, steps: str, found: l
     assert sorted({row["step"] for row in rows}) == found
 
 
+@pytest.mark.slow
 def test_scores_of_the_files_equal_scores_of_the_run(run_dir: Path, tmp_path: Path) -> None:
     contents = []
     for source in (run_dir, tmp_path / "x.jsonl", tmp_path / "x.parquet"):

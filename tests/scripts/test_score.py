@@ -83,6 +83,7 @@ def test_the_file_may_precede_and_follow_overrides(rows: Path, place: str) -> No
     assert figures["math_correctness"][3] == "0.500" and figures["answer_format"][1] == "3"
 
 
+@pytest.mark.slow
 def test_standard_input_is_read_and_missing_columns_come_from_the_task(tmp_path: Path) -> None:
     from rlvr.config.recipe import load_recipe
     from rlvr.scoring.registry import load_task
@@ -119,6 +120,7 @@ def test_model_text_neither_controls_the_terminal_nor_looks_like_our_output(tmp_
         assert not re.search(r"^ *total   99", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_reward_that_raises_is_named_after_the_summary(rows: Path) -> None:
     (rows.parent / "fussy.py").write_text(
         "def fussy(completions, **kwargs):\n    return [float(len(text)) for text in completions]\n"

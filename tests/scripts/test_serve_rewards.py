@@ -17,6 +17,7 @@ from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
 PAGE = (REPOSITORY / "docs" / "reward-server.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_docs_page_work() -> None:
     started, asked = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     words = started.split()

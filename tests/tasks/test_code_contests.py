@@ -385,6 +385,7 @@ def real() -> Task:
     return code_contests(path=str(REAL), test_fraction=0, name_dropped=True)
 
 
+@pytest.mark.slow
 def test_of_the_real_easy_problems_as_many_are_left_as_the_page_says(real: Task) -> None:
     assert len(real.train) == 596
     counts = {

@@ -223,6 +223,7 @@ def _agree_in_process(rank: int, port: int, place: str, answers: Any) -> None:
     PartialState().destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("places", "phrase"),
     [

@@ -202,6 +202,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_request(folder: Path) -> None:
     against = ("--against", "held.jsonl", "--against", "{name: mbpp, path: mbpp.jsonl}")
     for drop, left in ((False, ["t0", "t10", "t20", "t30", "t40"]), (True, ["t0", "t10", "t40"])):
@@ -221,6 +222,7 @@ def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_reques
         assert note in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -262,6 +262,7 @@ PITFALLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pitfall", PITFALLS, ids=lambda pitfall: f"{pitfall.number}: {pitfall.why[:40]}")
 def test_a_pitfall_is_found_before_a_weight_is_loaded(
     pitfall: Pitfall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -136,6 +136,7 @@ def test_the_golds_of_our_tasks_earn_all_rewards(task: str, options: dict[str, A
         assert scorer.score([row["prompt"] for row in rows], completions, columns).values == [[1.0, 1.0]] * 40
 
 
+@pytest.mark.slow
 def test_the_golds_of_gsm8k_earn_all_rewards_in_both_styles(gsm8k_folder: Path) -> None:
     from rlvr.scoring.registry import load_task
 

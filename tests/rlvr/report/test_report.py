@@ -334,6 +334,7 @@ def test_a_token_in_the_recipe_is_not_shown(page_path: Path) -> None:
     assert "hub_token: (not shown)" in text
 
 
+@pytest.mark.slow
 def test_a_long_run_with_long_completions_stays_small(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 8, trained=[True] * 8, text="words " * 20_000, steps=5000)
     path = write_report(folder)
@@ -346,6 +347,7 @@ def test_a_long_run_with_long_completions_stays_small(tmp_path: Path) -> None:
 # ── Gaps ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "words", "why"),
     [

@@ -142,6 +142,7 @@ def test_the_compressed_size_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     assert 20_000 < len(base64.b64decode(packed.data)) <= 40_000
 
 
+@pytest.mark.slow
 def test_the_page_counts_its_completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 20, trained=[True] * 20, text="words " * 400)
     whole = re.sub(r"\s+", " ", read(write_report(folder)).text)

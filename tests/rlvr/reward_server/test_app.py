@@ -87,6 +87,7 @@ def test_options_that_loosen_the_servers_limits_are_refused(
     assert server.post("/score", {**content, "rewards": ["code_execution"], "columns": {"tests": [TESTS]}})[0] == 200
 
 
+@pytest.mark.slow
 def test_programs_get_the_same_verdicts_as_locally(server: RewardServer) -> None:
     programs = [
         SUM,

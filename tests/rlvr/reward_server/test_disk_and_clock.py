@@ -89,6 +89,7 @@ def score(server: RewardServer, *programs: tuple[str, str]) -> Scored:
         )
 
 
+@pytest.mark.slow
 def test_a_full_disk_masks_compiled_programs_until_there_is_space(server: tuple[RewardServer, Disk]) -> None:
     started, disk = server
     programs = [("cpp", CPP), ("python", PYTHON), ("cpp", WRONG_CPP), ("cpp", BROKEN_CPP), ("python", "print(3)")]
@@ -227,6 +228,7 @@ def begun(folder: Path) -> list[list[str]]:
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_during_a_batch_changes_nothing(clock: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "slowly.py").write_text(REWARD, encoding="utf-8")
     name = f"{tmp_path}/slowly.py:slow"

@@ -124,6 +124,7 @@ def listening(made: type[HttpConnection], app: Any, state: ServerState) -> Any:
     return asyncio.get_running_loop().create_server(lambda: made(config, state, {}), "127.0.0.1", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pace", "whole", "why"),
     [

@@ -82,6 +82,7 @@ def at_work(server: RewardServer, what: str) -> dict[str, int] | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("whose", "why"),
     [

@@ -165,6 +165,7 @@ def test_an_invalid_request_is_refused_with_its_cause(
     assert len(said["detail"]) < 2000 and "Traceback" not in server.said(), why
 
 
+@pytest.mark.slow
 def test_excess_requests_get_429_and_are_not_run(server: RewardServer, folder: Path) -> None:
     file, statuses = folder / "busy", []
 
@@ -235,6 +236,7 @@ def test_a_client_that_disconnects_in_mid_request_frees_its_memory(server: Rewar
     assert server.figure_with(KEY, "grpo_bytes_in_flight") == 0
 
 
+@pytest.mark.slow
 def test_shutdown_finishes_requests_in_progress_and_refuses_new_ones(folder: Path) -> None:
     recipe = recipe_of(folder / "recipe.yaml", [f"{folder}/rewards_of_a_test.py:notes_calls"])
     with RewardServer("--config", recipe) as server:
@@ -256,6 +258,7 @@ def test_shutdown_finishes_requests_in_progress_and_refuses_new_ones(folder: Pat
         assert len((folder / "ending").read_text().split()) == 1
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_killed_server(folder: Path) -> None:
     recipe = recipe_of(folder / "recipe.yaml", [f"{folder}/rewards_of_a_test.py:notes_calls"])
     with RewardServer("--config", recipe) as server:

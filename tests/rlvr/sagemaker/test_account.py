@@ -128,6 +128,7 @@ def test_a_listed_jobs_folder_is_deleted_only_if_it_has_a_job_record(account: st
     assert aws.list_folder(s3, root) == [] and len(aws.list_folder(s3, unmarked)) == 1
 
 
+@pytest.mark.slow
 def test_jobs_of_others_are_listed_and_deleted_only_with_account(account: str, run_script: Run, tmp_path: Path) -> None:
     root = job_in_the_account("mine-20260101-000000", OURS)
     s3 = aws.client("s3", REGION)

@@ -138,6 +138,7 @@ def test_hosts_of_all_groups_are_connected(service: TrainingService) -> None:
     assert "'current_group_name': 'cpus', 'hosts': ['algo-1', 'algo-2', 'algo-3']" in job.log()
 
 
+@pytest.mark.slow
 def test_checkpoints_are_mirrored_during_the_job_and_restored_in_the_next(service: TrainingService) -> None:
     write = "mkdir -p /opt/ml/checkpoints/c; cd /opt/ml/checkpoints; echo 1 > c/one; echo 2 > c/two; "
     where = checkpoints(service, "kept")
@@ -154,6 +155,7 @@ def test_checkpoints_are_mirrored_during_the_job_and_restored_in_the_next(servic
     assert again.log() == "2\n"
 
 
+@pytest.mark.slow
 def test_a_stop_is_sigterm_and_later_sigkill(service: TrainingService) -> None:
     heard = run(service, "hears", "trap 'echo heard; exit 0' TERM; echo up; while :; do sleep 0.1; done")
     deaf = run(service, "deaf", "echo up; sleep 60; echo awake")
@@ -199,6 +201,7 @@ def test_a_lost_machine_gets_no_signal(service: TrainingService) -> None:
     assert job.codes == [{"algo-1": 137}, {"algo-1": 0}] and "signalled" not in job.log(1)
 
 
+@pytest.mark.slow
 def test_a_job_stops_after_its_maximum_time(service: TrainingService) -> None:
     job = run(service, "long", "sleep 60", StoppingCondition={"MaxRuntimeInSeconds": 1})
     ended = job.wait(60)
@@ -294,6 +297,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_forked_trainer_behaves_like_any_process_of_its_container(prefork: Path, tmp_path: Path) -> None:
     package = tmp_path / "ml" / "code" / "rlvr" / "sagemaker" / "container"
     package.mkdir(parents=True)

@@ -98,6 +98,7 @@ def names_in(uri: str) -> list[str]:
 # Submitting
 
 
+@pytest.mark.slow
 def test_submit_sends_the_plans_request_and_uploads_all_that_it_names(
     planned: plan.JobPlan, made: plan.JobPlan
 ) -> None:

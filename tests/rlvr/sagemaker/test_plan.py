@@ -71,6 +71,7 @@ def test_a_plan_is_complete_without_aws(no_aws: dict[str, str], monkeypatch: pyt
     assert "code/rewards/math_correctness.py" in all_files and "code/rewards/math_correctness.py" not in printed
 
 
+@pytest.mark.slow
 def test_a_plan_without_the_model_on_this_machine_has_a_valid_request(run_script: Run, no_aws: dict[str, str]) -> None:
     run = run_script(
         SCRIPT, "plan", "--config", GSM8K, *WHERE, "--instance_type", "ml.g6e.12xlarge", "--sagemaker.spot", "true",
@@ -114,6 +115,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
         assert caught.value.problems == tuple(plan.problems)
 
 
+@pytest.mark.slow
 def test_an_apostrophe_on_the_command_line_is_part_of_the_value(run_script: Run, no_aws: dict[str, str]) -> None:
     words = ["--role", "it's", "--bucket", "it's", "--region", "it's", "--instance_type", "ml.it's"]
     run = run_script(SCRIPT, "plan", "--config", GSM8K, *words, env=no_aws)
@@ -155,6 +157,7 @@ def test_an_unreadable_recipe_exits_with_2(run_script: Run) -> None:
     assert run.returncode == 2 and "recipes/gone.yaml" in run.stderr
 
 
+@pytest.mark.slow
 def test_the_preflight_checks_for_the_jobs_hosts() -> None:
     """A batch that suits one process may not suit four."""
     words = [*SETTINGS, "--use_cpu", "false", "--sagemaker.instance_type", "ml.g6e.12xlarge"]

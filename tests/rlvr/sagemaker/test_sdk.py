@@ -205,6 +205,7 @@ def test_with_stubbed_imports_the_sdk_builds_the_same_request(spec: dict[str, An
     assert json.loads(run.stdout) == [sdk.make_request(full), []]
 
 
+@pytest.mark.slow
 def test_if_a_stub_lacks_something_the_whole_sdk_builds_the_request(spec: dict[str, Any], tmp_path: Path) -> None:
     """An SDK that needs a data frame after all, in the place of the installed one."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -77,6 +77,7 @@ def test_root_in_a_default_container(off: str, level: str) -> None:
     assert report["level"] == level
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("off", ["", "landlock"])
 def test_an_ordinary_user(off: str) -> None:
@@ -103,6 +104,7 @@ def test_an_ordinary_user(off: str) -> None:
     assert report["level"] == ("sealed" if off else "strong") or "Landlock" not in report["sandbox"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off", ["user", "chroot", "landlock", "user chroot", "user landlock", "user chroot landlock"])
 def test_programs_stay_confined_without_some_mechanisms(off: str) -> None:
     report = run_as(off=off)

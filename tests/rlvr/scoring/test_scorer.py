@@ -141,6 +141,7 @@ def strict(puppets: Path) -> Iterator[Scorer]:
         yield scoring
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "kind", "told", "why"),
     [
@@ -172,6 +173,7 @@ def test_the_traceback_begins_in_the_users_file(strict: Scorer, puppets: Path) -
     assert "scoring/call.py" not in fault.message and "scoring/reward.py" not in fault.message
 
 
+@pytest.mark.slow
 def test_a_row_that_hangs_costs_the_other_seven_nothing(strict: Scorer) -> None:
     start = time.monotonic()
     scored = said(strict, ["fine"] * 3 + ["hang"] + ["fine"] * 4)
@@ -455,6 +457,7 @@ def _runs(pid: int) -> bool:
 # Programs
 
 
+@pytest.mark.slow
 def test_programs_are_judged_in_a_worker_as_they_are_here_and_once_for_all_rewards() -> None:
     busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(int(input()) + 1)"
     completions = [f"```python\n{program}\n```" for program in (busy, "print(2)", "print(", "raise SystemExit(1)")]

@@ -94,6 +94,7 @@ def run_dir(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) 
     return folder
 
 
+@pytest.mark.slow
 def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, run_dir: Path) -> None:
     write(run_dir / "evaluation.json", EVALUATION | {"decoding": "greedy"})
     for name in (

@@ -90,6 +90,7 @@ def losses(*steps: int) -> list[tuple[str, int, float]]:
     return [("loss", step, step / 10) for step in steps]
 
 
+@pytest.mark.slow
 def test_training_does_not_wait_for_a_hanging_server_and_no_metric_is_lost(
     tmp_path: Path, server: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +132,7 @@ def said(capfd: pytest.CaptureFixture[str]) -> str:
     return _said[id(capfd)]
 
 
+@pytest.mark.slow
 def test_sessions_share_a_run_and_repeated_steps_are_sent_once(tmp_path: Path, server: Server) -> None:
     session = Session(tmp_path / "run", server.uri, max_steps=6, seed=1)
     session.steps(4)
@@ -153,6 +155,7 @@ def test_sessions_share_a_run_and_repeated_steps_are_sent_once(tmp_path: Path, s
     assert run["tags"]["resumed.max_steps"] == "7", "MLflow's params can't change"
 
 
+@pytest.mark.slow
 def test_a_request_of_a_killed_session_is_not_sent_twice(tmp_path: Path, server: Server) -> None:
     session = Session(tmp_path / "run", server.uri)
     session.steps(2)
@@ -172,6 +175,7 @@ def test_a_request_of_a_killed_session_is_not_sent_twice(tmp_path: Path, server:
     assert server.metrics() == losses(1, 2, 3, 4, 5)
 
 
+@pytest.mark.slow
 def test_a_wrong_uri_is_reported_once_and_closing_keeps_its_timeout(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,6 +257,7 @@ def test_an_incomplete_line_is_read_later(tmp_path: Path) -> None:
     assert [line["loss"] for _, line in tail.lines()] == [0.2]
 
 
+@pytest.mark.slow
 def test_a_backlog_takes_few_requests_and_a_dead_process_is_restarted(
     tmp_path: Path, server: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,6 +277,7 @@ def test_a_backlog_takes_few_requests_and_a_dead_process_is_restarted(
     assert said(capfd).count("the process that sends metrics died (exit status -9); restarting it") == 1
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_a_killed_trainer(tmp_path: Path, server: Server) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 5.0, "loss": 0.1}\n')
     settings = {"run_name": "r", "params": {}, "tags": {}, "folder": str(tmp_path), "experiment": "sums"}
@@ -296,6 +302,7 @@ def test_the_process_ends_with_a_killed_trainer(tmp_path: Path, server: Server) 
     assert server.runs["run0"]["info"]["status"] == "KILLED"
 
 
+@pytest.mark.slow
 def test_a_local_store_gets_all_metrics_in_spite_of_a_full_disk(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,6 +271,7 @@ class StopAt(TrainerCallback):
             self.stop.reason = "SIGTERM"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
@@ -320,6 +321,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_makes_no_further_step(
     assert table.read_bytes() == texts
 
 
+@pytest.mark.slow
 def test_a_limit_of_time_saves_and_ends_before_it(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, settings={"max_steps": 1000})
     started = time.monotonic()

@@ -124,6 +124,7 @@ def most_at_once(spans: list[list[float]]) -> int:
     return max(at_once)
 
 
+@pytest.mark.slow
 def test_one_worker_uses_all_slots_and_two_share_them(judges: WorkerPool) -> None:
     (alone,) = judges.map([["alone", 12, 0.1]], timeout_s=60)
     assert most_at_once(alone.value) == SLOTS
@@ -138,6 +139,7 @@ def test_one_worker_uses_all_slots_and_two_share_them(judges: WorkerPool) -> Non
     assert most_at_once(after) == SLOTS, "the slots of the finished worker are used"
 
 
+@pytest.mark.slow
 def test_a_timed_out_worker_frees_its_share(judges: WorkerPool) -> None:
     judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)
     ended = threading.Event()
@@ -158,6 +160,7 @@ def test_a_timed_out_worker_frees_its_share(judges: WorkerPool) -> None:
     assert most_at_once(other.value[-12:]) == SLOTS
 
 
+@pytest.mark.slow
 def test_a_killed_worker_frees_its_share(judges: WorkerPool) -> None:
     judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)
     fork_server = judges._fork_server

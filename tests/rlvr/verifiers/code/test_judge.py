@@ -77,6 +77,7 @@ VERDICTS_CPP = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_failure_of_a_compiled_program_has_its_verdict() -> None:
     limits = Limits(time_s=0.5, wall_s=1.0, memory_mb=64, output_kb=256)
     judged = judge_many(
@@ -160,6 +161,7 @@ CALLS_CPP = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_function_calls_in_cpp() -> None:
     using = "#include <bits/stdc++.h>\nusing namespace std;\n"
     judged = judge_many(

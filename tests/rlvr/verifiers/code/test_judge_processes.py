@@ -30,6 +30,7 @@ def test_importing_the_judge_loads_neither_torch_nor_trl() -> None:
     assert process.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_small_batch_does_not_wait_for_a_large_one_of_another_thread() -> None:
     spin = "import time\nx = time.process_time()\nwhile time.process_time() - x < 0.1: pass\nprint(1)\n#"
     ended: dict[str, float] = {}
@@ -66,6 +67,7 @@ def test_a_forked_process_starts_its_own_judge() -> None:
     assert verdicts(ADD, tests=SUMS) == ["AC", "AC"], "and the parent's still works"
 
 
+@pytest.mark.slow
 def test_the_judge_works_after_a_fork_of_a_process_with_torch() -> None:
     code = f"""
         import os, torch
@@ -95,6 +97,7 @@ def _children(parent: int) -> list[int]:
     return children
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["exit", "exception", "kill", "interrupt"])
 def test_no_process_is_left_however_the_judging_process_ends(ending: str) -> None:
     code = f"""
@@ -134,6 +137,7 @@ def test_no_process_is_left_however_the_judging_process_ends(ending: str) -> Non
     assert not [child for child in zygotes + programs if Path(f"/proc/{child}").exists()]
 
 
+@pytest.mark.slow
 def test_thousands_of_runs_leak_no_descriptor_process_file_or_memory(temporary_folder: Path) -> None:
     batch = [Submission(f"print(1)#{i}", "python", ONE) for i in range(400)]
 

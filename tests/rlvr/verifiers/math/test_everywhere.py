@@ -30,6 +30,7 @@ def test_in_threads() -> None:
         assert list(threads.map(_verdict, range(12))) == EXPECTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_in_a_process_pool(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_answers([ROWS[0][0]], [ROWS[0][1]])  # the parent has workers of its own

@@ -152,6 +152,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(EXPRESSIONS)
 @settings(max_examples=25, deadline=None)
 def test_an_expression_is_itself_and_neither_one_more_nor_its_double(expression: str) -> None:

@@ -66,6 +66,7 @@ def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] 
     return Scorer(load_rewards([RewardSpec(name, options=options or {}, where=where)]), **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "completions", "why"),
     [

@@ -93,6 +93,7 @@ def nobody() -> Iterator[str]:
         yield f"http://127.0.0.1:{line.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_during_a_batch_costs_only_time(server: RewardServer, recipe: Path, tmp_path: Path) -> None:
     with RewardServer("--config", recipe) as other, scorer(recipe, other.url, server.url, seconds=0.3) as scoring:
         score(scoring, tmp_path, 2)
@@ -104,6 +105,7 @@ def test_a_server_that_dies_during_a_batch_costs_only_time(server: RewardServer,
     assert set(begun(tmp_path)) == {str(row) for row in range(12)}
 
 
+@pytest.mark.slow
 def test_a_stopped_server_is_not_waited_for(
     server: RewardServer, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_stopped_server_is_not_waited_for(
     assert scored.values == [[float(row)] for row in range(12)] and not scored.failures
 
 
+@pytest.mark.slow
 def test_a_server_that_restarts_during_a_batch_gets_the_request_again(recipe: Path, tmp_path: Path) -> None:
     with RewardServer("--config", recipe) as server, scorer(recipe, server.url, seconds=0.2) as scoring:
         score(scoring, tmp_path, 1)
@@ -148,6 +151,7 @@ def test_a_worker_that_the_kernel_kills_costs_no_row(recipe: Path, server: Rewar
     assert scored.values == [[1.0]] * 3 and not scored.failures
 
 
+@pytest.mark.slow
 def test_a_busy_server_is_asked_again_until_it_has_room(recipe: Path, server: RewardServer, tmp_path: Path) -> None:
     scored: list[Scored] = []
 
@@ -185,6 +189,7 @@ def test_without_a_server_all_rows_are_masked_and_the_message_names_the_address(
     assert fault.kind == "unavailable" and nobody in fault.message and "refused" in fault.message
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_waited_for_as_long_as_the_batch_may_take(recipe: Path, tmp_path: Path) -> None:
     with RewardServer("--config", recipe) as server, scorer(recipe, server.url, batch_timeout_s=3.0) as scoring:
         assert score(scoring, tmp_path, 2).values == [[0.0], [1.0]]

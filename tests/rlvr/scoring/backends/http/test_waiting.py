@@ -54,6 +54,7 @@ def score(scoring: Scorer) -> Scored:
     return scoring.score([f"p{row}" for row in range(8)], ["```python\n1\n```"] * 8, {})
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_up_yet_is_named_once_and_when_it_is_there(
     free_port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_server_that_is_not_up_yet_is_named_once_and_when_it_is_there(
     assert lines[1] == f"{url} is there."
 
 
+@pytest.mark.slow
 def test_a_wait_is_printed_repeatedly_with_the_time_that_is_left(
     free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_wait_is_printed_repeatedly_with_the_time_that_is_left(
     assert len(left) == len(lines) and 2 <= len(left) <= 3 and left == sorted(left, reverse=True), lines
 
 
+@pytest.mark.slow
 def test_a_ray_cluster_that_is_not_there_is_named_too(
     free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +109,7 @@ def test_a_ray_cluster_that_is_not_there_is_named_too(
     assert re.fullmatch(told, said), said
 
 
+@pytest.mark.slow
 def test_an_outage_during_a_batch_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with RewardServer("--rewards", ",".join(NAMES)) as server, scorer(server.url, batch_timeout_s=2.0) as scoring:
         assert not score(scoring).failures
@@ -124,6 +128,7 @@ def test_only_the_main_process_prints(
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_one_of_two_that_is_gone_is_named_once_and_once_more_when_it_is_back(
     server: RewardServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,6 +294,7 @@ def test_one_of_two_that_comes_up_with_other_rewards_is_named_for_that(
     assert said.count(f"{late} has no reward") == 1 and said.count("\n") <= 2 and not said.endswith("..\n"), said
 
 
+@pytest.mark.slow
 def test_the_start_timeout_is_short_after_a_previous_timeout(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlvr.scoring.scorer.SHORT_START_TIMEOUT_S", 0.2)
     with scorer(f"http://127.0.0.1:{free_port}", start_timeout_s=2.0) as scoring:

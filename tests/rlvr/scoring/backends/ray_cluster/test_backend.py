@@ -117,6 +117,7 @@ def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] 
     return Scorer(load_rewards([RewardSpec(f"{puppets}:{name}", options=options or {}, where=where)]), **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "completions", "why"),
     [
@@ -195,6 +196,7 @@ def test_rows_are_validated_on_the_server(line: RayDriverClient) -> None:
     assert [fault is None for fault in faults] == [True, False] * 200 and "nonsense" in str(faults[1])
 
 
+@pytest.mark.slow
 def test_what_takes_longer_than_a_batch_may_is_given_up_and_the_cluster_free_again(
     puppets: Path, line: RayDriverClient
 ) -> None:
@@ -207,6 +209,7 @@ def test_what_takes_longer_than_a_batch_may_is_given_up_and_the_cluster_free_aga
         assert scoring.score(["p"], ["fine"], {}).values == [[1.0]]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("grpc"), reason="a client of Ray needs grpcio")
 def test_a_machine_that_is_no_part_of_the_cluster_asks_its_head(puppets: Path, cluster: RayCluster) -> None:
     said = []
@@ -217,6 +220,7 @@ def test_a_machine_that_is_no_part_of_the_cluster_asks_its_head(puppets: Path, c
     assert said[0] == said[1]
 
 
+@pytest.mark.slow
 def test_a_wrong_token_is_named_at_once(puppets: Path, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "f" * 64)
     with scorer(puppets, "puppet", "ray") as scoring:
@@ -268,6 +272,7 @@ with Scorer(load_rewards([RewardSpec(f"{sys.argv[1]}:puppet", where="ray")])) as
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0,
     reason="needs the right to mount",
@@ -293,6 +298,7 @@ def submission(program: str, **more: Any) -> dict[str, Any]:
     return {"program": program, "language": "python", "tests": TESTS, **more}
 
 
+@pytest.mark.slow
 def test_judgements_are_the_same_there_as_here(line: RayDriverClient) -> None:
     programs = ["print(int(input()) + 1)", "print(2)", "print(", "raise SystemExit(3)", "import time; time.sleep(60)"]
     asked = [submission(program, limits=Limits(wall_s=1)) for program in programs * 2]
@@ -356,6 +362,7 @@ def quiet(puppets: Path, line: RayDriverClient, tmp_path_factory: pytest.TempPat
     return scored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["worker", "task"])
 def test_a_process_that_the_kernel_kills_costs_nothing_but_time(
     puppets: Path, line: RayDriverClient, quiet: Scored, tmp_path: Path, whose: str
@@ -369,6 +376,7 @@ def test_a_process_that_the_kernel_kills_costs_nothing_but_time(
     assert (scored.values, scored.failures) == (quiet.values, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("node", "number", "why"),
     [
@@ -398,6 +406,7 @@ def test_a_node_that_disappears_in_mid_batch_costs_nothing_but_time(
     assert len(noted) > 12, "what the node had begun has been begun again"
 
 
+@pytest.mark.slow
 def test_rows_are_masked_while_the_cluster_is_gone_and_scored_by_the_next_at_its_address(
     puppets: Path, line: RayDriverClient, cluster: RayCluster, quiet: Scored, tmp_path: Path
 ) -> None:
