@@ -1,6 +1,6 @@
 """Encode plain values as JSON: the arguments that go into a program's process and the results that come out.
 
-Decoding executes nothing, whoever wrote the text, and returns exact builtin types. Beyond JSON's own types: tuples,
+Decoding executes nothing, even of a hostile text, and returns exact builtin types. Beyond JSON's own types: tuples,
 sets, bytes, complex numbers, ranges, big integers, dictionaries with any plain key, and the standard library's
 fractions, decimals, dates and deques. Anything else arrives as `Foreign`, which equals nothing.
 """

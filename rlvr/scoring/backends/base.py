@@ -25,7 +25,7 @@ class RewardBackend(Protocol):
             other reward has a backend of its own), or "all".
         calls_together: whether it gets the calls of all its rewards at once. Else it gets one reward after the other,
             and each reward has an equal share of the batch's time.
-        start_timeout_s: seconds that `start` may wait. A scorer lowers it after another backend was waited for in vain.
+        start_timeout_s: seconds that `start` may wait. A scorer lowers it after another backend failed to start.
     """
 
     service: str = ""
