@@ -6,6 +6,9 @@ The algebra workers are killed at their deadline anyway (rlvr/workers/pool.py). 
 from __future__ import annotations
 
 import re
+from itertools import accumulate
+
+from rlvr.verifiers.math.normalize import closing_bracket
 
 MAX_EXPRESSION = 500
 MAX_DEPTH = 12
@@ -28,32 +31,24 @@ def check_complexity(text: str) -> str | None:
     if len(text) > MAX_EXPRESSION:
         return f"it is longer than {MAX_EXPRESSION} characters"
     if "{" in text or "(" in text or "[" in text:
-        depth = deepest = 0
-        for character in text:
-            if character in "{([":
-                depth += 1
-                deepest = max(deepest, depth)
-            elif character in "})]":
-                depth -= 1
-        if deepest > MAX_DEPTH:
+        depths = accumulate((character in "{([") - (character in "})]") for character in text)
+        if max(depths) > MAX_DEPTH:
             return f"it is nested deeper than {MAX_DEPTH} levels"
     if _LONG_NUMBER.search(text):
         return "it holds a number of over 120 digits"
     if "^" in text:
-        powers = 0
-        for match in _POWER_OF.finditer(text):
-            exponent = match[1] or match[2]
-            if len(exponent) > 4:
-                return f"an exponent is {exponent[:12]}"
-            powers += len(exponent) > 3
-        if powers > 2:
+        exponents = [match[1] or match[2] for match in _POWER_OF.finditer(text)]
+        if huge := next((exponent for exponent in exponents if len(exponent) > 4), None):
+            return f"an exponent is {huge[:12]}"
+        if sum(len(exponent) > 3 for exponent in exponents) > 2:
             return "it has many large exponents"
         if _has_tower(text):
             return "it is a tower of powers"
     if "!" in text:
-        for match in _FACTORIAL.finditer(text):
-            known = not VARIABLE.search(text)
-            if len(match[2]) > 1 or (match[1].isdigit() and int(match[1]) > 200) or (known and not match[1].isdigit()):
+        has_variable = VARIABLE.search(text) is not None
+        for argument, signs in _FACTORIAL.findall(text):
+            is_large = int(argument) > 200 if argument.isdigit() else not has_variable
+            if len(signs) > 1 or is_large:
                 return "it has a factorial that is too large"
     if ("binom" in text or "choose" in text) and (_HUGE.search(text) or re.search(r"[0-9]\s?\^", text)):
         return "it has a binomial that is too large"
@@ -65,29 +60,14 @@ def check_complexity(text: str) -> str | None:
 def _has_tower(text: str) -> bool:
     """Whether an exponent contains a power of numbers, as in 9^{9^9}, or powers are three deep; not e^{x^2}."""
     for match in _POWER.finditer(text):
-        start = match.end() + (len(text[match.end() :]) - len(text[match.end() :].lstrip()))
-        if text[start : start + 1] in ("{", "("):
-            inside = text[start : _closing_bracket(text, start)]
-            after = start + len(inside) + 1
-        else:
-            inside = text[start : start + 1]
-            after = start + 1
-        if "^" in inside and (inside.count("^") > 1 or not VARIABLE.search(inside)):
+        start = len(text) - len(text[match.end() :].lstrip())
+        end = start + 1
+        if text[start:end] in ("{", "("):
+            closing = closing_bracket(text, end, opening="{([", closing="})]")
+            end = (closing if closing >= 0 else len(text)) + 1
+        exponent = text[start:end]
+        if exponent.count("^") > 1 or (("^" in exponent or "!" in exponent) and not VARIABLE.search(exponent)):
             return True
-        if "!" in inside and not VARIABLE.search(inside):
-            return True
-        if text[after:].lstrip(" 0123456789").startswith("^") and text[after - 1 : after] != ")":
+        if text[end:].lstrip(" 0123456789").startswith("^") and text[end - 1 : end] != ")":
             return True  # 9^9^9
     return False
-
-
-def _closing_bracket(text: str, opening: int) -> int:
-    depth = 0
-    for index in range(opening, len(text)):
-        if text[index] in "{([":
-            depth += 1
-        elif text[index] in "})]":
-            depth -= 1
-            if depth == 0:
-                return index
-    return len(text)

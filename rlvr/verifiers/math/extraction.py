@@ -11,9 +11,30 @@ first `MAX_EXPRESSION` characters are read.
 
 from __future__ import annotations
 
-from rlvr.verifiers.math.explicit_answers import find_boxed, find_marked, find_tagged
-from rlvr.verifiers.math.prose_answers import find_bare, find_prose
-from rlvr.verifiers.math.stated_answer import MAX_STATEMENTS, StatedAnswer, is_on_marked_line
+import re
+from collections.abc import Iterator
+
+from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
+from rlvr.verifiers.math.context import find_prefix_defect, find_suffix_defect, is_denied
+from rlvr.verifiers.math.numbers import to_ascii
+from rlvr.verifiers.math.stated_answer import (
+    ALONE,
+    BOX,
+    DOUBT,
+    FORMULA,
+    LEAD,
+    LEAD_OF_LINE,
+    LEAD_REST,
+    MAX_STATEMENTS,
+    STANDS_ALONE,
+    StatedAnswer,
+    is_on_marked_line,
+    line_from,
+    next_line,
+    possible_readings,
+    read_braced,
+    unwrap_box,
+)
 
 
 def find_statements(turn: str, *, prose: bool = True, joined: bool = False) -> list[StatedAnswer]:
@@ -50,9 +71,217 @@ def extract_boxed(text: str) -> str | None:
 
 def _speaks_of_answer(turn: str) -> bool:
     """Whether "answer" occurs outside `####` lines. Most completions need no search for prose."""
-    if "NSWER" in turn:
-        return True
-    at = turn.find("nswer")
-    while at >= 0 and is_on_marked_line(turn, at):
-        at = turn.find("nswer", at + 1)
-    return at >= 0
+    return "NSWER" in turn or any(not is_on_marked_line(turn, word.start()) for word in re.finditer("nswer", turn))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Explicit notations: a line with `####`, a box, an <answer> tag
+
+_MARK = re.compile(r"(?<!#)####(?!#)")
+_NUMBERED_HEADING = re.compile(r"[ \t*_]{0,8}[0-9]{1,3}[.):][*_]{0,3}[ \t]+[^\s]")
+_ANSWER_LIKE_START = re.compile(
+    r"[\s*_`]{0,8}(?:US|USD|EUR|GBP|INR|Rs\.?)?[\s*_`\"'$€£¥₹\\(\[{=.+~-]{0,12}[0-9]"
+    r"|[\s*_`$({\[-]{0,8}\\[a-zA-Z{(\[]"
+    r"|[\s*_`$]{0,8}[A-Za-z][A-Za-z _']{0,40}="
+)
+_LABELLED = re.compile(
+    r"[\s*_]{0,4}(?!(?:Step|Part|Case|Note|Problem|Method)\b)[A-Z][a-zA-Z ]{2,30}:[*_\s]{1,4}(?=[-$\\0-9])"
+)
+_HEDGED = re.compile(
+    r"[\s*_]{0,4}(?:not|about|approximately|approx|roughly|nearly|almost|maybe|perhaps|probably|none|around|either)\b",
+    re.IGNORECASE,
+)
+_BARE_BOX = re.compile(r"[0-9]{1,40}")
+# Empty boxes, copied from the problem's text.
+_EMPTY_BOX = re.compile(
+    r"(?:\s|\\[ ,;:!~]|\\q?quad|\\(?:[hv]?phantom|hspace\*?)\{[^{}]{0,20}\}|\\(?:square|Box|ldots)|[?_ ]){0,40}"
+)
+# The text between two boxes that form one list.
+_JOINT_SPACE = r"(?:[\s$.&]|\\[()\[\],;! ]|\\q?quad|[a-zA-Z](?:_[{}0-9]{1,4})?\s?=)"
+_JOINT = re.compile(
+    rf"{_JOINT_SPACE}{{0,10}},?{_JOINT_SPACE}{{0,10}}"
+    rf"|{_JOINT_SPACE}{{0,6}}(?:\\text\{{)?[a-z() ]{{0,24}}(?:,|\b(?:and|or)\b)"
+    rf"{_JOINT_SPACE}{{0,3}}\}}?{_JOINT_SPACE}{{0,10}}"
+)
+_TAG = re.compile(r"<answer>", re.IGNORECASE)
+_CLOSING_TAG = re.compile(r"</answer>", re.IGNORECASE)
+
+
+def find_marked(turn: str) -> Iterator[StatedAnswer]:
+    """Find `#### 18`, up to the end of the line or the next mark."""
+    for mark in _MARK.finditer(turn):
+        line = line_from(turn, mark.end()).split("####", 1)[0]
+        end = mark.end() + len(line)
+        text = unwrap_box(line) if "boxed" in line else line
+        defect = _find_mark_defect(turn[max(0, mark.start() - 64) : mark.start()])
+        lead = LEAD_OF_LINE.match(text)
+        text = text[lead.end() :] if lead else text
+        is_numbered = _NUMBERED_HEADING.match(text) is not None
+        readings: tuple[str, ...] = ()  # of a heading, such as "#### Step 1" or "#### 2. Count the eggs"
+        if not text.strip(" \t*_`:"):
+            # "#### Final answer", with the answer or an explanation on the next line.
+            text = next_line(turn, mark.end())
+            end += len(text)
+            if len(text) <= MAX_EXPRESSION and STANDS_ALONE.fullmatch(to_ascii(text.strip())):
+                readings = (unwrap_box(text).strip(),)
+        elif lead or (_ANSWER_LIKE_START.match(to_ascii(text)) and not is_numbered):
+            readings = possible_readings(text)
+        elif (label := _LABELLED.match(text)) and not turn[mark.end() + len(text) :].strip():
+            readings = (text[label.end() :].strip(),)  # the last line: "#### Total: 42"
+        elif _HEDGED.match(text):
+            readings, defect = (text.strip(),), "it hedges"
+        elif not is_numbered and not turn[mark.end() + len(text) :].strip() and ALONE.fullmatch(text.strip()):
+            readings = (text.strip(),)  # the last line: "#### (C)", "#### p - q"
+        if readings:
+            yield StatedAnswer("mark", mark.start(), end, readings, defect)
+
+
+def _find_mark_defect(before: str) -> str:
+    line = before[before.rfind("\n") + 1 :].rstrip(" \t*_`")
+    if re.search(r"[-−+/×=<>^]\Z", line):
+        return "a sign stands before it"
+    if re.search(r"\b(?:not|never|minus|negative|write|if|or)\Z|n['’]t\Z", line, re.IGNORECASE):
+        return "the text before it denies it"
+    return ""
+
+
+def find_boxed(turn: str, joined: bool) -> Iterator[StatedAnswer]:
+    """Find `\\boxed{18}`, and the defects in the text around it.
+
+    Args:
+        joined: read neighbouring boxes as one list.
+    """
+    boxes: list[tuple[int, int, str]] = []  # start, end, content
+    for box in BOX.finditer(turn):
+        last_end = boxes[-1][1] if boxes else 0
+        if box.start() < last_end:
+            continue  # a box in a box
+        if box[0].endswith("{"):
+            content = read_braced(turn, box.end())
+            end = box.end() + len(content or "") + 1
+        else:
+            content = _BARE_BOX.match(turn, box.end())[0]  # type: ignore[index]  # BOX saw a digit
+            end = box.end() + len(content)
+        if content is None or _EMPTY_BOX.fullmatch(content):
+            continue
+        gap = turn[last_end : box.start()]
+        if boxes and joined and len(gap) <= 64 and _JOINT.fullmatch(gap):
+            first_start, _, items = boxes[-1]
+            boxes[-1] = first_start, end, f"{items}, {content.strip()}"
+        else:
+            boxes.append((box.start(), end, content.strip()))
+    for start, end, content in boxes:
+        defect = find_prefix_defect(turn[max(0, start - 160) : start])
+        if not defect:
+            defect = find_suffix_defect(turn[end : end + 160], numeric=any(map(str.isdigit, content)))
+        yield StatedAnswer("box", start, end, (content,), defect)
+
+
+def find_tagged(turn: str) -> Iterator[StatedAnswer]:
+    """Find `<answer>18</answer>`; the closing tag may be missing at the end of the turn."""
+    for count, tag in enumerate(_TAG.finditer(turn)):
+        if count > MAX_STATEMENTS:
+            return
+        closing = _CLOSING_TAG.search(turn, tag.end(), tag.end() + MAX_EXPRESSION + 10)
+        end = closing.start() if closing else min(len(turn), tag.end() + MAX_EXPRESSION + 1)
+        text = unwrap_box(turn[tag.end() : end]).strip().removeprefix("####").strip()
+        defect = "a sign stands before it" if re.search(r"[-−+*/^]\Z", turn[: tag.start()]) else ""
+        lead = LEAD_OF_LINE.match(text)
+        texts = possible_readings(text[lead.end() :]) if lead else (text,)
+        yield StatedAnswer("tag", tag.start(), closing.end() if closing else end, texts, defect)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Prose ("The answer is 18."), and turns that are nothing but an answer
+
+# Not every "answer" is the final answer: "each correct answer is 4 points".
+_PROSE = re.compile(
+    r"(?:\b(?:the|my|our|final|(?:so|thus|hence|therefore),?)[ ]+|^[ \t#*_>-]{0,12})(?:final[ ]+|correct[ ]+)?"
+    rf"{LEAD}{LEAD_REST}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ANSWER_HEADING = re.compile(
+    r"^[ \t]*(?:[#*_]{1,8}[ ]?(?:the[ ])?(?:final[ ])?|(?:the[ ])?final[ ])answer[ \t*_]{0,8}$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LABEL = re.compile(r"[\s#*_>-]*(?:Final Answer|FINAL ANSWER|Final answer|Answer|ANSWER)[*_ ]*:")
+_OTHER = re.compile(r"\b(?:different|another|other|next|previous|wrong)\b", re.IGNORECASE)
+_CHECKED = re.compile(r"\b(?:check|verify|confirm|see if)[ ]+(?:if[ ]|that[ ])?\Z", re.IGNORECASE)
+# The text before and after the formula in a turn of one sentence with one formula.
+_SENTENCE = re.compile(
+    r"(?:(?:So|Thus|Hence|Therefore|Then|And|Finally)[, ]{1,2})?"
+    r"(?:(?:[Ww]e (?:find|get|have|obtain|see|conclude)|[Tt]his (?:gives|means|is)"
+    r"|[Ii]t (?:is|equals|follows))(?: that)?"
+    r"|[Tt]he [a-z ]{1,60} (?:is|are|equals)|[Aa]nswer)?[:, ]*"
+    # "Here is the matrix:", but not a repeated problem: "Compute:", "Find x:"
+    r"|(?!(?:Compute|Evaluate|Find|Simplify|Solve|Calculate|Determine|What|Which|How|Given|Let|Consider|Question|Problem"
+    r"|Expand|Factor|Not|Wrong|If|Suppose|Step|Nearly|About)\b)[A-Z][a-zA-Z, ]{1,60}:[ ]*"
+)
+_SENTENCE_END = re.compile(r"(?: is (?:the|our|my) (?:final )?(?:answer|solution|result))?[.!]?")
+
+
+def find_prose(turn: str) -> Iterator[StatedAnswer]:
+    """Find sentences such as "The answer is 18."."""
+    for count, lead in enumerate(_PROSE.finditer(turn)):
+        if count > MAX_STATEMENTS:
+            yield StatedAnswer("prose", 0, len(turn), ("0",), "there are more statements than any answer needs")
+            return
+        if is_on_marked_line(turn, lead.start()) or _in_tag(turn, lead.start()):
+            continue
+        text = line_from(turn, lead.end())
+        end = lead.end() + len(text)
+        if not text.strip(" \t*_`:"):
+            text = next_line(turn, lead.end())
+            end += len(text) + 1
+        text = _whole_display(turn, lead.end(), text)
+        while (lead_again := LEAD_OF_LINE.match(text)) and lead_again.end():  # "Final Answer: The final answer is 18."
+            text = text[lead_again.end() :]
+        # A box is a statement of its own, and "Let us check our answer: 2 * 21 = 42" is none.
+        if "boxed" in text or _CHECKED.search(turn, max(0, lead.start() - 16), lead.start()):
+            continue
+        text = text.split("</", 1)[0]
+        denied = not _LABEL.match(lead[0]) and is_denied(turn[max(0, lead.start() - 160) : lead.start()])
+        defect = "the text before it denies it" if denied or _OTHER.search(lead[0]) else ""
+        yield StatedAnswer("prose", lead.start(), end, possible_readings(text, exclaimed=True), defect)
+    for heading in _ANSWER_HEADING.finditer(turn):
+        text = _whole_display(turn, heading.end(), next_line(turn, heading.end()))
+        if is_on_marked_line(turn, heading.start()) or "boxed" in text:
+            continue
+        if len(text) <= MAX_EXPRESSION and STANDS_ALONE.fullmatch(to_ascii(text.strip())):
+            end = turn.find(text, heading.end()) + len(text)
+            yield StatedAnswer("prose", heading.start(), end, possible_readings(text))
+
+
+def _in_tag(turn: str, start: int) -> bool:
+    opening = turn.rfind("<answer>", max(0, start - MAX_EXPRESSION), start)
+    return opening >= 0 and turn.find("</", opening, start) < 0
+
+
+def _whole_display(turn: str, start: int, line: str) -> str:
+    """Return the line, or the multi-line formula that begins in it."""
+    opening = line.strip()[:2]
+    if opening not in ("\\[", "$$"):
+        return line
+    begins = turn.index(opening, start)
+    display = FORMULA.match(turn, begins, begins + MAX_EXPRESSION)
+    return display.group() if display else line
+
+
+def find_bare(turn: str) -> Iterator[StatedAnswer]:
+    """Find the answer of a turn that is nothing but an answer, or one sentence with one formula."""
+    text = turn.strip()
+    if not text or len(text) > MAX_EXPRESSION:
+        return
+    if "\n" in text and not re.fullmatch(r"(?:\\\[|\$\$)[^$]{1,500}(?:\\\]|\$\$)", text):
+        return
+    start, end = turn.find(text[0]), len(turn.rstrip())
+    formulas = list(FORMULA.finditer(text))
+    if len(formulas) == 1:
+        before, behind = text[: formulas[0].start()], text[formulas[0].end() :]
+        if not before.strip():
+            yield StatedAnswer("bare", start, end, possible_readings(text))
+        elif _SENTENCE.fullmatch(before) and _SENTENCE_END.fullmatch(behind) and not DOUBT.search(before):
+            formula = next(part for part in formulas[0].groups() if part is not None)
+            yield StatedAnswer("bare", start, end, (formula.strip(),))
+    elif STANDS_ALONE.fullmatch(to_ascii(text)):
+        yield StatedAnswer("bare", start, end, (text,))

@@ -6,6 +6,7 @@ Nothing is computed, and two texts with different meanings never become equal.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 
 from rlvr.verifiers.math.numbers import to_ascii
@@ -31,18 +32,15 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
         (r"\\(?:leq?|leqslant)(?![a-zA-Z])|<=|≤", r"\\leq "),
         (r"\\(?:geq?|geqslant)(?![a-zA-Z])|>=", r"\\geq "),
-        (r"\\lt(?![a-zA-Z])", "<"),
-        (r"\\gt(?![a-zA-Z])", ">"),
+        (r"\\lt(?![a-zA-Z])", "<"), (r"\\gt(?![a-zA-Z])", ">"),
         (r"\\(?:neq?|not\s?=)(?![a-zA-Z])|!=", r"\\neq "),
         (r"\\(?:cdot|times|ast)(?![a-zA-Z])|\*\*?", lambda match: "^" if match.group() == "**" else "*"),
         (r"\\div(?![a-zA-Z])", "/"),
         (r"\\log\s?_\s?(?:\{\s?e\s?\}|e)", r"\\ln "),
         (r"\\(?:varnothing|empty)(?![a-zA-Z])|\\\{\s?\\\}", r"\\emptyset "),
-        (r"\\(?:lbrace|lbrace)(?![a-zA-Z])", r"\\{"),
-        (r"\\(?:rbrace|rbrace)(?![a-zA-Z])", r"\\}"),
+        (r"\\lbrace(?![a-zA-Z])", r"\\{"), (r"\\rbrace(?![a-zA-Z])", r"\\}"),
         (r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])", "|"),
-        (r"\\(?:langle)(?![a-zA-Z])", "("),
-        (r"\\(?:rangle)(?![a-zA-Z])", ")"),
+        (r"\\langle(?![a-zA-Z])", "("), (r"\\rangle(?![a-zA-Z])", ")"),
         (r"\\(?:mathbf|mathit|boldsymbol|vec|bm|mathrm|operatorname\*?)\s?\{([^{}]{0,40})\}", r"{\1}"),
         (r"\\(?:textbf|textit|textrm|texttt|textsf|textnormal|mbox|emph|hbox)(?![a-zA-Z])", r"\\text"),
         (r"\\(?:bmatrix|vmatrix|smallmatrix)(?![a-zA-Z])", r"\\pmatrix"),
@@ -81,10 +79,8 @@ def strip_delimiters(text: str) -> str:
     """Remove the math delimiters and the full stop around a text."""
     text = text.strip()
     changed = True
-    while changed and len(text) > 1:
+    while changed and len(text) > 1 and not text.endswith(".."):
         changed = False
-        if text.endswith(".."):
-            break
         stripped = text.rstrip(" .;,\n*_`:") if not text.endswith("\\,") else text[:-2]
         if stripped != text and not stripped.endswith("\\"):
             text, changed = stripped, True
@@ -102,8 +98,7 @@ def canonicalize(text: str) -> str:
     """Rewrite a text in canonical spelling. Single spaces stay, because the parser needs them."""
     text = strip_delimiters(text)
     if not text.isascii():
-        text = text.translate(_UNICODE)
-        text = to_ascii(text)
+        text = to_ascii(text.translate(_UNICODE))
     if "boxed" in text:
         text = re.sub(r"\\f?boxed\s?(?=\{)", "", text)
     if "\\\\" in text and "begin" not in text:
@@ -130,30 +125,24 @@ def _brace_arguments(text: str) -> str:
         if match.start() < at:
             continue
         parts.append(text[at : match.start()])
-        top_end = match.end() if match[1] else _closing_brace(text, match.start(2)) + 1
+        top_end = match.end() if match[1] else closing_bracket(text, match.end()) + 1
         if top_end <= 0:
             break
         top = match[1] if match[1] else text[match.start(2) + 1 : top_end - 1]
-        rest = top_end + (len(text[top_end:]) - len(text[top_end:].lstrip()))
-        below = text[rest : rest + 1]
-        if below.isalnum():
-            parts.append(f"\\frac{{{top}}}{{{below}}}")
-            at = rest + 1
-        else:
-            parts.append(f"\\frac{{{top}}}")
-            at = rest
+        at = len(text) - len(text[top_end:].lstrip())
+        parts.append(f"\\frac{{{top}}}")
+        if text[at : at + 1].isalnum():
+            parts.append(f"{{{text[at]}}}")
+            at += 1
     parts.append(text[at:])
     return "".join(parts)
 
 
-def _closing_brace(text: str, opening: int) -> int:
-    """Return the index of the brace that closes the one at `opening`, or -1."""
-    depth = 0
-    for index in range(opening, len(text)):
-        if text[index] == "{":
-            depth += 1
-        elif text[index] == "}":
-            depth -= 1
-            if depth == 0:
-                return index
+def closing_bracket(text: str, start: int, end: int = sys.maxsize, *, opening: str = "{", closing: str = "}") -> int:
+    """Return the index before `end` of the bracket that closes the one that precedes `start`, or -1."""
+    depth = 1
+    for index in range(start, min(len(text), end)):
+        depth += (text[index] in opening) - (text[index] in closing)
+        if depth == 0:
+            return index
     return -1

@@ -17,6 +17,11 @@ from fractions import Fraction
 
 Number = int | Fraction
 
+
+def word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 MAX_CHARACTERS = 200
 
 _PLAIN = re.compile(r"\$?(-?[0-9]{1,18})\.?")
@@ -27,7 +32,7 @@ _NUMBER = re.compile(
     (?:US\$|(?:USD|EUR|GBP|INR|Rs\.?)[ ]|[$€£¥₹₩])?[ ]?
     (?P<inner>[+-]?)[ ]?
     (?:
-        (?P<whole>[0-9]{1,18})[ ](?:and[ ])?(?P<part>[0-9]{1,18})[ ]?/[ ]?(?P<of>[0-9]{1,18})
+        (?P<whole>[0-9]{1,18})[ ](?:and[ ])?(?P<numerator>[0-9]{1,18})[ ]?/[ ]?(?P<denominator>[0-9]{1,18})
       | (?P<over>[0-9]{1,18})[ ]?/[ ]?(?P<under>[0-9]{1,18})
       | (?P<digits>
             [0-9]{1,3}(?:\.[0-9]{3}){2,}(?:,[0-9]{1,2})?(?![0-9.])
@@ -73,20 +78,18 @@ _UNIT_POWER = re.compile(
 _MAX_UNIT_WORDS = 12
 
 # Units that may follow the digits without a space: "60km", "5pm" (the hour), "30kg".
-_ATTACHED = """
+_ATTACHED_UNITS = word_set("""
 g kg mg lb lbs oz m km cm mm mi ft in yd l L ml mL h hr hrs min mins s sec secs ms mph kph kmh am pm AM PM
 USD EUR GBP cents W kW kWh
-"""
-_ATTACHED_UNITS = frozenset(_ATTACHED.split())
+""")
 _SHORT_UNITS = frozenset("agmlLhsCFW")
-_TWO_LETTERS_TEXT = """
+_TWO_LETTERS = word_set("""
 of in to an by at on as he it we my us up km cm mm kg mg ml mL lb oz ft yd mi hr pm am PM AM kW GB MB TB Hz TV CD
-"""
-_TWO_LETTERS = frozenset(_TWO_LETTERS_TEXT.split())
+""")
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = re.compile(rf" ?({'|'.join(_SCALES)})(?![{_LETTER}])|[kK](?![{_LETTER}])", re.IGNORECASE)
 # Words after a number that change it, add another number, or retract it.
-_CHANGES = """
+_CHANGING_WORDS = word_set("""
 or nor not no never if but maybe perhaps possibly either unless except wrong incorrect false wait actually hmm sorry
 correction instead rather approximately about roughly around nearly almost approx probably unknown plus minus divided
 multiplied squared cubed factorial mod modulo root sqrt power point remainder base pi negative infinity step method
@@ -94,15 +97,14 @@ methods approach repeating recurring is was are were be been less more least mos
 crore crores gross score bn mn ppm bps binary octal hex hexadecimal doubled tripled halved lie give take counting cos
 sin tan cot sec csc log ln theta alpha beta gamma lambda sigma omega sixths sevenths eighths ninths elevenths twelfths
 sixth seventh eighth ninth twelfth ish inverse reciprocal tens mil twentieths cannot none false doubt
-"""
-_NUMBER_WORDS_TEXT = """
+""")
+_NUMBER_WORDS = word_set("""
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
 eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million
 millions billion billions trillion trillions dozen dozens half halves quarter third thirds fourth fourths fifth
 fifths tenth tenths hundredth hundredths thousandth thousandths
-"""
-_NUMBER_WORDS = frozenset(_NUMBER_WORDS_TEXT.split())
-_NO_UNITS = frozenset(_CHANGES.split()) | _NUMBER_WORDS
+""")
+_NO_UNITS = _CHANGING_WORDS | _NUMBER_WORDS
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Spellings
@@ -121,7 +123,7 @@ class _Spellings(dict[int, str | int]):
 
 
 _ASCII = _Spellings()
-for _plain, _others in (
+for _plain, _variants in (
     ("-", "−–—‒―‐‑﹣－⁻"),
     ("+", "＋﹢"),
     (" ", "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"),
@@ -136,8 +138,8 @@ for _plain, _others in (
     ("'", "’‘ʼ"),
     ('"', "“”„"),
 ):
-    _ASCII.update({ord(_other): _plain for _other in _others})
-_ASCII.update({ord(_glyph): f" {_value} " for _glyph, _value in {
+    _ASCII.update(dict.fromkeys(map(ord, _variants), _plain))
+_ASCII.update({ord(_glyph): f" {_fraction} " for _glyph, _fraction in {
     "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
     "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
 }.items()})  # fmt: skip
@@ -176,9 +178,8 @@ def read_number(text: str, *, units: bool = True) -> Number | None:
         units: allow words after it ("18 dollars"), and an equation whose right side it is.
     """
     stripped = text.strip()
-    plain = _PLAIN.fullmatch(stripped)
-    if plain:
-        return int(plain.group(1))
+    if plain := _PLAIN.fullmatch(stripped):
+        return int(plain[1])
     if len(text) > MAX_CHARACTERS:
         return None
     stripped = to_ascii(stripped)
@@ -202,11 +203,11 @@ def _read_term(text: str, units: bool) -> Number | None:
     if match is None or (match["outer"] and match["inner"]):
         return None
     value: Number
-    if match["of"]:
-        whole, part, of = int(match["whole"]), int(match["part"]), int(match["of"])
-        if not 0 < part < of:
+    if match["whole"]:
+        numerator, denominator = int(match["numerator"]), int(match["denominator"])
+        if not 0 < numerator < denominator:
             return None
-        value = whole + Fraction(part, of)
+        value = int(match["whole"]) + Fraction(numerator, denominator)
     elif match["under"]:
         if int(match["under"]) == 0:
             return None
@@ -217,8 +218,7 @@ def _read_term(text: str, units: bool) -> Number | None:
             digits = digits.replace(".", "").replace(",", ".")
         digits = digits.translate(_SEPARATORS)
         value = Fraction(digits) if "." in digits else int(digits)
-        exponent = match["e"] or match["ten"]
-        if exponent:
+        if exponent := match["e"] or match["ten"]:
             value = value * Fraction(10) ** int(exponent)
     if match["outer"] == "-" or match["inner"] == "-":
         value = -value
@@ -228,8 +228,7 @@ def _read_term(text: str, units: bool) -> Number | None:
         return value
     if not units:
         return None
-    scale = _SCALE.match(tail)
-    if scale:
+    if scale := _SCALE.match(tail):
         value *= _SCALES.get((scale.group(1) or "thousand").lower(), 1)
         tail = tail[scale.end() :]
     return value if is_unit(tail) else None
@@ -277,12 +276,11 @@ def is_unit_word(word: str) -> bool:
     return word in _ATTACHED_UNITS or word.lower() in _LONG_UNITS
 
 
-_LONG_UNITS_TEXT = """
+_LONG_UNITS = word_set("""
 degrees degree radians units unit inches inch feet foot yards miles mile meters metres centimeters centimetres
 kilometers kilograms grams pounds ounces seconds minutes hours days weeks months years dollars cents euros percent
 square cubic people students ways points
-"""
-_LONG_UNITS = frozenset(_LONG_UNITS_TEXT.split())
+""")
 _NOT_LETTERS = {ord(character): " " for character in ",.'/()%°€£¥₹₩¢$*_`\"!-"}
 
 # The left side of an equation names the right side ("Total", "x") or is its computation ("6 * 7"). "2x = 42" and
@@ -291,10 +289,9 @@ _NAME = re.compile(rf"[{_LETTER} _'$]{{0,60}}")
 _SUM = re.compile(r"[0-9.,+*/^()$% -]{3,150}")
 _OPERATION = re.compile(r"[0-9)%] ?[-+*/^] ?[-$(.0-9]")
 _LIST = re.compile(r",(?![0-9]{3}(?![0-9]))|[0-9] +[0-9]")
-
-
-_NO_LABELS_TEXT = "not or nor never and twice half double triple square cube sqrt log ln sin cos tan negative minus"
-_NO_LABELS = frozenset(_NO_LABELS_TEXT.split())
+_NO_LABELS = word_set(
+    "not or nor never and twice half double triple square cube sqrt log ln sin cos tan negative minus"
+)
 
 
 def is_label_word(word: str) -> bool:
@@ -310,7 +307,7 @@ def _read_equation(text: str) -> Number | None:
     for side in left_sides:
         side = side.strip()
         if _NAME.fullmatch(side):
-            if any(word.lower() in _NO_LABELS or (len(word) == 2 and word.islower()) for word in _WORD.findall(side)):
+            if any(not is_label_word(word) or (len(word) == 2 and word.islower()) for word in _WORD.findall(side)):
                 return None
         elif _SUM.fullmatch(side) and not _LIST.search(side) and _OPERATION.search(side):
             continue
@@ -324,8 +321,7 @@ def format_number(value: Number) -> str:
     if value.denominator == 1:
         return str(value.numerator)
     for places in range(1, 31):
-        scaled = value * 10**places
-        if scaled.denominator == 1:
-            digits = str(abs(scaled.numerator)).rjust(places + 1, "0")
+        if 10**places % value.denominator == 0:
+            digits = str(abs(int(value * 10**places))).rjust(places + 1, "0")
             return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
     return f"{value.numerator}/{value.denominator}"

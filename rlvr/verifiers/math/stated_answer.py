@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
+from rlvr.verifiers.math.normalize import closing_bracket
 from rlvr.verifiers.math.numbers import is_unit_word
 
 MAX_STATEMENTS = 64  # of each kind; a turn that has more is no answer
@@ -131,22 +132,13 @@ def is_on_marked_line(turn: str, start: int) -> bool:
 
 def read_braced(text: str, start: int) -> str | None:
     """Return the text from `start`, just after an opening brace, to its closing brace; None if there is none."""
-    depth = 1
-    for index in range(start, min(len(text), start + MAX_EXPRESSION + 1)):
-        if text[index] == "{":
-            depth += 1
-        elif text[index] == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start:index]
-    return None
+    end = closing_bracket(text, start, start + MAX_EXPRESSION + 1)
+    return text[start:end] if end >= 0 else None
 
 
 def unwrap_box(text: str) -> str:
     """Replace the first `\\boxed{18}` of a line by `18`."""
-    if "boxed" not in text:
-        return text
-    box = BOX.search(text)
+    box = BOX.search(text) if "boxed" in text else None
     content = read_braced(text, box.end()) if box else None
     if box is None or content is None:
         return text
