@@ -1,8 +1,7 @@
-#!/usr/bin/env python
 """Measure the judge against this machine's floor and against common ways to run a model's programs.
 
-    python benchmarks/judge.py                 # about six minutes on two cores
-    python benchmarks/judge.py --quick         # a tenth of the work: checks that it runs, not its speed
+    python -m benchmarks.judge                 # about six minutes on two cores
+    python -m benchmarks.judge --quick         # a tenth of the work: checks that it runs, not its speed
 
 Rates are runs per second of CPU time over all processes that take part, so they hardly depend on the number of cores.
 The alternatives, written for this comparison; none of them confines programs:
@@ -28,18 +27,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
-if str(PROJECT) not in sys.path:
-    sys.path.insert(0, str(PROJECT))
-
-from rlvr.sandbox import (  # noqa: E402
+from rlvr.sandbox import (
     compiler_cache,
     python_modules,
     zygote_client,
 )
-from rlvr.sandbox.compiler import Compiler  # noqa: E402
-from rlvr.sandbox.languages import LANGUAGES  # noqa: E402
-from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, executor_count, judge_many  # noqa: E402
+from rlvr.sandbox.compiler import Compiler
+from rlvr.sandbox.languages import LANGUAGES
+from rlvr.verifiers.code import Limits, Submission, close, detect_capabilities, executor_count, judge_many
 
 SUM = "import sys\ndata = sys.stdin.read().split()\nprint(sum(map(int, data)))\n"
 SUM_CPP = "#include <bits/stdc++.h>\nusing namespace std;\nint main() { long long a, s = 0; while (cin >> a) s += a; cout << s; }\n"  # noqa: E501

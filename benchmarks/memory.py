@@ -1,7 +1,6 @@
-#!/usr/bin/env python
 """Compare the memory estimate (rlvr/estimates) with real tensors on a CPU: the table of docs/estimates.md.
 
-    python benchmarks/memory.py            # a Qwen2 of 50 million parameters with random weights; five minutes
+    python -m benchmarks.memory            # a Qwen2 of 50 million parameters with random weights; five minutes
 
 On a CPU, weights, adapters, optimizer states, KV cache and saved activations are the same tensors as on a GPU, and
 temporary tensors nearly so. CUDA's context, fragmentation, NCCL, FlashAttention and TRL's Triton kernel are missing.

@@ -1,7 +1,7 @@
 """Measure the report of a long run: seconds to write, megabytes, and seconds until the first paint.
 
-    python benchmarks/report.py                      # 1,000 steps, 50,000 completions of about 1,200 characters
-    python benchmarks/report.py --steps 200 --keep /tmp/run
+    python -m benchmarks.report                      # 1,000 steps, 50,000 completions of about 1,200 characters
+    python -m benchmarks.report --steps 200 --keep /tmp/run
 
 Limits: 20 s, 20 MB, first paint 2 s. The texts consist of 4,000 random words, which compress worse than model output.
 scripts/report.py writes the page in another process; its start and imports count. First paint is Chromium's paint
@@ -21,8 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY))  # rlvr/ and tests/, wherever this is started from
+PROJECT = Path(__file__).resolve().parents[1]
 
 RECIPE = """\
 model_name_or_path: models/made-up
@@ -135,7 +134,7 @@ def main() -> None:
         if not (folder / "metrics.jsonl").is_file():
             write_run(folder, steps=options.steps, completions=options.completions, characters=options.characters)
         start = time.perf_counter()
-        subprocess.run([sys.executable, REPOSITORY / "scripts" / "report.py", folder], check=True, capture_output=True)
+        subprocess.run([sys.executable, PROJECT / "scripts" / "report.py", folder], check=True, capture_output=True)
         took = time.perf_counter() - start
         page = folder / "report.html"
         print(

@@ -1,8 +1,7 @@
-#!/usr/bin/env python
 """Measure what rewards on a reward server, or on Ray, cost compared with workers beside the trainer.
 
-    python benchmarks/reward_backends.py             # about six minutes on two cores, and two more for Ray
-    python benchmarks/reward_backends.py --quick     # a tenth of the work, to see that it runs
+    python -m benchmarks.reward_backends             # about six minutes on two cores, and two more for Ray
+    python -m benchmarks.reward_backends --quick     # a tenth of the work, to see that it runs
 
 Throughput: the same programs are judged by a scorer's own workers, by a server with one client, and by a server with
 64 clients at once, in turns. Server, clients and judge share this machine. A shared machine is slow for seconds or
@@ -34,16 +33,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlvr import console
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.scorer import Scorer
+
 PROJECT = Path(__file__).resolve().parents[1]
-if str(PROJECT) not in sys.path:
-    sys.path.insert(0, str(PROJECT))
-
-from rlvr import console  # noqa: E402
-from rlvr.config.recipe import RewardSpec  # noqa: E402
-from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable  # noqa: E402
-from rlvr.scoring.registry import load_rewards  # noqa: E402
-from rlvr.scoring.scorer import Scorer  # noqa: E402
-
 CLIENTS = 64
 TESTS = [{"input": f"{number} {number + 1}\n", "output": f"{2 * number + 1}\n"} for number in range(4)]
 
@@ -246,12 +242,13 @@ def main() -> int:
 
 def _on_ray(quick: bool) -> int:
     """Run Ray's benchmark in a process of its own."""
-    script = PROJECT / "benchmarks" / "rewards_on_ray.py"
     if importlib.util.find_spec("ray") is None:
         console.info("\n  Ray is not installed, so nothing is measured on it: pip install 'grpo-recipes[ray]'")
         return 0
     console.info("")
-    return subprocess.run([sys.executable, str(script), *(["--quick"] if quick else [])], cwd=PROJECT).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.rewards_on_ray", *(["--quick"] if quick else [])]
+    ).returncode
 
 
 if __name__ == "__main__":

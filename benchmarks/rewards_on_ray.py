@@ -1,8 +1,7 @@
-#!/usr/bin/env python
 """Measure what rewards on Ray cost compared with workers beside the trainer, and what more nodes gain.
 
-    python benchmarks/reward_backends.py             # calls this as well
-    python benchmarks/rewards_on_ray.py [--quick]
+    python -m benchmarks.reward_backends             # calls this as well
+    python -m benchmarks.rewards_on_ray [--quick]
 
 1. Programs are judged beside the trainer and on a one-node cluster of this machine, in turns; the median counts. Ray's
    own processes share the processors.
@@ -19,19 +18,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from unittest import mock
 
-PROJECT = Path(__file__).resolve().parents[1]
-if str(PROJECT) not in sys.path:
-    sys.path.insert(0, str(PROJECT))
-
-from benchmarks.reward_backends import TESTS, programs  # noqa: E402
-from rlvr import console  # noqa: E402
-from rlvr.config.recipe import RewardSpec  # noqa: E402
-from rlvr.scoring.registry import load_rewards  # noqa: E402
-from rlvr.scoring.scorer import Scorer  # noqa: E402
-from tests.support.ray_clusters import RayCluster  # noqa: E402
+from benchmarks.reward_backends import TESTS, programs
+from rlvr import console
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.scorer import Scorer
+from tests.support.ray_clusters import RayCluster
 
 NODES = (1, 2, 4, 8)
 GROUP = 8

@@ -1,7 +1,6 @@
-#!/usr/bin/env python
 """Measure what tracking costs a training step: our tracker, and transformers' MLflowCallback with TRL's calls.
 
-    python benchmarks/tracking.py            # about five minutes on two cores
+    python -m benchmarks.tracking            # about five minutes on two cores
 
 A step is one log event of 40 metrics and, for TRL, the six profiling calls of a step without gradient accumulation
 (3 x accumulation steps + 3). Stores: SQLite on the local disk, and a local server with 200 ms latency. The time is that
@@ -26,10 +25,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-PROJECT = Path(__file__).resolve().parents[1]
-if str(PROJECT) not in sys.path:
-    sys.path.insert(0, str(PROJECT))
 
 METRICS = 40
 STEPS = 20
@@ -150,7 +145,7 @@ def one_loop(name: str) -> dict[str, float]:
 
 def run_in_process(*words: str) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, __file__, "--one", *words],
+        [sys.executable, "-m", "benchmarks.tracking", "--one", *words],
         stdout=subprocess.PIPE,
         env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "ERROR"},
         check=True,

@@ -1,9 +1,8 @@
-#!/usr/bin/env python
 """Time a training step and the start of a run: run_grpo.py against TRL's own `trl grpo`.
 
-    python benchmarks/training_step.py            # about 25 minutes on two shared cores
-    python benchmarks/training_step.py --quick    # a tenth of the work: shows that it runs, not how fast
-    python benchmarks/training_step.py --only start
+    python -m benchmarks.training_step            # about 25 minutes on two shared cores
+    python -m benchmarks.training_step --quick    # a tenth of the work: shows that it runs, not how fast
+    python -m benchmarks.training_step --only start
 
 Both are the real commands, with the tiny model (LoRA, float32), the same rows, reward functions, seed and settings,
 trackers and checkpoints off. They take turns, a step each in a random order every round, so that other load on the
@@ -28,11 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-PROJECT = Path(__file__).resolve().parents[1]
-if str(PROJECT) not in sys.path:
-    sys.path.insert(0, str(PROJECT))
-
-from benchmarks.training_step_runs import COMMANDS, OURS, SECONDS, TRL, BenchmarkRun, cpu_below, prepare  # noqa: E402
+from benchmarks.training_step_runs import COMMANDS, OURS, SECONDS, TRL, BenchmarkRun, cpu_below, prepare
 
 WARM_UP = 5
 COPIES = 2  # of each command at a time
@@ -51,17 +46,17 @@ def steps_of(folder: Path, rewards: Sequence[str], steps: int) -> list[Benchmark
     runs = []
     for name in (OURS, TRL) * COPIES:
         run = BenchmarkRun(name, folder, rewards, WARM_UP + steps + 1)
-        run.arrive()
-        run.turn(WARM_UP)
+        run.wait_until_paused()
+        run.run_steps(WARM_UP)
         run.cpu = 0.0
         runs.append(run)
     order = random.Random(0)
     for step in range(WARM_UP + 1, WARM_UP + steps + 1):
         for run in order.sample(runs, len(runs)):
-            run.turn(step)
+            run.run_steps(step)
     for run in runs:
-        run.go(10**9)
-        run.arrive()  # at the end of the last step
+        run.resume(10**9)
+        run.wait_until_paused()  # at the end of the last step
         run.end()
         run.steps = run.steps[WARM_UP : WARM_UP + steps]
     return runs
@@ -87,9 +82,9 @@ def same_work(runs: Sequence[BenchmarkRun]) -> int:
 def start_of(name: str, folder: Path) -> tuple[float, float]:
     """Seconds from a command's start to the end of its first step, by the clock and of CPU time."""
     run = BenchmarkRun(name, folder, CHEAP, 1)
-    run.arrive()
-    run.go(10**9)
-    run.arrive()
+    run.wait_until_paused()
+    run.resume(10**9)
+    run.wait_until_paused()
     found = time.monotonic() - run.started, cpu_below(run.process.pid)
     run.end()
     return found
@@ -224,7 +219,7 @@ def report_health(groups: Sequence[Sequence[BenchmarkRun]], repeats: int) -> Non
     from rlvr.health import findings
 
     run = next(run for run in groups[0] if run.name == OURS)
-    logged = read_metrics(run.place / "run" / "metrics.jsonl")
+    logged = read_metrics(run.run_folder / "run" / "metrics.jsonl")
     step = step_of(groups, TRL)
     rows = []
     for count in (20, 100, 600):

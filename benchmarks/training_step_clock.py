@@ -43,20 +43,20 @@ def _clock() -> type:
     from transformers import TrainerCallback
 
     class Clock(TrainerCallback):
-        """Waits for the benchmark at the beginning of training, and then wherever it was told to stop next."""
+        """Measure steps; pause at the first one, and then at each step that the benchmark names."""
 
         def __init__(self) -> None:
-            self.line = socket.socket(socket.AF_UNIX)
-            self.line.connect(os.environ["STEP_CLOCK"])
-            self.replies = self.line.makefile("r")
+            self.connection = socket.socket(socket.AF_UNIX)
+            self.connection.connect(os.environ["STEP_CLOCK"])
+            self.replies = self.connection.makefile("r")
             self.begun: list[float] = []
             self.steps: list[dict[str, Any]] = []
             self.logged: dict[str, float] = {}
             self.stop_at = 0  # steps that are made when it next waits
 
-        def tell(self, state: Any) -> None:
-            """Says what was measured since the last time, and waits to be told how far to go."""
-            self.line.sendall((json.dumps({"step": state.global_step, "steps": self.steps}) + "\n").encode())
+        def pause(self, state: Any) -> None:
+            """Send what was measured since the last pause, and wait for the step to stop at next."""
+            self.connection.sendall((json.dumps({"step": state.global_step, "steps": self.steps}) + "\n").encode())
             self.steps = []
             reply = self.replies.readline()
             if not reply:
@@ -69,12 +69,12 @@ def _clock() -> type:
                 wall, cpu = (after - before for before, after in zip(self.begun, now, strict=True))
                 self.steps.append({"wall": wall, "cpu": cpu, **self.logged})
             if state.global_step >= self.stop_at:
-                self.tell(state)
+                self.pause(state)
             self.begun = [time.perf_counter(), time.process_time()]
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step == state.max_steps:
-                self.tell(state)
+                self.pause(state)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             self.logged = {key: logs[key] for key in ("reward", "completions/mean_length") if key in (logs or {})}

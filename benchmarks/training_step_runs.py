@@ -19,9 +19,6 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
-if str(PROJECT) not in sys.path:
-    sys.path.insert(0, str(PROJECT))
-
 START_S = 300.0  # that a command may take to its first step
 ROWS = 1500
 SECONDS = 0.2  # of a slow reward
@@ -114,29 +111,29 @@ class BenchmarkRun:
     cpu: float = 0.0  # seconds of CPU time of its turns
 
     def __post_init__(self) -> None:
-        self.place = self.folder / f"{self.name.replace(' ', '-')}-{time.monotonic_ns()}"
-        self.place.mkdir()
-        address = str(self.place / "clock")
+        self.run_folder = self.folder / f"{self.name.replace(' ', '-')}-{time.monotonic_ns()}"
+        self.run_folder.mkdir()
+        address = str(self.run_folder / "clock")
         server = socket.socket(socket.AF_UNIX)
         server.bind(address)
         server.listen()
-        self.printed = (self.place / "printed.txt").open("w+")
+        self.output = (self.run_folder / "printed.txt").open("w+")
         self.started = time.monotonic()
         self.process = subprocess.Popen(
             [*COMMANDS[self.name], "--config", str(self._config())],
             cwd=PROJECT,
             env={**_environment(self.folder), "STEP_CLOCK": address},
             stdin=subprocess.DEVNULL,
-            stdout=self.printed,
+            stdout=self.output,
             stderr=subprocess.STDOUT,
         )
         with server:
-            self.line = self._connected(server)
-        self.words = self.line.makefile("r")
+            self.connection = self._accept(server)
+        self.replies = self.connection.makefile("r")
 
     def _config(self) -> Path:
         names = [f"benchmarks.training_step_runs.{name}" for name in self.rewards]
-        settings = {**SETTINGS, "max_steps": self.max_steps, "output_dir": str(self.place / "run")}
+        settings = {**SETTINGS, "max_steps": self.max_steps, "output_dir": str(self.run_folder / "run")}
         data = str(self.folder / "rows")
         if self.name == OURS:
             settings |= {
@@ -146,53 +143,53 @@ class BenchmarkRun:
             }
         else:
             settings |= {"dataset_name": data, "reward_funcs": names, "gradient_checkpointing": False}
-        file = self.place / "config.yaml"
+        file = self.run_folder / "config.yaml"
         file.write_text(json.dumps(settings, indent=1), encoding="utf-8")  # which is YAML, too
         return file
 
-    def _connected(self, server: socket.socket) -> socket.socket:
+    def _accept(self, server: socket.socket) -> socket.socket:
         server.settimeout(0.2)
         while self.process.poll() is None and time.monotonic() < self.started + START_S:
             try:
-                line = server.accept()[0]
+                connection = server.accept()[0]
             except TimeoutError:
                 continue
-            line.settimeout(START_S)
-            return line
+            connection.settimeout(START_S)
+            return connection
         raise SystemExit(self._failure())
 
     def _failure(self) -> str:
         self.process.kill()
-        self.printed.seek(0)
-        return f"{self.name} did not come to its steps:\n{self.printed.read()[-3000:]}"
+        self.output.seek(0)
+        return f"{self.name} did not come to its steps:\n{self.output.read()[-3000:]}"
 
-    def arrive(self) -> None:
-        """Until it waits."""
-        said = self.words.readline()
-        if not said:
+    def wait_until_paused(self) -> None:
+        """Wait for the command to stop at a step's begin, and read the steps that it has measured."""
+        message = self.replies.readline()
+        if not message:
             raise SystemExit(self._failure())
-        self.steps += json.loads(said)["steps"]
+        self.steps += json.loads(message)["steps"]
 
-    def go(self, until: int) -> None:
-        """Has it go on until so many steps are made."""
-        self.line.sendall(f"{until}\n".encode())
+    def resume(self, until: int) -> None:
+        """Let the command run until it has made `until` steps."""
+        self.connection.sendall(f"{until}\n".encode())
 
-    def turn(self, until: int) -> None:
+    def run_steps(self, until: int) -> None:
         before = cpu_below(self.process.pid)
-        self.go(until)
-        self.arrive()
+        self.resume(until)
+        self.wait_until_paused()
         self.cpu += cpu_below(self.process.pid) - before
 
     def end(self) -> None:
-        self.go(10**9)
+        self.resume(10**9)
         if self.process.wait(START_S) != 0:
             raise SystemExit(self._failure())
-        self.line.close()
-        self.printed.close()
+        self.connection.close()
+        self.output.close()
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    paths = [str(folder / "site"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(folder / "site"), str(PROJECT), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -204,7 +201,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def prepare(folder: Path) -> None:
-    """The rows, and what puts the clock into every Python process that is started with `_environment`."""
+    """Write the rows, and the sitecustomize.py that times every Python process started with `_environment`."""
     from tasks.arithmetic import arithmetic
 
     (folder / "site").mkdir()

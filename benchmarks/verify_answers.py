@@ -1,8 +1,7 @@
-#!/usr/bin/env python
 """Compare this project's verifier with three others on the same completions: error rates and speed.
 
-    python benchmarks/verify_answers.py                    # about ten minutes on one core
-    python benchmarks/verify_answers.py --rows 200         # fewer rows of GSM8K: about six
+    python -m benchmarks.verify_answers                    # about ten minutes on one core
+    python -m benchmarks.verify_answers --rows 200         # fewer rows of GSM8K: about six
 
 The others:
 - math-verify, as its README uses it: parse(gold), parse(completion), verify;
@@ -21,20 +20,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr.workers.pool import WorkerPool
+from tests.support import answer_cases
+
 PROJECT = Path(__file__).resolve().parents[1]
-if str(PROJECT) not in sys.path:
-    sys.path.insert(0, str(PROJECT))
-
-from rlvr.workers.pool import WorkerPool  # noqa: E402
-from tests.support import answer_cases  # noqa: E402
-
 KILLED_AFTER_S = 5.0
 SLOW_S = 2.0
 
