@@ -18,13 +18,11 @@ from typing import Any
 
 from rlvr.formatting import count, mapping, number
 from rlvr.health import failure_checks, policy_checks, reward_checks
-from rlvr.health.finding import LEVELS, Finding, anchor
-from rlvr.health.run_metrics import MIN_LINES, RunMetrics
-from rlvr.health.trends import metric_series
+from rlvr.health.run_metrics import LEVELS, Finding, RunMetrics
+from rlvr.health.trends import MIN_LINES, WINDOW, metric_series
 
-__all__ = ["CHECKS", "WINDOW", "Finding", "anchor", "findings", "health_line", "summary"]
+__all__ = ["CHECKS", "Finding", "findings", "health_line", "summary"]
 
-WINDOW = 20  # lines that a trend is judged on; a level takes half of them
 VALIDATION_METRICS = ("eval_accuracy", "eval_reward")
 LOOK_BACKS = 30  # points of a run that its summary looks back at
 HISTORY = 500  # latest lines that are examined, beside the first ones and the validation: a log step must stay cheap
@@ -54,61 +52,50 @@ CHECKS = (
 )
 
 
-def findings(
-    lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None, window: int = WINDOW
-) -> list[Finding]:
+def findings(lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None) -> list[Finding]:
     """Run all checks. The most serious findings come first; among equals, causes before effects.
 
     Args:
         lines: of metrics.jsonl, oldest first. Missing metrics, null and NaN are fine.
         settings: the recipe, as `Recipe.as_dict()` or recipe.yaml has it. Without it some findings say less.
-        window: how many lines a trend is judged on.
     """
-    run = RunMetrics(_within_history(lines, 2 * window), mapping(settings), window)
+    run = RunMetrics(_within_history(lines), mapping(settings))
     return sorted((finding for check in CHECKS for finding in check(run)), key=lambda one: LEVELS.index(one.level))
 
 
-def health_line(
-    lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None, window: int = WINDOW
-) -> str:
+def health_line(lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None) -> str:
     """One line for a log: "healthy", or the most serious finding and the number of others."""
-    found = findings(lines, settings=settings, window=window)
-    if not found:
+    current = findings(lines, settings=settings)
+    if not current:
         return "healthy"
-    worst = found[0]
-    sentence = f"{worst.problem}. {worst.fix} See {worst.page}"
+    worst = current[0]
     if worst.level == "note":
-        return f"healthy; {sentence}"
-    others = sum(finding.level != "note" for finding in found[1:])
-    return f"{worst.level}: {sentence}{f' (and {others} more)' if others else ''}"
+        return f"healthy; {worst}"
+    others = sum(finding.level != "note" for finding in current[1:])
+    return f"{worst.level}: {worst}{f' (and {others} more)' if others else ''}"
 
 
-def summary(
-    lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None, window: int = WINDOW
-) -> list[str]:
+def summary(lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None) -> list[str]:
     """The lines for the end of a run: the reward, its findings, and earlier findings that are over."""
     rewards = metric_series(lines, "reward")
     report = ["no step has logged a reward"]
     if rewards:
         tenth = max(1, len(rewards) // 10)
-        start, end = (number(fmean(part)) for part in (rewards.first(tenth), rewards.last(tenth)))
+        start, end = number(fmean(rewards.first(tenth))), number(fmean(rewards.last(tenth)))
         report = [f"reward {start} → {end} in {rewards.steps[-1]:,} steps"]
 
-    current = findings(lines, settings=settings, window=window)
-    for finding in current:
-        report.append(
-            f"{finding.level} since step {finding.since_step:,}: {finding.problem}. {finding.fix} See {finding.page}"
-        )
+    current = findings(lines, settings=settings)
+    report += [f"{finding.level} since step {finding.since_step:,}: {finding}" for finding in current]
     earlier: dict[str, tuple[int, Finding]] = {}
     for length in sorted({len(lines) * part // LOOK_BACKS for part in range(1, LOOK_BACKS)} - {0}):
-        for finding in findings(lines[:length], settings=settings, window=window):
+        for finding in findings(lines[:length], settings=settings):
             if finding.level != "note":
                 earlier[finding.metric] = (lines[length - 1].get("step", 0), finding)
     for metric, (step, finding) in earlier.items():
         if metric not in {other.metric for other in current}:
             report.append(f"no longer true, but at step {step:,}: {finding.problem}. See {finding.page}")
     if rewards and len(report) == 1:
-        report.append(_no_findings(RunMetrics(lines, mapping(settings), window), len(rewards)))
+        report.append(_no_findings(RunMetrics(lines, mapping(settings)), len(rewards)))
     return report
 
 
@@ -116,21 +103,19 @@ def _no_findings(run: RunMetrics, lines: int) -> str:
     """What the absence of findings means: less, the fewer lines there are."""
     if lines < MIN_LINES:
         return f"too short to judge: {count(lines, 'log line')}"
-    drop_from, flat_from = 2 * run.window, reward_checks.FLAT_WINDOWS * run.window
+    drop_from, flat_from = 2 * WINDOW, reward_checks.FLAT_WINDOWS * WINDOW
     risen = run.has_risen() or lines >= flat_from
     if lines < drop_from:
-        flat = "" if risen else f", a flat one from {flat_from} lines"
-        return f"no problem found in {lines} log lines; a falling reward is detected from {drop_from} lines{flat}"
-    if not risen:
-        return (
-            f"no problem found in {lines} log lines, but the reward has not clearly risen; a flat one is detected from "
-            f"{flat_from} lines"
-        )
-    return "healthy from beginning to end"
+        gap = f"; a falling reward is detected from {drop_from} lines"
+        return f"no problem found in {lines} log lines{gap}{'' if risen else f', a flat one from {flat_from} lines'}"
+    if risen:
+        return "healthy from beginning to end"
+    gap = f"the reward has not clearly risen; a flat one is detected from {flat_from} lines"
+    return f"no problem found in {lines} log lines, but {gap}"
 
 
-def _within_history(lines: Sequence[Mapping[str, Any]], first: int) -> Sequence[Mapping[str, Any]]:
-    start = len(lines) - HISTORY
+def _within_history(lines: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    first, start = 2 * WINDOW, len(lines) - HISTORY
     if start <= first:
         return lines
     validation = (line for line in lines[first:start] if any(line.get(key) is not None for key in VALIDATION_METRICS))

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 
 from rlvr.formatting import number
-from rlvr.health.finding import Finding, percent
-from rlvr.health.run_metrics import EDGE, MIN_LINES, RunMetrics
-from rlvr.health.trends import compare_means, drop_from_best, noise
+from rlvr.health.run_metrics import EDGE, Finding, RunMetrics, percent
+from rlvr.health.trends import MIN_LINES, SHORT_WINDOW, WINDOW, compare_means, drop_from_best, noise
 
 FLAT_WINDOWS = 5  # a reward that does not move for so many windows is flat
 
@@ -18,10 +17,10 @@ def no_spread(run: RunMetrics) -> Iterator[Finding]:
 
     The reward's position in its range tells the cause.
     """
-    found = run.level("frac_reward_zero_std", [("alarm", 0.9, 0.8), ("warning", 0.7, 0.55)])
-    if found is None:
+    at_level = run.level("frac_reward_zero_std", [("alarm", 0.9, 0.8), ("warning", 0.7, 0.55)])
+    if at_level is None:
         return
-    level, since = found
+    level, since = at_level
     reward = number(run.recent("reward")) if run["reward"] else "unknown"
     # A reward that no completion ever earned has a range of 0: the total would seem to be at its maximum.
     main = run.main_rewards() or set(run.reward_names())
@@ -57,25 +56,19 @@ def reward_falls(run: RunMetrics) -> Iterator[Finding]:
     fix = f"Lower {run.key('learning_rate')} or raise {run.key('beta')}, and resume from before the fall."
     if run.settings.get("curriculum") == "easy_first":
         level, fix = "note", "A curriculum gets harder by design: compare with the validation."
-    yield Finding(
-        level,
-        "reward-falls",
-        "reward",
-        f"the reward falls, {number(drop.before)} → {number(drop.after)} since step {drop.since_step:,}",
-        fix,
-        drop.since_step,
-    )
+    problem = f"the reward falls, {drop} since step {drop.since_step:,}"
+    yield Finding(level, "reward-falls", "reward", problem, fix, drop.since_step)
 
 
 def reward_flat(run: RunMetrics) -> Iterator[Finding]:
-    reward, lines = run["reward"], FLAT_WINDOWS * run.window
+    reward, lines = run["reward"], FLAT_WINDOWS * WINDOW
     if len(reward) < lines or run.is_at_maximum():
         return
-    change = compare_means(reward.last(lines)[: run.window], reward.last(run.window))
+    change = compare_means(reward.last(lines)[:WINDOW], reward.last(WINDOW))
     # A slow rise is no finding: the change must be well within chance.
     if change.is_significant(2.0) or abs(change.size) > 0.02 * run.range_width():
         return
-    figures = f"{number(change.before)} → {number(change.after)} in {lines} log lines"
+    figures = f"{change} in {lines} log lines"
     if run.has_risen():
         level, problem = "note", f"the reward no longer rises: {figures}"
         fix = "It may be at its best: measure, and stop if so."
@@ -86,36 +79,26 @@ def reward_flat(run: RunMetrics) -> Iterator[Finding]:
 
 
 def never_earned(run: RunMetrics) -> Iterator[Finding]:
-    if len(run.reward_names()) < 2:
-        return
-    for name in run.never_earned():
-        yield Finding(
-            "warning" if name in run.main_rewards() else "note",
-            "never-earned",
-            f"rewards/{name}/mean",
-            f"the reward {name} has been 0 for every completion",
-            "That is fine for a penalty. Else the task is too hard or the reward does not find the answers: read some "
-            "completions (scripts/score.py --why).",
-            run[f"rewards/{name}/mean"].steps[0],
-        )
+    fix = (
+        "That is fine for a penalty. Else the task is too hard or the reward does not find the answers: read some "
+        "completions (scripts/score.py --why)."
+    )
+    for name in run.never_earned() if len(run.reward_names()) > 1 else []:
+        level, metric = "warning" if name in run.main_rewards() else "note", f"rewards/{name}/mean"
+        problem = f"the reward {name} has been 0 for every completion"
+        yield Finding(level, "never-earned", metric, problem, fix, run[metric].steps[0])
 
 
 def trade_off(run: RunMetrics) -> Iterator[Finding]:
     """One reward at its maximum while another falls: the model serves the cheaper one."""
     saturated = [name for name in run.reward_names() if run.is_at_maximum(name) and run.range_width(name) > 0]
     for name in run.reward_names():
-        drop = drop_from_best(run[f"rewards/{name}/mean"], run.window)
-        others = [other for other in saturated if other != name]
+        metric, others = f"rewards/{name}/mean", [other for other in saturated if other != name]
+        drop = drop_from_best(run[metric], WINDOW)
         if others and drop and -drop.size > 0.1 * run.range_width(name) and drop.is_significant(4.0):
-            yield Finding(
-                "warning",
-                "trade-off",
-                f"rewards/{name}/mean",
-                f"the reward {name} falls, {number(drop.before)} → {number(drop.after)}, while {others[0]} is at its "
-                "maximum",
-                f"Give {name} more weight, or make it the gate of {others[0]}.",
-                drop.since_step,
-            )
+            problem = f"the reward {name} falls, {drop}, while {others[0]} is at its maximum"
+            fix = f"Give {name} more weight, or make it the gate of {others[0]}."
+            yield Finding("warning", "trade-off", metric, problem, fix, drop.since_step)
 
 
 def validation_falls(run: RunMetrics) -> Iterator[Finding]:
@@ -128,15 +111,11 @@ def validation_falls(run: RunMetrics) -> Iterator[Finding]:
     width = 1.0 if metric == "eval_accuracy" else run.range_width()
     error = noise(series.values) * math.sqrt(2 / 3)  # of the difference of two means of three
     best, step = max(zip(series.values, series.steps, strict=True))
-    before, after = reward.until(step)[-run.short_window :], reward.after(step)[-run.short_window :]
+    before, after = reward.until(step)[-SHORT_WINDOW:], reward.after(step)[-SHORT_WINDOW:]
     if min(len(before), len(after)) < MIN_LINES or -drop.size <= max(0.05 * width, 4 * error):
         return
     if compare_means(before, after).size > 0:
-        yield Finding(
-            "warning",
-            "validation-falls",
-            metric,
-            f"the validation falls, {number(best)} → {number(drop.after)} since step {step:,}, while the reward rises",
-            f"Take the checkpoint of step {step:,}. Look for wrong completions with a high reward.",
-            step,
-        )
+        figures = f"{number(best)} → {number(drop.after)} since step {step:,}"
+        problem = f"the validation falls, {figures}, while the reward rises"
+        fix = f"Take the checkpoint of step {step:,}. Look for wrong completions with a high reward."
+        yield Finding("warning", "validation-falls", metric, problem, fix, step)

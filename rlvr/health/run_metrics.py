@@ -1,14 +1,19 @@
-"""A run's metrics as the health checks read them: series, the range of each reward, the recipe's settings."""
+"""A run's metrics as the health checks read them, and what a check finds."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from rlvr.formatting import is_number
 from rlvr.health.trends import (
+    MIN_LINES,
+    SHORT_WINDOW,
+    WINDOW,
+    Average,
     MeanChange,
     MetricSeries,
     above_since,
@@ -18,18 +23,50 @@ from rlvr.health.trends import (
     metric_series,
 )
 
-MIN_LINES = 5  # a level needs at least so many
+LEVELS = ("alarm", "warning", "note")
 EDGE = 0.05  # of a reward's range: within this distance of an end, the reward counts as being there
 LOW_ENTROPY = 0.005  # nats a token: the model samples the same text again and again
-Average = Callable[[Sequence[float]], float]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem that the metrics show.
+
+    Attributes:
+        level: "alarm" (the run wastes its time), "warning" (look at it soon) or "note" (worth knowing).
+        kind: short stable slug, such as "entropy-collapsed".
+        metric: the metric in metrics.jsonl that shows it.
+        problem: what is wrong, with its figure; a clause without a full stop.
+        fix: what to do, in sentences that name the recipe's keys.
+        since_step: the first step that it counts from.
+    """
+
+    level: str
+    kind: str
+    metric: str
+    problem: str
+    fix: str
+    since_step: int
+
+    @property
+    def page(self) -> str:
+        """The section that explains the metric. All rewards share one."""
+        anchor = re.sub(r"^rewards/.+/(?:mean|std|min|max)$", "rewards-name", self.metric).replace("/", "-")
+        return f"docs/metrics.md#{anchor}"
+
+    def __str__(self) -> str:
+        return f"{self.problem}. {self.fix} See {self.page}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 class RunMetrics:
     """The lines of metrics.jsonl, with what several checks compute from them. Each metric's series is made once."""
 
-    def __init__(self, lines: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], window: int) -> None:
-        self.lines, self.settings, self.window = lines, settings, window
-        self.short_window = max(MIN_LINES, window // 2)
+    def __init__(self, lines: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
+        self.lines, self.settings = lines, settings
         self._series: dict[str, MetricSeries] = {}
 
     def __getitem__(self, key: str) -> MetricSeries:
@@ -38,12 +75,11 @@ class RunMetrics:
         return self._series[key]
 
     def recent(self, key: str, average: Average = fmean) -> float:
-        return average(self[key].last(self.short_window))
+        return average(self[key].last(SHORT_WINDOW))
 
     def reward_names(self) -> list[str]:
         """The names of the single rewards in the latest lines."""
-        keys = dict.fromkeys(key for line in self.lines[-self.window :] for key in line)
-        return [match[1] for key in keys if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
+        return logged_rewards(self.lines[-WINDOW:])
 
     def reward_range(self, name: str = "") -> tuple[float, float]:
         """The lowest and the highest value of a reward (without a name: of the total) that any completion got so far.
@@ -70,7 +106,7 @@ class RunMetrics:
 
         A reward that never differed is at its highest if it is positive, else at its lowest.
         """
-        latest = self[f"rewards/{name}/mean" if name else "reward"].last(self.short_window)
+        latest = self[f"rewards/{name}/mean" if name else "reward"].last(SHORT_WINDOW)
         if not latest:
             return None
         low, high = self.reward_range(name)
@@ -82,13 +118,13 @@ class RunMetrics:
 
     def reward_drop(self) -> MeanChange | None:
         """The reward's drop from its best window. It must exceed four errors: the best of many windows was lucky."""
-        drop = drop_from_best(self["reward"], self.window)
+        drop = drop_from_best(self["reward"], WINDOW)
         return drop if drop and -drop.size > 0.1 * self.range_width() and drop.is_significant(4.0) else None
 
     def relative_rise(self) -> float:
         """The reward's rise since the first lines, as a share of its range; 0 if it may be chance."""
         reward = self["reward"]
-        size = min(self.short_window, len(reward) // 2)
+        size = min(SHORT_WINDOW, len(reward) // 2)
         rise = compare_means(reward.first(size), reward.last(size)) if size >= MIN_LINES else None
         return rise.size / self.range_width() if rise and rise.is_significant() and self.range_width() else 0.0
 
@@ -97,31 +133,24 @@ class RunMetrics:
 
     def never_earned(self) -> list[str]:
         """The rewards that were 0 for every completion, over at least one window."""
+        means = {name: self[f"rewards/{name}/mean"] for name in self.reward_names()}
         return [
             name
-            for name in self.reward_names()
-            if len(self[f"rewards/{name}/mean"]) >= self.window
-            and not any(self[f"rewards/{name}/mean"].values)
-            and not any(self.reward_range(name))
+            for name, mean in means.items()
+            if len(mean) >= WINDOW and not any(mean.values) and not any(self.reward_range(name))
         ]
 
     def main_rewards(self) -> set[str]:
         """The rewards with the largest weight, by their names in metrics; none without a recipe."""
-        entries = self.settings.get("rewards")
-        weights = {
-            re.split(r"[/.:]", str(entry.get("name")).removesuffix(".py"))[-1]: entry.get("weight", 1.0)
-            for entry in (entries if isinstance(entries, list) else [])
-            if isinstance(entry, Mapping)
-        }
-        known = {name: weight for name, weight in weights.items() if is_number(weight)}
-        return {name for name, weight in known.items() if weight == max(known.values())}
+        weights = reward_weights(self.settings)
+        return {name for name, weight in weights.items() if weight == max(weights.values())}
 
     def is_repetitive(self) -> bool:
         """Whether a group's completions are almost the same: hardly any entropy, or nearly all are duplicates."""
         duplicates = "completions/duplicate_fraction"
-        return bool(self["entropy"] and self.recent("entropy") < LOW_ENTROPY) or bool(
-            self[duplicates] and self.recent(duplicates) >= 0.9 * self.max_duplicates()
-        )
+        if self["entropy"] and self.recent("entropy") < LOW_ENTROPY:
+            return True
+        return bool(self[duplicates]) and self.recent(duplicates) >= 0.9 * self.max_duplicates()
 
     def max_duplicates(self) -> float:
         """The largest possible share of duplicates: seven of eight equal completions repeat the first."""
@@ -137,8 +166,45 @@ class RunMetrics:
     ) -> tuple[str, int] | None:
         """The first of the levels (name, enter, leave) that the metric is at, and the step since which it is."""
         series = self[metric] if isinstance(metric, str) else metric
-        for name, enter, leave in levels:
-            since = above_since(series, enter, leave, window=self.short_window, min_lines=MIN_LINES, average=average)
-            if since is not None:
-                return name, since
-        return None
+        steps = ((name, above_since(series, enter, leave, average)) for name, enter, leave in levels)
+        return next(((name, since) for name, since in steps if since is not None), None)
+
+    def level_findings(
+        self,
+        kind: str,
+        metric: str,
+        levels: Sequence[tuple[str, float, float]],
+        problem: str,
+        fix: str,
+        *,
+        series: MetricSeries | None = None,
+        average: Average = fmean,
+        show: Callable[[float], str] = percent,
+    ) -> Iterator[Finding]:
+        """Yield a finding if the metric is at one of the levels. `{}` in `problem` is its recent value.
+
+        Args:
+            series: judged in place of the metric itself.
+        """
+        if at_level := self.level(metric if series is None else series, levels, average):
+            level, since = at_level
+            yield Finding(level, kind, metric, problem.format(show(self.recent(metric, average))), fix, since)
+
+
+def logged_rewards(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the rewards in lines of metrics.jsonl, in the order of their first line."""
+    keys = dict.fromkeys(key for line in lines for key in line)
+    return [match[1] for key in keys if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
+
+
+def short_name(reward: str) -> str:
+    """The reward's name in metrics. A recipe may use a path, a dotted name or a function in a file."""
+    return re.split(r"[/.:]", reward.removesuffix(".py"))[-1]
+
+
+def reward_weights(recipe: Mapping[str, Any]) -> dict[str, float]:
+    """The weight of every reward in a recipe, by the reward's name in metrics."""
+    entries = recipe.get("rewards")
+    known = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+    weights = {short_name(str(entry.get("name"))): entry.get("weight", 1.0) for entry in known}
+    return {name: float(weight) for name, weight in weights.items() if is_number(weight)}

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rlvr.formatting import is_number
+from rlvr.formatting import is_number, number
+
+WINDOW = 20  # lines that a trend is judged on
+SHORT_WINDOW = 10  # lines that a level is judged on
+MIN_LINES = 5  # a level needs at least so many
+Average = Callable[[Sequence[float]], float]
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,6 @@ class MetricSeries:
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def __bool__(self) -> bool:
-        return bool(self.values)
 
     def last(self, count: int) -> Sequence[float]:
         return self.values[-count:]
@@ -55,6 +57,9 @@ class MeanChange:
     def size(self) -> float:
         return self.after - self.before
 
+    def __str__(self) -> str:
+        return f"{number(self.before)} → {number(self.after)}"
+
     def is_significant(self, errors: float = 3.0) -> bool:
         """Whether the difference exceeds that many standard errors."""
         return abs(self.size) > errors * self.standard_error
@@ -78,23 +83,15 @@ def combine(series: Sequence[MetricSeries], operation: Callable[..., float]) -> 
     return metric_series(({"step": step, "result": value} for step, value in zip(steps, values, strict=True)), "result")
 
 
-def above_since(
-    series: MetricSeries,
-    enter: float,
-    leave: float,
-    *,
-    window: int,
-    min_lines: int,
-    average: Callable[[Sequence[float]], float] = fmean,
-) -> int | None:
+def above_since(series: MetricSeries, enter: float, leave: float, average: Average = fmean) -> int | None:
     """The step since which the series is above a level, or None if it is not.
 
-    A level is entered when the average of the last `window` lines (at least `min_lines`) reaches `enter`, and left when
-    that average falls below `leave`. So a metric that hovers around `enter` does not alternate.
+    A level is entered when the average of the last SHORT_WINDOW lines (at least MIN_LINES) reaches `enter`, and left
+    when that average falls below `leave`. So a metric that hovers around `enter` does not alternate.
     """
     entered = None
-    for end in range(len(series), min_lines - 1, -1):
-        recent = average(series.values[max(0, end - window) : end])
+    for end in range(len(series), MIN_LINES - 1, -1):
+        recent = average(series.values[max(0, end - SHORT_WINDOW) : end])
         if recent < leave:
             break
         if recent >= enter:
@@ -113,10 +110,9 @@ def noise(values: Sequence[float]) -> float:
     It uses the distance of each value from the mean of its two neighbours, so that a trend does not count as noise: for
     independent values with deviation s, first - 2 * second + third has the deviation sqrt(6) * s.
     """
-    curvature = [
-        first - 2 * second + third for first, second, third in zip(values, values[1:], values[2:], strict=False)
-    ]
-    return math.sqrt(fmean(value * value for value in curvature) / 6) if curvature else 0.0
+    neighbours = zip(values, values[1:], values[2:], strict=False)
+    squares = [(first - 2 * second + third) ** 2 for first, second, third in neighbours]
+    return math.sqrt(fmean(squares) / 6) if squares else 0.0
 
 
 def drop_from_best(series: MetricSeries, window: int, history: int = 25) -> MeanChange | None:

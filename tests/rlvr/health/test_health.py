@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.config import schema
-from rlvr.health import CHECKS, WINDOW, Finding, findings, health_line, summary
+from rlvr.health import CHECKS, Finding, findings, health_line, summary
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -516,7 +516,7 @@ def test_every_check_has_a_case() -> None:
         for check in CHECKS
         if any(
             (finding.metric, finding.level) == (case.metric, case.level)
-            for finding in check(RunMetrics(case.lines, case.settings, WINDOW))
+            for finding in check(RunMetrics(case.lines, case.settings))
         )
     }
     assert provoked == {check.__name__ for check in CHECKS}
