@@ -39,8 +39,11 @@ class Task:
 
     def split(self, name: str) -> Dataset:
         """Return a split by name: "train", "validation" or "test"."""
-        splits = {"train": self.train, "validation": self.validation, "test": self.test}
-        return splits[name]
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    def prompts(self, split: str) -> list[Any]:
+        """Return the prompts of a split; an empty split may lack the column."""
+        return list(self.split(split)["prompt"]) if len(self.split(split)) else []
 
     @property
     def is_chat(self) -> bool:

@@ -7,9 +7,6 @@ if a check that it relies on found an error, or if the value of a key that it re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rlvr.errors import Problem
 from rlvr.preflight import batch_checks, compatibility, data_checks, generation_checks
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.findings import Check, Findings
@@ -86,26 +83,8 @@ CHECKS: tuple[Check, ...] = (
 
 
 def check_components(components: RunComponents, findings: Findings | None = None) -> Findings:
-    """Run the table of checks, as under the launcher of the target machine.
-
-    Args:
-        findings: receives the problems; by default new ones.
-    """
+    """Run the table of checks, as under the launcher of the target machine. `findings` receives the problems."""
     findings = findings or Findings()
     with launch.as_launched(components.target.launcher):
         findings.run(CHECKS, components)
     return findings
-
-
-def rows_can_be_scored(components: RunComponents, findings: Findings) -> bool:
-    """Whether the rewards could be called with the rows."""
-    loaded = components.rewards is not None and components.metric is not None and components.train is not None
-    return loaded and not findings.has_failed(SCORING)
-
-
-def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
-    """Turn lines of text into notes, and into warnings if they begin with `warning: `."""
-    return [
-        Problem(line.removeprefix("warning: "), kind, level="warning" if line.startswith("warning: ") else "note")
-        for line in lines
-    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from rlvr.errors import InputError, Problem
 from rlvr.preflight.components import RunComponents
 
 Component = TypeVar("Component")
-CheckFunction = Callable[[RunComponents], Sequence[Problem]]
+CheckFunction = Callable[[RunComponents], Iterable[Problem]]
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,6 @@ class Findings:
     def errors(self) -> list[Problem]:
         return [problem for problem in self.problems if problem.level == "error"]
 
-    @property
-    def warnings(self) -> list[Problem]:
-        return [problem for problem in self.problems if problem.level == "warning"]
-
-    @property
-    def notes(self) -> list[str]:
-        return [problem.message for problem in self.problems if problem.level == "note"]
-
     def add(self, problems: Iterable[Problem]) -> None:
         """Add problems that are new."""
         self.problems += [problem for problem in dict.fromkeys(problems) if problem not in self.problems]
@@ -78,7 +70,7 @@ class Findings:
             missing = any(getattr(components, name) is None for name in check.needs)
             if unknown or missing or self.has_failed(check.after):
                 continue
-            problems = check.function(components)
+            problems = list(check.function(components))
             self.add(problems)
             if any(problem.level == "error" for problem in problems):
                 self._failed.add(check.function)
@@ -97,5 +89,5 @@ class Findings:
         """The error to raise. Its message has the new errors and warnings; its problems are all, notes included."""
         skipped = ", ".join(sorted(self.skipped_keys))
         rest = [f"Checks of {skipped} were skipped: correct the above first."] if skipped else []
-        lines = [*map(str, self.errors), *rest, *map(str, self.warnings)]
+        lines = [*map(str, self.errors), *rest, *(str(one) for one in self.problems if one.level == "warning")]
         return InputError("\n".join(lines), problems=[*self.known_problems, *self.problems])

@@ -7,7 +7,7 @@ of whole names. PEFT reports its own errors only after the weights are loaded an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.schema import nearest
@@ -23,34 +23,34 @@ TARGETS = "lora_target_modules"
 SAVED = "lora_modules_to_save"
 
 
-def check_lora_targets(components: RunComponents) -> list[Problem]:
+def check_lora_targets(components: RunComponents) -> Iterator[Problem]:
     """Compare `lora_target_modules` and `lora_modules_to_save` with the modules of the model."""
     settings = components.settings
     targets = settings.get(TARGETS) or []
     if "lm_head" in ([targets] if isinstance(targets, str) else targets):
-        return [_head_problem()]
+        yield _head_problem()
+        return
     if components.config is None or settings.get("trust_remote_code"):
-        return []  # its modules are known only after its code has run
+        return  # its modules are known only after its code has run
     try:
         modules = dict(loading.skeleton(components.recipe, components.config).named_modules())
     except InputError as error:
-        return list(error.problems)
+        yield from error.problems
+        return
     if not settings.get("use_peft"):
-        return []
-    names = {name.rpartition(".")[2] for name in _linear(modules)}
-    linear = sorted(names - {"lm_head", "embed_tokens"})
-    available = f"{settings['model_name_or_path']} has {', '.join(linear)}."
-    problems = _target_problems(settings, components.config, modules, linear, available)
+        return
+    model = settings["model_name_or_path"]
+    linear = sorted({name.rpartition(".")[2] for name in _linear(modules)} - {"lm_head", "embed_tokens"})
+    yield from _target_problems(settings, components.config, modules, linear, f"{model} has {', '.join(linear)}.")
     saved = settings.get(SAVED) or []
     for name in [saved] if isinstance(saved, str) else saved:
         if not any(module.endswith(name) for module in modules):
             known = sorted({module.rpartition(".")[2] for module in modules})
             message = (
-                f"{SAVED}: there is no module {name} in {settings['model_name_or_path']}{_question(name, known)}, and "
-                "PEFT would ignore it without a message. Correct or remove it."
+                f"{SAVED}: there is no module {name} in {model}{_question(name, known)}, and PEFT would ignore it "
+                "without a message. Correct or remove it."
             )
-            problems.append(Problem(message, "unknown-module", SAVED))
-    return problems
+            yield Problem(message, "unknown-module", SAVED)
 
 
 def _head_problem() -> Problem:
@@ -63,56 +63,50 @@ def _head_problem() -> Problem:
 
 def _target_problems(
     settings: Mapping[str, Any], config: PretrainedConfig, modules: dict[str, nn.Module], linear: list[str], has: str
-) -> list[Problem]:
+) -> Iterator[Problem]:
     targets = settings.get(TARGETS)
     if targets is None:
         from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
 
-        if config.model_type in KNOWN or settings.get("lora_target_parameters"):
-            return []
-        message = (
-            f"{TARGETS} is missing, and PEFT has no default for models of the kind {config.model_type}. Set it to "
-            f"all-linear, or to names: {has}"
-        )
-        return [Problem(message, "missing-key", TARGETS)]
+        if config.model_type not in KNOWN and not settings.get("lora_target_parameters"):
+            message = (
+                f"{TARGETS} is missing, and PEFT has no default for models of the kind {config.model_type}. Set it to "
+                f"all-linear, or to names: {has}"
+            )
+            yield Problem(message, "missing-key", TARGETS)
+        return
     if isinstance(targets, list) and len(targets) == 1:
         targets = targets[0]  # as TRL does, and PEFT then takes it for a pattern
-    if isinstance(targets, str):
-        return [] if targets.lower() == "all-linear" else _pattern_problems(targets, modules, has)
-    problems = []
-    for name in targets:
-        matches = [module for module in modules if module == name or module.endswith(f".{name}")]
-        not_linear = [module for module in matches if module not in _linear(modules)]
-        if not matches:
+    if isinstance(targets, list):
+        matches = {name: [one for one in modules if one == name or one.endswith(f".{name}")] for name in targets}
+    elif targets.lower() == "all-linear":
+        return
+    else:
+        try:
+            matches = {targets: [module for module in modules if re.fullmatch(targets, module)]}
+        except re.error as error:
+            message = f"{TARGETS}: {targets!r} is no regular expression ({error}). Write names, two or more. {has}"
+            yield Problem(message, "invalid-pattern", TARGETS)
+            return
+    for name, matching in matches.items():
+        not_linear = [module for module in matching if module not in _linear(modules)]
+        if "lm_head" in matching:
+            yield _head_problem()
+        elif not_linear:
+            message = f"{TARGETS}: {name!r} matches {not_linear[0] or 'the whole model'}, no linear layer. {has}"
+            yield Problem(message, "not-linear", TARGETS)
+        elif not matching and isinstance(targets, list):
             message = (
                 f"{TARGETS}: there is no module {name}{_question(name, linear)}, and PEFT would ignore it without a "
                 f"message. {has}"
             )
-            problems.append(Problem(message, "unknown-module", TARGETS))
-        elif not_linear:
-            problems.append(Problem(f"{TARGETS}: {not_linear[0]} is no linear layer. {has}", "not-linear", TARGETS))
-    return problems
-
-
-def _pattern_problems(pattern: str, modules: dict[str, nn.Module], has: str) -> list[Problem]:
-    try:
-        matches = [name for name in modules if re.fullmatch(pattern, name)]
-    except re.error as error:
-        message = f"{TARGETS}: {pattern!r} is no regular expression ({error}). Write names, two or more. {has}"
-        return [Problem(message, "invalid-pattern", TARGETS)]
-    if not matches:
-        message = (
-            f"{TARGETS}: {pattern!r} alone is a pattern of whole names (such as {max(_linear(modules), key=len)}), and "
-            f"matches none. Write '.*{pattern}' if a name ends in that, or name several. {has}"
-        )
-        return [Problem(message, "unknown-module", TARGETS)]
-    if "lm_head" in matches:
-        return [_head_problem()]
-    not_linear = [name for name in matches if name not in _linear(modules)]
-    if not_linear:
-        message = f"{TARGETS}: {pattern!r} matches {not_linear[0] or 'the whole model'}, no linear layer. {has}"
-        return [Problem(message, "not-linear", TARGETS)]
-    return []
+            yield Problem(message, "unknown-module", TARGETS)
+        elif not matching:
+            message = (
+                f"{TARGETS}: {name!r} alone is a pattern of whole names (such as {max(_linear(modules), key=len)}), "
+                f"and matches none. Write '.*{name}' if a name ends in that, or name several. {has}"
+            )
+            yield Problem(message, "unknown-module", TARGETS)
 
 
 def _linear(modules: dict[str, nn.Module]) -> list[str]:

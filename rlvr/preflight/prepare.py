@@ -23,7 +23,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading
-from rlvr.preflight.check import check_components, remarks_of, rows_can_be_scored
+from rlvr.preflight.check import SCORING, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
 from rlvr.preflight.findings import Findings
 from rlvr.preflight.reward_trial import try_rewards
@@ -78,7 +78,7 @@ def prepare_run(
 
     Args:
         target: where the recipe will run, if not on this machine.
-        only_check: reward servers are not waited for.
+        only_check: don't wait for reward servers.
         known_problems: errors of the recipe's text, already reported. With any, the run is refused.
 
     Raises:
@@ -94,12 +94,19 @@ def prepare_run(
     components = load_components(recipe, target, processes, findings.attempt)
     check_components(components, findings)
     identity, resumption = _resume(components, findings, state.num_processes)
-    if not rows_can_be_scored(components, findings):
-        _check_with_trl(components, findings)
-        _refuse(findings, state)
     task, rewards, metric, tokenizer = components.task, components.rewards, components.metric, components.tokenizer
-    assert task is not None and rewards is not None and metric is not None and identity is not None
-    with _scorer(components, rewards, metric, state.process_index, only_check) as scorer:
+    if identity is None or rewards is None or metric is None or findings.has_failed(SCORING):
+        _check_with_trl(components, findings)  # the rewards can't be tried
+        _refuse(findings, state)
+    assert task is not None  # it has an identity
+    with Scorer(
+        evaluation.rewards_to_run(list(rewards), metric),
+        timeout_s=recipe.settings["reward_timeout_s"],
+        batch_timeout_s=reward_batch_timeout(recipe),
+        seed=recipe.settings.get("seed", 42),
+        rank=state.process_index,
+        start_timeout_s=START_S_OF_A_CHECK if only_check else None,
+    ) as scorer:
         _check_with_trl(components, findings)  # imports TRL, while the workers of the rewards start
         environment = {**environment_info(rewards), **scorer.environment_info()}
         if resumption.fresh and state.is_main_process:
@@ -108,25 +115,16 @@ def prepare_run(
             _refuse(findings, state)
         plan = components.plan
         assert tokenizer is not None and plan is not None  # a missing one is an error
-        remarks = remarks_of([*task.notes, *plan.lines()], "plan")
-        if target.is_here:
-            remarks += remarks_of([f"attention: {loading.attention(recipe)[1]}"], "environment")
-        remarks += remarks_of([f"{name}: {value}" for name, value in environment.items()], "environment")
-        remarks += remarks_of(_estimate(components, plan), "estimate")
-        remarks += findings.problems
-        remarks += remarks_of(resumption.notes, "resumption")
+        attention = [f"attention: {loading.attention(recipe)[1]}"] if target.is_here else []
+        remarks = (
+            *remarks_of([*task.notes, *plan.lines()], "plan"),
+            *remarks_of([*attention, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
+            *remarks_of(_estimate(components, plan), "estimate"),
+            *findings.problems,
+            *remarks_of(resumption.notes, "resumption"),
+        )
         yield PreparedRun(
-            task,
-            list(rewards),
-            metric,
-            tokenizer,
-            state,
-            plan,
-            identity,
-            resumption,
-            scorer,
-            environment,
-            tuple(remarks),
+            task, list(rewards), metric, tokenizer, state, plan, identity, resumption, scorer, environment, remarks
         )
 
 
@@ -141,20 +139,6 @@ def _resume(components: RunComponents, findings: Findings, processes: int) -> tu
     # Collective: a process that did not call it would let the others wait.
     agreed = findings.attempt(lambda: agree(resumption or Resumption(), processes))
     return identity, agreed or Resumption()
-
-
-def _scorer(
-    components: RunComponents, rewards: Iterable[Reward], metric: Reward, rank: int, only_check: bool
-) -> Scorer:
-    recipe = components.recipe
-    return Scorer(
-        evaluation.rewards_to_run(list(rewards), metric),
-        timeout_s=recipe.settings["reward_timeout_s"],
-        batch_timeout_s=reward_batch_timeout(recipe),
-        seed=recipe.settings.get("seed", 42),
-        rank=rank,
-        start_timeout_s=START_S_OF_A_CHECK if only_check else None,
-    )
 
 
 def _check_with_trl(components: RunComponents, findings: Findings) -> None:
@@ -181,13 +165,20 @@ def _refuse(findings: Findings, state: PartialState) -> NoReturn:
     raise findings.error()
 
 
+def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
+    """Turn lines of text into notes, and into warnings if they begin with `warning: `."""
+    return [
+        Problem(line.removeprefix("warning: "), kind, level="warning" if line.startswith("warning: ") else "note")
+        for line in lines
+    ]
+
+
 def _estimate(components: RunComponents, plan: BatchPlan) -> list[str]:
     """Memory and hours on the GPU of the target machine, or of this one; nothing without a GPU."""
     recipe, target = components.recipe, components.target
-    if recipe.settings.get("use_cpu") and target.machine is None:
-        return []
     machine = estimates.find_machine(target.machine) if target.machine else estimates.this_machine()
-    if machine is None or components.config is None:
+    on_cpu = recipe.settings.get("use_cpu") and not target.machine
+    if on_cpu or machine is None or components.config is None:
         return []
     estimate = estimates.estimate(
         recipe,

@@ -1,9 +1,8 @@
-"""Prompts that leave no room for a completion, and completions that have no room for an answer."""
+"""Prompts that leave no room for a completion."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ Prompt = str | list[dict[str, str]]
 
 ALWAYS_TOKENISED = 200  # prompts, those with the most characters
 TOKENISED_AT_A_TIME = 256
-GOLD_ROWS = 256  # rows whose golds are tokenised, spread evenly over the training split
-TIGHT = 0.75  # of max_completion_length; a model writes more than a gold does
 SHOWN_ROWS = 5
 
 
@@ -45,19 +42,21 @@ def measure_prompts(
     No prompt that could be too long is missed, and few others are tokenised: a token stands for at least one byte, so
     a prompt has at most as many tokens as bytes, plus those that a chat template adds.
     """
-    from rlvr.modeling.generation import prompt_tokens
-
     completion_tokens = completion_limits(recipe)
-    prompts = {split: list(task.split(split)["prompt"]) for split in completion_tokens if len(task.split(split))}
+    prompts = {split: task.prompts(split) for split in completion_tokens if len(task.split(split))}
     # Characters rank prompts nearly as tokens do.
-    ranked = sorted((prompt for split in prompts.values() for prompt in split), key=_characters, reverse=True)
+    ranked = sorted((prompt for split in prompts.values() for prompt in split), key=lambda one: -len(_text(one)))
     most_characters = ranked[:ALWAYS_TOKENISED]
-    longest = max((len(ids) for ids in prompt_tokens(tokenizer, most_characters)), default=0)
+    longest = max(_token_counts(tokenizer, most_characters), default=0)
     positions = position_limit(recipe, config)
-    if positions is None:
+    if positions is None or not ranked:
         return PromptLengths(longest)
-    rendered = _rendered_bytes(tokenizer, most_characters)
-    template_bytes = max(size - _bytes(prompt) for size, prompt in zip(rendered, most_characters, strict=True))
+    rendered: Any = most_characters
+    if task.is_chat:
+        rendered = tokenizer.apply_chat_template(most_characters, add_generation_prompt=True, tokenize=False)
+    template_bytes = max(
+        len(text.encode()) - _bytes(prompt) for text, prompt in zip(rendered, most_characters, strict=True)
+    )
 
     model, problems = recipe.settings["model_name_or_path"], []
     for split, split_prompts in prompts.items():
@@ -70,16 +69,16 @@ def measure_prompts(
             problems.append(Problem(message, "completion-too-long", "max_completion_length"))
             break
         suspects = [row for row, prompt in enumerate(split_prompts) if _bytes(prompt) + template_bytes > room]
-        sizes = _token_counts(tokenizer, [split_prompts[row] for row in suspects])
+        with ProgressBar("long prompts", len(suspects)) as progress:
+            sizes = _token_counts(tokenizer, [split_prompts[row] for row in suspects], progress.update)
         longest = max([longest, *sizes])
         too_long = [row for row, tokens in zip(suspects, sizes, strict=True) if tokens > room]
         if too_long:
-            rows = ", ".join(map(str, too_long[:SHOWN_ROWS])) + (", …" if len(too_long) > SHOWN_ROWS else "")
             message = (
-                f"{len(too_long)} of {len(split_prompts)} {split} prompts are too long (rows {rows}; the longest has "
-                f"{max(sizes)} tokens): with max_completion_length = {completion_tokens[split]} that is more than the "
-                f"{positions} positions of {model}. Prompts are never cut, and no row is dropped. Use fewer shots, "
-                "filter the rows, or lower max_completion_length."
+                f"{len(too_long)} of {len(split_prompts)} {split} prompts are too long (rows {first_rows(too_long)}; "
+                f"the longest has {max(sizes)} tokens): with max_completion_length = {completion_tokens[split]} that "
+                f"is more than the {positions} positions of {model}. Prompts are never cut, and no row is dropped. Use "
+                "fewer shots, filter the rows, or lower max_completion_length."
             )
             problems.append(Problem(message, "prompt-too-long", "prompt", row=too_long[0]))
     return PromptLengths(longest, tuple(problems))
@@ -105,62 +104,27 @@ def position_limit(recipe: Recipe, config: PretrainedConfig) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def gold_length_problems(recipe: Recipe, task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
-    """Whether the task's own perfect answers fit into `max_completion_length`; those that don't earn nothing."""
-    if task.gold is None or len(task.train) == 0:
-        return []
-    rows = task.train.select(range(0, len(task.train), math.ceil(len(task.train) / GOLD_ROWS)))
-    golds = [gold for gold in map(task.gold, rows) if gold is not None]
-    if not golds:
-        return []
-    sizes = [len(ids) + 1 for ids in tokenizer(golds, add_special_tokens=False)["input_ids"]]  # 1: the token that ends
-    limit = recipe.settings.get("max_completion_length", 512)
-    too_long, tight = sum(size > limit for size in sizes), sum(size > TIGHT * limit for size in sizes)
-    advice = f"Set max_completion_length to {math.ceil(2 * max(sizes) / 64) * 64}, and watch completions/clipped_ratio."
-    if too_long:
-        masked = recipe.settings.get("mask_truncated_completions")
-        message = (
-            f"{too_long} of {len(sizes)} golds of the task are longer than max_completion_length = {limit} tokens (the "
-            f"longest has {max(sizes)}): such an answer is cut off before its end and earns nothing"
-            + (", and mask_truncated_completions leaves it out altogether: steps of loss 0. " if masked else ". ")
-            + advice
-        )
-    elif tight >= len(sizes) / 10:
-        message = (
-            f"{tight} of {len(sizes)} golds of the task take more than {TIGHT:.0%} of max_completion_length = {limit} "
-            f"tokens, and a model writes more than a gold: many completions would be cut off. {advice}"
-        )
-    else:
-        return []
-    return [Problem(message, "gold-too-long", "max_completion_length", level="warning")]
+def first_rows(rows: Sequence[int]) -> str:
+    """Format the first row numbers: "0, 1, 2, 3, 4, …"."""
+    return ", ".join(map(str, rows[:SHOWN_ROWS])) + (", …" if len(rows) > SHOWN_ROWS else "")
 
 
-def _token_counts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt]) -> list[int]:
+def _token_counts(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt], progress: Callable[[int], None] = lambda _: None
+) -> list[int]:
     from rlvr.modeling.generation import prompt_tokens
 
-    if not prompts:
-        return []
     sizes: list[int] = []
-    with ProgressBar("long prompts", len(prompts)) as progress:
-        for start in range(0, len(prompts), TOKENISED_AT_A_TIME):
-            batch = prompts[start : start + TOKENISED_AT_A_TIME]
-            sizes += [len(ids) for ids in prompt_tokens(tokenizer, batch)]
-            progress.update(len(batch))
+    for start in range(0, len(prompts), TOKENISED_AT_A_TIME):
+        batch = prompts[start : start + TOKENISED_AT_A_TIME]
+        sizes += [len(ids) for ids in prompt_tokens(tokenizer, batch)]
+        progress(len(batch))
     return sizes
 
 
-def _rendered_bytes(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt]) -> list[int]:
-    """Bytes of each prompt as the model sees it, with the text of a chat template around it."""
-    texts: Any = prompts
-    if prompts and not isinstance(prompts[0], str):
-        texts = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, tokenize=False)
-    return [len(text.encode()) for text in texts]
-
-
-def _characters(prompt: Prompt) -> int:
-    return len(prompt) if isinstance(prompt, str) else sum(len(message["content"] or "") for message in prompt)
+def _text(prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else "".join(message["content"] or "" for message in prompt)
 
 
 def _bytes(prompt: Prompt) -> int:
-    texts = [prompt] if isinstance(prompt, str) else [message["content"] or "" for message in prompt]
-    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+    return len(_text(prompt).encode())

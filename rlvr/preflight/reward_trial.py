@@ -40,7 +40,7 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
         scorer: has the rewards, and the metric too if it is none of them.
     """
     for reward in scorer.rewards:
-        if is_remote(reward.where) and (refused := refused_rows(reward, task, scorer)):
+        if is_remote(reward.where) and (refused := list(refused_rows(reward, task, scorer))):
             return refused
     numbers = list(range(0, len(task.train), max(1, len(task.train) // TRIED_ROWS)))[:TRIED_ROWS]
     rows = [task.train[number] for number in numbers]

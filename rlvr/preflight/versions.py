@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from rlvr.errors import Problem
@@ -20,45 +20,29 @@ BROKEN = (
 )
 
 
-def requirements() -> list[Requirement]:
-    """The requirements of pyproject.toml without extras; none if the project is not installed."""
-    try:
-        lines = metadata.requires(PROJECT) or []
-    except metadata.PackageNotFoundError:
-        return []
-    required = []
-    for line in lines:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue  # written by another packaging tool; pip would have refused it
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            required.append(requirement)
-    return required
-
-
-def check_versions(_: object, installed: Callable[[str], str] = metadata.version) -> list[Problem]:
-    """Find packages that are missing, or of a version that is not supported.
+def check_versions(_: object, installed: Callable[[str], str] = metadata.version) -> Iterator[Problem]:
+    """Compare the installed packages with the requirements of pyproject.toml, if this project is installed.
 
     Args:
         installed: returns a package's version, or raises `PackageNotFoundError`.
     """
-    problems = []
-    for requirement in requirements():
+    fix = "Run `pip install -e . -c constraints.txt`."
+    try:
+        required = [Requirement(line) for line in metadata.requires(PROJECT) or []]
+    except metadata.PackageNotFoundError:
+        return
+    for requirement in required:
         name = requirement.name
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
         try:
             version = installed(name)
         except metadata.PackageNotFoundError:
-            message = f"{name} is not installed. Run `pip install -e . -c constraints.txt`."
-            problems.append(Problem(message, "package-not-installed", name))
+            yield Problem(f"{name} is not installed. {fix}", "package-not-installed", name)
             continue
         if not requirement.specifier.contains(version, prereleases=True):
-            message = (
-                f"{name} {version} is installed, but this project supports {requirement.specifier}"
-                f"{_known_fault(name, version)}. Run `pip install -e . -c constraints.txt`."
-            )
-            problems.append(Problem(message, "unsupported-version", name))
-    return problems
+            supported = f"this project supports {requirement.specifier}{_known_fault(name, version)}"
+            yield Problem(f"{name} {version} is installed, but {supported}. {fix}", "unsupported-version", name)
 
 
 def _known_fault(name: str, version: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def found(components: RunComponents) -> list[tuple[str, str | None]]:
     return [(problem.kind, problem.key) for problem in check_components(components).problems]
 
 
-def only(problems: list[Problem]) -> Problem:
-    """The only problem of a list."""
+def only(problems: Iterable[Problem]) -> Problem:
+    """The only one of some problems."""
     [problem] = problems
     return problem

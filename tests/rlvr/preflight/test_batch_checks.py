@@ -40,13 +40,13 @@ def test_an_incomplete_batch_has_no_plan() -> None:
 def test_the_fix_of_an_incomplete_batch_is_right_for_the_processes() -> None:
     problem = only(check_batches(make_components({"per_device_train_batch_size": 20}, processes=3)))
     assert problem.kind == "incomplete-group" and "per_device_train_batch_size: 8" in problem.message
-    assert check_batches(make_components({"per_device_train_batch_size": 8}, processes=3)) == []
+    assert not list(check_batches(make_components({"per_device_train_batch_size": 8}, processes=3)))
 
 
 def test_rewards_may_not_take_as_long_as_the_other_processes_wait() -> None:
     def check(processes: int, **settings: Any) -> list[Any]:
         known = {"ddp_timeout": 600, "reward_batch_timeout_s": 500, **settings}
-        return check_reward_timeouts(make_components(known, processes=processes))
+        return list(check_reward_timeouts(make_components(known, processes=processes)))
 
     assert check(1) == [], "a single process has none that waits"
     problem = only(check(2))

@@ -56,7 +56,7 @@ def test_the_models_own_generation_settings_are_noted_if_they_are_replaced(
 ) -> None:
     from transformers import GenerationConfig
 
-    notes = unused_generation_settings(settings, GenerationConfig(**file))
+    notes = list(unused_generation_settings(settings, GenerationConfig(**file)))
     assert len(notes) == len(named), why
     assert all(words in note.message for words, note in zip(named, notes, strict=True)), why
 
@@ -67,10 +67,10 @@ def test_a_turn_that_no_token_ends_is_warned_of() -> None:
     chat = Dataset.from_dict({"prompt": [[{"role": "user", "content": "1+1?"}]]})
     task = Task(chat, chat.select([]), chat.select([]))
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    assert unended_turns(task, tokenizer, {tokenizer.eos_token_id}) == []
+    assert not list(unended_turns(task, tokenizer, {tokenizer.eos_token_id}))
     warning = only(unended_turns(task, tokenizer, {3}))
     assert (warning.kind, warning.level) == ("unended-completion", "warning")
     tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     assert "closes no turn" in only(unended_turns(task, tokenizer, {tokenizer.eos_token_id})).message
     text = Dataset.from_dict({"prompt": ["1+1?"]})
-    assert unended_turns(Task(text, text.select([]), text.select([])), tokenizer, {3}) == []
+    assert not list(unended_turns(Task(text, text.select([]), text.select([])), tokenizer, {3}))

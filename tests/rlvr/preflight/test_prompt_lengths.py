@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,9 @@ from datasets import Dataset
 
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.data.task import Task
-from rlvr.preflight.prompt_lengths import gold_length_problems, measure_prompts
+from rlvr.preflight.generation_checks import check_gold_lengths
+from rlvr.preflight.prompt_lengths import measure_prompts
+from tests.support.run_components import make_components
 
 MODEL = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 
@@ -21,10 +22,10 @@ def a_recipe(settings: dict[str, Any]) -> Recipe:
     return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, known)
 
 
-def pieces(train: Dataset, gold: Callable[[Any], str] | None = None) -> tuple[Task, Any, Any]:
+def pieces(train: Dataset) -> tuple[Task, Any, Any]:
     from transformers import AutoConfig, AutoTokenizer
 
-    task = Task(train, train.select([]), train.select([]), gold=gold)
+    task = Task(train, train.select([]), train.select([]))
     return task, AutoTokenizer.from_pretrained(MODEL), AutoConfig.from_pretrained(MODEL)
 
 
@@ -106,7 +107,6 @@ def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.Monke
 def test_golds_that_do_not_fit_into_a_completion_are_warned_of(
     gold: str, settings: dict[str, Any], said: str, why: str
 ) -> None:
-    task, tokenizer, _ = pieces(dataset(64), gold=lambda row: gold)
-    notes = gold_length_problems(a_recipe(settings), task, tokenizer)
+    notes = list(check_gold_lengths(make_components(settings, gold=lambda row: gold)))
     assert [(note.kind, note.level) for note in notes] == ([("gold-too-long", "warning")] if said else []), why
     assert not said or said in notes[0].message, why

@@ -25,6 +25,6 @@ def test_unsupported_versions_are_refused(name: str, version: str, kind: str, na
             raise metadata.PackageNotFoundError(package)
         return version if package == name else metadata.version(package)
 
-    assert check_versions(None) == []
+    assert list(check_versions(None)) == []
     problem = only(check_versions(None, installed))
     assert (problem.kind, problem.key) == (kind, name) and named in problem.message
