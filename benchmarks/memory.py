@@ -182,23 +182,23 @@ def saved_bytes(case: Case) -> int:
     shapes |= {shape[::-1] for shape in shapes}
     # Casts of weights are told by their shapes, so rows of tokens must not have one of these.
     assert case.rows * (case.prompt + case.completion) not in {side for shape in shapes for side in shape}
-    found: dict[int, torch.Tensor] = {}
+    saved: dict[int, torch.Tensor] = {}
 
     def save(tensor: torch.Tensor) -> torch.Tensor:
         address = tensor.untyped_storage().data_ptr()
         if address and address not in own and tuple(tensor.shape) not in shapes:
-            found[address] = tensor  # kept alive, so that no other tensor gets its address
+            saved[address] = tensor  # kept alive, so that no other tensor gets its address
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor), _autocast(case):
         _blocks(model)(input_ids=ids, attention_mask=mask, use_cache=False)
-    return _bytes(list(found.values()))
+    return _bytes(list(saved.values()))
 
 
 def step_peak(case: Case) -> int:
-    """Bytes above what was there, at the fullest moment of a forward and a backward pass of the blocks.
+    """Peak bytes above the start of a forward and a backward pass of the blocks.
 
-    The second of two, so that the weights' gradients, which are no part of it, are there from the start.
+    It is the second of two passes, so that the weights' gradients exist at the start and don't count.
     """
     model = build(case)
     ids, mask = _rows(case, case.prompt + case.completion)
@@ -214,7 +214,7 @@ def step_peak(case: Case) -> int:
 
 
 def prefill_peak(case: Case) -> int:
-    """Bytes above what was there, at the fullest moment of reading the prompts without gradients."""
+    """Peak bytes above the start of a prefill without gradients."""
     model = build(case).eval()
     ids, mask = _rows(case, case.prompt)
     with _watched() as watched, torch.no_grad(), torch.autocast("cpu", enabled=False):
@@ -258,10 +258,10 @@ def _bytes(tensors: list[torch.Tensor]) -> int:
 @contextmanager
 def _watched() -> Iterator[list[int]]:
     """Yields a list that afterwards holds the peak above the start and the largest single allocation, in bytes."""
-    found: list[int] = []
+    sizes: list[int] = []
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         first = torch.empty(1)  # its event says how much was allocated before
-        yield found
+        yield sizes
     del first
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
@@ -271,7 +271,7 @@ def _watched() -> Iterator[list[int]]:
         event["args"] for event in events if event.get("name") == "[memory]" and event["args"]["Device Type"] == 0
     ]
     start = memory[0]["Total Allocated"] - memory[0]["Bytes"]
-    found += [max(one["Total Allocated"] for one in memory) - start, max(one["Bytes"] for one in memory)]
+    sizes += [max(one["Total Allocated"] for one in memory) - start, max(one["Bytes"] for one in memory)]
 
 
 def expected_step(case: Case) -> float:

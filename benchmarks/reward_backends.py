@@ -54,7 +54,7 @@ def programs(number: int, generation: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningServer:
     """A server's address and process."""
 
     address: str
@@ -67,7 +67,7 @@ class Running:
 
 
 @dataclass
-class Way:
+class Timings:
     """Seconds and processor seconds of each round, for one way of judging."""
 
     seconds: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Way:
 
 
 @contextmanager
-def server(*words: str) -> Iterator[Running]:
+def server(*words: str) -> Iterator[RunningServer]:
     process = subprocess.Popen(
         [sys.executable, "scripts/serve_rewards.py", "--port", "0", *words],
         cwd=PROJECT, stdout=subprocess.PIPE, text=True,
@@ -90,7 +90,7 @@ def server(*words: str) -> Iterator[Running]:
                 break
             except Unavailable:
                 time.sleep(0.1)
-        yield Running(address, process.pid)
+        yield RunningServer(address, process.pid)
     finally:
         process.terminate()
         process.wait(30)
@@ -106,15 +106,15 @@ def score_request(completions: list[str]) -> bytes:
     return json.dumps(content).encode()
 
 
-def throughput(number: int, repeats: int) -> dict[str, Way]:
+def throughput(number: int, repeats: int) -> dict[str, Timings]:
     """Measure each way of judging."""
     names = ("beside the trainer", "server, 1 client", f"server, {CLIENTS} clients")
-    found = {name: Way() for name in names}
+    timings = {name: Timings() for name in names}
     columns = {"tests": [TESTS] * number}
     with server("--rewards", "code_execution") as running:
-        line = ServerConnection(running.address, None)
-        here = Scorer(load_rewards([RewardSpec("code_execution")]))
-        there = Scorer(load_rewards([RewardSpec("code_execution", where=running.address)]))
+        connection = ServerConnection(running.address, None)
+        local = Scorer(load_rewards([RewardSpec("code_execution")]))
+        remote = Scorer(load_rewards([RewardSpec("code_execution", where=running.address)]))
         generation = iter(range(1000))
 
         def by(scoring: Scorer) -> None:
@@ -128,23 +128,25 @@ def throughput(number: int, repeats: int) -> dict[str, Way]:
                 score_request(completions[client::CLIENTS]) for client in range(CLIENTS) if completions[client::CLIENTS]
             ]
             with ThreadPoolExecutor(CLIENTS) as threads:
-                said = list(threads.map(lambda body: line.ask("/score", body, end=time.monotonic() + 600), parts))
-            assert sum(len(one["results"][0]["values"]) for one in said) == number
+                replies = list(
+                    threads.map(lambda body: connection.ask("/score", body, end=time.monotonic() + 600), parts)
+                )
+            assert sum(len(reply["results"][0]["values"]) for reply in replies) == number
 
-        with here, there:
-            ways: list[Callable[[], None]] = [lambda: by(here), lambda: by(there), by_many]
+        with local, remote:
+            ways: list[Callable[[], None]] = [lambda: by(local), lambda: by(remote), by_many]
             with console.ProgressBar("judging", len(ways) * (repeats + 1) * number) as progress:
                 for repeat in range(repeats + 1):
                     for turn in range(len(ways)):
                         place = (repeat + turn) % len(ways)
-                        begun, cpu_s = time.perf_counter(), running.cpu_s() + time.process_time()
+                        start, cpu_s = time.perf_counter(), running.cpu_s() + time.process_time()
                         ways[place]()
                         if repeat:  # the first round starts processes
-                            way = found[names[place]]
-                            way.seconds.append(time.perf_counter() - begun)
+                            way = timings[names[place]]
+                            way.seconds.append(time.perf_counter() - start)
                             way.cpu_s.append(running.cpu_s() + time.process_time() - cpu_s)
                         progress.update(number)
-    return found
+    return timings
 
 
 def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[float]]]:
@@ -153,26 +155,26 @@ def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[fl
     body = json.dumps(content).encode()
     measured = []
     with server("--rewards", "answer_format") as running, ThreadPoolExecutor(32) as threads:
-        line = ServerConnection(running.address, None)
+        connection = ServerConnection(running.address, None)
 
         def ask(_: Any = None) -> float:
-            begun = time.perf_counter()
-            line.ask("/score", body, end=time.monotonic() + 60)
-            return time.perf_counter() - begun
+            start = time.perf_counter()
+            connection.ask("/score", body, end=time.monotonic() + 60)
+            return time.perf_counter() - start
 
         list(threads.map(ask, range(200)))  # warm
         gc.freeze()  # garbage collection of this process's modules would add to the latency
         chance = random.Random(0)
         for _ in range(rounds):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             count = 0
-            while time.perf_counter() - begun < seconds / 2:
+            while time.perf_counter() - start < seconds / 2:
                 list(threads.map(ask, range(64)))
                 count += 64
-            most = count / (time.perf_counter() - begun)
+            most = count / (time.perf_counter() - start)
             waiting = []
-            begun = due = time.perf_counter()
-            while due < begun + seconds:
+            start = due = time.perf_counter()
+            while due < start + seconds:
                 due += chance.expovariate(most / 2)
                 time.sleep(max(0.0, due - time.perf_counter()))
                 waiting.append(threads.submit(ask))
@@ -184,20 +186,20 @@ def costs(seconds: float) -> list[tuple[int, int, int, float, float]]:
     """Measure a request by the bytes of tests in it: rows, bytes, requests, ms of the server and of the client."""
     measured = []
     with server("--rewards", "answer_format") as running:
-        line = ServerConnection(running.address, None)
+        connection = ServerConnection(running.address, None)
         for rows, size in ((1, 0), (64, 0), (64, 10_000), (64, 100_000)):
             # The reward does not read the tests, but the server parses them and sends them to a worker.
             tests = [[{"input": "x" * (size // 2), "output": "y" * (size // 2)}]] * rows
             content: dict[str, Any] = {"rewards": ["answer_format"], "prompts": ["p"] * rows}
             content |= {"completions": ["#### 3"] * rows, "columns": {"tests": tests} if size else {}}
-            line.ask("/score", json.dumps(content).encode(), end=time.monotonic() + 60)
-            begun, here_s, there_s, count = time.perf_counter(), time.process_time(), running.cpu_s(), 0
-            while time.perf_counter() - begun < seconds:
+            connection.ask("/score", json.dumps(content).encode(), end=time.monotonic() + 60)
+            start, client_s, server_s, count = time.perf_counter(), time.process_time(), running.cpu_s(), 0
+            while time.perf_counter() - start < seconds:
                 body = json.dumps(content).encode()
-                line.ask("/score", body, end=time.monotonic() + 60)
+                connection.ask("/score", body, end=time.monotonic() + 60)
                 count += 1
-            here_s, there_s = time.process_time() - here_s, running.cpu_s() - there_s
-            measured.append((rows, len(body), count, 1000 * there_s / count, 1000 * here_s / count))
+            client_s, server_s = time.process_time() - client_s, running.cpu_s() - server_s
+            measured.append((rows, len(body), count, 1000 * server_s / count, 1000 * client_s / count))
     return measured
 
 
@@ -223,7 +225,7 @@ def main() -> int:
     titles = [f"{number} programs, 4 tests each", "s", "from - to", "programs/s", "of local", "CPU ms/program more"]
     console.info(console.table(titles, rows))
     console.info("  goal: at least 95 % of local, with 1 and with 64 clients")
-    rounds = [(statistics.quantiles(found, n=100), most, sent) for most, sent, found in latency(span)]
+    rounds = [(statistics.quantiles(seconds, n=100), most, sent) for most, sent, seconds in latency(span)]
     rounds.sort(key=lambda one: one[0][98])
     percentiles, most, sent = rounds[len(rounds) // 2]
     all_rounds = ", ".join(f"{1000 * one[0][98]:.0f}" for one in rounds)
@@ -233,8 +235,8 @@ def main() -> int:
         "  goal: 99 % within 20 ms\n"
     )
     rows = [
-        [f"{rows}", f"{size:,}", f"{count}", f"{there:.2f}", f"{here:.2f}"]
-        for rows, size, count, there, here in costs(span)
+        [f"{rows}", f"{size:,}", f"{count}", f"{server_ms:.2f}", f"{client_ms:.2f}"]
+        for rows, size, count, server_ms, client_ms in costs(span)
     ]
     console.info(console.table(["rows of a request", "bytes", "requests", "server CPU ms", "client CPU ms"], rows))
     return _on_ray(options.quick)
