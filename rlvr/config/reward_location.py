@@ -17,7 +17,7 @@ RAY_PORT = 10001  # where the head of a Ray cluster listens for clients outside 
 # For each form of `where` (the part before a colon): "module:class" of its `rlvr.scoring.backends.base.RewardBackend`.
 BACKENDS = {
     "local": "rlvr.scoring.backends.local:LocalBackend",
-    "trainer": "rlvr.scoring.backends.in_process:TrainerBackend",
+    "trainer": "rlvr.scoring.backends.local:TrainerBackend",
     "http": "rlvr.scoring.backends.http.backend:HttpRewardBackend",
     "https": "rlvr.scoring.backends.http.backend:HttpRewardBackend",
     RAY: "rlvr.scoring.backends.ray_cluster.backend:RayRewardBackend",

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
+
+Encoding = Literal["", "pickle", "json"]
 
 
 class EncodingError(ValueError):
@@ -28,19 +29,22 @@ class Batch:
             JSON are lists with one entry per row.
         rows: number of rows.
         step: of training.
-        trainer_state: the trainer's, or a mapping. Functions in other processes see its numbers and text.
+        trainer_state: numbers and text of the trainer's, which functions see as attributes.
     """
 
-    def __init__(self, columns: Mapping[str, Any], rows: int, *, step: int = 0, trainer_state: object = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Any],
+        rows: int,
+        *,
+        step: int = 0,
+        trainer_state: Mapping[str, float | str | None] | None = None,
+    ) -> None:
         self.columns = columns
         self.rows = rows
         self.step = step
         # Outside of training there is no trainer, but a function that was written for one may read these.
-        defaults = {"global_step": step, "max_steps": max(step, 1), "epoch": 0.0}
-        self.state: dict[str, Any] = {**defaults, **_plain_attributes(trainer_state)}
-        if trainer_state is None or isinstance(trainer_state, Mapping):
-            trainer_state = SimpleNamespace(**{**self.state, **(trainer_state or {})})
-        self.trainer_state = trainer_state
+        self.state = {"global_step": step, "max_steps": max(step, 1), "epoch": 0.0, **(trainer_state or {})}
         self._pickled: dict[str, bytes] = {}
         self._json: dict[str, list[str]] = {}
         self._lock = threading.Lock()
@@ -54,101 +58,106 @@ class Batch:
         values = self.columns[name]
         return [values[row] for row in rows] if isinstance(values, list) and len(values) == self.rows else values
 
-    def pickled(self, name: str) -> bytes:
-        """A column for another process.
+    def encode(self, names: Sequence[str], encoding: Encoding) -> None:
+        """Encode columns for a backend.
+
+        Raises:
+            EncodingError: one of them can't be; with the fix.
+        """
+        try:
+            for name in names:
+                if encoding == "pickle":
+                    self.pickled(name)
+                elif encoding == "json":
+                    self._json_texts(name)
+        except EncodingError as error:
+            where = "trainer" if encoding == "pickle" else "local"
+            raise EncodingError(f"{error}. Set `where: {where}` for the reward in the recipe.") from error
+
+    def pickled(self, name: str, rows: Sequence[int] | None = None) -> bytes:
+        """A column, or some of its entries, for another process.
 
         Raises:
             EncodingError: it can't be pickled.
         """
+        if rows is not None:
+            return pickle.dumps(self.slice(name, rows), protocol=5)
         with self._lock:
             if name not in self._pickled:
                 try:
                     self._pickled[name] = pickle.dumps(self.columns[name], protocol=5)
                 except Exception as error:  # pickle raises errors of any type
-                    raise EncodingError(f"{name} can't be sent to another process: {_cause(error)}") from error
+                    cause = f"{type(error).__name__}: {error}"
+                    raise EncodingError(f"{name} can't be sent to another process: {cause}") from error
             return self._pickled[name]
 
-    def encode_json(self, names: Sequence[str]) -> None:
-        """Encode columns as JSON.
+    def json_column(self, name: str, rows: Sequence[int]) -> str:
+        """Entries of a column, as a JSON list.
 
         Raises:
-            EncodingError: one of them can't be.
+            EncodingError: one of the column can't be sent.
         """
-        for name in names:
-            if name not in self._json:
-                self._json[name] = self._encode_column(name)
-
-    def json_column(self, name: str, rows: Sequence[int]) -> str:
-        """Entries of a column, as a JSON list."""
-        self.encode_json([name])
-        texts = self._json[name]
+        texts = self._json_texts(name)
         return f"[{','.join([texts[row] for row in rows])}]"
 
+    def json_columns(self, names: Sequence[str], rows: Sequence[int]) -> str:
+        """Entries of columns, as a JSON object of lists."""
+        return f"{{{','.join(f'{json.dumps(name)}:{self.json_column(name, rows)}' for name in names)}}}"
+
     def json_size(self, names: Sequence[str], row: int) -> int:
-        """Bytes that a row of encoded columns takes."""
-        return sum(len(self._json[name][row]) + 1 for name in names)
+        """Bytes that a row takes as JSON."""
+        return sum(len(self._json_texts(name)[row]) + 1 for name in names)
 
     def same_prompt(self, row: int, other: int) -> bool:
-        """Whether two rows are in the same group. The column "prompts" must be encoded."""
-        return self._json["prompts"][row] == self._json["prompts"][other]
+        """Whether two rows are in the same group."""
+        return self._json_texts("prompts")[row] == self._json_texts("prompts")[other]
 
-    def _encode_column(self, name: str) -> list[str]:
+    def _json_texts(self, name: str) -> list[str]:
+        if name in self._json:
+            return self._json[name]
         values = self.columns[name]
         if not isinstance(values, list) or len(values) != self.rows:
             raise EncodingError(f"{name} is no list with one entry for each of {self.rows} completions")
         texts: list[str] = []
-        last: Any = object()
         for row, value in enumerate(values):
-            if value is last:  # the completions of a group have the same tests
+            if row and value is values[row - 1]:  # the completions of a group have the same tests
                 texts.append(texts[-1])
                 continue
             try:
                 text = json.dumps(value)
                 same = type(value) is str or json.loads(text) == value
+                part = None if same else next(_not_json(value), None)
             except (TypeError, ValueError, RecursionError) as error:
-                raise _not_json(name, row, _not_json_part(value) or str(error)) from error
-            if not same and (part := _not_json_part(value)) is not None:
-                raise _not_json(name, row, part)
+                part = next(_not_json(value), str(error))
+            if part is not None:
+                raise EncodingError(f"the column {name} can't be sent as JSON: row {row} holds {part}")
             texts.append(text)
-            last = value
+        self._json[name] = texts
         return texts
 
 
-def _plain_attributes(state: object) -> dict[str, Any]:
-    """The attributes of a trainer's state (or entries of a mapping) that are numbers or text: no history of logs."""
-    attributes = state if isinstance(state, Mapping) else vars(state) if hasattr(state, "__dict__") else {}
-    return {name: value for name, value in attributes.items() if value is None or isinstance(value, int | float | str)}
-
-
-def _cause(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _not_json(name: str, row: int, part: str) -> EncodingError:
-    return EncodingError(f"the column {name} can't be sent as JSON: row {row} holds {part}")
-
-
-def _not_json_part(value: Any, depth: int = 0) -> str | None:
-    """The part of a value that JSON would change or can't represent; None if there is none.
+def _not_json(value: Any, depth: int = 0) -> Iterator[str]:
+    """The parts of a value that JSON would change or can't represent.
 
     NaN is none: it arrives as it was, though it does not equal itself.
     """
+    kind = type(value).__name__
     if depth > 200:
-        return "lists nested more than 200 deep"
-    if value is None or type(value) in (bool, int, float, str):
-        return None
-    if isinstance(value, dict):
+        yield "lists nested more than 200 deep"
+    elif isinstance(value, dict):
         for key, entry in value.items():
             if type(key) is not str:
-                return f"a key that is no text ({key!r:.60})"
-            if part := _not_json_part(entry, depth + 1):
-                return part
-        return None if type(value) is dict else f"a {type(value).__name__}, which would arrive as a dict"
-    if type(value) is list:
-        return next((part for entry in value if (part := _not_json_part(entry, depth + 1))), None)
-    if isinstance(value, list | tuple):
-        return f"a {type(value).__name__}, which would arrive as a list"
-    return f"a {type(value).__name__} ({value!r:.60})"
+                yield f"a key that is no text ({key!r:.60})"
+            yield from _not_json(entry, depth + 1)
+        if type(value) is not dict:
+            yield f"a {kind}, which would arrive as a dict"
+    elif type(value) is list:
+        for entry in value:
+            yield from _not_json(entry, depth + 1)
+    elif isinstance(value, list | tuple):
+        yield f"a {kind}, which would arrive as a list"
+    elif value is not None and type(value) not in (bool, int, float, str):
+        yield f"a {kind} ({value!r:.60})"
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,15 @@ def merge_shards(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResu
     for result, _ in shards:
         if result.kind or len(shards) == 1:
             return result
+    return _merge(shards)
+
+
+def merge_rows(results: Sequence[CallResult]) -> CallResult:
+    """Merge results of calls for single rows, in the order of the rows. A failed row has no value and no notes."""
+    return _merge([(CallResult([None]) if result.kind else result, [row]) for row, result in enumerate(results)])
+
+
+def _merge(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResult:
     rows = [row for _, shard_rows in shards for row in shard_rows]
     place = {row: number for number, row in enumerate(sorted(rows))}
     values: list[float | str | None] = [None] * len(rows)
@@ -113,26 +122,8 @@ def merge_shards(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResu
                 column = extras.setdefault(name, [None] * len(rows))
                 for row, entry in zip(shard_rows, content, strict=True):
                     column[place[row]] = entry
-    return CallResult(values, notes=_notes(extras, metrics))
-
-
-def merge_rows(results: Sequence[CallResult]) -> CallResult:
-    """Merge results of calls for single rows, in the order of the rows. A failed row has no value and no notes."""
-    values = [None if result.kind else result.values[0] for result in results]
-    extras: dict[str, list[Any]] = {}
-    metrics: dict[str, list[tuple[float, int]]] = {}
-    for row, result in enumerate(results):
-        for what, name, content in () if result.kind else result.notes:
-            if what == "metric":
-                metrics.setdefault(name, []).append((content, 1))
-            elif len(content) == 1:
-                extras.setdefault(name, [None] * len(results))[row] = content[0]
-    return CallResult(values, notes=_notes(extras, metrics))
-
-
-def _notes(extras: Mapping[str, list[Any]], metrics: Mapping[str, list[tuple[float, int]]]) -> list[Note]:
-    return [
-        *(("extra", name, column) for name, column in extras.items()),
-        *(("metric", name, math.fsum(value * rows for value, rows in pairs) / sum(rows for _, rows in pairs))
-          for name, pairs in metrics.items()),
-    ]  # fmt: skip
+    notes: list[Note] = [("extra", name, column) for name, column in extras.items()]
+    for name, pairs in metrics.items():
+        mean = math.fsum(value * count for value, count in pairs) / sum(count for _, count in pairs)
+        notes.append(("metric", name, mean))
+    return CallResult(values, notes=notes)

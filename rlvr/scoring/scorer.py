@@ -28,8 +28,7 @@ from rlvr.scoring.backends import RewardGroup, group_rewards
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
 from rlvr.scoring.call import visible_names
 from rlvr.scoring.failures import FailureReporter, report
-from rlvr.scoring.log_replay import replay
-from rlvr.scoring.results import CallResult, RewardFailure, Scored
+from rlvr.scoring.results import CallResult, Note, RewardFailure, Scored
 from rlvr.scoring.reward import LogExtra, Reward
 from rlvr.workers.pool import OUT_OF_TIME, WorkerError
 
@@ -124,7 +123,7 @@ class Scorer:
         columns: Mapping[str, list[Any]],
         *,
         completion_ids: list[Any] | None = None,
-        trainer_state: object = None,
+        trainer_state: Mapping[str, float | str | None] | None = None,
         step: int = 0,
         log_extra: LogExtra | None = None,
         log_metric: Callable[[str, float], None] | None = None,
@@ -134,7 +133,7 @@ class Scorer:
         Args:
             prompts, completions, completion_ids: one per row, as GRPOTrainer has them.
             columns: of the data, by name; each as long as `completions`.
-            trainer_state: functions in other processes see its attributes (or entries) that are numbers or text.
+            trainer_state: numbers and text of the trainer's, which functions see as attributes.
             log_extra, log_metric: the trainer's. They get what functions logged and the text columns that rewards ask
                 for (`Reward.log_columns`), in the order of the rewards.
         """
@@ -151,7 +150,8 @@ class Scorer:
         scoring.run(self._groups)
         logged: set[str] = set()
         for index, reward in enumerate(self.rewards):
-            replay(reward, scoring.results[index], completions, columns, log_extra, log_metric, logged)
+            log_columns = log_extra and reward.log_columns(completions, columns, log_extra)
+            _log_notes(reward.name, rows, scoring.results[index].notes, log_columns, log_metric, logged)
         outages = [(group.backend.outage_s(), group.backend.service) for group in self._groups]
         outage_s, outage_of = max(outages, default=(0.0, ""))
         per_reward = [scoring.results[index].values for index in range(len(self.rewards))]
@@ -162,6 +162,33 @@ class Scorer:
             outage_s=outage_s,
             outage_of=outage_of if outage_s else "",
         )
+
+
+def _log_notes(
+    name: str,
+    rows: int,
+    notes: Sequence[Note],
+    log_extra: LogExtra | None,
+    log_metric: Callable[[str, float], None] | None,
+    logged: set[str],
+) -> None:
+    """Log in the trainer what a reward function logged in another process. The first column of a name wins.
+
+    Args:
+        logged: names of columns that are logged already; updated.
+    """
+    for what, key, value in notes:
+        if what == "metric" and log_metric is not None:
+            log_metric(key, value)
+        elif what == "extra" and log_extra is not None and key not in logged:
+            if len(value) == rows:
+                logged.add(key)
+                log_extra(key, value)
+            else:
+                _log.warning(
+                    "The reward %s logged %d values for %d completions under %s. The table of completions leaves them "
+                    "out.", name, len(value), rows, key,
+                )  # fmt: skip
 
 
 class _BatchScoring:
@@ -215,7 +242,7 @@ class _BatchScoring:
         for index in indices:
             names = self._names(index)
             try:
-                group.backend.check_columns(self.batch, names)
+                self.batch.encode(names, group.backend.encoding)
             except EncodingError as error:
                 self._finish(index, started, *self._reporter(index).not_called(str(error)))
                 continue

@@ -33,17 +33,15 @@ def group_rewards(rewards: Sequence[Reward], start_timeout_s: float) -> list[Rew
     groups: dict[tuple[str, str], list[int]] = {}
     for index, reward in enumerate(rewards):
         where = _where(reward)
-        group = ""
-        if _backend_class(where).scope == "worker_group":
-            group = worker_group(reward.function) or f"only {index}"
+        alone = _backend_class(where).per_worker_group
+        group = (worker_group(reward.function) or f"only {index}") if alone else ""
         groups.setdefault((where, group), []).append(index)
-    in_order = sorted(groups.items(), key=lambda item: item[0][0] == "trainer")
     return [
         RewardGroup(
             indices,
             _backend_class(where)(where, [rewards[index] for index in indices], start_timeout_s=start_timeout_s),
         )
-        for (where, _), indices in in_order
+        for (where, _), indices in sorted(groups.items(), key=lambda item: item[0][0] == "trainer")
     ]
 
 

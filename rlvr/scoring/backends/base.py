@@ -1,14 +1,14 @@
 """The protocol of a reward backend: workers, the training process, reward servers, a Ray cluster.
 
-To add a backend, write a class like these and enter it in `rlvr.scoring.backends.BACKENDS`.
+To add a backend, write a class like these and enter it in `rlvr.config.reward_location.BACKENDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from rlvr.scoring.batch import Batch, RewardCall
+from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
 
@@ -21,15 +21,17 @@ class RewardBackend(Protocol):
 
     Attributes:
         service: the remote service that it calls, for messages about outages; "" if nothing remote is involved.
-        scope: which rewards of the same `where` share one backend: "worker_group" (`WORKER_GROUP` in their files; each
-            other reward has a backend of its own), or "all".
+        encoding: in which columns must be sent; "" if they are not sent.
+        per_worker_group: whether each worker group (`WORKER_GROUP` in the rewards' files), and each other reward, has a
+            backend of its own. Else all rewards of one `where` share a backend.
         calls_together: whether it gets the calls of all its rewards at once. Else it gets one reward after the other,
             and each reward has an equal share of the batch's time.
         start_timeout_s: seconds that `start` may wait. A scorer lowers it after another backend failed to start.
     """
 
     service: str = ""
-    scope: Literal["worker_group", "all"] = "all"
+    encoding: Encoding = ""
+    per_worker_group: bool = False
     calls_together: bool = False
     start_timeout_s: float
 
@@ -48,13 +50,6 @@ class RewardBackend(Protocol):
         Raises:
             StartError: it can't start, and waiting would not help.
             WorkerError: it did not start in time.
-        """
-
-    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
-        """Check that columns can be sent.
-
-        Raises:
-            EncodingError: one can't be; with the fix.
         """
 
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
@@ -89,3 +84,12 @@ class RewardBackend(Protocol):
 
     def close(self) -> None:
         """End processes and connections, and calls that wait for them."""
+
+
+def merge_environments(infos: Iterable[Mapping[str, str]], place: str) -> dict[str, str]:
+    """The different values of several machines, by the name with its place, such as "sandbox of the Ray nodes"."""
+    values: dict[str, set[str]] = {}
+    for info in infos:
+        for name, value in info.items():
+            values.setdefault(f"{name} of the {place}", set()).add(value)
+    return {name: " / ".join(sorted(distinct)) for name, distinct in values.items()}

@@ -1,4 +1,4 @@
-"""Call rewards in worker processes beside the training process (`where: local`, the default)."""
+"""Call rewards on this machine: in worker processes (`where: local`, the default), or in the trainer itself."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 import pickle
 import time
 from collections.abc import Sequence
-from typing import Literal
+from types import SimpleNamespace
 
 from rlvr.scoring.backends.base import RewardBackend
-from rlvr.scoring.batch import Batch, EncodingError, RewardCall
+from rlvr.scoring.batch import Encoding, RewardCall
+from rlvr.scoring.call import call_reward
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.reward_worker import call_item
-from rlvr.workers.pool import StartError, WorkerError, WorkerPool
+from rlvr.workers.pool import OUT_OF_TIME, StartError, WorkerError, WorkerPool
 
 MAX_WORKERS = 4  # for calls with one row
 
@@ -24,7 +25,8 @@ class LocalBackend(RewardBackend):
     A batch goes to one worker, always the same while it lives, so that functions keep what they have in memory.
     """
 
-    scope: Literal["worker_group", "all"] = "worker_group"
+    encoding: Encoding = "pickle"
+    per_worker_group = True
 
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
         self.start_timeout_s = start_timeout_s
@@ -54,13 +56,6 @@ class LocalBackend(RewardBackend):
                 raise
             self._pool.start(1)  # the fork server was killed
 
-    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
-        try:
-            for name in names:
-                batch.pickled(name)
-        except EncodingError as error:
-            raise EncodingError(f"{error}. Set `where: trainer` for the reward in the recipe.") from error
-
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
         whole_batch = all(call.row is None for call in calls)
         results = self._pool.map(
@@ -76,9 +71,29 @@ class LocalBackend(RewardBackend):
         self._pool.close()
 
 
+class TrainerBackend(RewardBackend):
+    """Calls in the training process (`where: trainer`), which nothing can stop.
+
+    For rewards that need the trainer's GPU or memory, and for functions that no other process can import.
+    """
+
+    def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
+        self.start_timeout_s = start_timeout_s
+        self.rewards = list(rewards)
+
+    def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
+        results = []
+        for call in calls:
+            if call.row is not None and time.monotonic() >= end:
+                results.append(CallResult(kind="unavailable", message=OUT_OF_TIME))
+                continue
+            arguments = call.batch.columns if call.row is None else call.batch.row(call.row)
+            results.append(call_reward(self.rewards[call.reward], arguments, SimpleNamespace(**call.batch.state)))
+        return results
+
+
 def _item(call: RewardCall) -> bytes:
-    batch = call.batch
-    if call.row is None:
-        return call_item(call.reward, {name: batch.pickled(name) for name in call.names}, batch.state, call.seed)
-    columns = {name: pickle.dumps(batch.slice(name, [call.row]), protocol=5) for name in call.names}
-    return call_item(call.reward, columns, batch.state, (*call.seed, call.row))
+    batch, rows, seed = call.batch, None, call.seed
+    if call.row is not None:
+        rows, seed = [call.row], (*call.seed, call.row)
+    return call_item(call.reward, {name: batch.pickled(name, rows) for name in call.names}, batch.state, seed)

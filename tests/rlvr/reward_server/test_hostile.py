@@ -15,10 +15,9 @@ from uvicorn.server import ServerState
 
 from rlvr.reward_server.http_connection import HttpConnection
 from rlvr.reward_server.idempotency import IdempotencyCache, StoredResponse
+from rlvr.scoring.backends.http.batch_request import read_results
 from rlvr.scoring.backends.http.connection import Unavailable
-from rlvr.scoring.backends.http.responses import read_results
 from rlvr.scoring.backends.http.sharding import RequestShard
-from rlvr.scoring.batch import Batch, RewardCall
 from tests.support.reward_servers import RewardServer
 
 KEY = "a-key-of-the-tests-0123"
@@ -280,9 +279,8 @@ def _reply(values: Any, **more: Any) -> Any:
     ],
 )
 def test_an_invalid_answer_is_rejected(value: Any, told: str, why: str) -> None:
-    call = RewardCall(0, Batch({"prompts": ["p", "q"], "completions": ["c", "d"]}, 2), [])
     said = json.loads(json.dumps({"results": [{"outcomes": [{"status": "done", "value": value, "why": ""}]}]}))
     with pytest.raises(Unavailable, match=told):
-        read_results(said, RequestShard([0, 1], [0]), [call])
+        read_results(said, RequestShard([0, 1], [0]))
     said["results"][0]["outcomes"][0]["value"] = _reply([1.0, None])
-    assert read_results(said, RequestShard([0, 1], [0]), [call])[0][0].values == [1.0, None], why
+    assert read_results(said, RequestShard([0, 1], [0]))[0].values == [1.0, None], why

@@ -78,7 +78,7 @@ def prints(completions, **kwargs):
 def columns_as_sent(completions, *, day, raw, number, completion_ids, **kwargs):
     assert day == [datetime.date(2026, 1, 2)] and raw == [b"\\xff"] and math.isnan(number[0]), (day, raw, number)
     assert completion_ids == [[1, 2]] and kwargs["trainer_state"].global_step == 7 and kwargs["other"] == [None]
-    assert kwargs["trainer_state"].max_steps == 9 and not hasattr(kwargs["trainer_state"], "log_history")
+    assert kwargs["trainer_state"].max_steps == 9
     return [1.0]
 
 def surroundings(completions, *, folder: str = "", **kwargs):
@@ -285,7 +285,7 @@ def test_a_worker_has_the_trainers_surroundings_but_not_its_gpus(
 
 def test_columns_arrive_as_they_are(puppets: Path) -> None:
     columns = {"day": [datetime.date(2026, 1, 2)], "raw": [b"\xff"], "number": [float("nan")], "other": [None]}
-    state = {"max_steps": 9, "log_history": [{"loss": 1.0}]}
+    state = {"max_steps": 9}
     with scorer(puppets, "columns_as_sent") as scoring:
         scored = said(scoring, ["a"], columns, completion_ids=[[1, 2]], trainer_state=state, step=7)
     assert scored.values == [[1.0]], report(scored.failures)

@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from rlvr.config.reward_location import addresses
 from rlvr.errors import InputError
-from rlvr.scoring.backends.base import RewardBackend
+from rlvr.scoring.backends.base import RewardBackend, merge_environments
 from rlvr.scoring.backends.http.batch_request import BatchRequest
 from rlvr.scoring.backends.http.connection import Rejected, ServerConnection, Unavailable
 from rlvr.scoring.backends.http.servers import NO_SERVER, ServerSet
 from rlvr.scoring.backends.http.sharding import split_rows
-from rlvr.scoring.batch import Batch, EncodingError, RewardCall
+from rlvr.scoring.batch import Batch, Encoding, EncodingError, RewardCall
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import StartError, WorkerError
@@ -34,7 +34,8 @@ class HttpRewardBackend(RewardBackend):
     """Sends calls to reward servers (rlvr/reward_server)."""
 
     service = "reward server"
-    scope: Literal["worker_group", "all"] = "worker_group"
+    encoding: Encoding = "json"
+    per_worker_group = True
     calls_together = True
 
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
@@ -69,23 +70,14 @@ class HttpRewardBackend(RewardBackend):
             notice.failed(self._servers.errors())
             time.sleep(max(POLL_S, min(min(server.backoff_s() for server in servers), end - time.monotonic())))
 
-    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
-        try:
-            batch.encode_json(names)
-        except EncodingError as error:
-            raise EncodingError(f"{error}. Set `where: local` for the reward in the recipe.") from error
-
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
         for server in self._servers.servers:
             server.cap_backoff(MAX_BACKOFF_SHARE * (end - time.monotonic()))
         return BatchRequest(self._servers, calls, timeout_s, end).run()
 
     def environment_info(self) -> dict[str, str]:
-        values: dict[str, set[str]] = {}
-        for server in self._servers.servers:
-            for name, value in (server.info.environment_info if server.info is not None else {}).items():
-                values.setdefault(f"{name} of the reward servers", set()).add(value)
-        return {name: " / ".join(sorted(of_servers)) for name, of_servers in values.items()}
+        infos = [server.info.environment_info for server in self._servers.servers if server.info is not None]
+        return merge_environments(infos, "reward servers")
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         rows = max((len(values) for values in columns.values()), default=0)
@@ -93,7 +85,7 @@ class HttpRewardBackend(RewardBackend):
         names = sorted(columns)
         try:
             self.start()
-            batch.encode_json(names)
+            batch.encode(names, "json")
         except (WorkerError, EncodingError) as error:
             raise InputError(
                 f"The rows can't be checked for the reward {reward.name}: {str(error).rstrip('.')}.",
@@ -104,8 +96,7 @@ class HttpRewardBackend(RewardBackend):
         problems: list[str | None] = []
         infos = [server.info for server in self._servers.servers]
         for shard in split_rows(batch, names, range(rows), infos, keep_groups=False):
-            texts = ",".join(f"{json.dumps(name)}:{batch.json_column(name, shard)}" for name in names)
-            body = f'{json.dumps(described)[:-1]},"columns":{{{texts}}}}}'.encode()
+            body = f'{json.dumps(described)[:-1]},"columns":{batch.json_columns(names, shard)}}}'.encode()
             problems += self._validate(reward, body, time.monotonic() + max(self.start_timeout_s, VALIDATE_TIMEOUT_S))
         return problems
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rlvr.scoring import outage_notices
 from rlvr.scoring.backends.http.connection import Rejected, ServerConnection, Unavailable
-from rlvr.scoring.backends.http.responses import read_results
 from rlvr.scoring.backends.http.servers import NO_SERVER, ServerSet
 from rlvr.scoring.backends.http.sharding import SHARDS_PER_SERVER, RequestShard, split_calls, write_body
 from rlvr.scoring.batch import RewardCall
 from rlvr.scoring.results import CallResult, merge_shards
-from rlvr.workers.pool import OUT_OF_TIME
+from rlvr.scoring.reward_worker import WIRE_STATUS
+from rlvr.workers.pool import OUT_OF_TIME, TaskResult
 
 REJECTED_BACKOFF_S = 60.0  # of a server with another key or other rewards, while others may answer
+_STATUS_OF = {wire: status for status, wire in WIRE_STATUS.items()}
 GRACE_S = 2.0  # after the batch's end, for threads that notice it themselves
 
 
@@ -34,7 +37,6 @@ class BatchRequest:
         self._queue = deque(self.shards)
         self._open = len(self.shards)
         self._threads = 0
-        self._rejected: dict[str, str] = {}  # why, by the shard's key
         self._bug: Exception | None = None
 
     def run(self) -> list[CallResult]:
@@ -49,7 +51,7 @@ class BatchRequest:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
         if self._bug is not None:
             raise self._bug
-        if any(shard.results is None and shard.key not in self._rejected for shard in self.shards):
+        if any(shard.results is None and not shard.rejected for shard in self.shards):
             self.servers.mark_outage(started)
         return self._results()
 
@@ -73,7 +75,7 @@ class BatchRequest:
                 left_s = self.end - time.monotonic()
                 shard.body = write_body(self.servers.rewards, self.calls, shard, self.timeout_s, left_s)
             reply = server.ask("/score", shard.body, key=shard.key, end=self.end + 1.0)
-            results = read_results(reply, shard, self.calls)
+            results = read_results(reply, shard)
         except Unavailable as error:
             server.mark_failed(error)
             self._report(server, error)
@@ -127,35 +129,59 @@ class BatchRequest:
                 outage_notices.server_failed(server.address, str(error), for_good=True)
             self._requeue(shard)
         elif error.status == 413 and len(shard.rows) > 1:
-            half = len(shard.rows) // 2
-            one_by_one = self.calls[shard.calls[0]].row is not None
-            halves = [
-                RequestShard(shard.rows[rows], shard.calls[rows] if one_by_one else shard.calls)
-                for rows in (slice(half), slice(half, None))
-            ]
+            halves = shard.halves()
             with self._changed:
                 self.shards = [other for other in self.shards if other is not shard] + halves
                 self._open += 1
             self._requeue(*halves)
         else:
-            self._rejected[shard.key] = f"the reward server {error}"
+            shard.rejected = f"the reward server {error}"
             self._finish()
 
     def _results(self) -> list[CallResult]:
         of_call: list[list[tuple[CallResult, list[int]]]] = [[] for _ in self.calls]
         for shard in self.shards:
-            for place, number in enumerate(shard.calls):
-                if shard.results is None:
-                    of_call[number].append((CallResult(kind="unavailable", message=self._cause(shard)), shard.rows))
-                elif self.calls[number].row is None:
-                    of_call[number].append((shard.results[place][0], shard.rows))
-                else:
-                    of_call[number].append((shard.results[0][place], [shard.rows[place]]))
+            results = shard.results
+            if results is None:
+                results = [CallResult(kind="unavailable", message=self._cause(shard))] * len(shard.calls)
+            for place, (number, result) in enumerate(zip(shard.calls, results, strict=True)):
+                of_call[number].append((result, [shard.rows[place]] if shard.one_by_one else shard.rows))
         return [merge_shards(results) for results in of_call]
 
     def _cause(self, shard: RequestShard) -> str:
         """Why a shard has no results."""
-        if shard.key in self._rejected:
-            return self._rejected[shard.key]
         errors = self.servers.errors()
-        return errors if errors == OUT_OF_TIME else f"{NO_SERVER} ({errors})"
+        return shard.rejected or (errors if errors == OUT_OF_TIME else f"{NO_SERVER} ({errors})")
+
+
+def read_results(reply: Any, shard: RequestShard) -> list[CallResult]:
+    """Decode and validate the reply to a shard's request: nothing proves that the server is one of ours.
+
+    Raises:
+        Unavailable: the reply does not answer the request.
+    """
+    rows = 1 if shard.one_by_one else len(shard.rows)
+    try:
+        results = [[_read_result(outcome, rows) for outcome in result["outcomes"]] for result in reply["results"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unavailable(f"the reply can't be read ({type(error).__name__}: {error})"[:300]) from error
+    if [len(of_call) for of_call in results] != ([len(shard.rows)] if shard.one_by_one else [1] * len(shard.calls)):
+        raise Unavailable("the reply has not as many results as the request has calls")
+    return [result for of_call in results for result in of_call]
+
+
+def _read_result(outcome: Mapping[str, Any], rows: int) -> CallResult:
+    status = _STATUS_OF[outcome["status"]]
+    if status != "done":
+        return CallResult.from_task(TaskResult(status, why=str(outcome["why"])))
+    data = outcome["value"]
+    kind = data["kind"]
+    if kind not in ("", "raised", "wrong length"):
+        raise ValueError(kind)
+    values = [value if value is None or isinstance(value, str) else float(value) for value in data["values"]]
+    if not kind and len(values) != rows:
+        raise ValueError(f"{len(values)} values for {rows} rows")
+    if not all(math.isfinite(value) for value in values if isinstance(value, float)):
+        raise ValueError("a value is no finite number")
+    notes = [(str(what), str(name), content) for what, name, content in data["notes"]]
+    return CallResult(values, kind, str(data["said"]), str(data["trace"]), notes)

@@ -57,8 +57,7 @@ class ServerSet:
         return time.monotonic() - self._outage_since if self._outage_since is not None else 0.0
 
     def mark_outage(self, since: float) -> None:
-        if self._outage_since is None:
-            self._outage_since = since
+        self._outage_since = self._outage_since or since
 
     def mark_alive(self, server: ServerConnection) -> None:
         server.mark_alive()

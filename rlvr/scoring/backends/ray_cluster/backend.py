@@ -18,10 +18,10 @@ from typing import Any
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
-from rlvr.scoring.backends.base import RewardBackend
+from rlvr.scoring.backends.base import RewardBackend, merge_environments
 from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver, require_ray
 from rlvr.scoring.backends.ray_cluster.sharding import split_batch
-from rlvr.scoring.batch import Batch, EncodingError, RewardCall
+from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.call import digest_of
 from rlvr.scoring.registry import worker_group
 from rlvr.scoring.results import CallResult, merge_shards
@@ -50,19 +50,7 @@ class RewardSet:
     judges: bool
 
 
-@dataclass(frozen=True)
-class RayTask:
-    """Work for one node.
-
-    Attributes:
-        reward_set: index of the rewards that it calls.
-        items: for a worker (rlvr/scoring/reward_worker.py), one after the other.
-        max_cpus: processors that it could use.
-    """
-
-    reward_set: int
-    items: Sequence[bytes]
-    max_cpus: int = 1
+RayTask = tuple[int, list[bytes], int]  # index of a reward set, items for its worker, processors that it could use
 
 
 class RayRewardBackend(RewardBackend):
@@ -73,6 +61,7 @@ class RayRewardBackend(RewardBackend):
     """
 
     service = "Ray cluster"
+    encoding: Encoding = "pickle"
     calls_together = True
 
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
@@ -114,16 +103,12 @@ class RayRewardBackend(RewardBackend):
         except StartError:
             raise  # the cluster has answered
         except WorkerError:
-            self._mark_outage(started)
+            self._outage_since = self._outage_since or started
             raise
         for node, cause in reply["unsuitable"].items():
             _log.warning("The Ray node %s can't score and is not used: %s", node, cause)
-        values: dict[str, set[str]] = {}
-        for node_info in reply["nodes"]:
-            for name, value in node_info["environment_info"].items():
-                values.setdefault(f"{name} of the Ray nodes", set()).add(value)
         self._compare(reply["nodes"])
-        self._environment = {name: " / ".join(sorted(of_nodes)) for name, of_nodes in values.items()}
+        self._environment = merge_environments([node["environment_info"] for node in reply["nodes"]], "Ray nodes")
 
     def environment_info(self) -> dict[str, str]:
         return dict(self._environment or {})
@@ -143,10 +128,6 @@ class RayRewardBackend(RewardBackend):
                 self._driver = open_driver(self.where)
             return self._driver
 
-    def _mark_outage(self, since: float) -> None:
-        if self._outage_since is None:
-            self._outage_since = since
-
     def _compare(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         for number, one in enumerate(self._sets):
             for place, index in enumerate(one.indices):
@@ -161,21 +142,14 @@ class RayRewardBackend(RewardBackend):
     # ------------------------------------------------------------------------------------------------------------------
     # Calls
 
-    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
-        try:
-            for name in names:
-                batch.pickled(name)
-        except EncodingError as error:
-            raise EncodingError(f"{error}. Set `where: trainer` for the reward in the recipe.") from error
-
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         rows = max((len(values) for values in columns.values()), default=0)
         index = self.rewards.index(reward)
         number = self._set_of[index]
-        tasks = []
+        tasks: list[RayTask] = []
         for start in range(0, rows, VALIDATED_ROWS):
             part = {name: list(values[start : start + VALIDATED_ROWS]) for name, values in columns.items()}
-            tasks.append(RayTask(number, [validate_item(self._sets[number].indices.index(index), part)]))
+            tasks.append((number, [validate_item(self._sets[number].indices.index(index), part)], 1))
         timeout_s = max(self.start_timeout_s, VALIDATE_TIMEOUT_S)
         try:
             self.start()
@@ -205,16 +179,18 @@ class RayRewardBackend(RewardBackend):
                 parts.append(([number], [call.row]))
             else:
                 by_set.setdefault(self._set_of[call.reward], []).append(number)
-        for numbers in by_set.values():
-            members = [calls[number] for number in numbers]
-            for rows in self._split(members):
+        for set_number, numbers in by_set.items():
+            members, batch = [calls[number] for number in numbers], calls[0].batch
+            judged = {name for call in members for name in self.rewards[call.reward].columns}
+            same_judgement = sorted(judged) if self._sets[set_number].judges else []
+            for rows in split_batch(batch.columns, batch.rows, same_judgement):
                 tasks.append(self._task(members, rows))
                 parts.append((numbers, rows))
         try:
             results = self._run(tasks, timeout_s=timeout_s, end=end)
         except WorkerError as error:
             if not isinstance(error, StartError):
-                self._mark_outage(started)
+                self._outage_since = self._outage_since or started
             return [CallResult(kind="unavailable", message=str(error))] * len(calls)
         if any(result.status != "unavailable" for of_task in results for result in of_task):
             self._outage_since = None
@@ -224,25 +200,18 @@ class RayRewardBackend(RewardBackend):
                 of_call[number].append((CallResult.from_task(result), rows))
         return [merge_shards(shards) for shards in of_call]
 
-    def _split(self, calls: Sequence[RewardCall]) -> list[list[int]]:
-        batch = calls[0].batch
-        judges = self._sets[self._set_of[calls[0].reward]].judges
-        same_judgement = {name for call in calls for name in self.rewards[call.reward].columns} if judges else set()
-        return split_batch(batch.columns, batch.rows, sorted(same_judgement))
-
     def _task(self, calls: Sequence[RewardCall], rows: list[int]) -> RayTask:
         """Calls of rewards of one set, for some rows of the batch."""
         number = self._set_of[calls[0].reward]
         reward_set, batch = self._sets[number], calls[0].batch
-        names = {name for call in calls for name in call.names}
-        pickled = {name: pickle.dumps(batch.slice(name, rows), protocol=5) for name in names}
+        pickled = {name: batch.pickled(name, rows) for name in {name for call in calls for name in call.names}}
         items = []
         for call in calls:
             # Another shard than the first draws other random numbers; a row has its own.
             seed = (*call.seed, rows[0]) if call.row is not None or rows[0] else call.seed
             columns = {name: pickled[name] for name in call.names}
             items.append(call_item(reward_set.indices.index(call.reward), columns, batch.state, seed))
-        return RayTask(number, items, len(rows) if reward_set.judges else 1)
+        return number, items, len(rows) if reward_set.judges else 1
 
     def _run(self, tasks: Sequence[RayTask], *, timeout_s: float, end: float) -> list[list[TaskResult]]:
         """Run tasks, and return the results of each one's items.
@@ -252,13 +221,13 @@ class RayRewardBackend(RewardBackend):
         """
         message = {
             "action": "score", "specs": [one.specs for one in self._sets], "folder": os.getcwd(),
-            "timeout_s": timeout_s, "tasks": [(task.reward_set, task.items, task.max_cpus) for task in tasks],
+            "timeout_s": timeout_s, "tasks": list(tasks),
         }  # fmt: skip
         reply = self._open().ask(message, end)
         return [
             [TaskResult(*result) for result in outcome["done"]] if "done" in outcome
-            else [TaskResult("unavailable", why=outcome["lost"] or OUT_OF_TIME)] * len(task.items)
-            for task, outcome in zip(tasks, reply["outcomes"], strict=True)
+            else [TaskResult("unavailable", why=outcome["lost"] or OUT_OF_TIME)] * len(items)
+            for (_, items, _), outcome in zip(tasks, reply["outcomes"], strict=True)
         ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import pytest
 from rlvr.config.recipe import RewardSpec
 from rlvr.config.reward_location import BACKENDS, read_where
 from rlvr.scoring.backends.base import RewardBackend
-from rlvr.scoring.batch import Batch, RewardCall
+from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward, apply_gates_and_mask
@@ -35,12 +35,11 @@ print(json.dumps(call_reward(load_reward(RewardSpec(name)), columns, None).as_di
 class SubprocessBackend(RewardBackend):
     """Runs each call in a new Python process."""
 
+    encoding: Encoding = "json"
+
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
         self.start_timeout_s = start_timeout_s
         self.rewards = list(rewards)
-
-    def check_columns(self, batch: Batch, names: Sequence[str]) -> None:
-        batch.encode_json(names)
 
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
         return [self._call(call, timeout_s, end) for call in calls]

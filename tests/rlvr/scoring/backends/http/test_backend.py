@@ -135,11 +135,11 @@ def test_a_value_that_json_cannot_represent_is_named_with_its_column_and_row(
 def test_a_column_is_encoded_once_and_may_hold_nan() -> None:
     tests = [{"input": "1", "output": float("nan")}]
     batch = Batch({"prompts": ["a", "a", "b"], "tests": [tests, tests, None]}, 3)
-    batch.encode_json(["prompts", "tests"])
+    batch.encode(["prompts", "tests"], "json")
     assert batch.json_column("tests", [1, 2]) == '[[{"input": "1", "output": NaN}],null]'
     assert batch.same_prompt(0, 1) and not batch.same_prompt(1, 2)
     with pytest.raises(EncodingError, match="prompts"):
-        Batch({"prompts": ["a"]}, 3).encode_json(["prompts"])
+        Batch({"prompts": ["a"]}, 3).encode(["prompts"], "json")
 
 
 def test_remote_judgements_equal_local_ones_and_are_shared_by_rewards(server: RewardServer) -> None:
