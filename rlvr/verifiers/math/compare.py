@@ -107,7 +107,7 @@ def _compare_groups(answer: Collection, gold: Collection, equal: TermComparison)
             return False
         return _in_order(answer.items, gold.items, equal)
     if kinds == ("matrix", "matrix"):
-        return _in_order(answer.items, gold.items, equal, rows=True)
+        return _in_order(answer.items, gold.items, equal)
     if "matrix" in kinds and "tuple" in kinds:
         matrix, other = (answer, gold) if answer.kind == "matrix" else (gold, answer)
         column = _column(matrix)
@@ -150,17 +150,12 @@ def _distinct(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:
     return tuple(kept)
 
 
-def _in_order(
-    answer: Sequence[ParsedAnswer], gold: Sequence[ParsedAnswer], equal: TermComparison, rows: bool = False
-) -> bool | None:
+def _in_order(answer: Sequence[ParsedAnswer], gold: Sequence[ParsedAnswer], equal: TermComparison) -> bool | None:
     if len(answer) != len(gold):
         return False
     unsure = False
     for one, other in zip(answer, gold, strict=True):
-        if rows and isinstance(one, Collection) and isinstance(other, Collection):
-            result = _in_order(one.items, other.items, equal)
-        else:
-            result = compare(one, other, equal)
+        result = compare(one, other, equal)
         if result is False:
             return False
         unsure = unsure or result is None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Literal
 
 from rlvr.verifiers.completion_text import completion_text, own_turn, without_thinking
 from rlvr.verifiers.math.compare import compare
@@ -65,11 +66,7 @@ def check_answer(
     Raises:
         ValueError: an option is out of its range.
     """
-    _check_options(tolerance, deadline_s)
-    graded = _grade_without_algebra(completion, gold, prose, tolerance)
-    if isinstance(graded, AnswerVerdict):
-        return graded
-    return _grade_by_algebra({0: graded}, tolerance, deadline_s, None)[0]
+    return check_answers([completion], [gold], prose=prose, tolerance=tolerance, deadline_s=deadline_s)[0]
 
 
 def check_answers(
@@ -94,7 +91,10 @@ def check_answers(
     """
     if len(completions) != len(golds):
         raise ValueError(f"there are {len(completions)} completions, but {len(golds)} golds")
-    _check_options(tolerance, deadline_s)
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise ValueError(f"tolerance is {tolerance!r}, but should be between 0 and 1, or None for exact comparison")
+    if not deadline_s > 0:
+        raise ValueError(f"deadline_s is {deadline_s!r}, but should be positive")
     verdicts: dict[int, AnswerVerdict] = {}
     undecided: dict[int, _Comparison] = {}
     for row, (completion, gold) in enumerate(zip(completions, golds, strict=True)):
@@ -106,13 +106,6 @@ def check_answers(
     if undecided:
         verdicts |= _grade_by_algebra(undecided, tolerance, deadline_s, budget_s)
     return [verdicts[row] for row in range(len(completions))]
-
-
-def _check_options(tolerance: float | None, deadline_s: float) -> None:
-    if tolerance is not None and not 0 < tolerance < 1:
-        raise ValueError(f"tolerance is {tolerance!r}, but should be between 0 and 1, or None for exact comparison")
-    if not deadline_s > 0:
-        raise ValueError(f"deadline_s is {deadline_s!r}, but should be positive")
 
 
 @dataclass(frozen=True)
@@ -141,19 +134,20 @@ def _grade_by_algebra(
     verdicts: dict[int, AnswerVerdict] = {}
     for row, comparison in comparisons.items():
         outcome = outcomes[comparison.texts, comparison.gold]
-        text, gold = comparison.stated, comparison.gold
+        text, gold = comparison.stated, quote(comparison.gold)
+        correct: bool | None = False
         if outcome.status == "done":
             different = outcome.value["different"]
-            text = text if different is None else different
-            why = f"{quote(text)} is {'' if different is None else 'not '}{quote(gold)}, by algebra"
-            verdicts[row] = AnswerVerdict(different is None, text, why)
+            text, correct = different or text, different is None
+            why = f"{quote(text)} is {'' if correct else 'not '}{gold}, by algebra"
         elif outcome.status == "unavailable":
-            verdicts[row] = AnswerVerdict(None, text, f"could not be compared with {quote(gold)}: {outcome.why}")
+            correct, why = None, f"could not be compared with {gold}: {outcome.why}"
         elif outcome.status == "failed":
-            verdicts[row] = AnswerVerdict(False, text, f"{quote(text)} can't be computed with ({outcome.why})")
+            why = f"{quote(text)} can't be computed with ({outcome.why})"
         else:
-            why = f"{quote(text)} could not be compared with {quote(gold)}: {outcome.why}"
-            verdicts[row] = AnswerVerdict(False, text, why, timed_out=True)
+            why = f"{quote(text)} could not be compared with {gold}: {outcome.why}"
+        timed_out = outcome.status not in ("done", "unavailable", "failed")
+        verdicts[row] = AnswerVerdict(correct, text, why, timed_out)
     return verdicts
 
 
@@ -177,37 +171,35 @@ def _grade_without_algebra(
     first_text = ""
     last_end = 0
     undecided: list[str] = []
-    for statement in find_statements(turn, prose=prose, joined=target.is_several):
+    for statement in find_statements(turn, prose=prose, joined=isinstance(target.parsed, Collection)):
         result, text = _compare_statement(statement, target, tolerance)
-        if result is _NO_CLAIM:
+        if result == "no claim":
             # An aside ("the answer is 15 gallons * 8 pints"), before the answer or without one.
             before = first is None or statement.start < first.start
-            if not statement.is_explicit and (before or not any(character.isdigit() for character in text)):
+            if before or not any(map(str.isdigit, text)):
                 continue
-            result = False
-        if result is False:
+        if result in ("wrong", "no claim"):
             if first is not None:
-                why = f"two different final answers: {quote(first_text)} and {quote(text)}"
-                return AnswerVerdict(False, first_text, why)
-            why = f"{quote(text)} is not {quote(gold)}"
-            if statement.defect:
+                text, why = first_text, f"two different final answers: {quote(first_text)} and {quote(text)}"
+            elif statement.defect:
                 why = f"{quote(text)} is no answer: {statement.defect}"
-            elif not _is_readable(text):
+            elif isinstance(parse_answer(text), str):
                 why = f"{quote(text)} is not one answer that can be read"
+            else:
+                why = f"{quote(text)} is not {quote(gold)}"
             return AnswerVerdict(False, text, why)
         if first is None:
             first, first_text = statement, text
         last_end = max(last_end, statement.end)
-        if result is None and text not in undecided:
+        if result == "undecided" and text not in undecided:
             undecided.append(text)
     if first is None:
         return AnswerVerdict(False, None, "no final answer in the model's own turn")
     if is_retracted(turn[last_end:]):
         return AnswerVerdict(False, first_text, f"{quote(first_text)} is taken back later in the turn")
     if len(undecided) > MAX_COMPARISONS:
-        return AnswerVerdict(
-            False, first_text, f"over {MAX_COMPARISONS} different final answers, all of them expressions"
-        )
+        why = f"over {MAX_COMPARISONS} different final answers, all of them expressions"
+        return AnswerVerdict(False, first_text, why)
     if undecided:
         return _Comparison(first.texts[0], tuple(undecided), target.text)
     return AnswerVerdict(True, first_text, f"{quote(first_text)} is {quote(gold)}")
@@ -243,37 +235,34 @@ def _read_plain_last_line(turn: str) -> str | None:
     return last[1]
 
 
-class _NoClaim:
-    """Result of a statement that is neither right nor wrong, such as "the answer is simple"."""
+# Of a statement. "undecided" is for algebra; "no claim" is neither right nor wrong, such as "the answer is simple".
+_Result = Literal["right", "wrong", "undecided", "no claim"]
+_RESULTS: dict[bool | None, _Result] = {True: "right", False: "wrong", None: "undecided"}
 
 
-_NO_CLAIM = _NoClaim()
-
-
-def _compare_statement(
-    statement: StatedAnswer, gold: Gold, tolerance: float | None
-) -> tuple[bool | None | _NoClaim, str]:
-    """Compare one statement with the gold; return the result (None: algebra decides) and the reading compared."""
+def _compare_statement(statement: StatedAnswer, gold: Gold, tolerance: float | None) -> tuple[_Result, str]:
+    """Compare one statement with the gold; return the result and the reading that was compared."""
     whole = statement.texts[0]
+    result: _Result = "wrong" if statement.is_explicit else "no claim"
     if statement.defect:
-        return (False if statement.is_explicit else _NO_CLAIM), whole
+        return result, whole
     if whole == gold.written:
-        return True, whole
-    letter = gold.parsed.text if isinstance(gold.parsed, Term) and gold.parsed.kind == "words" else ""
-    if len(letter) == 1 and (choice := _CHOSEN.match(whole)):
+        return "right", whole
+    if len(gold.words) == 1 and (choice := _CHOSEN.match(whole)):
         several = _OTHER_CHOICE.search(whole, choice.end())
-        return not several and (choice[1] or choice[2]) == letter, whole
+        return _RESULTS[not several and (choice[1] or choice[2]) == gold.words], whole
     for text in statement.texts:
         number = read_number(text)
         if number is not None and not (gold.parsed.name and "=" in text):
             if gold.number is not None:
-                return _equal_numbers(number, gold, text, tolerance), text
-            if number == read_decimal_comma(gold.text):
-                return True, text
-            return compare(Term("number", str(number), number), gold.parsed), text
+                equal: bool | None = _equal_numbers(number, gold, text, tolerance)
+            else:
+                equal = number == read_decimal_comma(gold.text) or compare(
+                    Term("number", str(number), number), gold.parsed
+                )
+            return _RESULTS[equal], text
     if gold.number is not None and any(read_decimal_comma(text) == gold.number for text in statement.texts):
-        return True, whole
-    result: bool | None | _NoClaim = False if statement.is_explicit else _NO_CLAIM
+        return "right", whole
     text = whole
     for reading in statement.texts:
         parsed = parse_answer(reading)
@@ -281,13 +270,11 @@ def _compare_statement(
             continue
         equal = compare(parsed, gold.parsed)
         if equal is True:
-            return True, reading
-        if equal is False and tolerance is not None and _are_numeric(parsed, gold.parsed):
-            equal = None
-        if equal is None:
-            result, text = None, reading
-        elif result is _NO_CLAIM and _rules_out(parsed, gold):
-            result, text = False, reading
+            return "right", reading
+        if equal is None or (tolerance is not None and _are_numeric(parsed, gold.parsed)):
+            result, text = "undecided", reading
+        elif result == "no claim" and _rules_out(parsed, gold):
+            result, text = "wrong", reading
     return result, text
 
 
@@ -304,7 +291,7 @@ def _rules_out(answer: ParsedAnswer, gold: Gold) -> bool:
     if isinstance(answer, Collection):
         return gold.number is None or all(term.kind == "number" for term in terms_of(answer))
     if answer.kind == "words":
-        return gold.is_words
+        return bool(gold.words)
     return answer.kind == "number" or gold.number is None
 
 
@@ -324,10 +311,6 @@ def _equal_numbers(number: Number, gold: Gold, text: str, tolerance: float | Non
 
 def _are_numeric(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
     return all(term.kind in ("number", "math") for one in (answer, gold) for term in terms_of(one))
-
-
-def _is_readable(text: str) -> bool:
-    return not isinstance(parse_answer(text), str)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -355,16 +338,17 @@ def explain_answer(
         lines.append(f"The gold {quote(str(gold))} can't be read: {target}.")
     else:
         lines.append(f"The gold {quote(gold)} is read as {_describe(target.parsed)}.")
-        statements = find_statements(turn[: MAX_TURN_CHARACTERS + 1], prose=prose, joined=target.is_several)
+        joined = isinstance(target.parsed, Collection)
+        statements = find_statements(turn[: MAX_TURN_CHARACTERS + 1], prose=prose, joined=joined)
         lines.append(f"Statements of a final answer: {len(statements) or 'none'}.")
         names = {"mark": "a line with ####", "box": "a box", "tag": "an <answer> tag", "prose": "a sentence",
                  "bare": "the turn itself"}  # fmt: skip
         for statement in statements[:10]:
-            parsed = next((one for one in map(parse_answer, statement.texts) if not isinstance(one, str)), None)
-            reading = "not readable as one answer" if parsed is None else f"read as {_describe(parsed)}"
+            readings = (_describe(one) for one in map(parse_answer, statement.texts) if not isinstance(one, str))
+            reading = next((f"read as {one}" for one in readings), "not readable as one answer")
             defect = f", but {statement.defect}" if statement.defect else ""
-            at = f"at character {statement.start:,}"
-            lines.append(f"  {names[statement.kind]} {at}: {quote(statement.texts[0])}, {reading}{defect}")
+            where = f"{names[statement.kind]} at character {statement.start:,}"
+            lines.append(f"  {where}: {quote(statement.texts[0])}, {reading}{defect}")
     verdict = check_answer(completion, gold, prose=prose, tolerance=tolerance)
     word = {True: "right", False: "wrong", None: "can't be said"}[verdict.correct]
     return [*lines, f"Verdict: {word}: {verdict.why}."]

@@ -11,28 +11,24 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import accumulate
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION, VARIABLE, check_complexity
-from rlvr.verifiers.math.normalize import TEXT, canonicalize, strip_delimiters
-from rlvr.verifiers.math.numbers import read_number
+from rlvr.verifiers.math.normalize import FUNCTIONS, TEXT, canonicalize, strip_delimiters
+from rlvr.verifiers.math.numbers import is_label_word, is_number_word, is_unit, is_unit_word, read_number, word_set
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, UnreadableAnswer, terms_of
-from rlvr.verifiers.math.term_parser import (
-    count_relation_signs,
-    is_name,
-    parse_term,
-    remove_spaces,
-    remove_text_command,
-)
 
 MAX_ITEMS = 40
+MAX_WORDS = 8
 
 _LEAD_IN = re.compile(r"^(?:\\text\{\s?(?:the answer is|answer|is)\s?:?\s?\}|answer\s?:)\s?", re.IGNORECASE)
 _MEMBER = re.compile(r"^[a-zA-Z](?:_[a-zA-Z0-9])?(?:, ?[a-zA-Z])? ?\\in (?=\S)|^[a-zA-Z] ?\\in(?=[\[(\\])")
 _MATRIX = re.compile(r"^\(?\s?\\begin\{pmatrix\}(.*)\\end\{pmatrix\}\s?\)?$", re.DOTALL)
 _QUOTING = re.compile(r'["?@#`“”]|~|\.\.')
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?\.?")
-_SMALL_NUMBERS_TEXT = "zero one two three four five six seven eight nine ten eleven twelve"
-_SMALL_NUMBERS = tuple(_SMALL_NUMBERS_TEXT.split())
+_SMALL_NUMBERS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
 
 
 @lru_cache(maxsize=8192)
@@ -56,8 +52,7 @@ def parse_answer(text: str) -> ParsedAnswer | str:
     ):
         return "it has invisible characters"
     canonical = canonicalize(text)
-    reason = check_complexity(canonical)
-    if reason:
+    if reason := check_complexity(canonical):
         return reason
     try:
         answer = _parse(canonical, 0)
@@ -88,12 +83,9 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
     number = read_number(text) if "=" not in text else None
     if number is not None:
         return Term("number", str(number), number)
-    choice = _CHOICE.fullmatch(remove_text_command(text))
-    if choice:
+    if choice := _CHOICE.fullmatch(_remove_text_command(text)):
         return Term("words", choice[1])
-
-    member = _MEMBER.match(text)
-    if member:
+    if member := _MEMBER.match(text):
         return _parse(text[member.end() :], depth + 1)
     matrix = _MATRIX.match(text)
     if matrix and "\\begin" not in matrix[1]:
@@ -104,14 +96,15 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
     parts = _split(text, (";",))
     if len(parts) > 1 and all(len(_split(part, (",",))) > 1 for part in parts):  # "p = 5, q = 2; p = 7, q = 2"
         pairs = (_flatten([_parse(part, depth + 1)]) for part in parts[:MAX_ITEMS])
-        return Collection("list", tuple(Collection("tuple", tuple(map(_unnamed, pair)), "()") for pair in pairs))
+        unnamed = (tuple(replace(item, name="") for item in pair) for pair in pairs)
+        return Collection("list", tuple(Collection("tuple", pair, "()") for pair in unnamed))
     parts = _split(text, (",", ";"))
     if len(parts) > 1:
         return _parse_list(parts, depth)
-    if count_relation_signs(text) == 0 and "=" in text:
+    has_relation = _RELATION.search(text) is not None
+    if not has_relation and "=" in text:
         return _parse_equation(text, depth)
-    bracketed = _parse_brackets(text, depth)
-    if bracketed is not None:
+    if (bracketed := _parse_brackets(text, depth)) is not None:
         return bracketed
     clock = TEXT.sub(r"\1", text)
     if re.fullmatch(r"[0-9a-zAPM. ]{1,20}(?::[0-9a-zAPM. ]{1,20}){1,3}", clock):  # a ratio, or a time of day
@@ -119,10 +112,10 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
         parts = (clock[: half_day.start()] if half_day else clock).split(":")
         items = [_parse(part, depth + 1) for part in parts]
         return Collection("tuple", tuple([*items, Term("words", half_day[1].lower())] if half_day else items), "::")
-    if "\\pm" in text and text.count("\\pm") == 1 and count_relation_signs(text) == 0:
+    if text.count("\\pm") == 1 and not has_relation:
         plus, minus = text.replace("\\pm", "+"), text.replace("\\pm", "-")
         return Collection("list", (_parse(plus.lstrip("+ "), depth + 1), _parse(minus, depth + 1)))
-    return parse_term(text)
+    return _parse_term(text)
 
 
 def _parse_list(parts: list[str], depth: int) -> ParsedAnswer:
@@ -147,7 +140,7 @@ def _parse_brackets(text: str, depth: int) -> ParsedAnswer | None:
     items_text = _split(content, (",", ";"))
     if opening == "\\{" or (opening == "{" and len(items_text) > 1):
         builder = re.match(r"\s?([a-zA-Z])(?: ?\\in ?\\mathbb\{R\})? ?[|:] ?(?=.{3})", content)
-        if builder and count_relation_signs(content[builder.end() :]) and len(items_text) == 1:
+        if builder and len(items_text) == 1 and _RELATION.search(content, builder.end()):
             return _parse(content[builder.end() :], depth + 1)  # {x | x > 3}
         if "|" in content or ":" in content:
             raise UnreadableAnswer("it is a set in set-builder notation")
@@ -157,7 +150,7 @@ def _parse_brackets(text: str, depth: int) -> ParsedAnswer | None:
         if len(items_text) > MAX_ITEMS:
             raise UnreadableAnswer(f"it has over {MAX_ITEMS} items")
         return Collection("tuple", tuple(_parse(part, depth + 1) for part in items_text), opening + closing)
-    if opening == "{" or (opening == "(" and count_relation_signs(content) == 0):
+    if opening == "{" or (opening == "(" and not _RELATION.search(content)):
         return _parse(content, depth + 1)
     return None
 
@@ -173,50 +166,44 @@ def _flatten(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:
     return tuple(flat)
 
 
-def _unnamed(form: ParsedAnswer) -> ParsedAnswer:
-    return replace(form, name="")
-
-
 def _parse_matrix(content: str, depth: int) -> ParsedAnswer:
     rows = [row for row in re.split(r"\\\\|\\cr(?![a-z])", content) if row.strip()]
     if len(rows) > 12:
         raise UnreadableAnswer("it has over 12 rows")
-    read = []
-    for row in rows:
-        cells = row.split("&")
-        if len(cells) > 12:
-            raise UnreadableAnswer("it has over 12 columns")
-        read.append(Collection("list", tuple(_parse(cell, depth + 1) for cell in cells)))
-    if len({len(row.items) for row in read}) > 1:
+    cells = [row.split("&") for row in rows]
+    if any(len(row) > 12 for row in cells):
+        raise UnreadableAnswer("it has over 12 columns")
+    parsed = [Collection("tuple", tuple(_parse(cell, depth + 1) for cell in row)) for row in cells]
+    if len({len(row) for row in cells}) > 1:
         raise UnreadableAnswer("its rows differ in length")
-    return Collection("matrix", tuple(read))
+    return Collection("matrix", tuple(parsed))
 
 
 def _parse_equation(text: str, depth: int) -> ParsedAnswer:
     """Read "x = 5" as 5 with a name, and "a = 2 + 3 = 5" too; any other equation is a relation."""
     parts = [part.strip() for part in _split(text, ("=",))]
     if len(parts) == 1:  # the sign stands in a subscript
-        return parse_term(text)
+        return _parse_term(text)
     if any(not part for part in parts):
         raise UnreadableAnswer("one side of its equation is empty")
-    if len(parts) == 2 and is_name(parts[1]) and not is_name(parts[0]) and not VARIABLE.search(parts[0]):
+    if len(parts) == 2 and _is_name(parts[1]) and not _is_name(parts[0]) and not VARIABLE.search(parts[0]):
         parts.reverse()  # "5 = x"
-    if len(parts) > 2 and not is_name(parts[0]) and all(not VARIABLE.search(part) for part in parts):
+    if len(parts) > 2 and not _is_name(parts[0]) and all(not VARIABLE.search(part) for part in parts):
         parts.insert(0, "")  # "2 + 3 = 10/2 = 5"
-    if is_name(parts[0]) or not parts[0] or (len(parts) == 2 and not VARIABLE.search(text)):
-        name = "" if not is_name(parts[0]) else parts[0].replace(" ", "")
-        values = [part for part in (parts if not is_name(parts[0]) else parts[1:]) if part]
+    has_name = _is_name(parts[0])
+    if has_name or not parts[0] or (len(parts) == 2 and not VARIABLE.search(text)):
+        name = parts[0].replace(" ", "") if has_name else ""
+        values = [part for part in (parts[1:] if has_name else parts) if part]
         if any(VARIABLE.search(part) for part in values[:-1]):
             raise UnreadableAnswer("its equation is a chain with an unknown in it")
-        forms = [_parse(part, depth + 1) for part in values]
-        numbers = {form.number for form in forms if isinstance(form, Term) and form.kind == "number"}
-        if len(numbers) > 1:
+        sides = [_parse(part, depth + 1) for part in values]
+        numbers = [side.number for side in sides if isinstance(side, Term) and side.kind == "number"]
+        if len(set(numbers)) > 1:
             raise UnreadableAnswer("its equation is not true")
-        if not name and any(not isinstance(form, Term) or form.kind != "number" for form in forms[:-1]):
+        if not name and any(not isinstance(side, Term) or side.kind != "number" for side in sides[:-1]):
             raise UnreadableAnswer("its equation has a side that would have to be computed")
-        value = forms[-1]
-        return replace(value, name=name) if name else value
-    return Term("relation", remove_spaces(text))
+        return replace(sides[-1], name=name) if name else sides[-1]
+    return Term("relation", _remove_spaces(text))
 
 
 def _split(text: str, separators: Sequence[str]) -> list[str]:
@@ -266,12 +253,120 @@ def _split_brackets(text: str) -> tuple[str, str, str] | None:
         opening, closing, content = text[0], text[-1], text[1:-1]
     else:
         return None
-    depth = 0
-    for character in content:
-        if character in "{([" and opening != "]":
-            depth += 1
-        elif character in "})]" and opening != "]":
-            depth -= 1
-            if depth < 0:
-                return None
-    return (opening, content, closing) if depth == 0 else None
+    depths = [0]
+    if opening != "]":
+        depths += accumulate((character in "{([") - (character in "})]") for character in content)
+    return (opening, content, closing) if min(depths) == depths[-1] == 0 else None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Terms: numbers, words, expressions and relations
+
+_RELATION = re.compile(r"\\leq|\\geq|\\neq|<|>|\\equiv|\\subset|\\sim|\\mid")
+_NAME = re.compile(
+    r"(?:\\?[a-zA-Z]|[A-Z]{1,4}|\\(?:[a-zA-Z]{2,12})|\\text\{[^{}]{1,60}\}|[a-zA-Z]{3}[a-zA-Z ]{1,60}"
+    r"|\\[a-zA-Z]{1,12}\{[a-zA-Z' ]{1,20}\}"
+    r"|\\angle ?[A-Z]{1,3}|\|[A-Z]{1,4}\|)"
+    r"(?:_(?:\{[a-zA-Z0-9,]{1,12}\}|[a-zA-Z0-9]))?'{0,3}(?: ?\([a-zA-Z0-9, ]{1,20}\))?"
+)
+_NAMES = re.compile(r"\( ?[a-zA-Z](?:_[a-zA-Z0-9])?(?: ?, ?[a-zA-Z](?:_[a-zA-Z0-9])?){1,7} ?\)")
+_RATIO_NAME = re.compile(r"[A-Za-z_0-9{}]{1,16} ?: ?[A-Za-z_0-9{}]{1,16}|\\frac\{[A-Z]{1,3}\}\{[A-Z]{1,3}\}")
+_PLAIN_WORDS = re.compile(r"[A-Za-z'’]{1,30}(?:(?: |(?<=[A-Za-z]{2})-(?=[A-Za-z]{2}))[A-Za-z'’]{1,30}){0,40}")
+_LETTER_RUN = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
+_COMMAND = re.compile(r"\\([a-zA-Z]+)")
+_KNOWN_COMMANDS = word_set(f"""
+alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau phi chi psi omega frac
+sqrt infty cdot times pm mp leq geq neq cup cap in emptyset degree overline mathbb binom choose ldots sum prod int
+lim to setminus mathcal bar hat prime angle triangle equiv pmod bmod mod approx varphi vartheta varepsilon Gamma
+Delta Theta Lambda Sigma Phi Psi Omega Pi Xi lfloor rfloor lceil rceil operatorname Re Im arg perp parallel cong sim
+dot ddot partial nabla forall exists circ text neg land lor implies iff log_ begin end pmatrix subset subseteq wedge
+vee ell hbar imath arccot arcsec arccsc coth sech csch deg dfrac mathrm sqrtsign underbrace dim ker rank tr
+displaystyle ast star oplus otimes bullet left right mid {FUNCTIONS}
+""")
+
+
+def _parse_term(text: str) -> Term:
+    """Parse text without list, bracket or equation structure.
+
+    Raises:
+        UnreadableAnswer: the text is not one number, expression, relation or short phrase.
+    """
+    left, sign, right = text.partition("\\approx")
+    if sign and left:
+        if _is_name(left):
+            return replace(_parse_plain_term(right), name=left.replace(" ", ""))
+        return _parse_plain_term(left)
+    return _parse_plain_term(text)
+
+
+def _parse_plain_term(text: str) -> Term:
+    text = text.strip()
+    number = read_number(text)
+    if number is not None:
+        return Term("number", str(number), number)
+    words = _remove_text_command(text)
+    if _PLAIN_WORDS.fullmatch(words) and TEXT.sub("", text).strip(" .") in ("", words) and "\\" not in words:
+        if len(words) <= 2 and words == text.strip():
+            return Term("words" if len(words) == 1 else "math", words)
+        lowered = " ".join(words.lower().replace("-", " ").split())
+        if not lowered:
+            raise UnreadableAnswer("it is empty")
+        if len(lowered.split()) > MAX_WORDS:
+            raise UnreadableAnswer(f"it is text of more than {MAX_WORDS} words")
+        if any(is_number_word(word) for word in lowered.split()):
+            raise UnreadableAnswer("it is a number in words")
+        return Term("words", lowered if len(lowered) > 1 else words)
+    if "\\text" in text:
+        text = _remove_unit(text)
+    if not re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
+        text = re.sub(r"\s?\\degree\s?$", "", text).strip()
+    text = re.sub(r"\s?%\s?$", "", text).strip()
+    trailing = re.fullmatch(r"(.*[0-9)}\\a-z]) ([a-zA-Z]{2,20})(?:\s?\^[23])?", text)
+    if trailing and is_unit_word(trailing[2]):
+        text = trailing[1].strip()
+    number = read_number(text)
+    if number is not None:
+        return Term("number", str(number), number)
+    if "\\text" in text or _LETTER_RUN.search(re.sub(r"\\(?:begin|end)\{pmatrix\}", "", text)):
+        raise UnreadableAnswer("it has words in it")
+    for command in _COMMAND.findall(text):
+        if command not in _KNOWN_COMMANDS:
+            raise UnreadableAnswer(f"\\{command} is not known")
+    if re.search(r"(?<![_0-9])[0-9.]+ +[0-9.]", text):
+        raise UnreadableAnswer("it has two numbers side by side")
+    if "%" in text or re.search(
+        r"[0-9]\.[0-9]*\.|[0-9]\.[0-9]+\s?[({]|[0-9]\s?(?:\\\{|\[)[0-9]|(?:^|[-+*/(= ])[0-9.]+\s?\{", text
+    ):
+        raise UnreadableAnswer("it has a number that is not well formed")
+    if "\\ldots" in text:
+        raise UnreadableAnswer("it is not one expression")
+    if text.count("{") != text.count("}") or re.search(r"[+*/^_=<>-]$", text):
+        raise UnreadableAnswer("it is broken off")
+    return Term("relation" if _RELATION.search(text) else "math", _remove_spaces(text))
+
+
+def _remove_text_command(text: str) -> str:
+    """Replace "\\text{Evelyn}" by "Evelyn"."""
+    text = TEXT.sub(r"\1", text).strip(' .{}*"')
+    return text[1:-1] if text[:1] == text[-1:] == "'" else text
+
+
+def _remove_unit(text: str) -> str:
+    """Remove \\text{…} after an expression if it is a unit."""
+    match = re.fullmatch(r"(.*?[0-9)}a-z\]])\s?\\text\s?\{([^{}]{1,60})\}(?:\s?\^\{?[23]\}?)?", text, re.DOTALL)
+    return match[1].strip() if match and is_unit(f" {match[2].strip()}") else text
+
+
+def _remove_spaces(text: str) -> str:
+    """Remove all spaces except those that separate a command from its argument."""
+    text = re.sub(r"(\\[a-zA-Z]+) (?=[a-zA-Z])", "\\1\0", text)
+    return text.replace(" ", "").replace("\0", " ")
+
+
+def _is_name(text: str) -> bool:
+    """Whether the left side of an equation names the right side, rather than being part of its value."""
+    text = text.strip()
+    if _NAME.fullmatch(text) or _RATIO_NAME.fullmatch(text) or _NAMES.fullmatch(text):
+        words = re.findall(r"(?<![A-Z])[A-Z]?[a-z]{2,}", text)
+        return all(is_label_word(word) for word in words)
+    return False

@@ -11,7 +11,7 @@ from functools import lru_cache
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
 from rlvr.verifiers.math.extraction import extract_boxed, find_statements
 from rlvr.verifiers.math.numbers import Number, format_number
-from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, terms_of
+from rlvr.verifiers.math.parsed_answer import ParsedAnswer, Term, terms_of
 from rlvr.verifiers.math.parser import parse_answer
 from rlvr.workers.pool import WorkerPool
 
@@ -28,7 +28,8 @@ class Gold:
         written: the answer as written in the data, without the solution before it.
         text: `written` without a remark after it; the input of algebra.
         parsed, number: the parsed answer; its value if it is a number.
-        has_percent, is_several, is_words: whether it has a percent sign, has several parts, is words.
+        words: the words, if it is words.
+        has_percent: whether it has a percent sign.
         quoted: the gold in quotes, short, for messages.
     """
 
@@ -36,9 +37,8 @@ class Gold:
     text: str
     parsed: ParsedAnswer
     number: Number | None
+    words: str
     has_percent: bool
-    is_several: bool
-    is_words: bool
     quoted: str
 
 
@@ -74,10 +74,9 @@ def read_gold(text: str) -> Gold | str:
         written=written,
         text=stated,
         parsed=parsed,
-        number=parsed.number if isinstance(parsed, Term) and not (parsed.name and parsed.kind != "number") else None,
+        number=parsed.number if isinstance(parsed, Term) else None,
+        words=words,
         has_percent=has_percent(stated),
-        is_several=isinstance(parsed, Collection),
-        is_words=isinstance(parsed, Term) and parsed.kind == "words",
         quoted=quote(text),
     )
 
@@ -109,28 +108,23 @@ def gold_faults(golds: Sequence[object]) -> list[str | None]:
 
     Expressions are also read by algebra, in the workers, which takes about a second.
     """
-    faults: list[str | None] = []
-    expressions: dict[int, str] = {}
+    faults: list[str | None] = [None] * len(golds)
+    expressions: dict[str, list[int]] = {}  # text -> rows
     for row, gold in enumerate(golds):
-        if not isinstance(gold, str):
-            faults.append(f"it is {type(gold).__name__}, but should be text")
-            continue
-        target = read_gold(gold)
+        target = read_gold(gold) if isinstance(gold, str) else f"it is {type(gold).__name__}, but should be text"
         if isinstance(target, str):
-            faults.append(target)
-            continue
-        faults.append(None)
-        if any(term.kind in ("math", "relation") for term in terms_of(target.parsed)):
-            expressions[row] = target.text
-    texts = list(dict.fromkeys(expressions.values()))
-    results = algebra_workers().map([["readable", text] for text in texts], timeout_s=10.0) if texts else []
-    outcomes = dict(zip(texts, results, strict=True))
-    for row, text in expressions.items():
-        outcome = outcomes[text]
-        if outcome.status == "done":
-            faults[row] = outcome.value["why"]
-        elif outcome.status != "unavailable":
-            faults[row] = f"reading it failed: {outcome.why}"
+            faults[row] = target
+        elif any(term.kind in ("math", "relation") for term in terms_of(target.parsed)):
+            expressions.setdefault(target.text, []).append(row)
+    if not expressions:
+        return faults
+    outcomes = algebra_workers().map([["readable", text] for text in expressions], timeout_s=10.0)
+    for rows, outcome in zip(expressions.values(), outcomes, strict=True):
+        for row in rows:
+            if outcome.status == "done":
+                faults[row] = outcome.value["why"]
+            elif outcome.status != "unavailable":
+                faults[row] = f"reading it failed: {outcome.why}"
     return faults
 
 

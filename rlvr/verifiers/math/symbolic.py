@@ -12,7 +12,6 @@ import logging
 import random
 import re
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -38,7 +37,6 @@ _MIXED = re.compile(
     r"[0-9]\s?\\frac\{[0-9]+\}\{[0-9]+\}"
 )  # 2\frac{1}{2} within an expression may be a sum or a product
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]*)\.([0-9]+)(?![0-9])")
-_POINTS = (Fraction(1234567, 2345671), Fraction(2718281, 1618033), Fraction(987654, 345679))
 
 
 def check_equivalence(item: list[Any]) -> dict[str, Any]:
