@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
+
+from starlette.responses import Response
 
 
 class RequestError(Exception):
@@ -21,14 +24,20 @@ class RequestError(Exception):
         self.kind = kind
         self.retry_after_s = retry_after_s
 
-    def content(self) -> dict[str, str]:
-        """The JSON body of the answer."""
-        return {"detail": str(self), "kind": self.kind}
+    def response(self) -> Response:
+        headers = {}
+        if self.retry_after_s is not None:
+            headers["retry-after"] = str(max(1, round(self.retry_after_s)))
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        if self.status in (401, 408, 413, 421, 429, 503):
+            headers["connection"] = "close"  # the rest of the body is not read
+        return json_response({"detail": str(self), "kind": self.kind}, self.status, headers)
 
-    def headers(self) -> dict[str, str]:
-        if self.retry_after_s is None:
-            return {}
-        return {"retry-after": str(max(1, round(self.retry_after_s)))}
+
+def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    # Not starlette's JSONResponse: it rejects NaN, which a function may log, and lone surrogates.
+    return Response(json.dumps(content), status, headers, "application/json")
 
 
 def check_length(name: str, values: Sequence[Any], expected: int, of: str) -> None:

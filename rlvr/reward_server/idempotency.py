@@ -10,14 +10,9 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
+from starlette.responses import Response
 
-@dataclass(frozen=True)
-class StoredResponse:
-    """A complete response of the application."""
-
-    status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
+from rlvr.reward_server.errors import RequestError
 
 
 @dataclass
@@ -31,7 +26,7 @@ class PendingRequest:
     """
 
     digest: bytes
-    response: asyncio.Future[StoredResponse] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    response: asyncio.Future[Response] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     expires: float = 0.0
 
 
@@ -56,7 +51,7 @@ class IdempotencyCache:
         """The request with a key, and whether it is new.
 
         Raises:
-            ValueError: the key belongs to a request with another digest.
+            RequestError: the key belongs to a request with another digest.
         """
         self._expire()
         request = self._requests.get(key)
@@ -64,15 +59,16 @@ class IdempotencyCache:
             request = self._requests[key] = PendingRequest(digest)
             return request, True
         if request.digest != digest:
-            raise ValueError(key)
+            message = "This Idempotency-Key was used for another request. Use a new key for each request."
+            raise RequestError(422, message, kind="idempotency-key")
         return request, False
 
-    def complete(self, key: str, response: StoredResponse) -> None:
+    def complete(self, key: str, response: Response) -> None:
         """Pass a response to all that wait for it; keep it if its status is 200, so that failures are retried."""
         request = self._requests[key]
         if not request.response.done():
             request.response.set_result(response)
-        if response.status != 200 or len(response.body) > self.max_bytes:
+        if response.status_code != 200 or len(response.body) > self.max_bytes:
             del self._requests[key]
             return
         request.expires = time.monotonic() + self.keep_s

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr.errors import InputError
@@ -15,7 +15,7 @@ from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.schemas import JudgeRequest, SubmittedProgram
 from rlvr.reward_server.stored_tests import StoredTests
 from rlvr.scoring.reward_worker import deduplicate
-from rlvr.verifiers.code import Limits, detect_capabilities
+from rlvr.verifiers.code import Limits
 from rlvr.workers.pool import OUT_OF_TIME, WorkerPool
 
 MAX_OUTPUT_KB, MAX_PROCESSES = 64 << 10, 256  # of a test: outputs are held in memory
@@ -33,14 +33,9 @@ class JudgeService:
         self.pool = WorkerPool(
             "rlvr.reward_server.judge_worker:judge_request",
             processes=workers,
-            memory_mb=None,  # compilers and programs are its children
             inherit_env=True,
-            folder=os.getcwd(),
             start_s=START_S,
         )
-
-    def describe_sandbox(self) -> str:
-        return detect_capabilities().describe()
 
     def judge(self, request: JudgeRequest) -> list[dict[str, Any]]:
         """The judgement of each submission.
@@ -48,9 +43,10 @@ class JudgeService:
         Raises:
             RequestError: a submission is invalid, or exceeds a limit; the sandbox is unavailable; or the timeout.
         """
-        stored_rows: dict[str, Mapping[str, Any]] = {}
+        # The rows that this request refers to, each read once.
+        stored_row = functools.cache(self.stored_tests.row)
         submissions = [
-            self._arguments(submission, f"Submission {number}", stored_rows)
+            self._arguments(submission, f"Submission {number}", stored_row)
             for number, submission in enumerate(request.submissions, start=1)
         ]
         tests = deduplicate([submission.pop("tests") for submission in submissions])
@@ -73,16 +69,15 @@ class JudgeService:
             in_queue = result.status == "unavailable" and result.why == OUT_OF_TIME
             if result.status != "unavailable" or in_queue:
                 break
-        if (result.status == "timeout" or in_queue) and deadline_s < self.limits.deadline_s:
-            raise RequestError(
-                422, f"The programs were not judged within {deadline_s:g} s. Send fewer, or a longer deadline_s.",
-                kind="timeout",
-            )  # fmt: skip
-        if result.status == "timeout":
-            raise RequestError(
-                422, f"The programs were not judged within {deadline_s:g} s, this server's limit for a request "
-                "(--max_deadline_s). Send fewer, or set smaller limits.", kind="timeout",
-            )  # fmt: skip
+        longest = deadline_s >= self.limits.deadline_s
+        if result.status == "timeout" or (in_queue and not longest):
+            fix = (
+                "set smaller limits: --max_deadline_s of this server allows no more"
+                if longest
+                else "a longer deadline_s"
+            )
+            message = f"The programs were not judged within {deadline_s:g} s. Send fewer, or {fix}."
+            raise RequestError(422, message, kind="timeout")
         if result.status != "done":
             message = f"The programs could not be judged: {result.why}."
             raise RequestError(503, message, kind="workers-unavailable", retry_after_s=1.0)
@@ -92,23 +87,15 @@ class JudgeService:
         return judgements
 
     def _arguments(
-        self, submission: SubmittedProgram, where: str, stored_rows: dict[str, Mapping[str, Any]]
+        self, submission: SubmittedProgram, where: str, stored_row: Callable[[str], Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """The arguments of `rlvr.verifiers.code.judge`, as JSON values.
-
-        Args:
-            where: for messages.
-            stored_rows: rows that this request has referred to before; new ones are added.
-        """
+        """The arguments of `rlvr.verifiers.code.judge`, as JSON values; `where` is for messages."""
         if (submission.tests is None) == (submission.id is None):
             message = f"{where}: give either tests, or the id of tests that the server holds."
             raise RequestError(422, message, kind="invalid-submission")
         row: Mapping[str, Any] = {}
         if submission.id is not None:
-            row_id = str(submission.id)
-            if row_id not in stored_rows:
-                stored_rows[row_id] = self.stored_tests.row(row_id)
-            row = stored_rows[row_id]
+            row = stored_row(str(submission.id))
             if not isinstance(row.get("tests"), list):
                 raise RequestError(404, f"{where}: the row {submission.id!r} has no tests.", kind="missing-column")
         arguments = submission.model_dump(exclude={"id", "limits", "tests"})

@@ -1,99 +1,69 @@
-"""Metrics of the server, in Prometheus' text format."""
+"""Metrics of the server, for Prometheus."""
 
 from __future__ import annotations
 
-import bisect
 import math
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from rlvr.tracking.prometheus_format import sample
+import prometheus_client as prometheus
 
 # Seconds: a trivial score takes milliseconds, a batch of programs minutes.
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-_Labels = tuple[str, ...]
+CONTENT_TYPE = prometheus.CONTENT_TYPE_PLAIN_0_0_4
 
-# name: (type, help, labels)
-_METRICS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
-    "grpo_requests_total": ("counter", "Requests answered, by path and status.", ("path", "status")),
-    "grpo_request_seconds": ("histogram", "From the last byte of a request to its answer.", ("path",)),
-    "grpo_requests_refused_total": ("counter", "Requests refused before their body was parsed.", ("reason",)),
-    "grpo_requests_repeated_total": ("counter", "Repeated requests that were answered without new work.", ()),
-    "grpo_requests_in_flight": ("gauge", "Requests that are being read or answered.", ()),
-    "grpo_bytes_in_flight": ("gauge", "Bytes of the requests that are being read or answered.", ()),
-    "grpo_rows_total": ("counter", "Rows scored, by reward.", ("reward",)),
-    "grpo_rows_unscored_total": ("counter", "Rows without a value, by reward.", ("reward",)),
-    "grpo_reward_sum_total": (
-        "counter", "Sum of the values above 0; its rate over that of the rows is their mean.", ("reward",)
-    ),
-    "grpo_calls_total": ("counter", "Calls of rewards, by outcome.", ("reward", "outcome")),
-    "grpo_figure_sum_total": ("counter", "Sum over rows of what rewards log (log_metric), by its name.", ("figure",)),
-    "grpo_figure_rows_total": ("counter", "Rows for which rewards logged it.", ("figure",)),
-    "grpo_programs_total": ("counter", "Programs judged by /judge, by language.", ("language",)),
-    "grpo_verdicts_total": ("counter", "Tests of /judge, by verdict.", ("verdict",)),
-    "grpo_program_cpu_seconds_total": ("counter", "CPU time of the programs of /judge.", ()),
-    "grpo_workers": ("gauge", "Worker processes of each group of rewards, and of the judge.", ()),
-    "grpo_workers_busy": ("gauge", "Busy worker processes.", ()),
-    "grpo_calls_waiting": ("gauge", "Calls that wait for a worker.", ()),
-    "grpo_ready": ("gauge", "1 while the server accepts requests.", ()),
-}  # fmt: skip
+# name: (help, labels)
+_COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "grpo_requests_total": ("Requests answered, by path and status.", ("path", "status")),
+    "grpo_requests_refused_total": ("Requests refused before their body was parsed.", ("reason",)),
+    "grpo_requests_repeated_total": ("Repeated requests that were answered without new work.", ()),
+    "grpo_rows_total": ("Rows scored, by reward.", ("reward",)),
+    "grpo_rows_unscored_total": ("Rows without a value, by reward.", ("reward",)),
+    "grpo_reward_sum_total": ("Sum of the values above 0; its rate over that of the rows is their mean.", ("reward",)),
+    "grpo_calls_total": ("Calls of rewards, by outcome.", ("reward", "outcome")),
+    "grpo_figure_sum_total": ("Sum over rows of what rewards log (log_metric), by its name.", ("figure",)),
+    "grpo_figure_rows_total": ("Rows for which rewards logged it.", ("figure",)),
+    "grpo_programs_total": ("Programs judged by /judge, by language.", ("language",)),
+    "grpo_verdicts_total": ("Tests of /judge, by verdict.", ("verdict",)),
+    "grpo_program_cpu_seconds_total": ("CPU time of the programs of /judge.", ()),
+}
+_GAUGES: Mapping[str, str] = {
+    "grpo_requests_in_flight": "Requests that are being read or answered.",
+    "grpo_bytes_in_flight": "Bytes of the requests that are being read or answered.",
+    "grpo_workers": "Worker processes of each group of rewards, and of the judge.",
+    "grpo_workers_busy": "Busy worker processes.",
+    "grpo_calls_waiting": "Calls that wait for a worker.",
+    "grpo_ready": "1 while the server accepts requests.",
+}
+prometheus.disable_created_metrics()  # a second series for each counter, which no dashboard reads
 
 
 class Metrics:
-    """Counters, gauges and histograms. Usable from any thread."""
+    """Counters, gauges and a histogram. Usable from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counters: dict[str, dict[_Labels, float]] = {}
-        self._histograms: dict[tuple[str, _Labels], tuple[list[int], list[float]]] = {}
-        self._gauges: dict[str, Callable[[], float]] = {}
-        for name, (kind, _, labels) in _METRICS.items():
-            if kind == "counter" and not labels:
-                self._counters[name] = {(): 0.0}
+        self._registry = registry = prometheus.CollectorRegistry()
+        self._counters = {
+            name: prometheus.Counter(name, text, labels, registry=registry)
+            for name, (text, labels) in _COUNTERS.items()
+        }
+        self._seconds = prometheus.Histogram(
+            "grpo_request_seconds", "From the last byte of a request to its answer.", ["path"],
+            buckets=BUCKETS, registry=registry,
+        )  # fmt: skip
 
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
         """Add to a counter. Negative values, NaN and infinity are ignored: a counter only rises."""
-        if not by >= 0 or math.isinf(by):
-            return
-        with self._lock:
-            counter = self._counters.setdefault(name, {})
-            counter[labels] = counter.get(labels, 0.0) + by
+        if by >= 0 and math.isfinite(by):
+            # A model may write a lone surrogate, which can't be encoded.
+            texts = [label.encode(errors="replace").decode() for label in labels]
+            (self._counters[name].labels(*texts) if texts else self._counters[name]).inc(by)
 
-    def observe(self, name: str, *labels: str, value: float) -> None:
-        """Add a value to a histogram."""
-        with self._lock:
-            counts, total = self._histograms.setdefault((name, labels), ([0] * (len(BUCKETS) + 1), [0.0]))
-            counts[bisect.bisect_left(BUCKETS, value)] += 1
-            total[0] += value
+    def observe_request(self, path: str, seconds: float) -> None:
+        self._seconds.labels(path).observe(seconds)
 
     def set_gauge(self, name: str, read: Callable[[], float]) -> None:
         """Set the function that reads a gauge, called for each page."""
-        self._gauges[name] = read
+        prometheus.Gauge(name, _GAUGES[name], registry=self._registry).set_function(read)
 
-    def page(self) -> str:
-        lines: list[str] = []
-        with self._lock:
-            for name, (kind, help_text, labels) in _METRICS.items():
-                samples = self._samples(name, kind, labels)
-                if samples:
-                    lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", *samples]
-        return "\n".join(lines) + "\n"
-
-    def _samples(self, name: str, kind: str, labels: Sequence[str]) -> list[str]:
-        if kind == "gauge":
-            return [sample(name, (), self._gauges[name]())] if name in self._gauges else []
-        if kind == "counter":
-            counter = self._counters.get(name, {})
-            return [sample(name, zip(labels, values, strict=True), counter[values]) for values in sorted(counter)]
-        samples = []
-        for (histogram, values), (counts, total) in sorted(self._histograms.items()):
-            if histogram != name:
-                continue
-            pairs = list(zip(labels, values, strict=True))
-            cumulative = 0
-            for bound, count in zip((*BUCKETS, math.inf), counts, strict=True):
-                cumulative += count
-                edge = "+Inf" if math.isinf(bound) else f"{bound:g}"
-                samples.append(sample(f"{name}_bucket", [*pairs, ("le", edge)], cumulative))
-            samples += [sample(f"{name}_sum", pairs, total[0]), sample(f"{name}_count", pairs, cumulative)]
-        return samples
+    def page(self) -> bytes:
+        return prometheus.generate_latest(self._registry)

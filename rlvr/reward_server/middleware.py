@@ -8,35 +8,44 @@ no unbounded queue: excess requests get 429 or 503 with Retry-After.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import hmac
 import ipaddress
-import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from rlvr.reward_server.errors import RequestError
-from rlvr.reward_server.idempotency import IdempotencyCache, StoredResponse
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rlvr.errors import InputError
+from rlvr.reward_server.errors import RequestError, json_response
+from rlvr.reward_server.idempotency import IdempotencyCache
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 
 _log = logging.getLogger(__name__)
-_Message = MutableMapping[str, Any]
-_Headers = MutableMapping[bytes, bytes]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
-_App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 OPEN_PATHS = ("/healthz", "/readyz")  # health checks need no key
-COUNTED_PATHS = ("/score", "/check", "/judge", "/get_reward")  # labels of metrics
 MAX_IDEMPOTENCY_KEY = 200  # characters
+_HELD = "grpo.held_bytes"  # of a request's scope
+
+
+@dataclass
+class _HeldBytes:
+    """Bytes of one request, or of all in progress."""
+
+    size: int = 0
 
 
 class RequestGuard:
-    """ASGI middleware; see the top of this file.
+    """Guard of an application; see the top of this file.
 
     Args:
         key: the key that requests must send (`Authorization: Bearer …`); None: no key.
@@ -47,47 +56,63 @@ class RequestGuard:
         in_flight: number of requests that are being read or answered.
     """
 
-    def __init__(self, app: _App, limits: ServerLimits, metrics: Metrics, key: str | None) -> None:
-        self.app = app
+    def __init__(self, limits: ServerLimits, metrics: Metrics, key: str | None) -> None:
         self.limits = limits
         self.metrics = metrics
         self.responses = IdempotencyCache()
+        self.threads = ThreadPoolExecutor(max_workers=limits.requests, thread_name_prefix="request")
         self.ready = False
         self.draining = False
         self.in_flight = 0
-        self._held_bytes = 0
+        self._held = _HeldBytes()
         self._key = hashlib.sha256(key.encode()).digest() if key is not None else None
         metrics.set_gauge("grpo_requests_in_flight", lambda: self.in_flight)
-        metrics.set_gauge("grpo_bytes_in_flight", lambda: self._held_bytes)
+        metrics.set_gauge("grpo_bytes_in_flight", lambda: self._held.size)
         metrics.set_gauge("grpo_ready", lambda: float(self.ready and not self.draining))
 
-    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        try:
-            # Only GET and HEAD are open: the server would read, and hold, the body of any other method.
-            if scope["path"] not in OPEN_PATHS or scope["method"] not in ("GET", "HEAD"):
-                self._check_key(headers)
-                self._check_host(headers)
-            if scope["method"] != "POST":
-                await self.app(scope, receive, send)
+    def protect(self, app: ASGIApp) -> ASGIApp:
+        """The application, behind this guard."""
+
+        async def protected(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
                 return
-            self._check_capacity()
-            self.in_flight += 1
-            memory = _HeldMemory(self)
             try:
-                body = await self._read_body(headers, receive, memory)
-                response = await self._respond(scope, headers, body)
-                await self._send(response, send, memory)
+                # Only GET and HEAD are open: the server would read, and hold, the body of any other method.
+                if scope["path"] not in OPEN_PATHS or scope["method"] not in ("GET", "HEAD"):
+                    self._check_key(Headers(scope=scope))
+                if scope["method"] == "POST":
+                    self._check_capacity()
+            except RequestError as error:
+                await error.response()(scope, receive, send)
+                return
+            if scope["method"] != "POST":
+                await app(scope, receive, send)
+                return
+            scope[_HELD] = held = _HeldBytes()
+            self.in_flight += 1
+            try:
+                # TimeoutError: a client that does not read its answer must not occupy the server.
+                with contextlib.suppress(TimeoutError):
+                    await app(scope, receive, functools.partial(self._send, send))
             finally:
                 self.in_flight -= 1
-                memory.release()
-        except RequestError as error:
-            await _send_error(error, send)
-        except _Disconnected:
+                self._held.size -= held.size
+
+        return protected
+
+    async def answer(self, request: Request, work: Callable[[bytes], Response]) -> Response:
+        """Read a request's body and pass it to `work`, in a thread; once for each Idempotency-Key."""
+        try:
+            body = await self._read_body(request)
+            response = await self._respond(request, body, work)
+        except ClientDisconnect:
             self.metrics.add("grpo_requests_refused_total", "hung up")
+            return Response(status_code=499)  # as nginx has it; it is not sent
+        except RequestError as error:
+            return error.response()
+        self._hold(request, len(response.body))
+        return response
 
     def _refuse(
         self, reason: str, status: int, message: str, *, kind: str, retry_after_s: float | None = None
@@ -96,24 +121,22 @@ class RequestGuard:
         self.metrics.add("grpo_requests_refused_total", reason)
         return RequestError(status, message, kind=kind, retry_after_s=retry_after_s)
 
-    def _check_key(self, headers: _Headers) -> None:
+    def _check_key(self, headers: Headers) -> None:
         if self._key is None:
+            # A web page could reach this server by DNS rebinding; its Host header is then another name.
+            host = headers.get("host", "").rpartition("@")[2]
+            name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+            if not is_loopback(name):
+                message = f"This server has no key, so it answers to localhost and 127.0.0.1, not to {name!r:.80}."
+                raise self._refuse("host", 421, message, kind="wrong-host")
             return
-        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        sent = headers.getlist("authorization")
+        scheme, _, key = (sent[0] if len(sent) == 1 else "").partition(" ")
+        digest = hashlib.sha256(key.strip().encode("latin-1")).digest()
         # Digests have one length, so that the comparison takes the same time for every wrong key.
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(hashlib.sha256(key.strip()).digest(), self._key):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(digest, self._key):
             message = "The key is missing or wrong. Send it as `Authorization: Bearer KEY`."
             raise self._refuse("key", 401, message, kind="wrong-key")
-
-    def _check_host(self, headers: _Headers) -> None:
-        """Without a key, refuse other Host headers: a web page could reach this server by DNS rebinding."""
-        if self._key is not None:
-            return
-        host = headers.get(b"host", b"").decode("latin-1").rpartition("@")[2]
-        name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
-        if not is_loopback(name):
-            message = f"This server has no key, so it answers to localhost and 127.0.0.1, not to {name!r:.80}."
-            raise self._refuse("host", 421, message, kind="wrong-host")
 
     def _check_capacity(self) -> None:
         if self.draining or not self.ready:
@@ -125,34 +148,32 @@ class RequestGuard:
             message = f"The server is busy with {self.in_flight} requests. Retry later."
             raise self._refuse("too many", 429, message, kind="busy", retry_after_s=1.0)
 
-    async def _read_body(self, headers: _Headers, receive: _Receive, memory: _HeldMemory) -> bytes:
+    async def _read_body(self, request: Request) -> bytes:
         """Read the body; refuse it as soon as its size is known to be too large.
 
         Raises:
             RequestError: it is too large, the server's memory limit is reached, or it arrives too slowly.
-            _Disconnected: the client is gone.
+            ClientDisconnect: the client is gone.
         """
-        length = headers.get(b"content-length", b"")
+        length = request.headers.get("content-length", "")
         if length.isdigit():
             self._check_size(int(length[:20]))
         parts: list[bytes] = []
-        size, end = 0, time.monotonic() + self.limits.read_timeout_s
-        while True:
-            try:
-                async with asyncio.timeout(end - time.monotonic()):
-                    message = await receive()
-            except TimeoutError:
-                text = f"The request did not arrive within {self.limits.read_timeout_s:g} s."
-                raise self._refuse("slow", 408, text, kind="slow-request") from None
-            if message["type"] == "http.disconnect":
-                raise _Disconnected
-            part = message.get("body", b"")
-            size += len(part)
-            self._check_size(size)
-            memory.reserve(len(part))
-            parts.append(part)
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        size = 0
+        try:
+            async with asyncio.timeout(self.limits.read_timeout_s):
+                async for part in request.stream():
+                    size += len(part)
+                    self._check_size(size)
+                    if self._held.size + len(part) > self.limits.total_bytes:
+                        message = "The server's memory limit for requests is reached. Retry later."
+                        raise self._refuse("memory", 429, message, kind="busy", retry_after_s=2.0)
+                    self._hold(request, len(part))
+                    parts.append(part)
+        except TimeoutError:
+            message = f"The request did not arrive within {self.limits.read_timeout_s:g} s."
+            raise self._refuse("slow", 408, message, kind="slow-request") from None
+        return b"".join(parts)
 
     def _check_size(self, size: int) -> None:
         limit = self.limits.body_bytes
@@ -160,74 +181,61 @@ class RequestGuard:
             message = f"The body exceeds {limit:,} bytes. Send fewer rows at a time, or refer to stored tests by id."
             raise self._refuse("too large", 413, message, kind="too-large")
 
-    async def _respond(self, scope: _Message, headers: _Headers, body: bytes) -> StoredResponse:
-        key = headers.get(b"idempotency-key", b"").decode("latin-1")
+    def _hold(self, request: Request, size: int) -> None:
+        """Count bytes of a request, or of its answer, until it is sent."""
+        for held in (self._held, request.scope[_HELD]):
+            held.size += size
+
+    async def _respond(self, request: Request, body: bytes, work: Callable[[bytes], Response]) -> Response:
+        key = request.headers.get("idempotency-key", "")
         if len(key) > MAX_IDEMPOTENCY_KEY:
             message = f"The Idempotency-Key is longer than {MAX_IDEMPOTENCY_KEY} characters."
             raise RequestError(400, message, kind="idempotency-key")
         if not key:
-            return await self._run(scope, body)
-        digest = hashlib.sha256(scope["path"].encode() + b"\0" + body).digest()
-        try:
-            request, is_new = self.responses.begin(key, digest)
-        except ValueError:
-            message = "This Idempotency-Key was used for another request. Use a new key for each request."
-            raise RequestError(422, message, kind="idempotency-key") from None
+            return await self._run(request, body, work)
+        pending, is_new = self.responses.begin(
+            key, hashlib.sha256(f"{request.scope['path']}\0".encode() + body).digest()
+        )
         if is_new:
             try:
-                self.responses.complete(key, await self._run(scope, body))
+                self.responses.complete(key, await self._run(request, body, work))
             except BaseException:
                 self.responses.fail(key)
                 raise
         else:
             self.metrics.add("grpo_requests_repeated_total")
         try:
-            return await asyncio.shield(request.response)
+            return await asyncio.shield(pending.response)
         except asyncio.CancelledError:
-            if not request.response.cancelled():
+            if not pending.response.cancelled():
                 raise
             message = "The request that this one repeats has failed. Retry."
             raise RequestError(503, message, kind="repeat-failed", retry_after_s=0.1) from None
 
-    async def _send(self, response: StoredResponse, send: _Send, memory: _HeldMemory) -> None:
-        """Send the response; a client that does not read it must not occupy the server."""
-        memory.add(len(response.body))
+    async def _run(self, request: Request, body: bytes, work: Callable[[bytes], Response]) -> Response:
+        started, path = time.perf_counter(), request.scope["path"]
         try:
-            async with asyncio.timeout(self.limits.read_timeout_s):
-                await _send_response(response, send)
-        except TimeoutError:
-            raise _Disconnected from None
+            # In a thread: megabytes of a body, or of an answer, would block the event loop.
+            response = await asyncio.get_running_loop().run_in_executor(self.threads, work, body)
+        except RequestError as error:
+            response = error.response()
+        except InputError as error:
+            response = RequestError(422, str(error), kind=error.kind).response()
+        except Exception:
+            _log.exception("A request to %r failed.", path)
+            content = {"detail": "The server failed; its log has the traceback.", "kind": "internal"}
+            response = json_response(content, 500)
+        self.metrics.add("grpo_requests_total", path, str(response.status_code))
+        self.metrics.observe_request(path, time.perf_counter() - started)
+        return response
 
-    async def _run(self, scope: _Message, body: bytes) -> StoredResponse:
-        """Call the application and collect its response."""
-        started = time.perf_counter()
-        messages: list[_Message] = []
-        body_sent = False
-
-        async def receive() -> _Message:
-            nonlocal body_sent
-            if body_sent:
-                await asyncio.Event().wait()  # forever
-            body_sent = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: _Message) -> None:
-            messages.append(message)
-
-        status, headers, content = 500, [(b"content-type", b"application/json")], b""
-        try:
-            await self.app(scope, receive, send)
-        except Exception:  # the application re-raises after its own response
-            _log.exception("A request to %r failed.", scope["path"])
-            content = b'{"detail": "The server failed; its log has the traceback.", "kind": "internal"}'
-        else:
-            start = next(message for message in messages if message["type"] == "http.response.start")
-            status, headers = start["status"], list(start.get("headers", ()))
-            content = b"".join(message.get("body", b"") for message in messages if "body" in message)
-        path = scope["path"] if scope["path"] in COUNTED_PATHS else "other"
-        self.metrics.add("grpo_requests_total", path, str(status))
-        self.metrics.observe("grpo_request_seconds", path, value=time.perf_counter() - started)
-        return StoredResponse(status, tuple((name, value) for name, value in headers), content)
+    async def _send(self, send: Send, message: Message) -> None:
+        """Send a part of a response, and wait until the client has read the body."""
+        async with asyncio.timeout(self.limits.read_timeout_s):
+            if message["type"] == "http.response.body":
+                await send({**message, "more_body": True})
+                message = {"type": "http.response.body"}  # sending it waits for the previous one
+            await send(message)
 
 
 @functools.lru_cache(maxsize=64)  # called for every request
@@ -239,48 +247,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-class _Disconnected(Exception):
-    """The client closed the connection, or does not read."""
-
-
-class _HeldMemory:
-    """Bytes of one request that count towards the limit of all requests."""
-
-    def __init__(self, guard: RequestGuard) -> None:
-        self.guard = guard
-        self.size = 0
-
-    def reserve(self, size: int) -> None:
-        if self.guard._held_bytes + size > self.guard.limits.total_bytes:
-            message = "The server's memory limit for requests is reached. Retry later."
-            raise self.guard._refuse("memory", 429, message, kind="busy", retry_after_s=2.0)
-        self.add(size)
-
-    def add(self, size: int) -> None:
-        """Count bytes that exist already, such as a response."""
-        self.guard._held_bytes += size
-        self.size += size
-
-    def release(self) -> None:
-        self.guard._held_bytes -= self.size
-        self.size = 0
-
-
-async def _send_response(response: StoredResponse, send: _Send) -> None:
-    await send({"type": "http.response.start", "status": response.status, "headers": list(response.headers)})
-    # The end is a message of its own: sending it waits until the client has read the body.
-    await send({"type": "http.response.body", "body": response.body, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _send_error(error: RequestError, send: _Send) -> None:
-    body = json.dumps(error.content()).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers()}
-    if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    if error.status in (401, 408, 413, 421, 429, 503):
-        headers["connection"] = "close"  # the rest of the body is not read
-    encoded = tuple((name.encode(), value.encode()) for name, value in headers.items())
-    await _send_response(StoredResponse(error.status, encoded, body), send)

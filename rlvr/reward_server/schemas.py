@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 MAX_REWARDS = 64  # of one request
@@ -36,10 +36,15 @@ class RequestedReward(_StrictModel):
     seed: list[int | Word] | None = Field(default=None, max_length=16, description="Seed of its random numbers.")
 
 
+_BY_NAME = BeforeValidator(
+    lambda reward: {"name": reward} if isinstance(reward, str) else reward, json_schema_input_type=RequestedReward | str
+)
+
+
 class ScoreRequest(_StrictModel):
     """Completions, and the rewards that score them."""
 
-    rewards: list[RequestedReward | str] = Field(
+    rewards: list[Annotated[RequestedReward, _BY_NAME]] = Field(
         min_length=1,
         max_length=MAX_REWARDS,
         fail_fast=True,

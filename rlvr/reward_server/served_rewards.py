@@ -22,6 +22,7 @@ from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
 from rlvr.reward_server.errors import RequestError
 from rlvr.reward_server.limits import ServerLimits
+from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
 from rlvr.scoring.call import digest_of
 from rlvr.scoring.registry import (
     FROM_TRAINER,
@@ -33,38 +34,10 @@ from rlvr.scoring.registry import (
 )
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.reward_worker import served_call_item, served_validate_item
-from rlvr.workers.pool import OUT_OF_TIME, TaskResult, WorkerPool
+from rlvr.workers.pool import TaskResult, WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch
 DEFAULT_WORKERS = 4  # at most, for each group; each judges on all processors
-
-
-@dataclass(frozen=True)
-class SelectedReward:
-    """A reward that a request selects.
-
-    Attributes:
-        name: as the server's recipe writes it.
-        options: of the function; None: those that the server was started with.
-        reads: the columns that the function gets; None: all.
-        seed: seed of the call's random numbers.
-    """
-
-    name: str
-    options: Mapping[str, Any] | None = None
-    reads: Sequence[str] | None = None
-    seed: Sequence[Any] = ()
-
-
-@dataclass(frozen=True)
-class RequestRows:
-    """The rows of a request: one entry a row in each list, and the rows' numbers in the batch."""
-
-    prompts: Sequence[Any]
-    completions: Sequence[Any]
-    columns: Mapping[str, Sequence[Any]]
-    numbers: Sequence[int]
-    state: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -89,34 +62,30 @@ class ServedRewards:
 
     def __init__(self, specs: Sequence[RewardSpec], limits: ServerLimits, workers: int | None = None) -> None:
         self.limits = limits
-        self.specs = [replace(spec, where=None) for spec in specs]
-        self.rewards = load_rewards(self.specs) if specs else []
+        local = [replace(spec, where=None) for spec in specs]
+        self.rewards = load_rewards(local) if local else []
         # Only valid options are cached: lru_cache keeps no exceptions.
         self._check_options = functools.lru_cache(maxsize=256)(self._load_with_options)
         self._served: dict[str, _ServedReward] = {}
         groups: dict[str, list[RewardSpec]] = {}
-        for reward, spec in zip(self.rewards, self.specs, strict=True):
+        for reward, spec in zip(self.rewards, local, strict=True):
             group = worker_group(reward.function) or f"only {spec.name}"
             groups.setdefault(group, []).append(spec)
-            options = reward.spec.options if reward.spec is not None else {}
-            self._served[spec.name] = _ServedReward(
-                reward, group, digest_of(reward), _parameters(reward.function), options
-            )
+            parameters = _parameters(reward.function)
+            self._served[spec.name] = _ServedReward(reward, group, digest_of(reward), parameters, spec.options)
         self.workers = workers or max(2, min(DEFAULT_WORKERS, len(os.sched_getaffinity(0))))
-        self._pools = {
+        self.pools = {
             group: WorkerPool(
                 "rlvr.scoring.reward_worker:prepare_served",
                 processes=self.workers,
-                memory_mb=None,  # compilers and programs are its children
                 init_payload=pickle.dumps(members),
                 inherit_env=True,
-                folder=os.getcwd(),
                 start_s=START_S,
             )
             for group, members in groups.items()
         }
         self.environment_info: dict[str, str] = {}
-        self._threads = ThreadPoolExecutor(max_workers=max(1, len(self._pools)) * limits.requests)
+        self._threads = ThreadPoolExecutor(max_workers=max(1, len(self.pools)) * limits.requests)
 
     def start(self) -> None:
         """Start all workers, and wait until they have made their imports.
@@ -124,20 +93,16 @@ class ServedRewards:
         Raises:
             WorkerError: they do not start.
         """
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             pool.launch()
         self.environment_info = environment_info(self.rewards)
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             pool.start()
 
     def close(self) -> None:
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             pool.close()
         self._threads.shutdown(wait=False)
-
-    @property
-    def pools(self) -> list[WorkerPool]:
-        return list(self._pools.values())
 
     def describe(self) -> list[dict[str, Any]]:
         """Describe each reward, so that a client can compare it with its own."""
@@ -153,7 +118,7 @@ class ServedRewards:
             for name, served in self._served.items()
         ]
 
-    def check(self, selection: Sequence[SelectedReward], columns: Mapping[str, Any]) -> None:
+    def check(self, selection: Sequence[RequestedReward], columns: Mapping[str, Any]) -> None:
         """Check that this server serves the rewards, with these options and columns.
 
         Raises:
@@ -196,7 +161,7 @@ class ServedRewards:
             raise RequestError(422, str(error), kind=error.kind) from error
 
     def validate_rows(
-        self, selected: SelectedReward, columns: Mapping[str, Any], deadline_s: float
+        self, selected: RequestedReward, columns: Mapping[str, Any], deadline_s: float
     ) -> list[str | None]:
         """Check rows with `validate_rows` of the reward's file: a message or None for each row.
 
@@ -210,7 +175,7 @@ class ServedRewards:
         parameters = _parameters(check)
         known = {name: values for name, values in columns.items() if name in parameters}
         items = [served_validate_item(selected.name, selected.options, known)]
-        (result,) = self._pools[served.group].map(
+        (result,) = self.pools[served.group].map(
             items, timeout_s=deadline_s, batch_timeout_s=deadline_s, max_workers=1, count_waiting=True
         )
         if result.status != "done":
@@ -221,41 +186,36 @@ class ServedRewards:
         return list(result.value["faults"])
 
     def score(
-        self,
-        selection: Sequence[SelectedReward],
-        rows: RequestRows,
-        *,
-        one_by_one: bool,
-        deadline_s: float,
-        budget_s: float,
+        self, request: ScoreRequest, columns: Mapping[str, Sequence[Any]], numbers: Sequence[int], state: dict[str, Any]
     ) -> list[list[TaskResult]]:
         """Call the rewards: one result for each, or with `one_by_one` one result for each row.
 
         The value of a result that is done has the fields of `rlvr.scoring.results.CallResult`.
 
         Args:
-            deadline_s: timeout of one call.
-            budget_s: timeout of all calls.
+            columns: the request's, with stored rows in place of their ids.
+            numbers: the rows' numbers in the batch.
+            state: what rewards get as trainer_state.
         """
-        end = time.monotonic() + budget_s
+        limit_s = self.limits.deadline_s
+        end = time.monotonic() + min(request.budget_s or limit_s, limit_s)
+        arguments = {"prompts": request.prompts, "completions": request.completions, **columns}
         groups: dict[str, list[int]] = {}
-        for index, selected in enumerate(selection):
+        for index, selected in enumerate(request.rewards):
             groups.setdefault(self._served[selected.name].group, []).append(index)
-        results: list[list[TaskResult]] = [[] for _ in selection]
+        results: list[list[TaskResult]] = [[] for _ in request.rewards]
 
         def call_group(group: str, indices: Sequence[int]) -> None:
-            items = _WorkerItems([selection[index] for index in indices], rows, one_by_one)
-            left_s = end - time.monotonic()
-            if left_s <= 0:
-                group_results = [TaskResult("unavailable", why=OUT_OF_TIME)] * len(items)
-            else:
-                group_results = self._pools[group].map(
-                    items,
-                    timeout_s=min(deadline_s, left_s),
-                    batch_timeout_s=left_s,
-                    max_workers=None if one_by_one else 1,
-                    count_waiting=True,
-                )
+            rewards = [request.rewards[index] for index in indices]
+            items = _WorkerItems(rewards, arguments, numbers, state, request.one_by_one)
+            left_s = max(end - time.monotonic(), 0.0)
+            group_results = self.pools[group].map(
+                items,
+                timeout_s=min(request.deadline_s or limit_s, left_s),
+                batch_timeout_s=left_s,
+                max_workers=None if request.one_by_one else 1,
+                count_waiting=True,
+            )
             for number, index in enumerate(indices):
                 results[index] = group_results[number * items.calls : (number + 1) * items.calls]
 
@@ -271,25 +231,31 @@ def _parameters(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
 
+@dataclass(frozen=True)
 class _WorkerItems(Sequence[bytes]):
     """The workers' items, reward after reward. Each is built when it is sent: all together are many times the body."""
 
-    def __init__(self, selection: Sequence[SelectedReward], rows: RequestRows, one_by_one: bool) -> None:
-        self.selection, self.rows, self.one_by_one = selection, rows, one_by_one
-        self.calls = len(rows.numbers) if one_by_one else 1  # of each reward
+    rewards: Sequence[RequestedReward]
+    arguments: Mapping[str, Sequence[Any]]
+    numbers: Sequence[int]
+    state: Mapping[str, Any]
+    one_by_one: bool
+
+    @property
+    def calls(self) -> int:
+        """Calls of each reward."""
+        return len(self.numbers) if self.one_by_one else 1
 
     def __len__(self) -> int:
-        return len(self.selection) * self.calls
+        return len(self.rewards) * self.calls
 
     def __getitem__(self, index: Any) -> Any:
         number, row = divmod(index, self.calls)
-        selected, rows = self.selection[number], self.rows
-        arguments: dict[str, Sequence[Any]] = {"prompts": rows.prompts, "completions": rows.completions}
-        arguments |= {
-            name: values for name, values in rows.columns.items() if selected.reads is None or name in selected.reads
-        }
-        seed = selected.seed
+        reward = self.rewards[number]
+        names = {"prompts", "completions", *reward.reads} if reward.reads is not None else self.arguments
+        columns = {name: values for name, values in self.arguments.items() if name in names}
+        seed = reward.seed or []
         if self.one_by_one:
-            arguments = {name: [values[row]] for name, values in arguments.items()}
-            seed = [*seed, rows.numbers[row]]
-        return served_call_item(selected.name, selected.options, arguments, rows.state, seed)
+            columns = {name: [values[row]] for name, values in columns.items()}
+            seed = [*seed, self.numbers[row]]
+        return served_call_item(reward.name, reward.options, columns, self.state, seed)

@@ -10,12 +10,12 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from rlvr import console
 from rlvr.config.recipe import RewardSpec
@@ -30,7 +30,7 @@ from rlvr.reward_server.openrlhf import LabelColumns
 from rlvr.reward_server.served_rewards import ServedRewards
 from rlvr.reward_server.service import RewardService
 from rlvr.reward_server.stored_tests import StoredTests
-from rlvr.verifiers.code import executor_count
+from rlvr.verifiers.code import detect_capabilities, executor_count
 from rlvr.workers.pool import WorkerError
 
 SHUTDOWN_TIMEOUT_S = 120.0
@@ -81,11 +81,9 @@ def serve(config: ServerConfig) -> int:
     labels = LabelColumns(rewards.rewards, config.label_column)
     judge = JudgeService(config.limits, stored_tests, metrics, rewards.workers)
     service = RewardService(rewards, judge, stored_tests, labels, metrics)
-    threads = ThreadPoolExecutor(max_workers=config.limits.requests, thread_name_prefix="request")
-    app = make_app(service, lambda: guard, threads, "grpo-recipes reward server")
-    guard = RequestGuard(app, config.limits, metrics, config.key)
+    guard = RequestGuard(config.limits, metrics, config.key)
     listener = _listen(config.host, config.port)
-    server = _GracefulServer(guard, config.shutdown_timeout_s)
+    server = _GracefulServer(guard.protect(make_app(service, guard)), guard, config.shutdown_timeout_s)
     failures: list[Exception] = []
 
     def start() -> None:
@@ -107,7 +105,7 @@ def serve(config: ServerConfig) -> int:
     for reward in rewards.describe():
         console.info(f"  /score    {reward['name']}")
     stored = f", {len(stored_tests):,} sets of tests by id" if config.tests is not None else ""
-    console.info(f"  /judge    {judge.describe_sandbox()}{stored}")
+    console.info(f"  /judge    {detect_capabilities().describe()}{stored}")
     threading.Thread(target=start, daemon=True).start()
     try:
         with contextlib.suppress(KeyboardInterrupt):
@@ -115,7 +113,7 @@ def serve(config: ServerConfig) -> int:
     finally:
         guard.draining = True
         service.close()
-        threads.shutdown(wait=False)
+        guard.threads.shutdown(wait=False)
     if failures:
         if not isinstance(failures[0], WorkerError):
             raise failures[0]
@@ -127,10 +125,10 @@ def serve(config: ServerConfig) -> int:
 class _GracefulServer(uvicorn.Server):
     """Uvicorn that keeps answering during shutdown, so that clients get a 503 and not a refused connection."""
 
-    def __init__(self, guard: RequestGuard, shutdown_timeout_s: float) -> None:
+    def __init__(self, app: ASGIApp, guard: RequestGuard, shutdown_timeout_s: float) -> None:
         super().__init__(
             uvicorn.Config(
-                guard,
+                app,
                 log_level="error",  # any client could flood the log with warnings
                 access_log=False,
                 http=HttpConnection,

@@ -13,11 +13,12 @@ from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missing_reward_error
 from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, RequestedReward, ScoreRequest
-from rlvr.reward_server.served_rewards import RequestRows, SelectedReward, ServedRewards
+from rlvr.reward_server.served_rewards import ServedRewards
 from rlvr.reward_server.stored_tests import StoredTests
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import apply_gates_and_mask, total
 from rlvr.scoring.reward_worker import WIRE_STATUS
+from rlvr.verifiers.code import detect_capabilities
 from rlvr.workers.pool import TaskResult, WorkerPool
 
 
@@ -44,7 +45,7 @@ class RewardService:
 
     @property
     def pools(self) -> list[WorkerPool]:
-        return [*self.rewards.pools, self.programs.pool]
+        return [*self.rewards.pools.values(), self.programs.pool]
 
     def start(self) -> None:
         """Start all workers.
@@ -68,7 +69,7 @@ class RewardService:
             "limits": limits,
             "workers": self.rewards.workers,
             "conditions": self.rewards.environment_info,
-            "sandbox": self.programs.describe_sandbox(),
+            "sandbox": detect_capabilities().describe(),
         }
 
     def score(self, request: ScoreRequest) -> dict[str, Any]:
@@ -77,26 +78,19 @@ class RewardService:
         numbers = list(range(count)) if request.rows is None else request.rows
         for name, values in (("prompts", request.prompts), *request.columns.items(), ("rows", numbers)):
             check_length(name, values, count, "completions")
-        selection = [_selected(reward) for reward in request.rewards]
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
-        self.rewards.check(selection, columns)
+        self.rewards.check(request.rewards, columns)
         if count == 0:
-            empty = [{"reward": selected.name, "values": [], "outcomes": []} for selected in selection]
+            empty = [{"reward": reward.name, "values": [], "outcomes": []} for reward in request.rewards]
             return {"results": empty, "seconds": 0.0}
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
-        limit_s = self.limits.deadline_s
-        results_by_reward = self.rewards.score(
-            selection,
-            RequestRows(request.prompts, request.completions, columns, numbers, state),
-            one_by_one=request.one_by_one,
-            deadline_s=min(request.deadline_s or limit_s, limit_s),
-            budget_s=min(request.budget_s or limit_s, limit_s),
-        )
         content = []
-        for selected, results in zip(selection, results_by_reward, strict=True):
+        for reward, results in zip(request.rewards, self.rewards.score(request, columns, numbers, state), strict=True):
             values = _values(results, count)
-            self._count(selected.name, results, values)
-            content.append({"reward": selected.name, "values": values, "outcomes": [_on_wire(one) for one in results]})
+            self._count(reward.name, results, values)
+            # asdict would copy every value.
+            outcomes = [{**vars(result), "status": WIRE_STATUS[result.status]} for result in results]
+            content.append({"reward": reward.name, "values": values, "outcomes": outcomes})
         return {"results": content, "seconds": time.perf_counter() - started}
 
     def _count(self, name: str, results: Sequence[TaskResult], values: Sequence[float | None]) -> None:
@@ -118,10 +112,10 @@ class RewardService:
         for name, values in request.columns.items():
             first, rows = next(iter(request.columns.items()))
             check_length(name, values, len(rows), f"entries in {first}")
-        selected = SelectedReward(request.name, request.options)
+        reward = RequestedReward(name=request.name, options=request.options)
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
-        self.rewards.check([selected], columns)
-        return {"faults": self.rewards.validate_rows(selected, columns, self.limits.deadline_s)}
+        self.rewards.check([reward], columns)
+        return {"faults": self.rewards.validate_rows(reward, columns, self.limits.deadline_s)}
 
     def judge(self, request: JudgeRequest) -> dict[str, Any]:
         return {"judgements": self.programs.judge(request)}
@@ -139,7 +133,7 @@ class RewardService:
         columns = self.labels.columns(request.labels, count)
         scored = self.score(
             ScoreRequest(
-                rewards=[reward.name for reward in rewards],
+                rewards=[RequestedReward(name=reward.name) for reward in rewards],
                 prompts=list(request.prompts),
                 completions=completions,
                 columns=columns,
@@ -157,16 +151,6 @@ class RewardService:
             )
         logs = {reward.label: [row[index] for row in rows] for index, reward in enumerate(rewards)}
         return {"rewards": sums, "scores": sums, "extra_logs": logs}
-
-
-def _selected(reward: RequestedReward | str) -> SelectedReward:
-    if isinstance(reward, str):
-        return SelectedReward(reward)
-    return SelectedReward(reward.name, reward.options, reward.reads, tuple(reward.seed or ()))
-
-
-def _on_wire(result: TaskResult) -> dict[str, Any]:
-    return {**vars(result), "status": WIRE_STATUS[result.status]}  # asdict would copy every value
 
 
 def _values(results: Sequence[TaskResult], rows: int) -> list[float | None]:

@@ -51,7 +51,7 @@ class WorkerSpec:
         memory_mb: address space of a worker; None: no limit.
         inherit_env: for code of the user: workers inherit the caller's environment (without its GPUs, and with one
             thread for linear algebra), and print to its standard error.
-        folder: working directory of workers that inherit the environment.
+        folder: working directory.
     """
 
     function: str
@@ -84,7 +84,7 @@ class ForkServer:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL if stderr is None else stderr,
                     stderr=subprocess.PIPE if stderr is None else stderr,
-                    env=_environment(spec), pass_fds=(remote.fileno(),), cwd=spec.folder if spec.inherit_env else "/",
+                    env=_environment(spec), pass_fds=(remote.fileno(),), cwd=spec.folder,
                     start_new_session=True,
                 )  # fmt: skip
             config = {"function": spec.function, "memory_mb": spec.memory_mb, "inherit_env": spec.inherit_env}

@@ -64,8 +64,10 @@ class WorkerPool:
     Args:
         function: "module:function"; takes an item and returns a value that JSON can represent.
         processes: number of workers.
-        memory_mb: address space of a worker, beyond which Python raises MemoryError in it; None: no limit.
-        init_payload, inherit_env, folder: see `rlvr.workers.fork_server.WorkerSpec`.
+        memory_mb: address space of a worker, beyond which Python raises MemoryError in it; None: no limit. There is
+            none with `inherit_env`: compilers and programs are children of such workers.
+        init_payload, inherit_env: see `rlvr.workers.fork_server.WorkerSpec`.
+        folder: working directory of workers that inherit the environment; None: the current one.
         start_s: timeout of the fork server's imports.
     """
 
@@ -77,10 +79,11 @@ class WorkerPool:
         memory_mb: int | None = 4096,
         init_payload: bytes | None = None,
         inherit_env: bool = False,
-        folder: str = "/",
+        folder: str | None = None,
         start_s: float = START_S,
     ) -> None:
-        self.spec = WorkerSpec(function, init_payload, memory_mb, inherit_env, folder)
+        folder = (folder or os.getcwd()) if inherit_env else "/"
+        self.spec = WorkerSpec(function, init_payload, None if inherit_env else memory_mb, inherit_env, folder)
         self.processes = processes
         self.start_s = start_s
         self._lock = threading.Lock()

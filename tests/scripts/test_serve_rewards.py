@@ -32,7 +32,7 @@ def test_the_commands_of_the_docs_page_work() -> None:
     assert "code_execution" in [one["name"] for one in json.loads(rewards)["rewards"]]
     assert json.loads(scored)["results"][0]["values"] == [0.5]
     assert json.loads(judged)["judgements"][0]["verdicts"] == ["AC"]
-    assert 'grpo_verdicts_total{verdict="AC"} 1' in metrics
+    assert 'grpo_verdicts_total{verdict="AC"} 1.0' in metrics
 
 
 def test_every_flag_and_path_of_the_docs_page_exists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,10 +35,8 @@ class LocalBackend(RewardBackend):
         self._pool = WorkerPool(
             "rlvr.scoring.reward_worker:prepare",
             processes=max(2, min(MAX_WORKERS, cores)),
-            memory_mb=None,  # compilers and programs are children of a worker
             init_payload=pickle.dumps([reward.spec for reward in rewards]),
             inherit_env=True,
-            folder=os.getcwd(),
             start_s=start_timeout_s,
         )
 

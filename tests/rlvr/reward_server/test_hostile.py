@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.responses import Response
 from uvicorn.server import ServerState
 
 from rlvr.reward_server.http_connection import HttpConnection
-from rlvr.reward_server.idempotency import IdempotencyCache, StoredResponse
+from rlvr.reward_server.idempotency import IdempotencyCache
 from rlvr.scoring.backends.http.batch_request import read_results
 from rlvr.scoring.backends.http.connection import Unavailable
 from rlvr.scoring.backends.http.sharding import RequestShard
@@ -206,7 +207,7 @@ def test_the_cache_of_responses_is_bounded_in_memory_and_time() -> None:
         begun = time.process_time()
         for number in range(20_000):
             cache.begin(str(number), b"")
-            cache.complete(str(number), StoredResponse(200, (), b""))
+            cache.complete(str(number), Response())
         assert len(cache._requests) == 1000 and cache.begin("19999", b"")[1] is False
         assert cache.begin("0", b"")[1] is True, "the oldest are forgotten"
         return time.process_time() - begun

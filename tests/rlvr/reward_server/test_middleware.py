@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
-from rlvr.reward_server.idempotency import IdempotencyCache, StoredResponse
+from rlvr.reward_server.idempotency import IdempotencyCache
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.middleware import RequestGuard
@@ -289,15 +291,15 @@ def test_responses_are_kept_within_limits_and_failures_not_at_all() -> None:
         cache = IdempotencyCache(max_bytes=100, keep_s=0.2)
         for number in range(20):
             cache.begin(str(number), b"")
-            cache.complete(str(number), StoredResponse(200, (), b"x" * 30))
+            cache.complete(str(number), Response(b"x" * 30))
         assert cache.bytes == 90 and cache.begin("19", b"")[1] is False and cache.begin("0", b"")[1] is True
-        cache.complete("0", StoredResponse(503, (), b"busy"))
+        cache.complete("0", Response(b"busy", 503))
         assert cache.begin("0", b"")[1] is True, "to be tried again"
         cache.fail("0")
         await asyncio.sleep(0.25)
         assert cache.begin("19", b"")[1] is True and cache.bytes == 0, "forgotten in time"
         cache.begin("large", b"")
-        cache.complete("large", StoredResponse(200, (), b"x" * 101))
+        cache.complete("large", Response(b"x" * 101))
         assert cache.bytes == 0
 
     asyncio.run(run())
@@ -305,11 +307,15 @@ def test_responses_are_kept_within_limits_and_failures_not_at_all() -> None:
 
 def test_a_slow_request_gets_408() -> None:
     async def run() -> None:
-        async def app(*arguments: Any) -> None:
+        guard = RequestGuard(ServerLimits(read_timeout_s=0.05), Metrics(), None)
+        guard.ready = True
+
+        def work(body: bytes) -> Response:
             raise AssertionError("it is not to be reached")
 
-        guard = RequestGuard(app, ServerLimits(read_timeout_s=0.05), Metrics(), None)
-        guard.ready = True
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            response = await guard.answer(Request(scope, receive), work)
+            await response(scope, receive, send)
         said: list[Any] = []
 
         async def receive() -> dict[str, Any]:
@@ -320,7 +326,7 @@ def test_a_slow_request_gets_408() -> None:
             said.append(message)
 
         headers = [(b"host", b"localhost")]
-        await guard({"type": "http", "path": "/score", "method": "POST", "headers": headers}, receive, send)
+        await guard.protect(app)({"type": "http", "path": "/score", "method": "POST", "headers": headers}, receive, send)
         assert said[0]["status"] == 408 and guard.in_flight == 0
 
     asyncio.run(run())

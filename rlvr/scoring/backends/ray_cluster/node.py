@@ -96,10 +96,9 @@ def _pool(specs: bytes, folder: str, cpus: int) -> WorkerPool:
     pool = WorkerPool(
         "rlvr.scoring.reward_worker:prepare",
         processes=1,
-        memory_mb=None,  # compilers and programs are children of a worker
         init_payload=specs,
         inherit_env=True,
-        folder=folder if Path(folder).is_dir() else os.getcwd(),
+        folder=folder if Path(folder).is_dir() else None,
         start_s=START_TIMEOUT_S,
     )
     _pools[key] = (cpus, pool)
