@@ -316,6 +316,7 @@ def test_a_slow_request_gets_408() -> None:
         async def app(scope: Any, receive: Any, send: Any) -> None:
             response = await guard.answer(Request(scope, receive), work)
             await response(scope, receive, send)
+
         said: list[Any] = []
 
         async def receive() -> dict[str, Any]:
@@ -326,7 +327,8 @@ def test_a_slow_request_gets_408() -> None:
             said.append(message)
 
         headers = [(b"host", b"localhost")]
-        await guard.protect(app)({"type": "http", "path": "/score", "method": "POST", "headers": headers}, receive, send)
+        scope = {"type": "http", "path": "/score", "method": "POST", "headers": headers}
+        await guard.protect(app)(scope, receive, send)
         assert said[0]["status"] == 408 and guard.in_flight == 0
 
     asyncio.run(run())
