@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rlvr import console
-from rlvr.config.recipe import SPLITS, EvaluationSpec, Recipe, load_recipe
+from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe
+from rlvr.config.sections import SPLITS
 from rlvr.errors import InputError
 
 INTERRUPTED = 75

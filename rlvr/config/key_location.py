@@ -41,10 +41,6 @@ class KeyLocation:
         message = f"{self.text}{text}" if text.startswith(":") else f"{self.text} {text}"
         return Problem(message, kind, self.key, path=self.path, line=self.line, suggestion=suggestion)
 
-    def unknown_key(self, name: str, known: Iterable[str], advice: str = "") -> Problem:
-        """The problem of a key `name` inside this one that is none of the `known`."""
-        return self.child(name).unknown(known, "a key", advice)
-
     def unknown(self, known: Iterable[str], what: str, advice: str = "") -> Problem:
         """The problem of this key if it is none of the `known`."""
         close = nearest(self.key.rpartition(".")[2], known)

@@ -45,35 +45,25 @@ def _read_value(key: str, text: str) -> Any:
 
 def apply_override(content: dict[str, Any], dotted: str, value: Any, sections: Sequence[str]) -> str | None:
     """Set a dotted key in place. Return what is wrong if it can't be set."""
-    head, *rest = dotted.split(".")
-    if not rest:
+    head, *keys = dotted.split(".")
+    if not keys:
         content[head] = value
         return None
     if head not in sections:
         return f"only {', '.join(sections)} have keys of their own."
+    section = content
     if head == "rewards":
-        return _override_reward(content.get("rewards"), dotted, rest, value)
-    if content.get(head) is None:
+        entries = content["rewards"] if isinstance(content.get("rewards"), list) else []
+        named = {entry["name"]: entry for entry in entries if isinstance(entry, dict) and entry.get("name")}
+        # A name may hold dots itself, such as a dotted import path.
+        name = next((name for name in named if dotted.startswith(f"rewards.{name}.")), None)
+        if name is None or len(keys) < 2:
+            listed = ", ".join(named) or "none"
+            return f"write a key of a reward as --rewards.NAME.weight VALUE; the rewards of the recipe are: {listed}."
+        section, keys = named[name], dotted.removeprefix(f"rewards.{name}.").split(".")
+    elif content.get(head) is None:
         content[head] = {}
-    if not isinstance(content[head], dict):
-        return f"{head} is not a mapping in the recipe."
-    return _set(content[head], rest, value)
-
-
-def _override_reward(rewards: Any, dotted: str, rest: list[str], value: Any) -> str | None:
-    if len(rest) < 2:
-        return "write a key of a reward as --rewards.NAME.weight VALUE."
-    entries = rewards if isinstance(rewards, list) else []
-    named = [entry for entry in entries if isinstance(entry, dict) and entry.get("name")]
-    for entry in named:
-        prefix = f"rewards.{entry['name']}."  # a name may hold dots itself, such as a dotted import path
-        if dotted.startswith(prefix):
-            return _set(entry, dotted.removeprefix(prefix).split("."), value)
-    return f"the recipe has no reward {rest[0]!r}; it has {', '.join(entry['name'] for entry in named) or 'none'}."
-
-
-def _set(section: dict[str, Any], keys: list[str], value: Any) -> str | None:
-    for key in keys[:-1]:
+    for key in keys[:-1] if head == "rewards" else (head, *keys[:-1]):
         section = section.setdefault(key, {})
         if not isinstance(section, dict):
             return f"{key} is not a mapping in the recipe."

@@ -21,32 +21,9 @@ from rlvr.config import schema
 from rlvr.config.key_location import KeyLocation
 from rlvr.config.overrides import apply_override, parse_overrides
 from rlvr.config.sagemaker import SageMakerSettings, read_settings
-from rlvr.config.sections import (
-    SPLITS,
-    EvaluationSpec,
-    Reference,
-    RewardSpec,
-    TaskSpec,
-    read_evaluation,
-    read_rewards,
-    read_task,
-    usable_rewards,
-)
+from rlvr.config.sections import EvaluationSpec, RewardSpec, TaskSpec, read_evaluation, read_rewards, read_task
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError, Problem
-
-__all__ = [
-    "SPLITS",
-    "EvaluationSpec",
-    "Recipe",
-    "RecipeError",
-    "Reference",
-    "RewardSpec",
-    "TaskSpec",
-    "load_recipe",
-    "resolved_text",
-    "write_recipe",
-]
 
 # Our defaults that differ from those of TRL 1.16.
 DEFAULTS: dict[str, Any] = {
@@ -109,20 +86,13 @@ class Recipe:
 
         The section `sagemaker` is left out: the place of a run is no part of what the run is.
         """
-        out: dict[str, Any] = dict(self.settings)
-        out["task"] = {"name": self.task.name, **self.task.options}
-        out["rewards"] = [
-            {"name": spec.name, "weight": spec.weight}
-            | ({"options": dict(spec.options)} if spec.options else {})
-            | ({"gate": spec.gate} if spec.gate else {})
-            | ({"where": spec.where} if spec.where else {})
-            for spec in self.rewards
+        rewards = [
+            {key: value for key, value in asdict(spec).items() if value not in (None, {})} for spec in self.rewards
         ]
+        content = {**self.settings, "task": {"name": self.task.name, **self.task.options}, "rewards": rewards}
         if self.evaluation is not None:
-            out["evaluation"] = {key: value for key, value in vars(self.evaluation).items() if value is not None}
-            if self.evaluation.reference is not None:
-                out["evaluation"]["reference"] = asdict(self.evaluation.reference)
-        return out
+            content["evaluation"] = {key: value for key, value in asdict(self.evaluation).items() if value is not None}
+        return content
 
 
 class RecipeError(InputError):
@@ -178,8 +148,10 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
     recipe = Recipe(text.path, task, tuple(rewards), evaluation, settings, sagemaker, tuple(text.warnings))
     if problems:
+        # Each reward once, without a gate, and local: so far, they can be checked.
+        usable = tuple({spec.name: replace(spec, gate=None, where=None) for spec in rewards}.values())
         usable_evaluation = evaluation if evaluation_is_usable else None
-        raise RecipeError(problems, replace(recipe, rewards=usable_rewards(rewards), evaluation=usable_evaluation))
+        raise RecipeError(problems, replace(recipe, rewards=usable, evaluation=usable_evaluation))
     return recipe
 
 
@@ -208,21 +180,17 @@ class _RecipeText:
         self.warnings: list[Problem] = []
         self.content, self._lines = read_yaml(path)
         self._overridden: list[str] = []
-        for key in [key for key in self.content if key in schema.DEPRECATED]:
-            self._rename(key)
-
-    def _rename(self, old: str) -> None:
-        at = self.location(old)
-        new, value = self._successor(old, self.content.pop(old), at)
-        if new in self.content:
-            self.problems.append(at.problem(f"is the former name of {new}. Remove it.", "conflicting-keys"))
-        else:
-            self.content[new], self._lines[new] = value, self._lines[old]
+        for old in [key for key in self.content if key in schema.DEPRECATED]:
+            at = self.location(old)
+            new, value = self._successor(old, self.content.pop(old), at)
+            if new in self.content:
+                self.problems.append(at.problem(f"is the former name of {new}. Remove it.", "conflicting-keys"))
+            else:
+                self.content[new], self._lines[new] = value, self._lines[old]
 
     def _successor(self, old: str, value: Any, at: KeyLocation) -> tuple[str, Any]:
         new = schema.DEPRECATED[old]
-        deprecated = at.problem(f"is deprecated. Use {new}.", "deprecated-key", new)
-        self.warnings.append(replace(deprecated, level="warning"))
+        self.warnings.append(replace(at.problem(f"is deprecated. Use {new}.", "deprecated-key", new), level="warning"))
         values = schema.DEPRECATED_VALUES.get(new, {})
         return new, values.get(value, value) if isinstance(value, str) else value
 

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-SCHEMES = ("http", "https")
 RAY = "ray"
 _PATHS = ("/score", "/get_reward")  # paths that people copy with the address
 RAY_PORT = 10001  # where the head of a Ray cluster listens for clients outside of it
@@ -40,70 +39,55 @@ def addresses(where: str) -> list[str]:
     return where.split(",")
 
 
-def read_where(value: Any) -> tuple[str | None, str | None]:
-    """Return a `where` of servers or Ray in its normal form (with commas), and what is wrong with it.
+class InvalidAddress(ValueError):
+    """What is wrong with a `where`, as a predicate."""
 
-    Both are None if it names neither servers nor Ray.
+
+def read_where(value: Any) -> str | None:
+    """Return a `where` of servers or Ray in its normal form (with commas); None if it names neither.
+
+    Raises:
+        InvalidAddress: it names servers or Ray, but can't be used.
     """
-    if isinstance(value, str) and value.partition(":")[0] in BACKENDS.keys() - _BUILT_IN:
-        return value, None  # a backend that was added reads its own address
-    if isinstance(value, str) and is_on_ray(value.strip()):
-        return _read_ray(value.strip())
-    parts: Sequence[Any]
+    scheme = value.strip().partition(":")[0] if isinstance(value, str) else ""
+    if scheme in BACKENDS.keys() - _BUILT_IN or value == RAY:
+        return str(value)  # a backend that was added reads its own address
+    if scheme == RAY:
+        example = f"write ray (the cluster of $RAY_ADDRESS, else one on this machine) or ray://head:{RAY_PORT}"
+        return _read_address(value, {RAY: RAY_PORT}, example, "RAY_AUTH_TOKEN")
     if isinstance(value, str) and "://" in value:
-        parts = [part.strip() for part in value.split(",") if part.strip()]
+        parts: list[Any] = [part.strip() for part in value.split(",") if part.strip()]
     elif isinstance(value, list) and value:
         parts = value
     else:
-        return None, None
-    normalised: list[str] = []
-    for part in parts:
-        address, fault = _read_address(part)
-        if fault is not None:
-            return None, fault
-        assert address is not None
-        if address in normalised:
-            return None, f"names {address} twice"
-        normalised.append(address)
-    return ",".join(normalised), None
+        return None
+    ports = {"http": 80, "https": 443}
+    servers = [_read_address(part, ports, "write http://host:port", "GRPO_REWARDS_KEY") for part in parts]
+    for address in servers:
+        if servers.count(address) > 1:
+            raise InvalidAddress(f"names {address} twice")
+    return ",".join(servers)
 
 
-def _read_ray(value: str) -> tuple[str | None, str | None]:
-    example = f"write ray (the cluster of $RAY_ADDRESS, else one on this machine) or ray://head:{RAY_PORT}"
-    if value == RAY:
-        return value, None
-    try:
-        url = urlsplit(value)
-        host, port = url.hostname, url.port
-    except ValueError as error:
-        return None, f"has the address {value!r:.80} ({error}): {example}"
-    if url.username is not None or url.password is not None:
-        return None, "holds a user or a password, but a recipe must hold no secret. Set RAY_AUTH_TOKEN"
-    rest = url.path.rstrip("/") or url.query or url.fragment
-    if url.scheme != RAY or not host or rest or any(character in host for character in ", "):
-        return None, f"has the address {value!r:.80}: {example}"
-    return f"{RAY}://{f'[{host}]' if ':' in host else host}:{port if port is not None else RAY_PORT}", None
-
-
-def _read_address(part: Any) -> tuple[str | None, str | None]:
-    example = "write http://host:port"
+def _read_address(part: Any, ports: Mapping[str, int], example: str, key: str) -> str:
+    """Read one address of the schemes and default ports in `ports`; `key` is the variable of its secret."""
     if not isinstance(part, str):
-        return None, f"has the entry {part!r:.80}, but should name servers: {example}"
-    if any(character.isspace() or not character.isprintable() for character in part):
-        return None, f"has a space in {part!r:.80}: separate several servers by commas"
+        raise InvalidAddress(f"has the entry {part!r:.80}, but should name servers: {example}")
+    if any(character.isspace() or not character.isprintable() for character in part.strip()):
+        raise InvalidAddress(f"has a space in {part!r:.80}: separate several servers by commas")
     try:
         url = urlsplit(part.strip())
         host, port = url.hostname, url.port
     except ValueError as error:
-        return None, f"has the address {part!r:.80} ({error}): {example}"
-    if url.scheme not in SCHEMES or not host or "," in part:
-        return None, f"has the address {part!r:.80}: {example}"
+        raise InvalidAddress(f"has the address {part!r:.80} ({error}): {example}") from None
+    path = url.path.rstrip("/")
     if url.username is not None or url.password is not None:
-        return None, "holds a user or a password, but a recipe must hold no secret. Set GRPO_REWARDS_KEY"
+        raise InvalidAddress(f"holds a user or a password, but a recipe must hold no secret. Set {key}")
+    if url.scheme not in ports or not host or "," in part or (url.scheme == RAY and path):
+        raise InvalidAddress(f"has the address {part!r:.80}: {example}")
     if url.query or url.fragment:
-        return None, f"has the address {part!r:.80}: {example}, and nothing behind it"
-    if url.path.rstrip("/").endswith(_PATHS):
-        return None, f"has the address {part!r:.80}, but a client adds the path itself: {example}"
+        raise InvalidAddress(f"has the address {part!r:.80}: {example}, and nothing behind it")
+    if path.endswith(_PATHS):
+        raise InvalidAddress(f"has the address {part!r:.80}, but a client adds the path itself: {example}")
     shown = f"[{host}]" if ":" in host else host
-    port = port if port is not None else 443 if url.scheme == "https" else 80
-    return f"{url.scheme}://{shown}:{port}{url.path.rstrip('/')}", None
+    return f"{url.scheme}://{shown}:{port if port is not None else ports[url.scheme]}{path}"

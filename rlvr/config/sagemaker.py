@@ -11,16 +11,14 @@ alone; rlvr/sagemaker/validation.py checks it against the recipe.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from rlvr.config import schema, value_types
 from rlvr.config.key_location import KeyLocation
+from rlvr.config.sections import Reader, read_fields
 from rlvr.errors import Problem
 
-ROLES = ("train", "judge", "rollout")
 DAY_S = 24 * 3600
 
 
@@ -36,7 +34,7 @@ class InstanceGroup:
     name: str
     instance_type: str
     instance_count: int = 1
-    role: str = "train"
+    role: Literal["train", "judge", "rollout"] = "train"
 
 
 @dataclass(frozen=True)
@@ -109,52 +107,22 @@ class SageMakerSettings:
         return None if not self.spot else self.max_wait_s or self.max_runtime_s + DAY_S
 
 
-_LISTS = {"subnets": "subnet-0123", "security_groups": "sg-0123"}
-# These whole numbers may be 0, all others may not.
-_MAY_BE_ZERO = ("keep_alive_s", "retries")
-
-
 def read_settings(value: Any, at: KeyLocation, problems: list[Problem]) -> SageMakerSettings | None:
-    """Read the section; None if there is none.
-
-    Args:
-        at: where the section is written.
-        problems: receives what is wrong.
-    """
+    """Read the section, which is written at `at`; None if there is none."""
     if value is None:
         return None
     if not isinstance(value, dict):
-        problems.append(
-            at.problem("must be a mapping, like sagemaker: {instance_type: ml.g6e.12xlarge}.", "wrong-type")
-        )
+        example = "sagemaker: {instance_type: ml.g6e.12xlarge}"
+        problems.append(at.problem(f"must be a mapping, like {example}.", "wrong-type"))
         return None
-    types = {one.name: str(one.type) for one in dataclasses.fields(SageMakerSettings)}
-    values: dict[str, Any] = {}
-    for key, item in value.items():
-        inside = at.child(key)
-        if key not in types:
-            problems.append(inside.unknown(types, "a key"))
-        elif item is None and key in ("instance_groups", "instance_count"):
-            continue  # the command line removes a key of the recipe in this way
-        elif key == "instance_groups":
-            values[key] = _read_groups(item, inside, problems)
-        elif key in _LISTS:
-            if isinstance(item, list) and all(isinstance(one, str) for one in item):
-                values[key] = tuple(item)
-            else:
-                text = f"is {item!r}, but should be a list, like [{_LISTS[key]}]."
-                problems.append(inside.problem(text, "wrong-type"))
-        elif key == "tags":
-            if isinstance(item, dict) and all(isinstance(one, str | int | float) for one in item.values()):
-                values[key] = {name: str(one) for name, one in item.items()}
-            else:
-                text = f"is {item!r}, but should be a mapping of names to values, like {{team: nlp}}."
-                problems.append(inside.problem(text, "wrong-type"))
-        elif fault := _value_fault(key, item, types[key]):
-            problems.append(inside.problem(f"{fault.text}.", fault.kind))
-        else:
-            values[key] = item
-    both = [key for key in ("instance_type", "instance_count") if values.get(key) is not None]
+    readers: dict[str, Reader] = {
+        "instance_groups": _read_groups,
+        "tags": _read_tags,
+        "subnets": _read_ids,
+        "security_groups": _read_ids,
+    }
+    values = read_fields(value, SageMakerSettings, at, problems, readers, may_be_zero=("keep_alive_s", "retries"))
+    both = [key for key in ("instance_type", "instance_count") if key in values]
     if values.get("instance_groups") and both:
         null = " ".join(f"--sagemaker.{key} null" for key in both)
         text = (
@@ -166,31 +134,36 @@ def read_settings(value: Any, at: KeyLocation, problems: list[Problem]) -> SageM
     return SageMakerSettings(**values)
 
 
+def _read_ids(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    problems.append(at.problem(f"is {value!r}, but should be a list, like [sg-0123].", "wrong-type"))
+    return ()
+
+
+def _read_tags(value: Any, at: KeyLocation, problems: list[Problem]) -> dict[str, str]:
+    if isinstance(value, dict) and all(isinstance(one, str | int | float) for one in value.values()):
+        return {name: str(one) for name, one in value.items()}
+    text = f"is {value!r}, but should be a mapping of names to values, like {{team: nlp}}."
+    problems.append(at.problem(text, "wrong-type"))
+    return {}
+
+
 def _read_groups(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[InstanceGroup, ...]:
     example = "{name: train, instance_type: ml.g6e.12xlarge, instance_count: 1, role: train}"
     if not isinstance(value, list) or not value:
         problems.append(at.problem(f"should be a list with one entry per group, like - {example}.", "wrong-type"))
         return ()
-    types = {one.name: str(one.type) for one in dataclasses.fields(InstanceGroup)}
-    groups = []
+    before, groups = len(problems), []
     for number, entry in enumerate(value, start=1):
         inside = at.child(str(number), f", entry {number}")
         if not isinstance(entry, dict) or not {"name", "instance_type"} <= set(entry):
             text = f"should have a name and an instance_type, like {example}."
             problems.append(inside.problem(text, "missing-key"))
             continue
-        entry_problems = []
-        for key, item in entry.items():
-            if key not in types:
-                entry_problems.append(inside.unknown_key(key, types))
-            elif fault := _value_fault(key, item, types[key]):
-                entry_problems.append(inside.child(key).problem(f"{fault.text}.", fault.kind))
-        if entry.get("role", "train") not in ROLES:
-            text = f"is {entry['role']!r}, but should be {', '.join(ROLES[:-1])} or {ROLES[-1]}."
-            entry_problems.append(inside.child("role").problem(text, "unknown-choice"))
-        if not entry_problems:
-            groups.append(InstanceGroup(**entry))
-        problems += entry_problems
+        values = read_fields(entry, InstanceGroup, inside, problems, {})
+        if len(problems) == before:
+            groups.append(InstanceGroup(**values))
     names = [group.name for group in groups]
     for name in sorted({name for name in names if names.count(name) > 1}):
         text = f": two groups have the name {name}. Give each a name of its own."
@@ -199,15 +172,3 @@ def _read_groups(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[
     if len(groups) == len(value) and trainers != 1:
         problems.append(at.problem(f": {trainers} groups have the role train, but exactly one must.", "train-group"))
     return tuple(groups)
-
-
-def _value_fault(key: str, value: Any, annotation: str) -> schema.ValueFault | None:
-    text = value_types.mismatch(value, annotation)
-    if text is not None:
-        return schema.ValueFault("wrong-type", text)
-    least = 0 if key in _MAY_BE_ZERO else 1
-    if isinstance(value, int) and not isinstance(value, bool) and value < least:
-        return schema.ValueFault("out-of-range", f"is {value}, but should be at least {least}")
-    if isinstance(value, str) and not value.strip():
-        return schema.ValueFault("out-of-range", "is empty text. Give it a value, or remove it")
-    return None

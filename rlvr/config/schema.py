@@ -13,7 +13,7 @@ import difflib
 import functools
 import importlib.util
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,15 +75,18 @@ REMOVED: dict[str, str] = {
     "reward_hedge_s": "Remove it: a request goes to one reward server at a time",
     "use_transformers_continuous_batching": "Remove it: no measurement showed a gain over plain generation",
     "transformers_continuous_batching_config": "Remove it: transformers' continuous batching is not supported",
-    "hub_token": "Remove it: a recipe must hold no token. Set HF_TOKEN or run `hf auth login`",
-    "push_to_hub_token": "Remove it: a recipe must hold no token. Set HF_TOKEN or run `hf auth login`",
+    **dict.fromkeys(
+        ("hub_token", "push_to_hub_token"),
+        "Remove it: a recipe must hold no token. Set HF_TOKEN or run `hf auth login`",
+    ),
     "enable_jit_checkpoint": "Remove it: a run that receives SIGTERM saves a checkpoint by itself (docs/resume.md)",
     "num_generations_eval": "Remove it: validation is greedy, with one completion per row",
     "reward_funcs": "Use the rewards: list",
     "reward_weights": "Give each entry of the rewards: list a weight",
-    "dataset_name": "Use the task: section (task: {name: jsonl, path: …} reads any dataset)",
-    "dataset_id_or_path": "Use the task: section (task: {name: jsonl, path: …} reads any dataset)",
-    "dataset_config": "Use the task: section (task: {name: jsonl, path: …} reads any dataset)",
+    **dict.fromkeys(
+        ("dataset_name", "dataset_id_or_path", "dataset_config"),
+        "Use the task: section (task: {name: jsonl, path: …} reads any dataset)",
+    ),
     "dataset_train_split": "Use the task: section; its splits are train, validation and test",
     "dataset_test_split": "Use the task: section, and evaluation: {split: test}",
     "dataset_streaming": "Remove it: a task loads all rows, so that they can be checked before training",
@@ -120,67 +123,54 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "on_reward_error": ("raise", "mask"),
     "curriculum": ("none", "easy_first"),
     "lr_scheduler_type": (
-        "linear",
-        "cosine",
-        "cosine_with_restarts",
-        "polynomial",
-        "constant",
-        "constant_with_warmup",
-        "inverse_sqrt",
-        "reduce_lr_on_plateau",
-        "cosine_with_min_lr",
-        "cosine_warmup_with_min_lr",
-        "warmup_stable_decay",
+        *("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"),
+        *("reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay"),
     ),
 }
 
-# The smallest and the largest value of numbers that TRL and transformers do not check; None is no bound. The lower
-# bound of a key in `_OPEN` is itself excluded.
-RANGES: dict[str, tuple[float | None, float | None]] = {
-    "per_device_train_batch_size": (1, None),
-    "per_device_eval_batch_size": (1, None),
-    "gradient_accumulation_steps": (1, None),
-    "generation_batch_size": (1, None),
-    "steps_per_generation": (1, None),
-    "num_iterations": (1, None),
-    "num_generations": (2, None),
-    "max_completion_length": (1, None),
-    "num_train_epochs": (0, None),
-    "logging_steps": (0, None),
-    "save_steps": (0, None),
-    "warmup_steps": (0, None),
-    "learning_rate": (0, None),
-    "max_grad_norm": (0, None),
-    "temperature": (0, None),
-    "top_p": (0, 1),
-    "beta": (0, None),
-    "epsilon": (0, None),
-    "lora_r": (1, None),
-    "lora_alpha": (1, None),
-    "lora_dropout": (0, 1),
-    "vllm_gpu_memory_utilization": (0, 1),
-    "seed": (0, 2**32 - 1),
-    "max_runtime_s": (0, None),
-    "reward_timeout_s": (0, None),
-    "reward_batch_timeout_s": (0, None),
-    "reward_outage_timeout_s": (0, None),
-    "adaptive_threshold": (0, None),
-    "dynamic_sampling": (0, None),
-}
-_OPEN = {
-    "num_train_epochs",
-    "logging_steps",
-    "save_steps",
-    "learning_rate",
-    "temperature",
-    "top_p",
-    "max_runtime_s",
-    "reward_timeout_s",
-    "reward_batch_timeout_s",
-}
+
+class Range(NamedTuple):
+    """Bounds of a number, both allowed; `above` excludes its own value."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+
+    def __str__(self) -> str:
+        bounds = {"above": self.above, "at least": self.least, "at most": self.most}
+        return " and ".join(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)
+
+    def __contains__(self, value: Any) -> bool:
+        return not (
+            (self.least is not None and value < self.least)
+            or (self.above is not None and value <= self.above)
+            or (self.most is not None and value > self.most)
+        )
+
+
+# Bounds of numbers that TRL and transformers do not check.
+_RANGES: dict[Range, tuple[str, ...]] = {
+    Range(least=1): (
+        *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
+        *("generation_batch_size", "steps_per_generation", "num_iterations", "max_completion_length"),
+        *("lora_r", "lora_alpha"),
+    ),
+    Range(least=2): ("num_generations",),
+    Range(least=0): ("warmup_steps", "max_grad_norm", "beta", "epsilon", "reward_outage_timeout_s",
+                     "adaptive_threshold", "dynamic_sampling"),
+    Range(above=0): ("num_train_epochs", "logging_steps", "save_steps", "learning_rate", "temperature",
+                     "max_runtime_s", "reward_timeout_s", "reward_batch_timeout_s"),
+    Range(above=0, most=1): ("top_p",),
+    Range(least=0, most=1): ("lora_dropout", "vllm_gpu_memory_utilization"),
+    Range(least=0, most=2**32 - 1): ("seed",),
+}  # fmt: skip
+RANGES = {key: bounds for bounds, keys in _RANGES.items() for key in keys}
 
 # TRL's `ModelConfig` declares `list[str]` and accepts a single string.
 _ALSO_TEXT = {"lora_target_modules", "lora_modules_to_save", "lora_target_parameters"}
+
+
+_NO_DEFAULT = object()
 
 
 @dataclass(frozen=True)
@@ -190,13 +180,12 @@ class Field:
     Attributes:
         belongs_to: "training", "model", or "run" for our own.
         annotation: as written in the source.
-        default: as written in the source; None if it is no plain value.
+        default: the default, if the source has it as a plain value.
     """
 
-    name: str
     belongs_to: str
     annotation: str
-    default: str | None = None
+    default: Any = _NO_DEFAULT
 
 
 @functools.cache
@@ -208,12 +197,9 @@ def fields() -> dict[str, Field]:
     """
     declared: dict[str, Field] = {}
     for belongs_to, sources in _SOURCES.items():
-        for package, file, class_name in sources:
-            for name, annotation, default in _declared(package, file, class_name):
-                declared[name] = Field(name, belongs_to, annotation, default)
-    return declared | {
-        name: Field(name, "run", annotation, repr(default)) for name, (annotation, default) in OWN.items()
-    }
+        for source in sources:
+            declared |= {ast.unparse(item.target): _field(belongs_to, item) for item in _declarations(*source)}
+    return declared | {name: Field("run", annotation, default) for name, (annotation, default) in OWN.items()}
 
 
 def defaults() -> dict[str, Any]:
@@ -222,25 +208,20 @@ def defaults() -> dict[str, Any]:
     Raises:
         InputError: trl or transformers is not installed.
     """
-    return {name: ast.literal_eval(field.default) for name, field in fields().items() if field.default is not None}
+    return {name: field.default for name, field in fields().items() if field.default is not _NO_DEFAULT}
 
 
-def _declared(package: str, file: str, class_name: str) -> list[tuple[str, str, str | None]]:
-    """Parse the fields of a class: name, annotation and default as written."""
+def _declarations(package: str, file: str, class_name: str) -> Iterator[ast.AnnAssign]:
+    """Parse the fields of a class."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise InputError(
-            f"The package {package} is not installed. Run `make install` or `pip install -e .`.",
-            kind="package-not-installed",
-        )
+        fix = "Run `make install` or `pip install -e .`."
+        raise InputError(f"The package {package} is not installed. {fix}", kind="package-not-installed")
     tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
-            return [
-                (item.target.id, ast.unparse(item.annotation), _default(item.value))
-                for item in node.body
-                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
-            ]
+            yield from (item for item in node.body if isinstance(item, ast.AnnAssign))
+            return
     raise InputError(
         f"The installed version of {package} is not supported: {file} has no class {class_name}. Run `pip install -e . "
         "-c constraints.txt`.",
@@ -248,18 +229,15 @@ def _declared(package: str, file: str, class_name: str) -> list[tuple[str, str, 
     )
 
 
-def _default(value: ast.expr | None) -> str | None:
-    """The default of a field, `field(default=…)` or the value itself, if it is a plain value."""
-    if isinstance(value, ast.Call):
+def _field(belongs_to: str, item: ast.AnnAssign) -> Field:
+    value = item.value
+    if isinstance(value, ast.Call):  # field(default=…)
         value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
-    if value is None:
-        return None
-    written = ast.unparse(value)
     try:
-        ast.literal_eval(written)
-    except ValueError:
-        return None
-    return written
+        default = ast.literal_eval(value) if value is not None else _NO_DEFAULT
+    except ValueError:  # an expression
+        default = _NO_DEFAULT
+    return Field(belongs_to, ast.unparse(item.annotation), default)
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:
@@ -282,8 +260,8 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
             return None
         choices = ", ".join(str(choice).lower() for choice in CHOICES[key])
         return ValueFault("unknown-choice", f"is {value!r}, but should be one of {choices}")
-    # A type that is not plain is an enumeration of strings in transformers.
-    types = {name if name in PLAIN_TYPES else "str" for name in types_of(field.annotation)}
+    # A type that is not plain is an enumeration of strings in transformers. "False" is a choice.
+    types = {name if name in (*PLAIN_TYPES, "False") else "str" for name in types_of(field.annotation)}
     text = type_mismatch(value, types | ({"str"} if key in _ALSO_TEXT else set()))
     if text is not None:
         return ValueFault("wrong-type", text)
@@ -309,10 +287,5 @@ def _out_of_range(key: str, value: Any) -> str | None:
         return f"is {value}, but should be a finite number"
     if key == "max_steps" and (value == 0 or value < -1 or value > 10**9):
         return f"is {value}, but should be at least 1, or -1 for num_train_epochs to decide"
-    low, high = RANGES.get(key, (None, None))
-    too_low = low is not None and (value <= low if key in _OPEN else value < low)
-    if not too_low and (high is None or value <= high):
-        return None
-    least = "" if low is None else f"above {low}" if key in _OPEN else f"at least {low}"
-    most = "" if high is None else f"at most {high}"
-    return f"is {value}, but should be {' and '.join(bound for bound in (least, most) if bound)}"
+    bounds = RANGES.get(key, Range())
+    return None if value in bounds else f"is {value}, but should be {bounds}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from rlvr.config import schema
+from rlvr.config import schema, value_types
 from rlvr.config.key_location import KeyLocation
-from rlvr.config.reward_location import read_where
+from rlvr.config.reward_location import InvalidAddress, read_where
 from rlvr.errors import Problem
 
 SPLITS = ("train", "validation", "test")
@@ -39,7 +39,7 @@ class RewardSpec:
 
     name: str
     weight: float = 1.0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     gate: str | None = None
     where: str | None = None
 
@@ -79,6 +79,50 @@ class EvaluationSpec:
     reference: Reference | None = None
 
 
+# Reads the value of a key that is more than a plain value, and adds its problems to the list.
+Reader = Callable[[Any, KeyLocation, list[Problem]], Any]
+
+
+def read_fields(
+    section: Mapping[str, Any],
+    cls: type,
+    at: KeyLocation,
+    problems: list[Problem],
+    readers: Mapping[str, Reader],
+    *,
+    may_be_zero: Sequence[str] = (),
+    advice: str = "",
+) -> dict[str, Any]:
+    """Read a mapping by the fields of a dataclass, and return the values that are right.
+
+    Whole numbers must be 1 or more, and texts not empty.
+
+    Args:
+        readers: for keys that are more than plain values.
+        may_be_zero: whole numbers that may be 0.
+        advice: for an unknown key that resembles none.
+    """
+    types = {one.name: str(one.type) for one in fields(cls)}
+    values: dict[str, Any] = {}
+    for key, value in section.items():
+        inside = at.child(key)
+        if key not in types:
+            problems.append(inside.unknown(types, "a key", advice))
+        elif value is None:
+            continue  # the default; the command line removes a key of the recipe by `null`
+        elif key in readers:
+            values[key] = readers[key](value, inside, problems)
+        elif text := value_types.mismatch(value, types[key]):
+            problems.append(inside.problem(f"{text}.", "unknown-choice" if "Literal" in types[key] else "wrong-type"))
+        elif isinstance(value, int) and "int" in types[key] and value < (least := 0 if key in may_be_zero else 1):
+            problems.append(inside.problem(f"is {value}, but should be at least {least}.", "out-of-range"))
+        elif isinstance(value, str) and not value.strip():
+            problems.append(inside.problem("is empty text. Give it a value, or remove it.", "out-of-range"))
+        else:
+            values[key] = value
+    return values
+
+
 def read_task(value: Any, at: KeyLocation, problems: list[Problem]) -> TaskSpec | None:
     """Read the section `task`; None if it has no name."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
@@ -103,30 +147,26 @@ def read_rewards(value: Any, at: KeyLocation, problems: list[Problem]) -> list[R
 
 def _read_reward(value: Any, number: int, rewards: KeyLocation, problems: list[Problem]) -> RewardSpec | None:
     entry = {"name": value} if isinstance(value, str) else value
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"].strip():
         at = rewards.child(str(number), f", entry {number}")
         problems.append(at.problem("must be a mapping with a name, like - name: math_correctness.", "wrong-type"))
         return None
-    name = entry["name"]
-    at = rewards.child(name, f", entry {number} ({name})")
-    known = ("name", "weight", "options", "gate", "where")
+    at = rewards.child(entry["name"], f", entry {number} ({entry['name']})")
     advice = " (options of the function belong under options:)"
-    problems += [at.unknown_key(key, known, advice) for key in entry if key not in known]
-    weight, options, gate = entry.get("weight", 1.0), entry.get("options") or {}, entry.get("gate")
-    if isinstance(weight, bool) or not isinstance(weight, int | float):
-        problems.append(at.child("weight").problem(f"is {weight!r}, but should be a number.", "wrong-type"))
-        weight = 1.0
-    if not isinstance(options, dict):
-        problems.append(at.child("options").problem("must be a mapping, like options: {tolerance: 0}.", "wrong-type"))
-        options = {}
-    where = entry.get("where")
-    servers, fault = read_where(where)
-    if fault is not None:
-        problems.append(at.child("where").problem(f"{fault}.", "invalid-address"))
-    elif servers is None and where is not None and where not in LOCAL_PLACES:
+    values = read_fields(entry, RewardSpec, at, problems, {"where": _read_where}, advice=advice)
+    return RewardSpec(**{**values, "weight": float(values.get("weight", 1.0))})
+
+
+def _read_where(value: Any, at: KeyLocation, problems: list[Problem]) -> str | None:
+    try:
+        servers = read_where(value)
+    except InvalidAddress as error:
+        problems.append(at.problem(f"{error}.", "invalid-address"))
+        return None
+    if servers is None and value not in LOCAL_PLACES:
         choices = f"{', '.join(LOCAL_PLACES)}, ray or http://host:port"
-        problems.append(at.child("where").problem(f"is {where!r}, but should be {choices}.", "unknown-choice"))
-    return RewardSpec(name, float(weight), options, gate, servers or where)
+        problems.append(at.problem(f"is {value!r}, but should be {choices}.", "unknown-choice"))
+    return servers or value
 
 
 def _list_problems(rewards: Sequence[RewardSpec], at: KeyLocation) -> list[Problem]:
@@ -149,11 +189,6 @@ def _list_problems(rewards: Sequence[RewardSpec], at: KeyLocation) -> list[Probl
     return problems
 
 
-def usable_rewards(specs: Sequence[RewardSpec]) -> tuple[RewardSpec, ...]:
-    """The rewards without what may be wrong with the list: each once, without a gate, and local."""
-    return tuple({spec.name: replace(spec, gate=None, where=None) for spec in specs}.values())
-
-
 def read_evaluation(
     value: Any, at: KeyLocation, rewards: Sequence[RewardSpec], problems: list[Problem]
 ) -> EvaluationSpec | None:
@@ -163,22 +198,7 @@ def read_evaluation(
     if not isinstance(value, dict):
         problems.append(at.problem("must be a mapping, like evaluation: {split: test}.", "wrong-type"))
         return None
-    types: dict[str, type] = {"split": str, "rows": int, "metric": str, "batch_size": int, "max_new_tokens": int}
-    values: dict[str, Any] = {}
-    for key, item in value.items():
-        inside = at.child(key)
-        if key == "reference":
-            values[key] = _read_reference(item, inside, problems)
-        elif key not in types:
-            problems.append(inside.unknown((*types, "reference"), "a key"))
-        elif item is not None and (not isinstance(item, types[key]) or isinstance(item, bool)):
-            expected = "text" if types[key] is str else "a whole number"
-            problems.append(inside.problem(f"is {item!r}, but should be {expected}.", "wrong-type"))
-        elif isinstance(item, int) and item < 1:
-            problems.append(inside.problem(f"is {item}, but should be at least 1.", "out-of-range"))
-        else:
-            values[key] = item
-    spec = EvaluationSpec(**values)
+    spec = EvaluationSpec(**read_fields(value, EvaluationSpec, at, problems, {"reference": _read_reference}))
     if spec.split not in SPLITS[1:]:
         text = f"is {spec.split!r}, but should be test or validation: rows of the training split are not held out."
         problems.append(at.child("split").problem(text, "unknown-choice"))
@@ -188,22 +208,15 @@ def read_evaluation(
 
 
 def _read_reference(value: Any, at: KeyLocation, problems: list[Problem]) -> Reference | None:
-    if value is None:
-        return None
     example = 'reference: {score: 0.416, source: "Qwen2.5 report, 4-shot"}'
     if not isinstance(value, dict) or set(value) != {"score", "source"}:
         problems.append(at.problem(f"must have a score and a source, and no more, like {example}.", "wrong-type"))
         return None
-    score, source = value["score"], value["source"]
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 < score <= 1:
-        text = f"is {score!r}, but should be a share of the rows, like 0.416 for 41.6 %."
+    values = read_fields(value, Reference, at, problems, {})
+    if "score" in values and not 0 < values["score"] <= 1:
+        text = f"is {values['score']!r}, but should be a share of the rows, like 0.416 for 41.6 %."
         problems.append(at.child("score").problem(text, "out-of-range"))
-        return None
-    if not isinstance(source, str) or not source.strip():
-        text = f"is {source!r}, but should name the publication and the method, like {example}."
-        problems.append(at.child("source").problem(text, "wrong-type"))
-        return None
-    return Reference(float(score), source.strip())
+    return Reference(float(values["score"]), values["source"].strip()) if len(values) == 2 else None
 
 
 def _kind_of_lack(value: Any) -> str:

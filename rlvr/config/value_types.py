@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 # The plain types, and how messages name them.
@@ -26,58 +26,39 @@ def mismatch(value: Any, annotation: str) -> str | None:
         A predicate, such as "is text ('x'), but should be a number".
     """
     types = types_of(annotation)
-    return type_mismatch(value, types) if types <= set(PLAIN_TYPES) else None
+    is_plain = all(name in PLAIN_TYPES or name.startswith("'") for name in types)
+    return type_mismatch(value, types) if is_plain else None
 
 
 def type_mismatch(value: Any, types: Iterable[str]) -> str | None:
-    """Compare a value with the names of plain types, as `mismatch` does."""
-    return None if _fits(value, types) else f"is {_describe(value)}, but should be {_expected(types)}"
+    """Compare a value with the names of plain types and with choices, as `types_of` returns them."""
+    types = list(types)
+    name = "None" if value is None else type(value).__name__
+    if name in types or (name == "int" and "float" in types) or repr(value) in types:
+        return None
+    words = {"str": "text", "list": "a list", "dict": "a mapping", "bool": "a truth value"}
+    described = "empty" if value is None else f"{words.get(name, 'a number')} ({value!r})"
+    expected = [words for one, words in PLAIN_TYPES.items() if one in types]
+    return f"is {described}, but should be {' or '.join([*expected, *sorted(set(types) - set(PLAIN_TYPES))])}"
 
 
 @functools.cache
 def types_of(annotation: str) -> frozenset[str]:
-    """Return the names of the types that an annotation allows, without their parameters."""
-    types: set[str] = set()
+    """Return the names of the types that an annotation allows, without their parameters; "'a'" for a choice."""
 
-    def walk(node: ast.expr) -> None:
-        if isinstance(node, ast.BinOp):
-            walk(node.left)
-            walk(node.right)
-        elif isinstance(node, ast.Subscript):
-            outer = ast.unparse(node.value)
-            if outer in ("Optional", "Union"):
-                inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-                types.update({"None"} if outer == "Optional" else set())
-                for item in inner:
-                    walk(item)
-            elif outer == "Literal":
-                types.add("bool" if ast.unparse(node.slice) in ("True", "False") else "str")
-            else:
-                types.add(outer)
-        elif isinstance(node, ast.Constant):
-            types.add("None")
-        else:
-            types.add(ast.unparse(node))
+    def names(node: ast.expr) -> Iterator[str]:
+        match node:
+            case ast.BinOp():
+                yield from (*names(node.left), *names(node.right))
+            case ast.Subscript(value=ast.Name("Optional" | "Union" as outer)):
+                for item in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+                    yield from names(item)
+                yield from ["None"] if outer == "Optional" else []
+            case ast.Subscript(value=ast.Name("Literal")):
+                yield from map(ast.unparse, node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])
+            case ast.Subscript():
+                yield ast.unparse(node.value)
+            case _:
+                yield ast.unparse(node)
 
-    walk(ast.parse(annotation, mode="eval").body)
-    return frozenset(types)
-
-
-def _fits(value: Any, types: Iterable[str]) -> bool:
-    if value is None:
-        return "None" in types
-    if isinstance(value, bool):
-        return "bool" in types
-    if isinstance(value, int):
-        return "int" in types or "float" in types
-    return type(value).__name__ in types
-
-
-def _describe(value: Any) -> str:
-    words = {"str": "text", "list": "a list", "dict": "a mapping", "bool": "a truth value", "NoneType": "empty"}
-    name = words.get(type(value).__name__, "a number")
-    return name if value is None else f"{name} ({value!r})"
-
-
-def _expected(types: Iterable[str]) -> str:
-    return " or ".join(words for name, words in PLAIN_TYPES.items() if name in set(types))
+    return frozenset(names(ast.parse(annotation, mode="eval").body))

@@ -54,37 +54,37 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         ) from None
     except MarkedYAMLError as error:
         line, explanation = _explain(error, text.splitlines())
-        raise InputError(f"{path}, line {line}: {explanation}.", kind="invalid-yaml", path=path, line=line) from None
+        raise _invalid(path, explanation, line) from None
     except YAMLError as error:
-        raise InputError(f"{path} is not YAML text: {error}.", kind="invalid-yaml", path=path) from None
+        raise _invalid(path, f"this is not YAML text ({error})") from None
     except RecursionError:
-        raise InputError(f"{path} is nested too deeply for a recipe.", kind="invalid-yaml", path=path) from None
+        raise _invalid(path, "this is nested too deeply for a recipe") from None
     if content is None:
-        fix = "Start from a copy of recipes/demo-arithmetic.yaml."
-        raise InputError(f"The recipe {path} is empty. {fix}", kind="invalid-yaml", path=path)
+        raise _invalid(path, "the recipe is empty. Start from a copy of recipes/demo-arithmetic.yaml")
     if not isinstance(content, CommentedMap):
-        fix = "Write one `key: value` per line."
-        raise InputError(f"The recipe {path} is not a mapping. {fix}", kind="invalid-yaml", path=path)
+        raise _invalid(path, "the recipe is not a mapping. Write one `key: value` per line")
     lines = {str(key): content.lc.key(key)[0] + 1 for key in content}
     return _plain(content), lines
+
+
+def _invalid(path: Path, explanation: str, line: int | None = None) -> InputError:
+    where = f"{path}, line {line}" if line is not None else str(path)
+    return InputError(f"{where}: {explanation}.", kind="invalid-yaml", path=path, line=line)
 
 
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        recipes = _recipes_in(path.parent, path.name)
-        raise InputError(f"There is no recipe {path}.{recipes}", kind="recipe-not-found", path=path) from None
-    except IsADirectoryError:
-        fix = f"Name a recipe, a YAML file.{_recipes_in(path)}"
-        raise InputError(f"{path} is a folder. {fix}", kind="recipe-not-found", path=path) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        message = f"{path}, line {line}: this is not UTF-8 text. Save the file as UTF-8."
-        raise InputError(message, kind="invalid-yaml", path=path, line=line) from None
+        raise _invalid(path, "this is not UTF-8 text. Save the file as UTF-8", line) from None
+    except FileNotFoundError:
+        message = f"There is no recipe {path}.{_recipes_in(path.parent, path.name)}"
+    except IsADirectoryError:
+        message = f"{path} is a folder. Name a recipe, a YAML file.{_recipes_in(path)}"
     except OSError as error:
         message = f"The recipe {path} can't be read: {error.strerror}."
-        raise InputError(message, kind="recipe-not-found", path=path) from error
+    raise InputError(message, kind="recipe-not-found", path=path)
 
 
 def _recipes_in(folder: Path, name: str = "") -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.config.recipe import SPLITS
+from rlvr.config.sections import SPLITS
 from rlvr.data.io import Row, missing_column_error, read_rows
 from rlvr.data.task import Task
 from rlvr.errors import InputError

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.config.recipe import Reference, load_recipe, write_recipe
+from rlvr.config.recipe import load_recipe, write_recipe
+from rlvr.config.sections import Reference
 from rlvr.errors import InputError
 from rlvr.evaluation import (
     bootstrap,

@@ -64,7 +64,7 @@ def test_a_new_backend_scores_a_batch_with_the_failures_and_masks_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BACKENDS, "subprocess", f"{__name__}:SubprocessBackend")
-    assert read_where("subprocess") == ("subprocess", None), "a recipe can name it"
+    assert read_where("subprocess") == "subprocess", "a recipe can name it"
     file = tmp_path / "puppets.py"
     file.write_text(PUPPETS, encoding="utf-8")
     completions = ["fine", "raise", "die", "none", "text"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from datasets import Dataset
 
 from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import RewardSpec, load_recipe, write_recipe
-from rlvr.config.reward_location import read_where
+from rlvr.config.reward_location import InvalidAddress, read_where
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.preflight.reward_trial import try_rewards
@@ -206,8 +207,11 @@ def test_rows_are_validated_on_the_server(server: RewardServer) -> None:
     ],
 )
 def test_a_recipe_names_servers_in_one_spelling(where: Any, read: str | None, fault: str | None) -> None:
-    found, wrong = read_where(where)
-    assert found == read and (fault is None) == (wrong is None) and (fault or "") in (wrong or "")
+    if fault is None:
+        assert read_where(where) == read
+    else:
+        with pytest.raises(InvalidAddress, match=re.escape(fault)):
+            read_where(where)
 
 
 def test_where_is_a_key_of_the_recipe_and_of_the_command_line(tmp_path: Path) -> None:
