@@ -8,6 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from rlvr.evaluation.engines import Completion, Decoding
 from rlvr.modeling import adapters
 
 FORMAT = 1  # of the lines and of the keys; another format is another file
-PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "vllm")
+PACKAGES = ("torch", "transformers", "peft", "bitsandbytes")
 _LOADING_KEYS = (
     *("dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "use_bnb_nested_quant", "attn_implementation"),
 )
@@ -41,26 +44,19 @@ def cache_settings(recipe: Recipe, decoding: Decoding, engine: str, adapter: Pat
         adapter: its folder, or that of a whole model; None for the base. Its content counts, not its name.
         revision: the commit of a model from the hub; None for a folder, whose content counts.
     """
-    from importlib.metadata import PackageNotFoundError, version
-
     from rlvr.modeling.loading import find_model
 
     versions = {}
-    for package in PACKAGES:
-        if package == "vllm" and engine != "vllm":
-            continue
-        try:
+    for package in (*PACKAGES, *(["vllm"] if engine == "vllm" else [])):
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     name = str(recipe.settings["model_name_or_path"])
     folder = Path(find_model(name))
+    hub_revision = revision or recipe.settings.get("model_revision")
     settings = {
         "format": FORMAT,
         "model": name,
-        "weights": adapters.fingerprint(folder)
-        if folder.is_dir()
-        else revision or recipe.settings.get("model_revision"),
+        "weights": adapters.fingerprint(folder) if folder.is_dir() else hub_revision,
         "adapter": None if adapter is None else adapters.fingerprint(adapter),
         "loaded": {key: recipe.settings[key] for key in _LOADING_KEYS if recipe.settings.get(key) is not None},
         "max_new_tokens": decoding.max_new_tokens,
@@ -120,8 +116,7 @@ class AnswerCache:
         lines = []
         for (key, sample), answer in zip(keys, completions, strict=True):
             self.answers[key, sample] = answer
-            line = {"key": key, "sample": sample, "text": answer.text, "tokens": answer.tokens, "ended": answer.ended}
-            lines.append(line)
+            lines.append({"key": key, "sample": sample, **asdict(answer)})
         try:
             if self._log is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)

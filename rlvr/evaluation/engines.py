@@ -15,7 +15,7 @@ from rlvr.modeling.generation import ended, generate
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-ENGINES = ("transformers", "vllm")
+DEFAULT_SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,8 @@ class Decoding:
         """ "greedy", or "sampled at temperature 0.7, top_p 0.9"."""
         if self.sampling is None:
             return "greedy"
-        neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
-        known = {"temperature": self.sampling["temperature"], **neutral}
-        other = [f"{key} {value}" for key, value in self.sampling.items() if key not in known or value != known[key]]
+        default = {**DEFAULT_SAMPLING, "temperature": self.sampling["temperature"]}
+        other = [f"{key} {value}" for key, value in self.sampling.items() if (key, value) not in default.items()]
         return ", ".join([f"sampled at temperature {self.sampling['temperature']:g}", *other])
 
 
@@ -66,8 +65,7 @@ class Engine(Protocol):
 
 def sampling_settings(recipe: Recipe) -> dict[str, Any]:
     """The recipe's sampling keys, with TRL's defaults for those that it leaves out."""
-    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
-    return {name: recipe.settings.get(name, default) for name, default in defaults.items()}
+    return {name: recipe.settings.get(name, default) for name, default in DEFAULT_SAMPLING.items()}
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -109,14 +107,9 @@ class TransformersEngine:
 
 
 class VllmEngine:
-    """Generate with vLLM on a GPU; vLLM applies the adapter.
-
-    Raises:
-        InputError: vLLM is missing, or would measure another model than the trained one.
-    """
+    """Generate with vLLM on a GPU; vLLM applies the adapter. Call `check_engine` first."""
 
     def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, adapter: Path | None) -> None:
-        check_engine("vllm", recipe)
         from vllm import LLM  # type: ignore[import-not-found,unused-ignore]
 
         from rlvr.modeling.loading import find_model

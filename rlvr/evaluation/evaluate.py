@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr.artifacts.directory import ANSWERS
 from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec
 from rlvr.console import ProgressBar
 from rlvr.data.task import Task
-from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, prompt_key
-from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
+from rlvr.errors import InputError
+from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, cache_settings, prompt_key
+from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
 from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.scores import Score, summarise
 from rlvr.modeling.generation import prompt_tokens
@@ -117,22 +121,18 @@ def measure(
     from accelerate.utils import gather_object
 
     state = PartialState()
-    records = _complete_rows(
-        engine,
-        data,
-        decoding,
-        batch_size,
-        samples,
-        f"{description} ({len(data)} rows)",
-        cache,
-        (state.process_index, state.num_processes),
-    )
+    share = slice(state.process_index, None, state.num_processes)
+    title = f"{description} ({len(data)} rows)"
+    records = _complete_rows(engine, data, decoding, batch_size, samples, title, cache, share)
     failures = _score(records, data, rewards, metric, scorer)
     reports = gather_object([report(failures)] if failures else [])
     if reports:
         raise RewardError("\n\n".join(reports))
     if lenient:
-        _add_lenient(records)
+        texts, golds = [record["completion"] for record in records], [record.get("final_answer") for record in records]
+        matches = match_leniently(texts, golds, [record["correct"] for record in records])
+        for record, match in zip(records, matches, strict=True):
+            record["lenient"] = match
     records = sorted(gather_object(records), key=lambda record: (record["row"], record["sample"]))
     if samples == 1:
         for record in records:
@@ -148,7 +148,7 @@ def _complete_rows(
     samples: int,
     description: str,
     cache: AnswerCache | None,
-    share: tuple[int, int],
+    share: slice,
 ) -> Records:
     """Get this process's share of the answers, from the cache or from the engine."""
     prompts = list(data["prompt"])
@@ -158,24 +158,22 @@ def _complete_rows(
     # together, since padding is computed too. Batches don't depend on the cache: in a later session a row has the
     # neighbours and the random numbers that it would have had in the first.
     order = sorted(range(len(prompts)), key=lambda row: (-len(ids[row]), row))
-    share_of_rows = [(row, sample) for row in order for sample in range(samples)][share[0] :: share[1]]
-    answers: dict[tuple[int, int], Completion] = {}
-    if cache is not None:
-        for row, sample in share_of_rows:
-            cached = cache.answers.get((row_keys[row], sample))
-            if cached is not None:
-                answers[row, sample] = cached
-    with ProgressBar(description, len(share_of_rows)) as progress:
+    pairs = [(row, sample) for row in order for sample in range(samples)][share]
+    keys: dict[tuple[int, int], AnswerKey] = {(row, sample): (row_keys[row], sample) for row, sample in pairs}
+    cached = cache.answers if cache is not None else {}
+    answers = {pair: cached[key] for pair, key in keys.items() if key in cached}
+    with ProgressBar(description, len(pairs)) as progress:
         progress.skip(len(answers))
-        for start in range(0, len(share_of_rows), batch_size):
-            batch = share_of_rows[start : start + batch_size]
+        for start in range(0, len(pairs), batch_size):
+            batch = pairs[start : start + batch_size]
             missing = [pair for pair in batch if pair not in answers]
             if not missing:
                 continue
-            seed = _batch_seed(decoding.seed, [(row_keys[row], sample) for row, sample in batch])
+            # A seed that depends on the batch's rows and on nothing that was sampled before.
+            seed = (zlib.crc32(repr([keys[pair] for pair in batch]).encode()) + decoding.seed) % 2**32
             completions = engine.complete([ids[row] for row, _ in missing], decoding, seed)
             if cache is not None:
-                cache.add([(row_keys[row], sample) for row, sample in missing], completions)
+                cache.add([keys[pair] for pair in missing], completions)
             answers.update(zip(missing, completions, strict=True))
             progress.update(len(missing))
     return [
@@ -193,18 +191,13 @@ def _complete_rows(
 
 def _row_keys(ids: Sequence[Sequence[int]]) -> list[str]:
     """A key for each row: that of its prompt, and a number where several rows have that prompt."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     keys = []
     for prompt in ids:
         key = prompt_key(prompt)
-        counts[key] = counts.get(key, 0) + 1
+        counts[key] += 1
         keys.append(key if counts[key] == 1 else f"{key}.{counts[key]}")
     return keys
-
-
-def _batch_seed(seed: int, keys: Sequence[AnswerKey]) -> int:
-    """A seed that depends on the batch's rows and on nothing that was sampled before."""
-    return (zlib.crc32(repr(keys).encode()) + seed) % 2**32
 
 
 def _score(
@@ -230,35 +223,126 @@ def _score(
     failures: list[RewardFailure] = []
     for start in range(0, len(records), SCORING_BATCH):
         batch = slice(start, start + SCORING_BATCH)
-        scored = scorer.score(
-            prompts[batch], completions[batch], {name: column[batch] for name, column in columns.items()}
-        )
+        batch_columns = {name: column[batch] for name, column in columns.items()}
+        scored = scorer.score(prompts[batch], completions[batch], batch_columns)
         values += scored.values
         failures += scored.failures
     indices = [scorer.rewards.index(reward) for reward in rewards]
     gated = apply_gates_and_mask([[row[index] for index in indices] for row in values], rewards)
     metric_index = scorer.rewards.index(metric)
     format_indices = [scorer.rewards.index(reward) for reward in rewards if reward.label.endswith("_format")]
-    for number, record in enumerate(records):
-        value = values[number][metric_index]
+    for number, (record, row) in enumerate(zip(records, values, strict=True)):
+        value = row[metric_index]
         record["correct"] = None if value is None else value >= 1.0
         for reward, item in zip(rewards, gated[number], strict=True):
             record[f"rewards/{reward.label}"] = item
-        formats = [values[number][index] for index in format_indices]
-        record["formatted"] = (
-            all(item >= 1.0 for item in formats if item is not None) if formats and None not in formats else None
-        )
+        formats = [item for index in format_indices if (item := row[index]) is not None]
+        is_scored = len(formats) == len(format_indices) > 0
+        record["formatted"] = all(item >= 1.0 for item in formats) if is_scored else None
         for name in ("id", "source", "difficulty", "final_answer"):
             if name in columns:
                 record[name] = columns[name][number]
     return failures
 
 
-def _add_lenient(records: Records) -> None:
-    """Add `lenient` to records: right whatever its form."""
-    texts = [record["completion"] for record in records]
-    golds = [record.get("final_answer") for record in records]
-    for record, matched in zip(
-        records, match_leniently(texts, golds, [record["correct"] for record in records]), strict=True
-    ):
-        record["lenient"] = matched
+class EvaluatedModel:
+    """The base model of a recipe, or the model trained from it; an `Engine`.
+
+    Answers of an earlier, killed evaluation are not generated again. If all answers are cached, no weight is loaded.
+
+    Args:
+        name: "base" or "trained"; the cache file is named after it.
+        folder: the run directory or an evaluation's; the cache is its `answers/`.
+        adapter: the folder of an adapter or of a whole trained model; None for the base.
+        engine: "transformers" or "vllm".
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        folder: Path,
+        *,
+        adapter: Path | None = None,
+        engine: str = "transformers",
+    ) -> None:
+        self.recipe, self.tokenizer, self.adapter, self.name = recipe, tokenizer, adapter, name
+        self._engine_name, self._folder = engine, folder
+        self._engine: Engine | None = None
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        from rlvr.modeling import loading
+
+        if self._engine is None and self._engine_name == "vllm":
+            self._engine = VllmEngine(self.recipe, self.tokenizer, self.adapter)
+        elif self._engine is None:
+            model = loading.load_model(self.recipe, self.tokenizer, adapter=self.adapter)
+            self._engine = TransformersEngine(model, self.tokenizer)
+        return self._engine.complete(prompts, decoding, seed)
+
+    def measure(
+        self,
+        task: Task,
+        recipe: Recipe,
+        rewards: Sequence[Reward],
+        metric: Reward,
+        scorer: Scorer,
+        decoding: Decoding,
+        when: str,
+        samples: int = 1,
+    ) -> tuple[Score, Records]:
+        """Measure the rows of the recipe's section `evaluation`, with the answer cache.
+
+        Args:
+            recipe: this model's own, or one that differs in its task.
+            when: for the progress bar ("before", "after").
+
+        Raises:
+            InputError: the metric could score none of the rows; or as `AnswerCache`.
+            RewardError: as `measure`.
+        """
+        from rlvr.modeling import loading
+
+        revision = getattr(loading.load_config(self.recipe), "_commit_hash", None)
+        settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
+        cache = AnswerCache(self._folder / ANSWERS, self.name, settings)
+        spec = recipe.evaluation or EvaluationSpec()
+        data = held_out_rows(task, recipe)
+        try:
+            records = measure(
+                self,
+                data,
+                rewards,
+                metric,
+                scorer,
+                decoding,
+                samples=samples,
+                batch_size=spec.batch_size,
+                description=f"evaluating {when}",
+                cache=cache,
+                lenient=True,
+            )
+        finally:
+            cache.close()
+        score = summarise(records, [reward.label for reward in rewards])
+        if score.rows == 0:
+            gold = f"; the first row's final_answer is {data[0]['final_answer']!r}" if "final_answer" in data[0] else ""
+            raise InputError(
+                f"{metric.label} could score none of the {len(data)} rows of {recipe.task.name}/{spec.split}: it can't "
+                f"read their golds{gold}. Correct the data, or name another metric under evaluation.",
+                kind="unreadable-gold",
+                key="evaluation.metric",
+            )
+        return score, records
+
+    def close(self) -> None:
+        """Free the model's memory."""
+        import gc
+
+        import torch
+
+        self._engine = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()

@@ -30,20 +30,16 @@ def match_leniently(texts: Sequence[str], golds: Sequence[object], correct: Sequ
         texts, golds: the completions and their column `final_answer`.
         correct: the verdicts of the metric.
     """
-    matches = list(correct)
-    wrong = [
-        row
-        for row, (gold, verdict) in enumerate(zip(golds, correct, strict=True))
-        if isinstance(gold, str) and verdict is False
-    ]
-    for row in wrong:
-        if last_number_is(texts[row], str(golds[row])):
-            matches[row] = True
-    rest = [row for row in wrong if not matches[row]]
-    verdicts = check_answers([texts[row] for row in rest], [str(golds[row]) for row in rest])
-    for row, verdict in zip(rest, verdicts, strict=True):
+    matches = [verdict if isinstance(gold, str) else None for gold, verdict in zip(golds, correct, strict=True)]
+    unmatched = []
+    for row, match in enumerate(matches):
+        if match is False:
+            matches[row] = last_number_is(texts[row], str(golds[row]))
+            unmatched += [] if matches[row] else [row]
+    verdicts = check_answers([texts[row] for row in unmatched], [str(golds[row]) for row in unmatched])
+    for row, verdict in zip(unmatched, verdicts, strict=True):
         matches[row] = bool(verdict.correct)
-    return [match if isinstance(gold, str) else None for match, gold in zip(matches, golds, strict=True)]
+    return matches
 
 
 def last_number_is(text: str, gold: str) -> bool:

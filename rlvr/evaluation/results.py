@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from rlvr.evaluation.scores import (
     summarise,
     truncation_warning,
 )
-from rlvr.formatting import count, p_value_text, points
+from rlvr.formatting import count, p_value_text, percent, points
 from rlvr.scoring.reward import Reward
 
 MAX_PARTS = 12  # lines of a table by source or by difficulty
@@ -58,9 +58,8 @@ def heading(content: Mapping[str, Any]) -> str:
 
 def score_in_words(score: Score) -> str:
     """Format a score: "24.4 % right (95 % interval 19.5 … 30.1)", and whether most answers were cut off."""
-    low, high = 100 * score.interval.low, 100 * score.interval.high
     cut_off = f"; {100 * score.cut_off:.0f} % cut off" if score.cut_off >= OFTEN_CUT_OFF else ""
-    return f"{100 * score.accuracy:.1f} % right (95 % interval {low:.1f} … {high:.1f}){cut_off}"
+    return f"{percent(score.accuracy)} right (95 % interval {interval_words(asdict(score.interval))}){cut_off}"
 
 
 def write_evaluation(
@@ -149,9 +148,8 @@ def results_table(content: Mapping[str, Any]) -> str:
         blocks += _parts(column, scores)
     if "pass_at_k" in content:
         blocks.append(_pass_at_k(content["pass_at_k"], names))
-    reference = content.get("reference")
-    if reference:
-        blocks.append(f"  Published: {100 * reference['score']:.1f} % ({reference['source']})")
+    if reference := content.get("reference"):
+        blocks.append(f"  Published: {percent(reference['score'])} ({reference['source']})")
     blocks += [f"  {console.red('Warning:')} {warning}" for warning in content.get("warnings", [])]
     return "\n\n".join(blocks)
 
@@ -166,7 +164,7 @@ def _accuracies(scores: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
         [
             name,
-            f"{100 * score['accuracy']:.1f} %",
+            percent(score["accuracy"]),
             interval_words(score["interval"]),
             f"{score['correct']}/{score['rows']}",
             *(f"{score['rewards'][label]:.2f}" for label in labels),
@@ -195,7 +193,7 @@ def _form(name: str, score: Mapping[str, Any], several: bool) -> str:
     if score.get("right_without_format") is not None:
         facts.append(f"{score['right_without_format']} are right without it")
     if score.get("lenient") is not None:
-        facts.append(f"whatever the form {score['lenient']} are right ({100 * score['lenient'] / max(rows, 1):.1f} %)")
+        facts.append(f"whatever the form {score['lenient']} are right ({percent(score['lenient'] / max(rows, 1))})")
     if score.get("unscored"):
         facts.append(f"{score['unscored']} more could not be judged")
     return f"  {f'{name}: ' if several else ''}{', '.join(facts)}" if facts else ""
@@ -211,12 +209,13 @@ def _parts(column: str, scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
         cells = [value, str(max(part[value]["rows"] for part in parts.values() if value in part))]
         for part in parts.values():
             cell = part.get(value)
-            cells += [f"{100 * cell['accuracy']:.1f} %", interval_words(cell["interval"])] if cell else ["–", "–"]
+            cells += [percent(cell["accuracy"]), interval_words(cell["interval"])] if cell else ["–", "–"]
         rows.append(cells)
-    header = [column, "rows"]
-    for name in parts:
-        header += [name, "95 % interval"]
-    return [console.table(header, rows)]
+    return [console.table([column, "rows", *_with_intervals(parts)], rows)]
+
+
+def _with_intervals(names: Iterable[str]) -> list[str]:
+    return [title for name in names for title in (name, "95 % interval")]
 
 
 def _pass_at_k(pass_at_k: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -225,12 +224,10 @@ def _pass_at_k(pass_at_k: Mapping[str, Any], names: Sequence[str]) -> str:
         cells = [f"pass@{k}"]
         for name in names:
             value = pass_at_k[name].get(k)
-            cells += [f"{100 * value['value']:.1f} %", interval_words(value["interval"])] if value else ["–", "–"]
+            cells += [percent(value["value"]), interval_words(value["interval"])] if value else ["–", "–"]
         gain = (pass_at_k.get("difference") or {}).get(k)
         if gain:
             cells += [points(gain["points"]), interval_words(gain["interval"], signed=True)]
         rows.append(cells)
-    header = [""]
-    for name in (*names, *(["difference"] if "difference" in pass_at_k else [])):
-        header += [name, "95 % interval"]
+    header = ["", *_with_intervals([*names, *(["difference"] if "difference" in pass_at_k else [])])]
     return f"  {pass_at_k['samples']} samples a row, {pass_at_k['decoding']}:\n\n{console.table(header, rows)}"

@@ -63,10 +63,8 @@ def summarise(records: Sequence[Record], labels: Sequence[str]) -> Score:
     """Count records (see `rlvr.evaluation.evaluate.measure`) into a score."""
     judged = [record for record in records if record["correct"] is not None]
     correct = sum(record["correct"] for record in judged)
-    means = {}
-    for label in labels:
-        values = [record[f"rewards/{label}"] for record in records if record[f"rewards/{label}"] is not None]
-        means[label] = sum(values) / len(values) if values else math.nan
+    values = {label: [record[f"rewards/{label}"] for record in records] for label in labels}
+    scored = {label: [value for value in column if value is not None] for label, column in values.items()}
     lenient = [record for record in judged if record.get("lenient") is not None]
     formatted = [record for record in judged if record.get("formatted") is not None]
     bare = [record for record in formatted if record.get("lenient") is not None]
@@ -78,7 +76,7 @@ def summarise(records: Sequence[Record], labels: Sequence[str]) -> Score:
         unscored=len(records) - len(judged),
         cut_off=sum(not record["ended"] for record in records) / max(len(records), 1),
         mean_tokens=sum(record["tokens"] for record in records) / max(len(records), 1),
-        rewards=means,
+        rewards={label: sum(column) / len(column) if column else math.nan for label, column in scored.items()},
         by_source=_parts(judged, "source", str),
         by_difficulty=_parts(judged, "difficulty", _ranges([record.get("difficulty") for record in judged])),
         lenient=sum(record["lenient"] for record in lenient) if lenient else None,
@@ -91,8 +89,8 @@ def _parts(judged: Sequence[Record], column: str, name: Callable[[Any], str]) ->
     """The accuracy for each value of a column, in the order of the values."""
     groups: dict[str, list[bool]] = {}
     known = [record for record in judged if record.get(column) is not None]
-    numbers = all(_is_number(record[column]) for record in known)
-    for record in sorted(known, key=lambda record: record[column] if numbers else str(record[column])):
+    are_numbers = all(_is_number(record[column]) for record in known)
+    for record in sorted(known, key=lambda record: record[column] if are_numbers else str(record[column])):
         groups.setdefault(name(record[column]), []).append(record["correct"])
     return {
         value: {"rows": len(part), "accuracy": sum(part) / len(part), "interval": asdict(wilson(sum(part), len(part)))}
@@ -108,14 +106,11 @@ def _ranges(values: Sequence[Any]) -> Callable[[Any], str]:
     numbers = sorted(value for value in values if _is_number(value))
     if len(numbers) < len([value for value in values if value is not None]) or len(set(numbers)) <= MAX_DIFFICULTIES:
         return lambda value: f"{value:g}" if _is_number(value) else str(value)
-    tops = sorted({numbers[min(len(numbers) * part // 4, len(numbers)) - 1] for part in (1, 2, 3, 4)})
-
-    def name(value: Any) -> str:
-        place = next(number for number, top in enumerate(tops) if value <= top)
-        inside = [number for number in numbers if number <= tops[place] and (place == 0 or number > tops[place - 1])]
-        return f"{inside[0]:g} … {inside[-1]:g}"
-
-    return {value: name(value) for value in set(numbers)}.__getitem__
+    tops = sorted({numbers[len(numbers) * part // 4 - 1] for part in (1, 2, 3, 4)})
+    ranges: dict[float, list[float]] = {}  # by their upper end
+    for number in numbers:
+        ranges.setdefault(next(top for top in tops if number <= top), []).append(number)
+    return {value: f"{part[0]:g} … {part[-1]:g}" for part in ranges.values() for value in part}.__getitem__
 
 
 def _is_number(value: Any) -> bool:
@@ -124,12 +119,9 @@ def _is_number(value: Any) -> bool:
 
 def compare(base: Sequence[Record], trained: Sequence[Record]) -> Difference:
     """The paired difference over the rows that both evaluations could score."""
-    pairs = [
-        (bool(before["correct"]), bool(after["correct"]))
-        for before, after in zip(base, trained, strict=True)
-        if before["correct"] is not None and after["correct"] is not None
-    ]
-    return paired_difference([before for before, _ in pairs], [after for _, after in pairs])
+    pairs = [(before["correct"], after["correct"]) for before, after in zip(base, trained, strict=True)]
+    judged = [pair for pair in pairs if None not in pair]
+    return paired_difference([before for before, _ in judged], [after for _, after in judged])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -138,13 +130,10 @@ def compare(base: Sequence[Record], trained: Sequence[Record]) -> Difference:
 
 def _count_samples(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
     """For each row, how many of its samples were scored, and how many of these were right."""
-    counts: dict[int, tuple[int, int]] = {}
+    verdicts: dict[int, list[bool]] = {}
     for record in records:
-        judged, right = counts.get(record["row"], (0, 0))
-        if record["correct"] is not None:
-            judged, right = judged + 1, right + record["correct"]
-        counts[record["row"]] = judged, right
-    return counts
+        verdicts.setdefault(record["row"], []).extend([] if record["correct"] is None else [record["correct"]])
+    return {row: (len(judged), sum(judged)) for row, judged in verdicts.items()}
 
 
 def pass_rates(records: Sequence[Record], samples: int) -> dict[str, dict[str, Any]]:
@@ -210,8 +199,7 @@ def truncation_warning(about: Mapping[str, Any], shares: Mapping[str, float]) ->
     often = {model: share for model, share in shares.items() if share >= OFTEN_CUT_OFF}
     if not often:
         return None
-    settings = about.get("settings")
-    limit = settings.get("max_new_tokens") if isinstance(settings, Mapping) else None
+    limit = about.get("settings", {}).get("max_new_tokens")
     key = f"max_new_tokens ({limit})" if limit else "max_new_tokens"
     listed = ", ".join(f"{100 * share:.0f} % ({model})" for model, share in often.items())
     return (

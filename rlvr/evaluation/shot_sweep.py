@@ -20,7 +20,7 @@ from rlvr.errors import InputError
 from rlvr.evaluation.evaluate import Records, held_out_rows
 from rlvr.evaluation.results import interval_words
 from rlvr.evaluation.scores import Score, compare, reference_warning, truncation_warning
-from rlvr.formatting import count, p_value_text, points
+from rlvr.formatting import count, p_value_text, percent, points
 from rlvr.scoring.registry import load_task
 
 ShotResults = Mapping[str, tuple[Score, Records]]
@@ -44,11 +44,8 @@ def parse_shots(text: str) -> list[int]:
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
-        raise InputError(
-            f"--shots {text}: write whole numbers with commas between them, such as 0,1,2,4,8.",
-            kind="invalid-value",
-            key="--shots",
-        )
+        message = f"--shots {text}: write whole numbers with commas between them, such as 0,1,2,4,8."
+        raise InputError(message, kind="invalid-value", key="--shots")
     return sorted({int(word) for word in words})
 
 
@@ -110,7 +107,9 @@ def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Sh
         points.append(point)
     if warning := truncation_warning(about, cut_off):
         warnings.append(warning)
-    content |= {"points": points, **({"warnings": warnings} if warnings else {})}
+    content["points"] = points
+    if warnings:
+        content["warnings"] = warnings
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     draw_sweep(content, [folder / "sweep.svg", folder / "sweep.png"])
@@ -130,23 +129,18 @@ def sweep_table(content: Mapping[str, Any]) -> str:
         cells = [str(point["shots"])]
         for name in names:
             score = point[name]
-            cells += [
-                f"{100 * score['accuracy']:.1f} %",
-                interval_words(score["interval"]),
-                f"{100 * score['cut_off']:.0f} %",
-            ]
+            cells += [percent(score["accuracy"]), interval_words(score["interval"]), f"{100 * score['cut_off']:.0f} %"]
         if both:
             gain = point["difference"]
-            cells += [points(gain["points"]), interval_words(gain["interval"], signed=True)]
-            cells.append(p_value_text(gain["p_value"]))
+            interval = interval_words(gain["interval"], signed=True)
+            cells += [points(gain["points"]), interval, p_value_text(gain["p_value"])]
         else:
-            score = point[names[0]]
-            lenient = score["lenient"]
-            cells.append("–" if lenient is None else f"{100 * lenient / max(score['rows'], 1):.1f} %")
+            lenient = point[names[0]]["lenient"]
+            cells.append("–" if lenient is None else percent(lenient / max(point[names[0]]["rows"], 1)))
         rows.append(cells)
     text = console.table(header, rows)
     if content.get("reference"):
-        text += f"\n\n  Published: {100 * content['reference']['score']:.1f} % ({content['reference']['source']})"
+        text += f"\n\n  Published: {percent(content['reference']['score'])} ({content['reference']['source']})"
     return "\n\n".join([text, *(f"  {console.red('Warning:')} {warning}" for warning in content.get("warnings", []))])
 
 
@@ -168,15 +162,8 @@ def draw_sweep(content: Mapping[str, Any], files: Sequence[Path]) -> None:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a fresh machine logs that it builds a font cache
     points = content["points"]
     positions = range(len(points))  # even steps: the numbers double, and 0 has no logarithm
-    style = {
-        "svg.hashsalt": "sweep",
-        "svg.fonttype": "none",
-        "text.parse_math": False,
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "legend.frameon": False,
-    }
+    style = {"svg.hashsalt": "sweep", "svg.fonttype": "none", "text.parse_math": False, "font.size": 10}
+    style |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(6.4, 3.8), layout="constrained")
         axes = figure.add_subplot()
@@ -184,28 +171,17 @@ def draw_sweep(content: Mapping[str, Any], files: Sequence[Path]) -> None:
         for number, name in enumerate(names):
             scores = [point[name] for point in points]
             values = [100 * score["accuracy"] for score in scores]
-            below = [value - 100 * score["interval"]["low"] for value, score in zip(values, scores, strict=True)]
-            above = [100 * score["interval"]["high"] - value for value, score in zip(values, scores, strict=True)]
+            below = [100 * (score["accuracy"] - score["interval"]["low"]) for score in scores]
+            above = [100 * (score["interval"]["high"] - score["accuracy"]) for score in scores]
             shift = 0.06 * (number - (len(names) - 1) / 2)  # keeps the intervals of two models apart
-            axes.errorbar(
-                [position + shift for position in positions],
-                values,
-                yerr=[below, above],
-                color=COLOURS[name],
-                marker="o",
-                capsize=3,
-                label=name,
-            )
-        if content.get("reference"):
-            axes.axhline(100 * content["reference"]["score"], color="#b45309", linewidth=1, linestyle="--")
-            axes.annotate(
-                f"published: {content['reference']['source'][:60]}",
-                (0, 100 * content["reference"]["score"]),
-                xytext=(0, 3),
-                textcoords="offset points",
-                color="#b45309",
-                fontsize=8,
-            )
+            shifted = [position + shift for position in positions]
+            look: dict[str, Any] = {"color": COLOURS[name], "marker": "o", "capsize": 3, "label": name}
+            axes.errorbar(shifted, values, yerr=[below, above], **look)
+        if reference := content.get("reference"):
+            score, colour = 100 * reference["score"], "#b45309"
+            axes.axhline(score, color=colour, linewidth=1, linestyle="--")
+            place: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "color": colour, "fontsize": 8}
+            axes.annotate(f"published: {reference['source'][:60]}", (0, score), **place)
         axes.set_xticks(list(positions), [str(point["shots"]) for point in points])
         axes.set_xlabel("shots")
         axes.set_ylabel("right, %")

@@ -16,25 +16,12 @@ from hypothesis import strategies as st
 from rlvr.config.recipe import load_recipe, write_recipe
 from rlvr.config.sections import Reference
 from rlvr.errors import InputError
-from rlvr.evaluation import (
-    bootstrap,
-    check_engine,
-    compare,
-    compare_samples,
-    mcnemar,
-    paired_difference,
-    pass_at_k,
-    pass_rates,
-    powers_of_two,
-    reference_warning,
-    results_table,
-    score_in_words,
-    summarise,
-    wilson,
-    write_evaluation,
-)
+from rlvr.evaluation.engines import check_engine
 from rlvr.evaluation.lenient_match import match_leniently
+from rlvr.evaluation.results import results_table, score_in_words, write_evaluation
+from rlvr.evaluation.scores import compare, compare_samples, pass_rates, reference_warning, summarise
 from rlvr.evaluation.shot_sweep import sweep_table, write_sweep
+from rlvr.evaluation.statistics import bootstrap, mcnemar, paired_difference, pass_at_k, powers_of_two, wilson
 
 
 @pytest.mark.parametrize(
