@@ -12,7 +12,7 @@ from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.scoring.results import CallResult, Note
-from rlvr.scoring.reward import Reward, as_list, as_number, file_of, own_traceback
+from rlvr.scoring.reward import Reward, as_values, file_of, own_traceback
 
 MAX_TRACE = 4000  # characters
 _READS_ALL_NAMES = frozenset({"locals", "vars", "eval", "exec", "sys", "inspect"})
@@ -39,8 +39,7 @@ def call_reward(reward: Reward, arguments: Mapping[str, Any], trainer_state: obj
     named = {**arguments, "trainer_state": trainer_state, "log_extra": log_extra, "log_metric": log_metric}
     prompts, completions = named.pop("prompts"), named.pop("completions")
     try:
-        returned = reward.call(prompts, completions, named)
-        values = as_list(returned)
+        values = as_values(reward.call(prompts, completions, named), len(completions))
     except (Exception, SystemExit) as error:
         trace = own_traceback(error, file_of(reward.function), chain=True)
         if isinstance(error, InputError) or not trace.startswith("Traceback"):
@@ -48,19 +47,9 @@ def call_reward(reward: Reward, arguments: Mapping[str, Any], trainer_state: obj
         if len(trace) > MAX_TRACE:
             trace = f"{trace[: MAX_TRACE // 2]}\n…\n{trace[-MAX_TRACE // 2 :]}"
         return CallResult(kind="raised", message=f"raised {type(error).__name__}: {error}"[:1000], trace=trace)
-    if values is None:
-        return CallResult(kind="wrong length", message=f"returned {type(returned).__name__}, but should return a list")
-    if len(values) != len(completions):
-        message = f"returned {len(values)} values for {len(completions)} completions"
-        return CallResult(kind="wrong length", message=message)
-    return CallResult([_value(value) for value in values], notes=notes)
-
-
-def _value(value: Any) -> float | str | None:
-    try:
-        return as_number(value)
-    except ValueError:
-        return repr(value)[:200]
+    if isinstance(values, str):
+        return CallResult(kind="wrong length", message=values)
+    return CallResult(values, notes=notes)
 
 
 def _plain(value: Any) -> Any:

@@ -44,7 +44,7 @@ def load_task(spec: TaskSpec) -> Task:
         InputError: there is no such task or option, the file fails to import, or the task refuses its data.
     """
     function, where = _find("task", "tasks", spec.name)
-    _check_options("task", spec.name, where, spec.options, _options(function))
+    _check_options("task", spec.name, where, spec.options, _named(function, required=False))
     task = function(**spec.options)
     if not isinstance(task, Task):
         raise InputError(
@@ -92,9 +92,8 @@ def load_reward(spec: RewardSpec) -> Reward:
         try:
             target = target(**options)
         except TypeError as error:
-            raise InputError(
-                f"The reward {spec.name} ({where}) can't be made with these options: {error}.", kind="invalid-option"
-            ) from error
+            message = f"The reward {spec.name} ({where}) can't be made with these options: {error}."
+            raise InputError(message, kind="invalid-option") from error
         options = {}
         if not callable(target):
             raise InputError(
@@ -108,12 +107,12 @@ def load_reward(spec: RewardSpec) -> Reward:
             "completion_ids, every column of the data). Add **kwargs to its parameters.",
             kind="not-a-reward", key=spec.name,
         )  # fmt: skip
-    _check_options("reward", spec.name, where, options, _options(target))
+    _check_options("reward", spec.name, where, options, _named(target, required=False))
     return Reward(
         name=spec.name,
         function=target,
         options=options,
-        columns=tuple(sorted(_columns(target))),
+        columns=tuple(sorted(_named(target, required=True))),
         weight=spec.weight,
         gate=spec.gate,
         where=spec.where,
@@ -143,6 +142,17 @@ def companion_function(function: Callable[..., Any], name: str) -> Callable[...,
     """
     member = _module_member(function, name)
     return member if callable(member) else None
+
+
+def validate_rows(reward: Reward, columns: Mapping[str, Any]) -> list[str | None]:
+    """Run the `validate_rows` of a reward's file, if there is one: the problem of each row, or None.
+
+    Raises:
+        InputError: it has a problem with all rows.
+    """
+    validate = companion_function(reward.function, "validate_rows")
+    problems = validate(**{**columns, **reward.options}) if validate is not None else []
+    return [None if problem is None else str(problem) for problem in problems]
 
 
 def worker_group(function: Callable[..., Any]) -> str | None:
@@ -195,15 +205,11 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
     if file_part.endswith(".py"):
         path = Path(file_part)
         if not path.is_file():
-            raise InputError(
-                f"The {kind} {name}: there is no file {path} (looked in {Path.cwd()}).", kind=f"{kind}-not-found"
-            )
+            raise _not_found(kind, f"The {kind} {name}: there is no file {path} (looked in {Path.cwd()}).")
         return _from_file(kind, path, function_name or path.stem)
     if "/" in name:
-        raise InputError(
-            f"The {kind} {name} looks like a file, but doesn't end in .py: write path/to/file.py[:function].",
-            kind=f"{kind}-not-found",
-        )
+        fix = "write path/to/file.py[:function]."
+        raise _not_found(kind, f"The {kind} {name} looks like a file, but doesn't end in .py: {fix}")
     if "." in name:
         return _from_import(kind, name)
     for root in project.roots():
@@ -213,13 +219,16 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
     names = sorted({file.stem for root in project.roots() for file in (root / folder).glob("[!_]*.py")})
     close = schema.nearest(name, names)
     hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names) or 'none'}."
-    raise InputError(
-        f"There is no {kind} {name!r}: {folder}/{name}.py does not exist. {hint}", kind=f"{kind}-not-found", key=name
-    )
+    raise _not_found(kind, f"There is no {kind} {name!r}: {folder}/{name}.py does not exist. {hint}", name)
+
+
+def _not_found(kind: str, message: str, key: str | None = None) -> InputError:
+    return InputError(message, kind=f"{kind}-not-found", key=key)
 
 
 def _from_file(kind: str, path: Path, function: str, module: str | None = None) -> tuple[Callable[..., Any], str]:
     path = path.resolve()
+    shown = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
     # Registered under an importable name, so that `from rewards.x import x` elsewhere gets the same objects.
     module = module or f"rlvr_plugin_{path.stem}_{abs(hash(str(path))):x}"
     loaded = sys.modules.get(module)
@@ -232,26 +241,20 @@ def _from_file(kind: str, path: Path, function: str, module: str | None = None) 
             spec.loader.exec_module(loaded)
         except (Exception, SystemExit) as error:
             del sys.modules[module]
-            raise InputError(
-                f"The {kind} file {_short(path)} fails to import:\n{own_traceback(error, path)}",
-                kind="import-failed", path=path,
-            ) from error  # fmt: skip
-    return _member(kind, loaded, function, _short(path))
+            message = f"The {kind} file {shown} fails to import:\n{own_traceback(error, path)}"
+            raise InputError(message, kind="import-failed", path=path) from error
+    return _member(kind, loaded, function, shown)
 
 
 def _from_import(kind: str, name: str) -> tuple[Callable[..., Any], str]:
     module_name, _, function = name.rpartition(".")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or module_name
-        if module_name == missing or module_name.startswith(f"{missing}."):
-            raise InputError(
-                f"The {kind} {name}: there is no module {missing} here. Is it misspelt, or not installed?",
-                kind=f"{kind}-not-found",
-            ) from error
-        raise InputError(f"The {kind} {name} fails to import: {error}.", kind="import-failed") from error
     except Exception as error:
+        missing = (error.name or module_name) if isinstance(error, ModuleNotFoundError) else ""
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            fix = "Is it misspelt, or not installed?"
+            raise _not_found(kind, f"The {kind} {name}: there is no module {missing} here. {fix}") from error
         trace = "".join(traceback.format_exception(error)[-3:])
         raise InputError(f"The {kind} {name} fails to import:\n{trace}", kind="import-failed") from error
     return _member(kind, module, function, name)
@@ -263,39 +266,22 @@ def _member(kind: str, module: types.ModuleType, function: str, where: str) -> t
         # By `dir`, since packages like trl load their members lazily.
         close = schema.nearest(function, [name for name in dir(module) if not name.startswith("_")])
         hint = f" Did you mean {close[0]}?" if close else ""
-        raise InputError(f"The {kind} {where} has no function {function}.{hint}", kind=f"{kind}-not-found")
+        raise _not_found(kind, f"The {kind} {where} has no function {function}.{hint}")
     return member, where
-
-
-def _short(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
 
 
-def _options(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return {
-        name: parameter
-        for name, parameter in _named(function).items()
-        if parameter.default is not inspect.Parameter.empty
-    }
-
-
-def _columns(function: Callable[..., Any]) -> set[str]:
-    return {name for name, parameter in _named(function).items() if parameter.default is inspect.Parameter.empty}
-
-
-def _named(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters that can be passed by name and that the trainer does not fill by itself."""
+def _named(function: Callable[..., Any], *, required: bool) -> dict[str, inspect.Parameter]:
+    """The parameters that are passed by name, but not by the trainer itself: columns are required, options are not."""
     return {
         name: parameter
         for name, parameter in _parameters(function).items()
-        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD) and name not in FROM_TRAINER
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        and name not in FROM_TRAINER
+        and (parameter.default is parameter.empty) == required
     }
 
 
@@ -306,9 +292,8 @@ def _check_options(
         if key not in known:
             close = schema.nearest(key, known)
             hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}."
-            raise InputError(
-                f"The {kind} {name} ({where}) has no option {key!r}; {hint}", kind="unknown-option", key=key
-            )
+            message = f"The {kind} {name} ({where}) has no option {key!r}; {hint}"
+            raise InputError(message, kind="unknown-option", key=key)
         annotation = known[key].annotation
         if isinstance(annotation, type):
             annotation = annotation.__name__

@@ -4,9 +4,6 @@
 rewards return (TRL alone would count `None` as 0, a wrong answer). A gated reward counts only where its gate is
 positive.
 
-The trainer writes the text columns that rewards read beside the completions, so that scripts/score.py can score them
-again from that file alone.
-
 `Reward` calls the function in this process; rlvr/scoring/scorer.py calls it wherever the recipe says.
 """
 
@@ -23,11 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlvr.config.recipe import RewardSpec
-
-# Columns of the trainer's table of completions (trl/trainer/grpo_trainer.py, log).
-TABLE_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
-# Characters. Longer text is not repeated for every completion of a group; the task has it, by the prompt.
-MOST_LOGGED = 10_000
 
 
 class RewardError(Exception):
@@ -56,9 +48,6 @@ class Reward:
     gate: str | None = None
     where: str | None = None
     spec: RewardSpec | None = None
-    # Whether a column holds text, as its first batch had it: TRL takes a column that is logged in some steps only for
-    # one that is shorter than the others, and can't write it.
-    _is_text: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.__name__ = self.label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
@@ -74,10 +63,7 @@ class Reward:
 
         Args:
             prompts, completions: one per row; strings, or lists of chat messages.
-            kwargs: the columns of the data (one list each, as long as `completions`) and what GRPOTrainer adds. With
-                its `log_extra`, the text columns that this reward reads are logged, once per batch for all rewards: two
-                lists under one name would make the table of completions unwritable. Numbers are not logged: the report
-                takes every number of that table for a reward.
+            kwargs: the columns of the data (one list each, as long as `completions`) and what GRPOTrainer adds.
 
         Returns:
             One finite number per row, or None where the row can't be scored.
@@ -85,35 +71,20 @@ class Reward:
         Raises:
             RewardError: with the reward's name and the first row that fails.
         """
-        if kwargs.get("log_extra") is not None:
-            kwargs["log_extra"] = self.log_columns(completions, kwargs, kwargs["log_extra"])
         try:
-            values = self.call(prompts, completions, kwargs)
+            returned = self.call(prompts, completions, kwargs)
         except Exception as error:
             row = self._first_failing_row(prompts, completions, kwargs)
             at = "" if row is None else f" at row {row} of the batch (completion: {excerpt(completions[row])})"
-            at += _line_of(error, self.function)
             raise RewardError(f"The reward {self.name} raised {type(error).__name__}: {error}{at}") from error
-        return self._checked(values, len(completions))
-
-    def log_columns(self, completions: list[Any], given: Mapping[str, Any], log_extra: LogExtra) -> LogExtra:
-        """Log the text columns that this reward reads; return the `log_extra` that its function gets."""
-        logged = _logged_for(completions)
-        for column in self.columns:
-            values = given.get(column)
-            if column in logged or column in TABLE_COLUMNS or column == self.label:
-                continue
-            if not isinstance(values, list) or len(values) != len(completions):
-                continue
-            if self._is_text.setdefault(column, all(value is None or isinstance(value, str) for value in values)):
-                logged[column] = True
-                log_extra(column, [_loggable(value) for value in values])
-
-        def log_new(column: str, values: list[Any]) -> None:
-            if not logged.setdefault(column, False):
-                log_extra(column, values)
-
-        return log_new
+        values = as_values(returned, len(completions))
+        if isinstance(values, str):
+            raise RewardError(f"The reward {self.name} {values}.")
+        numbers = [value for value in values if not isinstance(value, str)]
+        if len(numbers) < len(values):
+            row, shown = next((row, value) for row, value in enumerate(values) if isinstance(value, str))
+            raise RewardError(f"The reward {self.name} returned {shown} for row {row} of the batch; {A_REWARD_IS}.")
+        return numbers
 
     def call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the function, and return its values unchecked."""
@@ -134,90 +105,36 @@ class Reward:
                 return row
         return None
 
-    def _checked(self, values: Any, rows: int) -> list[float | None]:
-        listed = as_list(values)
-        if listed is None:
-            raise RewardError(f"The reward {self.name} returned {type(values).__name__}, but should return a list.")
-        if len(listed) != rows:
-            raise RewardError(f"The reward {self.name} returned {len(listed)} values for {rows} completions.")
-        checked: list[float | None] = []
-        for value in listed:
-            try:
-                checked.append(as_number(value))
-            except ValueError:
-                break
-        if len(checked) < rows:  # out of the handler, so that the error has no other for its context
-            row = len(checked)
-            raise RewardError(
-                f"The reward {self.name} returned {listed[row]!r} for row {row} of the batch; {A_REWARD_IS}."
-            )
-        return checked
-
 
 A_REWARD_IS = "a reward is a finite number, or None where the row can't be scored"
 
 
-def as_list(values: Any) -> list[Any] | None:
-    """The returned values as a list; None if they have no entry per row."""
-    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
-        return None
-    return list(values)
+def as_values(returned: Any, rows: int) -> list[float | str | None] | str:
+    """What a reward function returned, as numbers and None; text for what is neither. Or why it is no list of rewards.
 
-
-def as_number(value: Any) -> float | None:
-    """A returned value as a number.
-
-    Raises:
-        ValueError: it is neither a finite number nor None.
+    Args:
+        rows: the number of rewards to expect.
     """
+    if isinstance(returned, str | bytes | Mapping) or not hasattr(returned, "__iter__"):
+        return f"returned {type(returned).__name__}, but should return a list"
+    values = list(returned)
+    if len(values) != rows:
+        return f"returned {len(values)} values for {rows} completions"
+    return [_number_or_text(value) for value in values]
+
+
+def _number_or_text(value: Any) -> float | str | None:
     if value is None:
         return None
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number) or isinstance(value, str | bytes):
-        raise ValueError(value)
-    return number
-
-
-LogExtra = Callable[[str, list[Any]], None]
-
-# The completions scored last, and the columns logged for them: whether by us (True) or by a reward function itself.
-# GRPOTrainer hands the very same list to each reward of a batch, and a new one for the next batch.
-_last_batch: tuple[list[Any], dict[str, bool]] = ([], {})
-
-
-def _logged_for(completions: list[Any]) -> dict[str, bool]:
-    global _last_batch
-    if _last_batch[0] is not completions:
-        _last_batch = (completions, {})
-    return _last_batch[1]
-
-
-def _loggable(value: Any) -> str | None:
-    """The text itself; None where parquet could not hold it (a lone surrogate), or it is too long."""
-    if not isinstance(value, str) or len(value) > MOST_LOGGED:
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return None
-    return value
+    return number if math.isfinite(number) else repr(value)[:200]
 
 
 async def _result_of(awaitable: Any) -> Any:
     return await awaitable
-
-
-def _line_of(error: BaseException, function: Callable[..., Any]) -> str:
-    """The line of the reward's own file that failed, as ", in rewards/x.py line 7"; "" if it is unknown."""
-    file = file_of(function)
-    line = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if file is not None and frame.filename == file:
-            line = f", in {frame.filename} line {frame.lineno}"
-    return line
 
 
 def file_of(function: Callable[..., Any]) -> str | None:
@@ -264,17 +181,14 @@ def apply_gates_and_mask(
         if len(numbers) < len(row):
             settled.append([None] * len(row))
         else:
-            settled.append(
-                [
-                    value if gate is None or numbers[gate] > 0 else 0.0
-                    for value, gate in zip(numbers, gates, strict=True)
-                ]
-            )
+            pairs = zip(numbers, gates, strict=True)
+            settled.append([value if gate is None or numbers[gate] > 0 else 0.0 for value, gate in pairs])
     return settled
 
 
 def total(row: Sequence[float | None], rewards: Sequence[Reward]) -> float | None:
     """The weighted sum of a row after gates and masks, or None if the row is masked."""
-    pairs = zip(row, rewards, strict=True)
-    terms = [None if value is None else value * reward.weight for value, reward in pairs]
-    return None if None in terms else sum(term for term in terms if term is not None)
+    numbers = [value for value in row if value is not None]
+    if len(numbers) < len(row):
+        return None
+    return sum(value * reward.weight for value, reward in zip(numbers, rewards, strict=True))

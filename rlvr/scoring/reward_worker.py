@@ -22,6 +22,7 @@ from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.scoring.call import call_reward, digest_of
+from rlvr.scoring.registry import environment_info, load_reward, validate_rows
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward, file_of
 from rlvr.workers.pool import Status
@@ -42,7 +43,6 @@ def call_item(reward: int, columns: Mapping[str, bytes], state: Mapping[str, Any
     Args:
         reward: index among the rewards that the worker has loaded.
         columns: the arguments, each pickled by itself, so that a column of several rewards is pickled once.
-        seed: of the random numbers in the call.
     """
     message = {"action": "call", "reward": reward, "columns": columns, "state": state, "seed": seed}
     return pickle.dumps(message, protocol=5)
@@ -59,10 +59,7 @@ def prepare(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
     Raises:
         InputError: as `rlvr.scoring.registry.load_reward`.
     """
-    from rlvr.scoring.registry import environment_info, load_reward
-
-    rewards = [load_reward(spec) for spec in pickle.loads(specs)]
-    _import_packages_with_random_state(rewards)
+    rewards = _load(specs)
 
     def serve(item: bytes) -> dict[str, Any]:
         message = pickle.loads(item)
@@ -107,10 +104,7 @@ def prepare_served(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
     Args:
         specs: pickled by the server itself when it was started.
     """
-    from rlvr.scoring.registry import load_reward
-
-    rewards = {spec.name: load_reward(spec) for spec in pickle.loads(specs)}
-    _import_packages_with_random_state(list(rewards.values()))
+    rewards = {reward.name: reward for reward in _load(specs)}
 
     def serve(item: bytes) -> dict[str, Any]:
         message = json.loads(item)
@@ -142,6 +136,18 @@ def expand(values: list[Any], rows: list[int] | None) -> list[Any]:
     return values if rows is None else [values[row] for row in rows]
 
 
+def _load(specs: bytes) -> list[Reward]:
+    """Load rewards, and import what their files may import only during a call: else it can't be seeded."""
+    rewards = [load_reward(spec) for spec in pickle.loads(specs)]
+    for file in {file_of(reward.function) for reward in rewards} - {None}:
+        with contextlib.suppress(OSError, ImportError):
+            source = Path(str(file)).read_bytes()
+            for package in _PACKAGES_WITH_RANDOM_STATE:
+                if package.encode() in source:
+                    importlib.import_module(package)
+    return rewards
+
+
 def _call(
     reward: Reward, columns: Mapping[str, Any], state: Mapping[str, Any], seed: tuple[Any, ...]
 ) -> dict[str, Any]:
@@ -156,23 +162,10 @@ def _call(
 
 def _validate(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:
     """The problem of each row, or an error of all rows."""
-    from rlvr.scoring.registry import companion_function
-
-    validate = companion_function(reward.function, "validate_rows")
     try:
-        problems = list(validate(**{**columns, **reward.options})) if validate is not None else []
+        return {"faults": validate_rows(reward, columns)}
     except InputError as error:
         return {"error": str(error)}
-    return {"faults": [None if problem is None else str(problem) for problem in problems]}
-
-
-def _import_packages_with_random_state(rewards: Sequence[Reward]) -> None:
-    """Import what a file may import only during a call: a package that is not imported yet can't be seeded."""
-    for file in {file_of(reward.function) for reward in rewards} - {None}:
-        with contextlib.suppress(OSError, ImportError):
-            source = Path(str(file)).read_bytes()
-            for package in (package for package in _PACKAGES_WITH_RANDOM_STATE if package.encode() in source):
-                importlib.import_module(package)
 
 
 def _seed_random_numbers(parts: tuple[Any, ...]) -> None:

@@ -11,6 +11,8 @@ messages:
   the right length, it is called for one row at a time. The rows that fail are named; the others keep their values.
 - A function that is right for each row alone but raised for the batch has failed for the whole batch. After a timeout
   or a crash of the batch's call, which the machine may have caused, the values of the rows count, with a warning.
+- The trainer logs the text columns that rewards read beside the completions, so that scripts/score.py can score them
+  again from that file alone.
 - Random numbers of a call depend on the seed, step, rank and reward, so that a resumed run gets the same rewards.
 """
 
@@ -28,13 +30,18 @@ from rlvr.scoring.backends import RewardGroup, group_rewards
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
 from rlvr.scoring.call import visible_names
 from rlvr.scoring.failures import FailureReporter, report
-from rlvr.scoring.results import CallResult, Note, RewardFailure, Scored
-from rlvr.scoring.reward import LogExtra, Reward
+from rlvr.scoring.results import CallResult, RewardFailure, Scored
+from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import OUT_OF_TIME, WorkerError
 
 __all__ = ["RewardFailure", "Scored", "Scorer", "report"]
 
 _log = logging.getLogger(__name__)
+LogExtra = Callable[[str, list[Any]], None]
+# Columns of the trainer's table of completions (trl/trainer/grpo_trainer.py, log).
+TABLE_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
+# Characters. Longer text is not repeated for every completion of a group; the task has it, by the prompt.
+MOST_LOGGED = 10_000
 START_TIMEOUT_S = 300.0  # for a worker's imports (torch on a busy file system), or for a server to boot
 SHORT_START_TIMEOUT_S = 15.0  # after another remote backend has not started in time
 
@@ -67,6 +74,9 @@ class Scorer:
         self.rank = rank
         self._visible = [visible_names(reward.function) for reward in self.rewards]
         self._groups = group_rewards(self.rewards, START_TIMEOUT_S if start_timeout_s is None else start_timeout_s)
+        # Whether a column holds text, as its first batch had it: TRL can't write a table of completions with a column
+        # that is logged in some steps only.
+        self._is_text: dict[str, bool] = {}
         self._started = False
 
     def start(self) -> None:
@@ -134,8 +144,8 @@ class Scorer:
             prompts, completions, completion_ids: one per row, as GRPOTrainer has them.
             columns: of the data, by name; each as long as `completions`.
             trainer_state: numbers and text of the trainer's, which functions see as attributes.
-            log_extra, log_metric: the trainer's. They get what functions logged and the text columns that rewards ask
-                for (`Reward.log_columns`), in the order of the rewards.
+            log_extra, log_metric: the trainer's. They get the text columns that rewards ask for and what functions
+                logged, in the order of the rewards.
         """
         labels = [reward.label for reward in self.rewards]
         rows = len(completions)
@@ -148,10 +158,7 @@ class Scorer:
             arguments["completion_ids"] = completion_ids
         scoring = _BatchScoring(self, Batch(arguments, rows, step=step, trainer_state=trainer_state))
         scoring.run(self._groups)
-        logged: set[str] = set()
-        for index, reward in enumerate(self.rewards):
-            log_columns = log_extra and reward.log_columns(completions, columns, log_extra)
-            _log_notes(reward.name, rows, scoring.results[index].notes, log_columns, log_metric, logged)
+        self._log(scoring.results, rows, columns, log_extra, log_metric)
         outages = [(group.backend.outage_s(), group.backend.service) for group in self._groups]
         outage_s, outage_of = max(outages, default=(0.0, ""))
         per_reward = [scoring.results[index].values for index in range(len(self.rewards))]
@@ -163,32 +170,47 @@ class Scorer:
             outage_of=outage_of if outage_s else "",
         )
 
+    def _log(
+        self,
+        results: Mapping[int, CallResult],
+        rows: int,
+        columns: Mapping[str, Any],
+        log_extra: LogExtra | None,
+        log_metric: Callable[[str, float], None] | None,
+    ) -> None:
+        """Log columns and notes. The first column of a name wins: two would make the table of completions unwritable.
 
-def _log_notes(
-    name: str,
-    rows: int,
-    notes: Sequence[Note],
-    log_extra: LogExtra | None,
-    log_metric: Callable[[str, float], None] | None,
-    logged: set[str],
-) -> None:
-    """Log in the trainer what a reward function logged in another process. The first column of a name wins.
+        Numbers are not logged, since the report takes every number of that table for a reward.
+        """
+        reserved = TABLE_COLUMNS.union(reward.label for reward in self.rewards)
+        logged: set[str] = set()
+        for index, reward in enumerate(self.rewards):
+            for column in sorted(set(reward.columns) - reserved - logged):
+                values = columns.get(column)
+                if log_extra is None or not isinstance(values, list) or len(values) != rows:
+                    continue
+                if self._is_text.setdefault(column, all(value is None or isinstance(value, str) for value in values)):
+                    logged.add(column)
+                    log_extra(column, [_loggable(value) for value in values])
+            for what, name, value in results[index].notes:
+                if what == "metric" and log_metric is not None:
+                    log_metric(name, value)
+                elif what == "extra" and log_extra is not None and name not in logged:
+                    if len(value) == rows:
+                        logged.add(name)
+                        log_extra(name, value)
+                    else:
+                        _log.warning(
+                            "The reward %s logged %d values for %d completions under %s. The table of completions "
+                            "leaves them out.", reward.name, len(value), rows, name,
+                        )  # fmt: skip
 
-    Args:
-        logged: names of columns that are logged already; updated.
-    """
-    for what, key, value in notes:
-        if what == "metric" and log_metric is not None:
-            log_metric(key, value)
-        elif what == "extra" and log_extra is not None and key not in logged:
-            if len(value) == rows:
-                logged.add(key)
-                log_extra(key, value)
-            else:
-                _log.warning(
-                    "The reward %s logged %d values for %d completions under %s. The table of completions leaves them "
-                    "out.", name, len(value), rows, key,
-                )  # fmt: skip
+
+def _loggable(value: Any) -> str | None:
+    """The text itself; None where parquet could not hold it (a lone surrogate), or it is too long."""
+    if not isinstance(value, str) or len(value) > MOST_LOGGED:
+        return None
+    return None if any("\ud800" <= character <= "\udfff" for character in value) else value
 
 
 class _BatchScoring:

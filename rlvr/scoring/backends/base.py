@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlvr.scoring.batch import Encoding, RewardCall
+from rlvr.scoring.registry import validate_rows
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
 
@@ -73,10 +74,7 @@ class RewardBackend(Protocol):
         Raises:
             InputError: it has a problem with all rows, or it can't be called.
         """
-        from rlvr.scoring.registry import companion_function
-
-        validate = companion_function(reward.function, "validate_rows")
-        return list(validate(**{**columns, **reward.options})) if validate is not None else []
+        return validate_rows(reward, columns)
 
     def outage_s(self) -> float:
         """Seconds since a remote service last answered; 0 if it answered the last calls."""

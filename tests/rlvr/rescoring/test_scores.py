@@ -23,7 +23,7 @@ from rlvr.rescoring.completions import fill_columns, one_line, read_completions,
 from rlvr.rescoring.explain import explanation, own_turn_of
 from rlvr.rescoring.scores import BATCH, batches, score
 from rlvr.rescoring.summary import by_step, column_stats, compare_with_recorded, disagreements, group_stats
-from rlvr.scoring.reward import MOST_LOGGED, Reward
+from rlvr.scoring.reward import Reward
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -394,74 +394,6 @@ def test_explain_is_called_from_the_file_of_the_reward(
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What training logs, so that its completions can be scored again
-
-
-class LoggedColumns:
-    """Appends, as GRPOTrainer does with `log_extra`."""
-
-    def __init__(self) -> None:
-        self.columns: dict[str, list[Any]] = {}
-
-    def log_extra(self, column: str, values: list[Any]) -> None:
-        self.columns.setdefault(column, []).extend(values)
-
-
-@pytest.mark.parametrize(
-    ("values", "logged", "why"),
-    [
-        (["1", "2"], ["1", "2"], "text"),
-        (["1", None], ["1", None], "an empty entry"),
-        (["1", "x" * (MOST_LOGGED + 1)], ["1", None], "too long to be repeated a completion"),
-        (["1", "\ud800"], ["1", None], "what parquet could not hold"),
-        ([["a"], ["b"]], None, "lists"),
-        ([1, 2], None, "numbers: the report would take them for rewards"),
-        (["1", 2], None, "mixed: parquet could not hold it"),
-    ],
-)
-def test_columns_of_text_are_logged(values: list[Any], logged: list[Any] | None, why: str) -> None:
-    table = LoggedColumns()
-    reward = Reward("r", length, columns=("gold",))
-    reward(["p", "p"], ["a", "b"], gold=values, other=["o", "o"], log_extra=table.log_extra)
-    assert table.columns == ({} if logged is None else {"gold": logged}), why
-
-
-def test_a_column_that_several_rewards_read_is_logged_once_a_batch() -> None:
-    table, other = LoggedColumns(), Reward("other", matches, columns=("final_answer",))
-    for batch in (["a", "b"], ["c", "d"]):
-        for reward in (MATCHES, LENGTH, other):
-            reward(["p", "p"], batch, final_answer=batch, log_extra=table.log_extra)
-    assert table.columns == {"final_answer": ["a", "b", "c", "d"]}
-
-
-def test_a_column_once_logged_is_logged_in_every_batch() -> None:
-    """TRL keeps a column's old values where a batch brings none, and they would stand beside other completions."""
-    table, reward = LoggedColumns(), Reward("r", length, columns=("gold",))
-    for gold in (["a"], [None], [["list"]]):
-        reward(["p"], ["completion"], gold=gold, log_extra=table.log_extra)
-    assert table.columns == {"gold": ["a", None, None]}
-
-
-@pytest.mark.parametrize("ours_first", [True, False])
-def test_a_column_that_a_reward_logs_itself_is_not_doubled(ours_first: bool) -> None:
-    def logs(completions: list[Any], *, log_extra: Any, **kwargs: Any) -> list[float | None]:
-        log_extra("final_answer", ["x" for _ in completions])
-        log_extra("own", ["y"])
-        log_extra("own", ["z"])
-        return [0.0 for _ in completions]
-
-    table, rewards = LoggedColumns(), [MATCHES, Reward("logs", logs)]
-    batch = ["a", "b"]
-    for reward in rewards if ours_first else rewards[::-1]:
-        reward(["p", "p"], batch, final_answer=batch, log_extra=table.log_extra)
-    assert table.columns == {"final_answer": batch if ours_first else ["x", "x"], "own": ["y", "z"]}
-
-
-def test_a_column_never_replaces_one_of_trl() -> None:
-    table = LoggedColumns()
-    Reward("r", length, columns=("step", "r", "advantage"))(
-        ["p"], ["c"], step=["1"], r=["1"], advantage=["1"], log_extra=table.log_extra
-    )
-    assert table.columns == {}
 
 
 @pytest.mark.slow

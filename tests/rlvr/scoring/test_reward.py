@@ -44,15 +44,6 @@ def test_an_exception_names_the_reward_and_the_row() -> None:
         reward(fussy)(["p"] * 3, ["a", "", "b"], column=["x", "y", "z"])
 
 
-def test_an_exception_is_placed_in_the_file_of_a_callable_object_too() -> None:
-    class Fussy:
-        def __call__(self, completions: list[str], **kwargs: Any) -> list[float]:
-            raise ValueError("no good")
-
-    with pytest.raises(RewardError, match=r"test_reward.py line \d+"):
-        reward(Fussy())(["p"], ["a"])
-
-
 def test_booleans_none_and_tensors_are_rewards() -> None:
     import torch
 

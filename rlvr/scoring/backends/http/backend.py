@@ -83,26 +83,28 @@ class HttpRewardBackend(RewardBackend):
         rows = max((len(values) for values in columns.values()), default=0)
         batch = Batch({name: list(values) for name, values in columns.items()}, rows)
         names = sorted(columns)
+        problems: list[str | None] = []
         try:
             self.start()
             batch.encode(names, "json")
+            assert reward.spec is not None
+            described = json.dumps({"name": reward.spec.name, "options": dict(reward.spec.options)})
+            infos = [server.info for server in self._servers.servers]
+            for shard in split_rows(batch, names, range(rows), infos, keep_groups=False):
+                body = f'{described[:-1]},"columns":{batch.json_columns(names, shard)}}}'.encode()
+                problems += self._validate(body, time.monotonic() + max(self.start_timeout_s, VALIDATE_TIMEOUT_S))
         except (WorkerError, EncodingError) as error:
             raise InputError(
                 f"The rows can't be checked for the reward {reward.name}: {str(error).rstrip('.')}.",
                 kind="reward-server", key=reward.name,
             ) from error  # fmt: skip
-        assert reward.spec is not None
-        described = {"name": reward.spec.name, "options": dict(reward.spec.options)}
-        problems: list[str | None] = []
-        infos = [server.info for server in self._servers.servers]
-        for shard in split_rows(batch, names, range(rows), infos, keep_groups=False):
-            body = f'{json.dumps(described)[:-1]},"columns":{batch.json_columns(names, shard)}}}'.encode()
-            problems += self._validate(reward, body, time.monotonic() + max(self.start_timeout_s, VALIDATE_TIMEOUT_S))
+        except Rejected as error:
+            raise InputError(f"The reward server {error}.", kind="reward-server", key=reward.name) from error
         return problems
 
-    def _validate(self, reward: Reward, body: bytes, end: float) -> list[str | None]:
+    def _validate(self, body: bytes, end: float) -> list[str | None]:
+        known = [server for server in self._servers.servers if server.info is not None]
         while True:
-            known = [server for server in self._servers.servers if server.info is not None]
             server = min(known, key=ServerConnection.backoff_s)
             time.sleep(min(server.backoff_s(), max(end - time.monotonic(), 0.0)))
             try:
@@ -111,9 +113,7 @@ class HttpRewardBackend(RewardBackend):
             except Unavailable as error:
                 server.mark_failed(error)
                 if time.monotonic() >= end:
-                    raise InputError(f"{NO_SERVER} ({error}).", kind="reward-server", key=reward.name) from error
-            except Rejected as error:
-                raise InputError(f"The reward server {error}.", kind="reward-server", key=reward.name) from error
+                    raise WorkerError(f"{NO_SERVER} ({error})") from error
 
     def outage_s(self) -> float:
         return self._servers.outage_s()

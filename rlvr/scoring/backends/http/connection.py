@@ -53,12 +53,10 @@ class ServerInfo:
     """What a server says about itself (`/rewards`).
 
     Attributes:
-        digests: hashes of its rewards' files, by the rewards' names.
         rows, body_bytes: largest request.
         environment_info: what its scores depend on, such as its sandbox.
     """
 
-    digests: Mapping[str, str]
     rows: int
     body_bytes: int
     environment_info: Mapping[str, str]
@@ -70,12 +68,14 @@ class ServerConnection:
     Attributes:
         address: as in the recipe.
         info: None before the handshake.
+        handshaking: held during the handshake.
         error: why the last request failed; "" if it did not.
     """
 
     def __init__(self, address: str, key: str | None) -> None:
         self.address = address
         self.info: ServerInfo | None = None
+        self.handshaking = threading.Lock()
         self.error = ""
         self._headers = {"Content-Type": "application/json"}
         if key is not None:
@@ -179,14 +179,11 @@ class ServerConnection:
             if self._last_reply > since:
                 return True
             if self._last_probe[0] < since:
-                self._last_probe = (time.monotonic(), self._probe())
+                alive = False
+                with suppress(OSError, httpx.HTTPError, RuntimeError):  # RuntimeError: the client was closed meanwhile
+                    alive = self._http().get(f"{self.address}/healthz", timeout=PROBE_S).status_code == 200
+                self._last_probe = (time.monotonic(), alive)
             return self._last_probe[1]
-
-    def _probe(self) -> bool:
-        try:
-            return self._http().get(f"{self.address}/healthz", timeout=PROBE_S).status_code == 200
-        except (OSError, httpx.HTTPError, RuntimeError):  # RuntimeError: the client was closed meanwhile
-            return False
 
     def _decode(self, response: httpx.Response) -> Any:
         try:

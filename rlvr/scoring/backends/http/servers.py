@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Sequence
 
@@ -31,8 +30,6 @@ class ServerSet:
         self.servers = [ServerConnection(address, key) for address in addresses]
         self.rewards = list(rewards)
         self.closed = False
-        self._lock = threading.Lock()
-        self._warned: set[tuple[str, str]] = set()
         self._outage_since: float | None = None
 
     def close(self) -> None:
@@ -64,41 +61,37 @@ class ServerSet:
         self._outage_since = None
 
     def handshake(self, server: ServerConnection, end: float) -> None:
-        """Ask a server for its rewards and limits.
+        """Ask a server for its rewards and limits, unless they are known.
 
         Raises:
             Unavailable: it is not reachable, or not ready.
             Rejected: the key is wrong, or the server does not have all rewards.
         """
-        end = min(end, time.monotonic() + HANDSHAKE_TIMEOUT_S)
-        try:
-            server.ask("/readyz", end=end)
-            data = server.ask("/rewards", end=end)
-            info = ServerInfo(
-                digests={str(reward["name"]): str(reward["digest"]) for reward in data["rewards"]},
-                rows=int(data["limits"]["rows"]),
-                body_bytes=int(data["limits"]["body_bytes"]),
-                environment_info={str(name): str(value) for name, value in data["conditions"].items()},
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unavailable(f"{server.address} is no reward server, or one of another version") from error
-        for reward in self.rewards:
-            assert reward.spec is not None
-            if reward.spec.name not in info.digests:
-                raise Rejected(
-                    f"{server.address} has no reward {reward.spec.name}; it serves: "
-                    f"{', '.join(info.digests) or 'none'}. Start it with this recipe (--config)", 404,
-                )  # fmt: skip
-            self._compare(server, reward, info.digests[reward.spec.name])
-        server.info = info
-        server.mark_alive()
-
-    def _compare(self, server: ServerConnection, reward: Reward, digest: str) -> None:
-        if digest == digest_of(reward) or (server.address, reward.name) in self._warned:
-            return
-        with self._lock:
-            self._warned.add((server.address, reward.name))
-        _log.warning(
-            "Reward %s on %s differs from the local file (hash mismatch). The server's version is used.",
-            reward.name, server.address,
-        )  # fmt: skip
+        with server.handshaking:
+            if server.info is not None:
+                return
+            end = min(end, time.monotonic() + HANDSHAKE_TIMEOUT_S)
+            try:
+                server.ask("/readyz", end=end)
+                data = server.ask("/rewards", end=end)
+                digests = {str(reward["name"]): str(reward["digest"]) for reward in data["rewards"]}
+                info = ServerInfo(
+                    rows=int(data["limits"]["rows"]),
+                    body_bytes=int(data["limits"]["body_bytes"]),
+                    environment_info={str(name): str(value) for name, value in data["conditions"].items()},
+                )
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise Unavailable(f"{server.address} is no reward server, or one of another version") from error
+            for reward in self.rewards:
+                if reward.name not in digests:
+                    served = ", ".join(digests) or "none"
+                    message = f"{server.address} has no reward {reward.name}; it serves: {served}"
+                    raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
+            for reward in self.rewards:
+                if digests[reward.name] != digest_of(reward):
+                    _log.warning(
+                        "Reward %s on %s differs from the local file (hash mismatch). The server's version is used.",
+                        reward.name, server.address,
+                    )  # fmt: skip
+            server.info = info
+            server.mark_alive()

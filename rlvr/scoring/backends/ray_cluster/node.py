@@ -17,7 +17,6 @@ from rlvr.workers.pool import TaskResult, WorkerError, WorkerPool
 
 START_TIMEOUT_S = 300.0  # for a worker's imports, which may be torch on a busy file system
 DESCRIBE_TIMEOUT_S = 60.0
-MAX_POOLS = 8  # sets of rewards of one run; each keeps two processes
 _pools: dict[tuple[bytes, str], tuple[int, WorkerPool]] = {}
 
 
@@ -87,11 +86,11 @@ def _run(pool: WorkerPool, item: bytes, timeout_s: float) -> TaskResult:
 def _pool(specs: bytes, folder: str, cpus: int) -> WorkerPool:
     """The worker of this process for a set of rewards; a new one if the number of processors has changed."""
     key = (specs, folder)
-    known = _pools.get(key)
-    if known is not None and known[0] == cpus:
-        return known[1]
-    if known is not None:
-        known[1].close()
+    if key in _pools:
+        former_cpus, pool = _pools[key]
+        if former_cpus == cpus:
+            return pool
+        pool.close()
     os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
     pool = WorkerPool(
         "rlvr.scoring.reward_worker:prepare",
@@ -102,8 +101,6 @@ def _pool(specs: bytes, folder: str, cpus: int) -> WorkerPool:
         start_s=START_TIMEOUT_S,
     )
     _pools[key] = (cpus, pool)
-    while len(_pools) > MAX_POOLS:
-        _pools.pop(next(iter(_pools)))[1].close()
     try:
         pool.start(1)
     except WorkerError as error:
