@@ -1,14 +1,17 @@
-"""Format numbers, shares and long texts for people."""
+"""Format numbers, shares, long texts and recipes for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 MINUS = str.maketrans("-", "−")
 
 # Characters shown of a prompt and of a completion.
 PROMPT_LIMIT, COMPLETION_LIMIT = 1500, 3000
+
+SECRET_KEY = r"[\w.-]*(?:hub_token|password|secret|api_key)"
 
 
 def percent(share: float) -> str:
@@ -65,3 +68,30 @@ def byte_count(size: float) -> str:
             break
         size /= 1000
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether a key of a recipe, such as an option of a reward, holds a secret."""
+    return re.fullmatch(SECRET_KEY, key) is not None
+
+
+def hide_secrets(yaml: str) -> str:
+    """A recipe's text without the values of secret keys."""
+    return re.sub(rf"(?m)^([\s-]*{SECRET_KEY}\s*:).*$", r"\1 (not shown)", yaml)
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of a recipe with its dotted key. Entries of a list with names go by their name.
+
+    Values of secret keys are left out.
+    """
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if is_secret_key(str(key)):
+            continue
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) and item.get("name") for item in value):
+            value = {str(item["name"]): {key: item[key] for key in item if key != "name"} for item in value}
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{name}.")
+        else:
+            yield name, value

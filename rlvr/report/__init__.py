@@ -3,8 +3,8 @@
     run_reader.py           read a run directory; a sentence for each missing part
     curves.py               panels of metrics; svg_charts.py draws them
     evaluation_extras.py    accuracy by number of shots, pass@k
-    rollouts.py             the completions in the page's browser
-    reward_explanations.py  the rewards' explanations of some of them
+    rollouts.py             read the completions
+    packing.py              choose those for the page's browser; reward_explanations.py explains some
     samples.py              examples, chosen by rule
     page.py, comparison.py  the page of one run, of several
 

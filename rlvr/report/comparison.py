@@ -9,33 +9,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.evaluation_summary import score_of, verdict
+from rlvr.artifacts.evaluation_summary import EvaluationVerdict, score_of, verdict
 from rlvr.errors import InputError
-from rlvr.formatting import count, mapping, percent, points, shorten
+from rlvr.formatting import count, flatten, mapping, percent, points, shorten
 from rlvr.health import summary
+from rlvr.health.run_metrics import logged_rewards, short_name
 from rlvr.report import svg_charts
-from rlvr.report.curves import METRICS, Panel, change, reward_names
+from rlvr.report.curves import METRICS, Panel, change
+from rlvr.report.evaluation_extras import ABSENT, gain_cell, score_cell
 from rlvr.report.page import template, write_page
-from rlvr.report.run_facts import facts, series_of
-from rlvr.report.run_reader import RunRecord, read_run, short_name
+from rlvr.report.run_facts import facts
+from rlvr.report.run_reader import RunRecord, read_run, series_of
 
 MAX_RUNS = len(svg_charts.SERIES)
-# Paths and secrets are no differences between runs.
-NOT_COMPARED = re.compile(r"output_dir|run_name|.*(hub_token|password|secret|api_key).*")
-ABSENT = "–"
-
-
-@dataclass(frozen=True)
-class PairedVerdict:
-    """One run against the first; `kind` is as in `rlvr.artifacts.evaluation_summary.EvaluationVerdict`."""
-
-    kind: str
-    label: str
-    sentence: str
 
 
 def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path:
@@ -60,8 +49,8 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
         verdicts=[_compare(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
         rows=_rows(runs),
         differences=list(_differences([_settings(run) for run in runs], [_defaults(run) for run in runs])),
-        versions=list(_differences([_versions(run) for run in runs])),
-        reward=_panel(runs, names, "reward", "Reward", "", wide=True),
+        versions=list(_differences([_shown(run.versions) for run in runs])),
+        reward=_panel(runs, names, "reward", "Reward", wide=True),
         panels=_panels(runs, names),
         health=[summary(run.metrics, settings=run.recipe)[1:] for run in runs],
     )
@@ -78,15 +67,11 @@ def _names(runs: Sequence[RunRecord]) -> list[str]:
     return [str(run.folder) for run in runs]
 
 
-# ── Accuracy ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _compare(first: str, before: RunRecord, name: str, after: RunRecord) -> PairedVerdict:
+def _compare(first: str, before: RunRecord, name: str, after: RunRecord) -> EvaluationVerdict:
     pairs = _pairs(before, after)
     if isinstance(pairs, str):
-        return PairedVerdict(
-            "unknown", "Not comparable", f"{name} and {first} can't be compared problem by problem: {pairs}."
-        )
+        sentence = f"{name} and {first} can't be compared problem by problem: {pairs}."
+        return EvaluationVerdict("unknown", "Not comparable", sentence)
     from rlvr.evaluation import paired_difference
 
     difference = paired_difference([one for one, _ in pairs], [other for _, other in pairs])
@@ -97,21 +82,19 @@ def _compare(first: str, before: RunRecord, name: str, after: RunRecord) -> Pair
         f"{percent(shares[0])} ({points(difference.points)} points, 95 % interval {points(low)} … {points(high)}; "
         f"{difference.gained:,} right only in {name}, {difference.lost:,} only in {first})"
     )
-    if low > 0:
-        return PairedVerdict("better", f"{name} is better", f"{sentence}.")
-    if high < 0:
-        return PairedVerdict("worse", f"{name} is worse", f"{sentence}.")
-    return PairedVerdict(
-        "unclear", "No clear difference", f"{sentence}: the interval includes 0, so this may be chance."
-    )
+    if low > 0 or high < 0:
+        kind = "better" if low > 0 else "worse"
+        return EvaluationVerdict(kind, f"{name} is {kind}", f"{sentence}.")
+    sentence += ": the interval includes 0, so this may be chance."
+    return EvaluationVerdict("unclear", "No clear difference", sentence)
 
 
 def _pairs(before: RunRecord, after: RunRecord) -> list[tuple[bool, bool]] | str:
     """Whether each of the two trained models was right, by problem; or the reason why there are no pairs."""
     for key in ("task", "split", "metric", "decoding"):
-        one, other = (mapping(run.evaluation).get(key) for run in (before, after))
+        one, other = (run.evaluation.get(key) for run in (before, after))
         if one != other:
-            return f"their evaluations differ in {key} ({_shown(one)} and {_shown(other)})"
+            return f"their evaluations differ in {key} ({_text(one)} and {_text(other)})"
     records = [_records(run) for run in (before, after)]
     if not all(records):
         return "one of them has no held-out answers of its trained model"
@@ -137,73 +120,37 @@ def _records(run: RunRecord) -> dict[Any, tuple[str, Any]]:
 
 def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     """The results table: a name, and a cell for each run."""
-
-    def score(run: RunRecord, name: str) -> str:
-        result = score_of(run.evaluation, name)
-        if result is None:
-            return ABSENT
-        interval = result["interval"]
-        return f"{percent(result['accuracy'])} ({100 * interval['low']:.1f} … {100 * interval['high']:.1f})"
-
-    def gain(run: RunRecord) -> str:
-        difference = mapping(mapping(run.evaluation).get("difference"))
-        interval = mapping(difference.get("interval"))
-        try:
-            return f"{points(difference['points'])} ({points(interval['low'])} … {points(interval['high'])})"
-        except (KeyError, TypeError):
-            return ABSENT
-
-    def reward(run: RunRecord) -> str:
-        values = series_of(run.metrics, "reward").values
-        return change(values) if values else ABSENT
-
-    known = [dict(facts(run.recipe, run.metrics, run.folder)) for run in runs]
-
-    def fact(name: str) -> list[str]:
-        return ["; ".join(facts.get(name, [])) or ABSENT for facts in known]
-
+    known = [dict(facts(run)) for run in runs]
+    rewards = [series_of(run.metrics, "reward").values for run in runs]
     return [
         ("verdict", [verdict(run.evaluation).label for run in runs]),
-        ("base (95 % interval)", [score(run, "base") for run in runs]),
-        ("trained (95 % interval)", [score(run, "trained") for run in runs]),
-        ("gain in points (95 % interval)", [gain(run) for run in runs]),
-        ("reward, first to last tenth", [reward(run) for run in runs]),
-        ("steps", fact("Steps")),
-        ("time", fact("Time")),
+        ("base (95 % interval)", [score_cell(score_of(run.evaluation, "base")) for run in runs]),
+        ("trained (95 % interval)", [score_cell(score_of(run.evaluation, "trained")) for run in runs]),
+        ("gain in points (95 % interval)", [gain_cell(run.evaluation.get("difference")) for run in runs]),
+        ("reward, first to last tenth", [change(values) if values else ABSENT for values in rewards]),
+        *((name.lower(), ["; ".join(facts.get(name, [])) or ABSENT for facts in known]) for name in ("Steps", "Time")),
         ("complete", [run.state or "yes" for run in runs]),
     ]
 
 
-# ── Recipes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _settings(run: RunRecord) -> dict[str, str]:
-    return {key: value for key, value in _flat("", run.recipe) if not NOT_COMPARED.fullmatch(key)}
+    """The recipe's values by dotted key, without paths and secrets, which are no differences between runs."""
+    recipe = {key: value for key, value in run.recipe.items() if key not in ("output_dir", "run_name")}
+    rewards = recipe.get("rewards")
+    if isinstance(rewards, list):
+        names = [short_name(str(mapping(entry).get("name"))) for entry in rewards]
+        recipe["rewards"] = [
+            {**entry, "name": name} if mapping(entry) else entry for entry, name in zip(rewards, names, strict=True)
+        ]
+    return _shown(dict(flatten(recipe)))
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield every leaf with its dotted key. Entries of a list with names, such as rewards, use these as keys."""
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
-    elif isinstance(value, list) and value and all(isinstance(item, Mapping) and item.get("name") for item in value):
-        for item in value:
-            rest = {key: inner for key, inner in item.items() if key != "name"}
-            yield from _flat(f"{prefix}.{short_name(str(item['name']))}", rest or "listed")
-    else:
-        yield prefix, _shown(value)
+def _shown(values: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): _text(value) for name, value in values.items()}
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), 300)
-
-
-def _versions(run: RunRecord) -> dict[str, str]:
-    try:
-        content = json.loads((run.folder / "versions.json").read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return {str(name): _shown(version) for name, version in mapping(content).items()}
 
 
 def _defaults(run: RunRecord) -> dict[str, str]:
@@ -211,17 +158,17 @@ def _defaults(run: RunRecord) -> dict[str, str]:
     from rlvr.artifacts import directory
     from rlvr.config import schema
 
-    recorded, installed = _versions(run), directory.versions()
-    if not run.recipe or any(recorded.get(name) != installed.get(name) for name in ("trl", "transformers")):
+    installed = directory.versions()
+    if not run.recipe or any(run.versions.get(name) != installed.get(name) for name in ("trl", "transformers")):
         return {}
-    return {key: _shown(value) for key, value in schema.defaults().items()}
+    return _shown(schema.defaults())
 
 
 def _differences(
-    settings: Sequence[Mapping[str, str]], defaults: Sequence[Mapping[str, str]] | None = None
+    settings: Sequence[Mapping[str, str]], defaults: Sequence[Mapping[str, str]] = ()
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the keys whose values differ between runs. A default counts as a value, whether it is written or not."""
-    defaults = defaults or [{} for _ in settings]
+    defaults = defaults or [{}] * len(settings)
     for key in dict.fromkeys(key for one in settings for key in one):
         values = [one.get(key, default.get(key, ABSENT)) for one, default in zip(settings, defaults, strict=True)]
         if len(set(values)) > 1:
@@ -229,15 +176,11 @@ def _differences(
             yield key, [value if own else f"{value} (default)" for value, own in zip(values, explicit, strict=True)]
 
 
-# ── Curves ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _panels(runs: Sequence[RunRecord], names: Sequence[str]) -> list[Panel]:
-    rewards = dict.fromkeys(name for run in runs for name in reward_names(run))
+    rewards = dict.fromkeys(name for run in runs for name in logged_rewards(run.metrics))
     panels = [_panel(runs, names, f"rewards/{name}/mean", name, f"each-{place}") for place, name in enumerate(rewards)]
     for metric in METRICS:
-        lines = [series_of(run.metrics, metric.key) for run in runs]
-        if not metric.optional or any(any(line.values) for line in lines):
+        if not metric.optional or any(any(series_of(run.metrics, metric.key).values) for run in runs):
             panels.append(_panel(runs, names, metric.key, metric.title, share=metric.share, unit=metric.unit))
     return [panel for panel in panels if panel is not None]
 
@@ -258,5 +201,5 @@ def _panel(
     if not any(line.values for line in lines):
         return None
     changes = [change(line.values, share=share) + unit if line.values else ABSENT for line in lines]
-    svg = svg_charts.overlay_chart(name or re.sub(r"\W", "-", key), lines, share=share, wide=wide)
-    return Panel(title, svg, "", "; ".join(f"{run}: {text}" for run, text in zip(names, changes, strict=True)))
+    svg = svg_charts.line_chart(name or re.sub(r"\W", "-", key), lines, share=share, wide=wide)
+    return Panel(title, svg, "; ".join(f"{run}: {text}" for run, text in zip(names, changes, strict=True)), "")

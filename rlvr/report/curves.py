@@ -7,22 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.formatting import number, percent
+from rlvr.formatting import is_number, number, percent
+from rlvr.health.run_metrics import logged_rewards
 from rlvr.report import svg_charts
-from rlvr.report.run_facts import series_of
-from rlvr.report.run_reader import RunRecord
+from rlvr.report.run_reader import RunRecord, series_of
 from rlvr.report.svg_charts import Series
 
 
 @dataclass(frozen=True)
 class MetricPanel:
-    """A metric that the report draws, and its caption.
+    """A metric of metrics.jsonl that the report draws, with its title and caption.
 
     Attributes:
-        key: its name in metrics.jsonl.
-        title: its name on the page.
         look_for: the caption: what is healthy, and what is not.
-        unit: of its values.
         share: whether it is a share (0..1), drawn in percent.
         optional: not reported as missing; without a panel if it was always 0.
         band: two metrics; the area between them is drawn.
@@ -107,30 +104,8 @@ PHASES = (("time/generation", "generation"), ("time/rewards", "rewards"), ("time
 
 
 @dataclass(frozen=True)
-class RewardPanel:
-    """The chart of the reward over the steps.
-
-    Attributes:
-        only: the name of the only reward; empty with several.
-        change: the total at the beginning and at the end, in words.
-        last_step: the last logged step.
-        lines_a_point: logged lines per point.
-        window: points that the smoothed line averages; 0 without that line.
-        band: whether the area from the lowest to the highest completion is drawn.
-    """
-
-    svg: str
-    only: str
-    change: str
-    last_step: int
-    lines_a_point: int
-    window: int
-    band: bool
-
-
-@dataclass(frozen=True)
 class Panel:
-    """A small chart with its title and caption."""
+    """A chart with its title, the change over the run in words, and a caption."""
 
     title: str
     svg: str
@@ -138,55 +113,47 @@ class Panel:
     look_for: str
 
 
-def reward_panel(run: RunRecord) -> RewardPanel | None:
+def reward_panel(run: RunRecord) -> Panel | None:
+    """The chart of the total reward over the steps, with each reward and the validation."""
     total = series_of(run.metrics, "reward", "total")
     if not total.values:
         return None
     parts: dict[str, Series] = {}
-    for name in reward_names(run):
+    for name in logged_rewards(run.metrics):
         label = f"{name} (weight {number(run.weights[name])})" if name in run.weights else name
         series = series_of(run.metrics, f"rewards/{name}/mean", label)
         if series.values:
             parts[name] = series
     # One reward at weight 1 is the total: draw one line, not two identical ones.
     only = next(iter(parts)) if len(parts) == 1 and next(iter(parts.values())).values == total.values else ""
+    lines = [total, *([] if only else parts.values())]
     validation = series_of(run.metrics, "eval_reward", "total on validation rows")
     band = _band(run, "reward/min", "reward/max")
-    points = len(svg_charts.thin_out(total).steps)
-    return RewardPanel(
-        svg=svg_charts.reward_chart(
-            "reward", total, [] if only else list(parts.values()), validation if validation.values else None, band
-        ),
-        only=only,
-        change=change(total.values),
-        last_step=int(total.steps[-1]),
-        lines_a_point=-(-len(total.steps) // points),
-        window=svg_charts.smoothing_window(points) if points > 2 else 0,
-        band=band is not None,
+    svg = svg_charts.line_chart(
+        "reward", lines, band=band, points=validation if validation.values else None, wide=True, legend=True
     )
-
-
-def reward_names(run: RunRecord) -> list[str]:
-    """The logged rewards, in the order of their first line."""
-    keys = dict.fromkeys(key for line in run.metrics for key in line)
-    return [match[1] for key in keys if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
+    points = len(svg_charts.thin_out(total).steps)
+    lines_a_point = -(-len(total.steps) // points)
+    caption = f"The only reward is {only}. " if only else ""
+    caption += "A point is " + (f"the mean of {lines_a_point} logged steps" if lines_a_point > 1 else "a logged step")
+    if points > 2:
+        caption += f", the line the mean of {svg_charts.smoothing_window(points)} neighbouring points"
+    if band:
+        caption += ", the area spans from the lowest to the highest completion"
+    return Panel("Reward", svg, change(total.values), f"{caption}.")
 
 
 def reward_panels(run: RunRecord) -> list[Panel]:
     """A panel for each reward, with the area from its lowest to its highest completion."""
     panels = []
-    for place, name in enumerate(reward_names(run)):
+    for place, name in enumerate(logged_rewards(run.metrics)):
         series = series_of(run.metrics, f"rewards/{name}/mean", "mean")
         if not series.values:
             continue
         band = _band(run, f"rewards/{name}/min", f"rewards/{name}/max")
-        svg = svg_charts.small_chart(f"each-{place}", series, band=band)
-        caption = "The line is the mean of the completions"
-        caption += (
-            ", the area spans from the lowest to the highest. A reward without any high value gives nothing to learn."
-            if band
-            else "."
-        )
+        area = ", the area spans from the lowest to the highest. A reward without any high value gives nothing to learn"
+        caption = f"The line is the mean of the completions{area if band else ''}."
+        svg = svg_charts.line_chart(f"each-{place}", [series], band=band)
         panels.append(Panel(name, svg, change(series.values), caption))
     return panels
 
@@ -200,36 +167,30 @@ def metric_panels(run: RunRecord) -> list[Panel]:
         if not series.values or (metric.optional and not any(series.values)):
             continue
         name = re.sub(r"\W", "-", metric.key)
-        phases = list(_phases(run)) if metric.key == "step_time" else []
+        phases = list(_phases(run.metrics)) if metric.key == "step_time" else []
+        band = _band(run, *metric.band) if metric.band else None
         if phases:
             svg = svg_charts.stacked_chart(name, phases)
         else:
-            svg = svg_charts.small_chart(
-                name, series, share=metric.share, band=_band(run, *metric.band) if metric.band else None
-            )
+            svg = svg_charts.line_chart(name, [series], share=metric.share, band=band)
         look_for = metric.look_for.replace("{limit}", f" of {limit} tokens" if isinstance(limit, int) else "")
         panels.append(Panel(metric.title, svg, change(series.values, share=metric.share) + metric.unit, look_for))
     return panels
 
 
-def not_logged(shown: Sequence[Panel]) -> list[str]:
+def not_logged(run: RunRecord) -> list[str]:
     """The titles of the metrics that the run did not log."""
-    titles = {panel.title for panel in shown}
     return [
-        metric.title.split(",")[0].lower() for metric in METRICS if not metric.optional and metric.title not in titles
+        metric.title.lower()
+        for metric in METRICS
+        if not metric.optional and not series_of(run.metrics, metric.key).values
     ]
 
 
-def always_zero(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+def always_zero(run: RunRecord) -> list[str]:
     """The titles of the optional metrics that were 0 at every step."""
-    titles = []
-    for metric in METRICS:
-        values = series_of(metrics, metric.key).values
-        if metric.optional and values and not any(values):
-            titles.append(
-                metric.title[0].lower() + metric.title[1:] if not metric.title.startswith("KL") else metric.title
-            )
-    return titles
+    logged = {metric: series_of(run.metrics, metric.key).values for metric in METRICS if metric.optional}
+    return [metric.title for metric, values in logged.items() if values and not any(values)]
 
 
 def change(values: Sequence[float], *, share: bool = False) -> str:
@@ -244,15 +205,13 @@ def _band(run: RunRecord, low: str, high: str) -> tuple[Series, Series] | None:
     return (lowest, highest) if lowest.values and list(lowest.steps) == list(highest.steps) else None
 
 
-def _phases(run: RunRecord) -> Iterator[Series]:
+def _phases(metrics: Sequence[Mapping[str, Any]]) -> Iterator[Series]:
     """Yield the seconds of a step by phase, and the rest, over the steps that logged all phases."""
-    whole = series_of(run.metrics, "step_time")
-    parts = {key: series_of(run.metrics, key, label) for key, label in PHASES}
-    by_step = [dict(zip(series.steps, series.values, strict=True)) for series in parts.values()]
-    steps = [step for step in whole.steps if all(step in values for values in by_step)]
-    if not steps:
-        return
-    for series, values in zip(parts.values(), by_step, strict=True):
-        yield Series(series.label, steps, [max(values[step], 0.0) for step in steps])
-    total = dict(zip(whole.steps, whole.values, strict=True))
-    yield Series("the rest", steps, [max(total[step] - sum(values[step] for values in by_step), 0.0) for step in steps])
+    keys = ("step", "step_time", *(key for key, _ in PHASES))
+    lines = [line for line in metrics if all(is_number(line.get(key)) for key in keys)]
+    steps = [line["step"] for line in lines]
+    for key, label in PHASES if lines else ():
+        yield Series(label, steps, [max(line[key], 0.0) for line in lines])
+    if lines:
+        rest = [line["step_time"] - sum(line[key] for key, _ in PHASES) for line in lines]
+        yield Series("the rest", steps, [max(seconds, 0.0) for seconds in rest])

@@ -17,72 +17,60 @@ ABSENT = "–"
 
 
 @dataclass(frozen=True)
-class ShotTable:
-    """Accuracy by number of shots: a row for each number, a column for each model, a chart, and warnings."""
+class ExtraTable:
+    """A table with a column for each model, and the change if both were measured; `how` says what was measured."""
 
     header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    svg: str
-    warnings: tuple[str, ...]
+    rows: list[list[str]]
+    how: str = ""
+    svg: str = ""
 
 
-@dataclass(frozen=True)
-class PassAtK:
-    """pass@k: how the answers were sampled, the header, and a row for each k."""
-
-    how: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def sweep(content: Mapping[str, Any] | None) -> ShotTable | None:
-    """Read the content of a sweep.json (`rlvr.evaluation.shot_sweep.write_sweep`)."""
+def sweep(content: Mapping[str, Any] | None) -> ExtraTable | None:
+    """Read the content of a sweep.json (`rlvr.evaluation.shot_sweep.write_sweep`): a row for each number of shots."""
     listed = mapping(content).get("points")
+    known = map(mapping, listed) if isinstance(listed, list) else []
     by_shots = [
-        (int(point["shots"]), point)
-        for point in (map(mapping, listed) if isinstance(listed, list) else [])
-        if is_number(point.get("shots")) and any(score_of(point, name) for name in MODELS)
+        (int(point["shots"]), {name: score for name in MODELS if (score := score_of(point, name))}, point)
+        for point in known
+        if is_number(point.get("shots"))
     ]
-    if not by_shots:
+    by_shots = sorted((entry for entry in by_shots if entry[1]), key=lambda entry: entry[0])
+    models = [name for name in MODELS if any(name in scores for _, scores, _ in by_shots)]
+    if not models:
         return None
-    by_shots.sort(key=lambda pair: pair[0])
-    models = tuple(name for name in MODELS if any(score_of(point, name) for _, point in by_shots))
     both = len(models) == len(MODELS)
-    rows = []
-    lines: list[tuple[str, list[int], list[Bar]]] = [(name, [], []) for name in models]
-    for place, (shots, point) in enumerate(by_shots):
-        cells = [f"{shots:,}"]
-        for name, places, bars in lines:
-            score = score_of(point, name)
-            cells.append(_with_interval(score) if score else ABSENT)
-            if score:
-                places.append(place)
-                bars.append(Bar(score["accuracy"], score["interval"]["low"], score["interval"]["high"]))
-        if both:
-            cells.append(_gain(point.get("difference")))
-        rows.append(tuple(cells))
-    svg = svg_charts.sweep_chart("sweep", [f"{shots:,}" for shots, _ in by_shots], lines)
-    return ShotTable((*models, *(["change"] if both else [])), tuple(rows), svg, warnings(content))
+    rows = [
+        [
+            f"{shots:,}",
+            *(score_cell(scores.get(name)) for name in models),
+            *([gain_cell(point.get("difference"))] if both else []),
+        ]
+        for shots, scores, point in by_shots
+    ]
+    lines = []
+    for name in models:
+        measured = [(place, scores[name]) for place, (_, scores, _) in enumerate(by_shots) if name in scores]
+        bars = [Bar(score["accuracy"], score["interval"]["low"], score["interval"]["high"]) for _, score in measured]
+        lines.append((name, [place for place, _ in measured], bars))
+    svg = svg_charts.sweep_chart("sweep", [row[0] for row in rows], lines)
+    return ExtraTable((*models, *(["change"] if both else [])), rows, svg=svg)
 
 
-def pass_at_k(evaluation: Mapping[str, Any] | None) -> PassAtK | None:
-    """Read the section `pass_at_k` of an evaluation.json."""
+def pass_at_k(evaluation: Mapping[str, Any] | None) -> ExtraTable | None:
+    """Read the section `pass_at_k` of an evaluation.json: a row for each k."""
     section = mapping(mapping(evaluation).get("pass_at_k"))
-    models = [name for name in MODELS if mapping(section.get(name))]
+    models = {name: values for name in MODELS if (values := mapping(section.get(name)))}
     if not models:
         return None
     gains = mapping(section.get("difference"))
     rows = []
-    for k in dict.fromkeys(k for name in models for k in mapping(section[name])):
-        cells = [f"pass@{k}"]
-        for name in models:
-            value = mapping(section[name][k]) if k in section[name] else {}
-            interval = interval_of(value)
-            known = is_number(value.get("value")) and interval
-            cells.append(_with_interval({"accuracy": value["value"], "interval": interval}) if known else ABSENT)
-        rows.append((*cells, *([_gain(gains.get(k))] if gains else [])))
+    for k in dict.fromkeys(k for values in models.values() for k in values):
+        cells = [mapping(values.get(k)) for values in models.values()]
+        row = [f"pass@{k}", *(score_cell({**cell, "accuracy": cell.get("value")}) for cell in cells)]
+        rows.append([*row, *([gain_cell(gains.get(k))] if gains else [])])
     how = f"{section.get('samples', 'Several')} samples a row, {section.get('decoding', 'with sampling')}"
-    return PassAtK(how, (*models, *(["change"] if gains else [])), tuple(rows))
+    return ExtraTable((*models, *(["change"] if gains else [])), rows, how)
 
 
 def warnings(content: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -91,12 +79,16 @@ def warnings(content: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(warning for warning in listed if isinstance(warning, str)) if isinstance(listed, list) else ()
 
 
-def _with_interval(score: Mapping[str, Any]) -> str:
-    interval = score["interval"]
+def score_cell(score: Mapping[str, Any] | None) -> str:
+    """An accuracy with its interval."""
+    interval = interval_of(mapping(score))
+    if score is None or not interval or not is_number(score.get("accuracy")):
+        return ABSENT
     return f"{percent(score['accuracy'])} ({100 * interval['low']:.1f} … {100 * interval['high']:.1f})"
 
 
-def _gain(difference: Any) -> str:
+def gain_cell(difference: Any) -> str:
+    """A difference in points with its interval."""
     gain = mapping(difference)
     interval = interval_of(gain)
     if not interval or not is_number(gain.get("points")):

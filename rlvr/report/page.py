@@ -14,7 +14,8 @@ from rlvr.errors import InputError
 from rlvr.formatting import count, mapping, shorten
 from rlvr.health import summary
 from rlvr.report import curves, evaluation_extras, samples, svg_charts
-from rlvr.report.rollouts import pack, read_rollouts
+from rlvr.report.packing import pack
+from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run
 
@@ -74,8 +75,7 @@ def template(name: str) -> jinja2.Template:
 
 def _page(run: RunRecord) -> str:
     accuracies, sources = bars(run.evaluation)
-    panels = curves.metric_panels(run)
-    changed = samples.changed_answers(run.folder / "completions")
+    rollouts = read_rollouts(run)
     return template("page.html.jinja").render(
         run=run,
         title=run.name,
@@ -92,16 +92,16 @@ def _page(run: RunRecord) -> str:
         warnings=evaluation_extras.warnings(run.evaluation),
         pass_at_k=evaluation_extras.pass_at_k(run.evaluation),
         sweep=evaluation_extras.sweep(run.shots),
+        sweep_warnings=evaluation_extras.warnings(run.shots),
         reward=curves.reward_panel(run),
         reward_panels=curves.reward_panels(run),
-        panels=panels,
-        not_logged=curves.not_logged(panels),
-        always_zero=curves.always_zero(run.metrics),
-        facts=facts(run.recipe, run.metrics, run.folder),
-        training_answers=samples.training_answers(run.folder / "completions"),
-        gained=changed[0] if changed else None,
-        lost=changed[1] if changed else None,
-        packed=pack(run, read_rollouts(run)),
+        panels=curves.metric_panels(run),
+        not_logged=curves.not_logged(run),
+        always_zero=curves.always_zero(run),
+        facts=facts(run),
+        training_answers=samples.training_answers(rollouts.items),
+        changed=samples.changed_answers(rollouts.items),
+        packed=pack(run, rollouts),
     )
 
 

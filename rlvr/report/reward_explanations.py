@@ -13,7 +13,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr.formatting import is_number, mapping
-from rlvr.report.run_facts import entries
 
 if TYPE_CHECKING:
     from rlvr.scoring.reward import Reward
@@ -28,9 +27,10 @@ def explain(recipe: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> lis
 
     A reward has none if the row lacks one of its columns, if it is no file in rewards/, or if it fails.
     """
+    listed = recipe.get("rewards")
     known = [
-        {"name": entry["name"], "weight": entry.get("weight", 1.0), "options": dict(mapping(entry.get("options")))}
-        for entry in entries(recipe.get("rewards"))
+        {"name": entry.get("name"), "weight": entry.get("weight", 1.0), "options": dict(mapping(entry.get("options")))}
+        for entry in map(mapping, listed if isinstance(listed, list) else [])
         if re.fullmatch(r"[A-Za-z]\w*", str(entry.get("name"))) and is_number(entry.get("weight", 1.0))
     ]
     if not known or not rows:

@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rlvr import console
 from rlvr.formatting import is_number, mapping, number
-from rlvr.report.svg_charts import Series
+from rlvr.report.run_reader import RunRecord, series_of, steps_of
 
 YEAR_3000 = 32_503_680_000  # in Unix seconds; a later time is damaged
 
 
-def series_of(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:
-    """The finite values of a metric over the steps."""
-    points = [(line["step"], line[key]) for line in metrics if is_number(line["step"]) and is_number(line.get(key))]
-    return Series(label, [step for step, _ in points], [value for _, value in points])
-
-
-def entries(section: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in section if isinstance(entry, Mapping)] if isinstance(section, list) else []
-
-
-def facts(
-    recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], run_dir: Path
-) -> list[tuple[str, list[str]]]:
+def facts(run: RunRecord) -> list[tuple[str, list[str]]]:
     """A name and its lines for each fact that the run directory holds."""
+    recipe, metrics, rewards = run.recipe, run.metrics, run.recipe.get("rewards")
     candidates = {
         "Model": [str(recipe.get("model_name_or_path", ""))],
         "Trained": [_trained_weights(recipe)],
         "Task": [_with_options(mapping(recipe.get("task")))],
-        "Reward": [_reward(entry) for entry in entries(recipe.get("rewards"))],
+        "Reward": [_reward(entry) for entry in (rewards if isinstance(rewards, list) else []) if mapping(entry)],
         "Sampling": [_sampling(recipe)],
         "Learning rate": [_learning_rate(recipe, metrics)],
         "Steps": [_steps(recipe, metrics)],
         "Time": [_time(metrics)],
         "Seed": [str(recipe.get("seed", ""))],
-        "Versions": [_versions(run_dir)],
+        "Versions": [", ".join(f"{name} {version}" for name, version in run.versions.items())],
     }
     known = [(name, [line for line in lines if line]) for name, lines in candidates.items()]
     return [(name, lines) for name, lines in known if lines]
@@ -86,22 +73,13 @@ def _learning_rate(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
     return f"{rate:g}{f', {schedule}' if schedule else ''}" if is_number(rate) else ""
 
 
-def steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
-    wanted = recipe.get("max_steps")
-    return f"{metrics[-1]['step']:,}" + (f" of {wanted:,}" if isinstance(wanted, int) and wanted > 0 else "")
-
-
 def _steps(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
     if not metrics:
         return ""
     epochs, tokens = series_of(metrics, "epoch").values, series_of(metrics, "num_tokens").values
-    return ", ".join(
-        [
-            steps_of(recipe, metrics),
-            *([f"{number(epochs[-1])} epochs"] if epochs else []),
-            *([f"{tokens[-1]:,.0f} tokens"] if tokens else []),
-        ]
-    )
+    parts = [f"{number(epochs[-1])} epochs"] if epochs else []
+    parts += [f"{tokens[-1]:,.0f} tokens"] if tokens else []
+    return ", ".join([steps_of(recipe, metrics), *parts])
 
 
 def _time(metrics: Sequence[Mapping[str, Any]]) -> str:
@@ -112,16 +90,7 @@ def _time(metrics: Sequence[Mapping[str, Any]]) -> str:
     seconds = sum((step - before) * value for before, step, value in logged)
     if not seconds:
         return ""
-    each = f", {number(sum(series.values) / len(series.values))} s a step" if series.values else ""
+    each = f"{number(sum(series.values) / len(series.values))} s a step"
     times = [time for time in series_of(metrics, "time").values if 0 <= time < YEAR_3000]
     ended = f"; last logged {datetime.fromtimestamp(times[-1], UTC):%Y-%m-%d %H:%M} UTC" if times else ""
-    return f"{console.duration(seconds)} of training{each}{ended}"
-
-
-def _versions(run_dir: Path) -> str:
-    """The versions in versions.json (rlvr/artifacts/directory.py)."""
-    try:
-        content = json.loads((run_dir / "versions.json").read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):
-        return ""
-    return ", ".join(f"{name} {version}" for name, version in mapping(content).items())
+    return f"{console.duration(seconds)} of training, {each}{ended}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +12,9 @@ from typing import Any
 from rlvr.artifacts.directory import read_status
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.errors import InputError
-from rlvr.formatting import is_number, mapping, shorten
-from rlvr.report.run_facts import entries, steps_of
+from rlvr.formatting import hide_secrets, is_number, mapping, shorten
+from rlvr.health.run_metrics import reward_weights, short_name
+from rlvr.report.svg_charts import Series
 
 # Values of `status` in run.json (rlvr/artifacts/directory.py).
 STATES = ("running", "interrupted", "failed", "trained", "done")
@@ -29,8 +29,9 @@ class RunRecord:
         recipe: the recipe as a mapping; empty if it can't be read.
         recipe_text: the text of the file, without secrets.
         metrics: the lines of metrics.jsonl.
-        evaluation: the content of evaluation.json, or None.
-        shots: the content of sweep.json (accuracy by number of shots), or None.
+        evaluation: the content of evaluation.json; empty if there is none.
+        shots: the content of sweep.json (accuracy by number of shots); empty if there is none.
+        versions: the content of versions.json.
         state: a sentence if the run is incomplete, else empty.
         notes: a sentence for each part that can't be read or that another version wrote.
     """
@@ -39,8 +40,9 @@ class RunRecord:
     recipe: Mapping[str, Any]
     recipe_text: str
     metrics: Sequence[Mapping[str, Any]]
-    evaluation: Mapping[str, Any] | None
-    shots: Mapping[str, Any] | None
+    evaluation: Mapping[str, Any]
+    shots: Mapping[str, Any]
+    versions: Mapping[str, Any]
     state: str
     notes: tuple[str, ...]
 
@@ -50,18 +52,12 @@ class RunRecord:
 
     @cached_property
     def weights(self) -> dict[str, float]:
-        """The weight of every reward in the recipe, by its short name."""
-        weights = {}
-        for entry in entries(self.recipe.get("rewards")):
-            weight = entry.get("weight", 1.0)
-            if is_number(weight):
-                weights[short_name(str(entry.get("name")))] = float(weight)
-        return weights
+        return reward_weights(self.recipe)
 
     @cached_property
     def metric(self) -> str:
         """The short name of the reward that decides whether an answer is right; empty if unknown."""
-        metric = mapping(self.evaluation).get("metric") or mapping(self.recipe.get("evaluation")).get("metric")
+        metric = self.evaluation.get("metric") or mapping(self.recipe.get("evaluation")).get("metric")
         if isinstance(metric, str) and metric:
             return short_name(metric)
         return max(self.weights, key=lambda name: self.weights[name], default="")
@@ -73,35 +69,37 @@ def read_run(folder: Path) -> RunRecord:
     Raises:
         InputError: of kind "not-a-run" or "later-format".
     """
+    problem = ""
     if not folder.is_dir():
-        message = f"There is no folder {folder}. Give the output_dir of a run."
-        raise InputError(message, kind="not-a-run", path=folder)
-    if not any((folder / name).is_file() for name in ("recipe.yaml", "metrics.jsonl")):
-        raise InputError(
-            f"{folder} is not a run directory: it holds neither recipe.yaml nor metrics.jsonl. "
-            "Give the output_dir of a run.",
-            kind="not-a-run",
-            path=folder,
-        )
-    status = read_status(folder)
+        problem = f"There is no folder {folder}."
+    elif not any((folder / name).is_file() for name in ("recipe.yaml", "metrics.jsonl")):
+        problem = f"{folder} is not a run directory: it holds neither recipe.yaml nor metrics.jsonl."
+    if problem:
+        raise InputError(f"{problem} Give the output_dir of a run.", kind="not-a-run", path=folder)
+    status = mapping(read_status(folder)).get("status")
     recipe, recipe_text = _read_recipe(folder / "recipe.yaml")
     metrics = read_metrics(folder / "metrics.jsonl")
-    evaluation, shots = (_read_mapping(folder / name) for name in ("evaluation.json", "sweep.json"))
-    return RunRecord(
-        folder=folder,
-        recipe=recipe,
-        recipe_text=recipe_text,
-        metrics=metrics,
-        evaluation=evaluation,
-        shots=shots,
-        state=_state(recipe, metrics, mapping(status).get("status")),
-        notes=tuple(_notes(folder, recipe, recipe_text, len(metrics), mapping(status).get("status"))),
+    evaluation, shots, versions = (
+        _read_json(folder / name) for name in ("evaluation.json", "sweep.json", "versions.json")
     )
+    notes = _notes(folder, bool(recipe), bool(recipe_text), len(metrics), status)
+    for name, content in (("evaluation.json", evaluation), ("sweep.json", shots)):
+        if (folder / name).is_file() and not content:
+            notes.append(f"{name} can't be read: it is incomplete or not a JSON object. Evaluate again.")
+    state = _state(recipe, metrics, status)
+    return RunRecord(folder, recipe, recipe_text, metrics, evaluation, shots, versions, state, tuple(notes))
 
 
-def short_name(reward: str) -> str:
-    """The reward's name in metrics. A recipe may use a path, a dotted name or a function in a file."""
-    return re.split(r"[/.:]", reward.removesuffix(".py"))[-1]
+def series_of(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:
+    """The finite values of a metric over the steps."""
+    points = [(line["step"], line[key]) for line in metrics if is_number(line["step"]) and is_number(line.get(key))]
+    return Series(label, [step for step, _ in points], [value for _, value in points])
+
+
+def steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
+    """The last logged step, and the number that the recipe asks for."""
+    wanted = recipe.get("max_steps")
+    return f"{metrics[-1]['step']:,}" + (f" of {wanted:,}" if isinstance(wanted, int) and wanted > 0 else "")
 
 
 def _read_recipe(path: Path) -> tuple[Mapping[str, Any], str]:
@@ -116,15 +114,14 @@ def _read_recipe(path: Path) -> tuple[Mapping[str, Any], str]:
         content = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError):
         content = None
-    shown = re.sub(r"(?m)^([\s-]*[\w-]*(?:hub_token|password|secret|api_key)\s*:).*$", r"\1 (not shown)", text)
-    return mapping(content), shown
+    return mapping(content), hide_secrets(text)
 
 
-def _read_mapping(path: Path) -> Mapping[str, Any] | None:
+def _read_json(path: Path) -> Mapping[str, Any]:
     try:
-        return mapping(json.loads(path.read_text(encoding="utf-8", errors="replace"))) or None
+        return mapping(json.loads(path.read_text(encoding="utf-8", errors="replace")))
     except (OSError, ValueError, RecursionError):
-        return None
+        return {}
 
 
 def _state(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], status: Any) -> str:
@@ -144,33 +141,25 @@ def _state(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], stat
     return ""
 
 
-def _notes(folder: Path, recipe: Mapping[str, Any], recipe_text: str, lines: int, status: Any) -> list[str]:
+def _notes(folder: Path, has_recipe: bool, has_text: bool, lines: int, status: Any) -> list[str]:
     notes = []
-    if recipe_text and not recipe:
+    if has_text and not has_recipe:
         notes.append("recipe.yaml is not a YAML mapping, so only its text is shown.")
     log = folder / "metrics.jsonl"
-    if log.is_file():
-        written = sum(bool(line.strip()) for line in log.read_text(encoding="utf-8", errors="replace").splitlines())
-        if written == lines + 1:
-            notes.append("The last line of metrics.jsonl is incomplete: the run is still in progress, or was killed.")
-        elif written > lines:
-            notes.append(
-                f"metrics.jsonl is damaged at line {lines + 1:,}: the {written - lines:,} lines from there on are "
-                "ignored."
-            )
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    damaged = sum(bool(line.strip()) for line in text.splitlines()) - lines
+    if damaged == 1:
+        notes.append("The last line of metrics.jsonl is incomplete: the run is still in progress, or was killed.")
+    elif damaged > 1:
+        at = f"metrics.jsonl is damaged at line {lines + 1:,}"
+        notes.append(f"{at}: the {damaged:,} lines from there on are ignored.")
+    only_steps = "only the steps show whether the run is complete"
     if status is not None and status not in STATES:
-        notes.append(
-            f"run.json has the unknown status {shorten(str(status), 60)!r}: another version of the project wrote it. "
-            "Parts may be missing here."
-        )
-    elif status is None and recipe and (folder / "run.json").is_file():
-        notes.append("run.json can't be read, so only the steps show whether the run is complete.")
-    elif status is None and recipe:
-        notes.append(
-            "There is no run.json: an earlier version of the project wrote this run, or the copy is incomplete. "
-            "Only the steps show whether the run is complete."
-        )
-    for name in ("evaluation.json", "sweep.json"):
-        if (folder / name).is_file() and _read_mapping(folder / name) is None:
-            notes.append(f"{name} can't be read: it is incomplete or not a JSON object. Evaluate again.")
+        unknown = f"run.json has the unknown status {shorten(str(status), 60)!r}"
+        notes.append(f"{unknown}: another version of the project wrote it. Parts may be missing here.")
+    elif status is None and has_recipe and (folder / "run.json").is_file():
+        notes.append(f"run.json can't be read, so {only_steps}.")
+    elif status is None and has_recipe:
+        origin = "an earlier version of the project wrote this run, or the copy is incomplete"
+        notes.append(f"There is no run.json: {origin}. O{only_steps[1:]}.")
     return notes

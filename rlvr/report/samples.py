@@ -5,16 +5,15 @@ Models and data sets wrote these texts: escape them before showing them.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
+from rlvr.report.rollouts import BASE, TRAINED, Rollout, messages
 
 MAX_EXAMPLES = 3
+NO_REWARDS = ("step", "row", "tokens", "difficulty")
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class ShownAnswer:
     label: str
     text: str
     rewards: tuple[tuple[str, str], ...]
-    right: bool | None = None
-    cut_off: bool = False
+    right: bool | None
+    cut_off: bool
 
 
 @dataclass(frozen=True)
@@ -45,79 +44,47 @@ class ChangedProblems:
     examples: tuple[Example, ...]
 
 
-def training_answers(folder: Path) -> list[tuple[int, Example]]:
+def training_answers(rollouts: Sequence[Rollout]) -> list[tuple[int, Example]]:
     """The step and an example of the first and the last logged training step.
 
     The example is the best and the worst completion of the step's first group with different rewards, or of its first
     group if there is none.
     """
-    files = {
-        int(match[1]): path
-        for path in sorted(folder.glob("completions_*.parquet"))
-        if (match := re.fullmatch(r"completions_(\d+)\.parquet", path.name))
-    }
-    examples: list[tuple[int, Example]] = []
-    for order in (sorted(files), sorted(files, reverse=True)):
-        # A killed run may leave a file half-written.
-        for step in order:
-            rows = [row for row in _read(files[step]) if {"prompt", "completion"} <= row.keys()]
-            if rows:
-                examples.append((step, _of_a_step(rows)))
-                break
-    return examples[:1] if len(examples) == 2 and examples[0][0] == examples[1][0] else examples
+    steps = sorted({item.stage for item in rollouts if item.stage >= 0})
+    ends = dict.fromkeys([*steps[:1], *steps[-1:]])
+    return [(step, _of_a_step([item for item in rollouts if item.stage == step])) for step in ends]
 
 
-def changed_answers(folder: Path) -> tuple[ChangedProblems, ChangedProblems] | None:
-    """Held-out problems that only the trained model solved, and that only base solved; None without both files."""
+def changed_answers(rollouts: Sequence[Rollout]) -> tuple[ChangedProblems, ChangedProblems] | None:
+    """Held-out problems that only the trained model solved, and that only base solved; None without both models."""
     base, trained = (
-        {row["row"]: row for row in _read(folder / f"evaluation_{name}.parquet") if _is_evaluated(row)}
-        for name in ("base", "trained")
+        {item.row["row"]: item.row for item in rollouts if item.stage == stage and "row" in item.row}
+        for stage in (BASE, TRAINED)
     )
     if not base or not trained:
         return None
     pairs = [(base[row], trained[row]) for row in sorted(base.keys() & trained.keys())]
-    pairs = [pair for pair in pairs if pair[0]["prompt"] == pair[1]["prompt"]]
-    gained = [pair for pair in pairs if pair[0]["correct"] is False and pair[1]["correct"] is True]
-    lost = [pair for pair in pairs if pair[0]["correct"] is True and pair[1]["correct"] is False]
+    pairs = [(one, other) for one, other in pairs if one["prompt"] == other["prompt"]]
+    gained = [(one, other) for one, other in pairs if one["correct"] is False and other["correct"] is True]
+    lost = [(one, other) for one, other in pairs if one["correct"] is True and other["correct"] is False]
     return _changed(gained), _changed(lost)
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    """Read a parquet file; no rows if it is missing or unreadable."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowException):
-        return []
-
-
-def _is_evaluated(row: Mapping[str, Any]) -> bool:
-    return {"row", "prompt", "completion", "correct"} <= row.keys()
-
-
-def _of_a_step(rows: Sequence[Mapping[str, Any]]) -> Example:
+def _of_a_step(rollouts: Sequence[Rollout]) -> Example:
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(repr(row["prompt"]), []).append(row)
+    for item in rollouts:
+        groups.setdefault(item.group, []).append(item.row)
 
     def advantage(row: Mapping[str, Any]) -> float:
         return row.get("advantage") or 0.0
 
-    group = next(
-        (group for group in groups.values() if max(map(advantage, group)) > min(map(advantage, group))),
-        next(iter(groups.values())),
-    )
-    best, worst = max(group, key=advantage), min(group, key=advantage)
-    if advantage(best) == advantage(worst):
-        answers = tuple(_answer(f"completion {number}", row) for number, row in enumerate(group[:2], start=1))
-    else:
-        answers = (
-            _answer(f"best of {len(group)}", best),
-            _answer(f"worst of {len(group)}", worst),
-        )
-    return Example(_prompt(group[0]["prompt"]), answers)
+    for group in groups.values():
+        best, worst = max(group, key=advantage), min(group, key=advantage)
+        if advantage(best) > advantage(worst):
+            answers = (_answer(f"best of {len(group)}", best), _answer(f"worst of {len(group)}", worst))
+            return Example(_prompt(best), answers)
+    first = next(iter(groups.values()))[:2]
+    return Example(_prompt(first[0]), tuple(_answer(f"completion {at}", row) for at, row in enumerate(first, 1)))
 
 
 def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> ChangedProblems:
@@ -125,38 +92,20 @@ def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ch
     for base, trained in pairs[:MAX_EXAMPLES]:
         gold = base.get("final_answer")
         answers = (_answer("base", base), _answer("trained", trained))
-        examples.append(Example(_prompt(base["prompt"]), answers, "" if gold is None else shorten(str(gold), 300)))
+        examples.append(Example(_prompt(base), answers, "" if gold is None else shorten(str(gold), 300)))
     return ChangedProblems(len(pairs), tuple(examples))
 
 
 def _answer(label: str, row: Mapping[str, Any]) -> ShownAnswer:
     # TRL writes one column a reward, an evaluation rewards/NAME. Text columns are logged by rewards.
-    no_rewards = ("step", "row", "tokens", "difficulty")
     rewards = tuple(
         (name.removeprefix("rewards/"), f"{value:.2f}".replace("-", "−"))
         for name, value in row.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name not in no_rewards
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in NO_REWARDS
     )
     text = "\n".join(text for _, text in messages(row["completion"]))
     return ShownAnswer(label, shorten(text, COMPLETION_LIMIT), rewards, row.get("correct"), row.get("ended") is False)
 
 
-def _prompt(prompt: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((role, shorten(text, PROMPT_LIMIT)) for role, text in messages(prompt))
-
-
-def messages(content: Any) -> list[tuple[str, str]]:
-    """Split a prompt or a completion into (role, text) pairs. Plain text has no role."""
-    if isinstance(content, list):
-        messages = [item for item in content if isinstance(item, dict)]
-        return [(str(item.get("role") or ""), _text(item.get("content"))) for item in messages]
-    return [("", _text(content))]
-
-
-def _text(content: Any) -> str:
-    """The text of a message, or of the parts of a multimodal message."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
-        return "\n".join(str(part["text"]) for part in content)
-    return "" if content is None else json.dumps(content, ensure_ascii=False, default=str)
+def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((role, shorten(text, PROMPT_LIMIT)) for role, text in messages(row.get("prompt")))

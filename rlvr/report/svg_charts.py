@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rlvr.artifacts.evaluation_summary import Bar
@@ -47,6 +48,7 @@ STYLE: dict[str, Any] = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "axes.edgecolor": GRID,
+    "axes.prop_cycle": f"cycler('color', ['{INK}'])",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.spines.left": False,
@@ -58,6 +60,7 @@ STYLE: dict[str, Any] = {
     "figure.facecolor": "none",
     "savefig.facecolor": "none",
 }
+WHISKER: dict[str, Any] = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3, "capthick": 1.2}  # of an interval
 MAX_POINTS = 300  # in a series; more are indistinguishable at this size
 
 
@@ -78,8 +81,8 @@ def thin_out(series: Series, limit: int = MAX_POINTS) -> Series:
     starts = range(0, len(series.steps), size)
     return Series(
         series.label,
-        [_mean(series.steps[start : start + size]) for start in starts],
-        [_mean(series.values[start : start + size]) for start in starts],
+        [fmean(series.steps[start : start + size]) for start in starts],
+        [fmean(series.values[start : start + size]) for start in starts],
     )
 
 
@@ -91,7 +94,7 @@ def smoothing_window(points: int) -> int:
 def smooth(values: Sequence[float]) -> list[float]:
     """The mean around each point (`smoothing_window`), of fewer neighbours at the ends."""
     reach = smoothing_window(len(values)) // 2
-    return [_mean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(values))]
+    return [fmean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(values))]
 
 
 def accuracy_chart(name: str, rows: Sequence[tuple[str, Bar | None, Bar | None]]) -> str:
@@ -108,8 +111,11 @@ def accuracy_chart(name: str, rows: Sequence[tuple[str, Bar | None, Bar | None]]
         for position, (_, base, trained) in enumerate(rows):
             for bar, colour, side in ((base, BASE, -1), (trained, TRAINED, 1)):
                 if bar is not None:
-                    _bar(axes, position + (0 if single else side * height * 0.54), height, bar, colour)
-        axes.set_yticks(range(len(rows)), [_short_label(label) for label, _, _ in rows], color=INK)
+                    at, errors = position + (0 if single else side * height * 0.54), [[end] for end in _errors(bar)]
+                    bars = axes.barh(at, 100 * bar.accuracy, height, xerr=errors, color=colour, error_kw=WHISKER)
+                    axes.bar_label(bars, [f"{100 * bar.accuracy:.1f} %"], padding=5)
+        labels = [label if len(label) <= 28 else f"{label[:27]}…" for label, _, _ in rows]
+        axes.set_yticks(range(len(rows)), labels, color=INK)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         # Room beyond 100 for the label of a full bar.
         axes.set_xlim(0, 116)
@@ -119,70 +125,47 @@ def accuracy_chart(name: str, rows: Sequence[tuple[str, Bar | None, Bar | None]]
         return _svg(figure, name)
 
 
-def reward_chart(
-    name: str,
-    total: Series,
-    parts: Sequence[Series],
-    validation: Series | None = None,
-    band: tuple[Series, Series] | None = None,
-) -> str:
-    """Draw the total reward over the steps, each reward, and the validation.
-
-    Args:
-        band: the lowest and the highest total of the completions; the area between them is drawn.
-    """
-    with _style(name):
-        figure, axes = _figure(10.4, 3.4)
-        _draw_band(axes, band, SERIES[0])
-        for number, series in enumerate(parts):
-            _draw(axes, series, SERIES[1 + number % (len(SERIES) - 1)])
-        _draw(axes, total, SERIES[0], width=2.4)
-        if validation is not None:
-            axes.plot(
-                validation.steps, validation.values, color=INK, linestyle="none", marker="D", label=validation.label
-            )
-        _limit(axes, [value for series in (total, *parts, *(band or ())) for value in series.values], steps=8)
-        axes.set_xlabel("step")
-        axes.grid(axis="y")
-        if parts or validation is not None:
-            lines, labels = axes.get_legend_handles_labels()
-            # The total is drawn last, to lie on top, but comes first in the legend.
-            first = labels.index(total.label)
-            lines, labels = [lines.pop(first), *lines], [labels.pop(first), *labels]
-            axes.legend(
-                lines, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, handlelength=1.4
-            )
-        return _svg(figure, name, [total, *parts, *([validation] if validation else []), *(band or ())])
-
-
-def small_chart(name: str, series: Series, *, share: bool = False, band: tuple[Series, Series] | None = None) -> str:
-    """Draw one metric over the steps, and the area between two others; a share (0..1) in percent."""
-    return overlay_chart(name, [series], share=share, band=band)
-
-
-def overlay_chart(
+def line_chart(
     name: str,
     lines: Sequence[Series],
     *,
     share: bool = False,
     band: tuple[Series, Series] | None = None,
+    points: Series | None = None,
     wide: bool = False,
+    legend: bool = False,
 ) -> str:
-    """Draw several lines on the same axes, such as one metric of several runs."""
+    """Draw several lines on the same axes: a metric of one or of several runs, or the rewards of a run.
+
+    Args:
+        share: the values are shares (0..1), drawn in percent.
+        band: two series; the area between them is drawn.
+        points: drawn without a line.
+        legend: name the lines. The first one is the total of the others, and thicker.
+    """
     if share:
         lines = [Series(line.label, line.steps, [100 * value for value in line.values]) for line in lines]
     with _style(name):
-        figure, axes = _figure(10.4, 3.2) if wide else _figure(3.3, 1.75)
-        _draw_band(axes, band, SERIES[0])
+        figure, axes = _figure(10.4, 3.4) if wide else _figure(3.3, 1.75)
+        if band is not None:
+            low, high = map(thin_out, band)
+            axes.fill_between(low.steps, low.values, high.values, color=SERIES[0], alpha=0.13, linewidth=0)
         for number, line in enumerate(lines):
-            _draw(axes, line, SERIES[number % len(SERIES)])
+            width = 2.4 if legend and number == 0 else 1.6
+            _draw(axes, line, SERIES[number % len(SERIES)], width, layer=3 - number / 10)  # the first line is on top
+        if points is not None:
+            axes.plot(points.steps, points.values, color=INK, linestyle="none", marker="D", label=points.label)
         # A share that is always 0 is a line at the bottom, not in the middle of an arbitrary axis.
         values = [value for line in (*lines, *(band or ())) for value in line.values]
         _limit(axes, values, steps=8 if wide else 4, least_top=10 if share else 0)
         axes.grid(axis="y")
         if share:
             axes.yaxis.set_major_formatter("{x:g} %")
-        return _svg(figure, name, [*lines, *(band or ())], " %" if share else "")
+        if legend:
+            axes.set_xlabel("step")
+            if len(lines) > 1 or points is not None:
+                _legend(axes, handlelength=1.4)
+        return _svg(figure, name, [*lines, *([points] if points else []), *(band or ())], " %" if share else "")
 
 
 def stacked_chart(name: str, parts: Sequence[Series]) -> str:
@@ -201,16 +184,7 @@ def stacked_chart(name: str, parts: Sequence[Series]) -> str:
         )
         _limit(axes, [sum(values) for values in zip(*(part.values for part in thin), strict=True)], steps=4)
         axes.grid(axis="y")
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=4,
-            borderaxespad=0,
-            handlelength=0.8,
-            handletextpad=0.4,
-            columnspacing=0.8,
-            fontsize=8,
-        )
+        _legend(axes, handlelength=0.8, handletextpad=0.4, columnspacing=0.8, fontsize=8)
         return _svg(figure, name, parts, " s")
 
 
@@ -226,10 +200,8 @@ def sweep_chart(name: str, ticks: Sequence[str], lines: Sequence[tuple[str, Sequ
         for label, places, bars in lines:
             colour, offset = (BASE, -0.04) if label == "base" else (TRAINED, 0.04)
             shifted = [place + offset for place in places]  # so that intervals at one position do not overlap
-            axes.vlines(
-                shifted, [100 * bar.low for bar in bars], [100 * bar.high for bar in bars], color=INK, linewidth=1.2
-            )
-            axes.plot(shifted, [100 * bar.accuracy for bar in bars], color=colour, marker="o", linewidth=1.8)
+            values, errors = [100 * bar.accuracy for bar in bars], list(zip(*map(_errors, bars), strict=True))
+            axes.errorbar(shifted, values, errors, color=colour, marker="o", linewidth=1.8, **WHISKER)
         axes.set_xticks(range(len(ticks)), list(ticks))
         axes.set_xlim(-0.3, len(ticks) - 0.7)
         axes.set_ylim(0, 104)
@@ -237,14 +209,6 @@ def sweep_chart(name: str, ticks: Sequence[str], lines: Sequence[tuple[str, Sequ
         axes.set_xlabel("shots")
         axes.grid(axis="y")
         return _svg(figure, name)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _short_label(label: str) -> str:
-    return label if len(label) <= 28 else f"{label[:27]}…"
 
 
 @contextmanager
@@ -268,20 +232,18 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _bar(axes: Axes, at: float, height: float, bar: Bar, colour: str) -> None:
-    axes.barh(at, 100 * bar.accuracy, height=height, color=colour, linewidth=0)
-    axes.plot([100 * bar.low, 100 * bar.high], [at, at], color=INK, linewidth=1.2, solid_capstyle="butt")
-    for end in (bar.low, bar.high):
-        axes.plot([100 * end] * 2, [at - height / 5, at + height / 5], color=INK, linewidth=1.2)
-    right = 100 * max(bar.high, bar.accuracy)
-    axes.annotate(
-        f"{100 * bar.accuracy:.1f} %", (right, at), xytext=(5, 0), textcoords="offset points", va="center_baseline"
-    )
+def _errors(bar: Bar) -> tuple[float, float]:
+    """The lengths of the interval below and above an accuracy, in percent."""
+    return max(0.0, 100 * (bar.accuracy - bar.low)), max(0.0, 100 * (bar.high - bar.accuracy))
 
 
-def _draw(axes: Axes, series: Series, colour: str, width: float = 1.6) -> None:
+def _legend(axes: Axes, **options: Any) -> None:
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, **options)
+
+
+def _draw(axes: Axes, series: Series, colour: str, width: float, layer: float) -> None:
     series = thin_out(series)
-    many = len(series.values) > 100
+    smoothed = len(series.values) > 2
     axes.plot(
         series.steps,
         series.values,
@@ -289,20 +251,15 @@ def _draw(axes: Axes, series: Series, colour: str, width: float = 1.6) -> None:
         alpha=0.5,
         linestyle="none",
         marker="o",
-        markersize=2.2 if many else 4,
+        markersize=2.2 if len(series.values) > 100 else 4,
         markeredgewidth=0,
         clip_on=False,
-        label=None if len(series.values) > 2 else series.label,
+        zorder=layer,
+        label=None if smoothed else series.label,
     )
-    if len(series.values) > 2:
-        axes.plot(series.steps, smooth(series.values), color=colour, linewidth=width, label=series.label)
-
-
-def _draw_band(axes: Axes, band: tuple[Series, Series] | None, colour: str) -> None:
-    if band is None:
-        return
-    low, high = (thin_out(series) for series in band)
-    axes.fill_between(low.steps, low.values, high.values, color=colour, alpha=0.13, linewidth=0)
+    if smoothed:
+        line = smooth(series.values)
+        axes.plot(series.steps, line, color=colour, linewidth=width, zorder=layer + 0.05, label=series.label)
 
 
 def _readout(axes: Axes, lines: Sequence[Series], unit: str) -> str:
@@ -319,7 +276,7 @@ def _readout(axes: Axes, lines: Sequence[Series], unit: str) -> str:
             "range": [round(float(end), 4) for end in axes.get_xlim()],
             "unit": unit,
             "lines": [
-                [line.label, [_rounded(step) for step in line.steps], [_rounded(value) for value in line.values]]
+                [line.label, *([_rounded(value) for value in values] for values in (line.steps, line.values))]
                 for line in thin
             ],
         },

@@ -7,7 +7,6 @@ import re
 
 from rlvr.errors import InputError
 
-_SECRET_KEY = r"[\w.-]*(?:hub_token|password|secret|api_key)"
 _SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 # Messages of urllib3, requests and SQLAlchemy -> what follows "MLflow at ADDRESS".
@@ -29,16 +28,6 @@ def redact_uri(uri: str) -> str:
     """A tracking URI without user, password and query."""
     scheme, separator, rest = uri.partition("://")
     return re.split(r"[?#]", f"{scheme}{separator}{rest.rpartition('@')[2]}")[0]
-
-
-def is_secret_key(key: str) -> bool:
-    """Whether a key of a recipe, such as an option of a reward, holds a secret."""
-    return re.fullmatch(_SECRET_KEY, key) is not None
-
-
-def redact_recipe(yaml: str) -> str:
-    """A recipe's text without the values of secret keys."""
-    return re.sub(rf"(?m)^([\s-]*{_SECRET_KEY}\s*:).*$", r"\1 (not shown)", yaml)
 
 
 def redact(text: str, uri: str) -> str:

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from rlvr.errors import InputError
+from rlvr.formatting import hide_secrets
 from rlvr.tracking.metrics_tail import MetricsTail
 from rlvr.tracking.mlflow_ledger import SentMetrics
-from rlvr.tracking.mlflow_messages import describe_error, redact, redact_recipe, redact_uri
+from rlvr.tracking.mlflow_messages import describe_error, redact, redact_uri
 from rlvr.tracking.mlflow_results import files_of_results, log_points, metrics_of_results, set_description, verdict_of
 from rlvr.tracking.mlflow_store import make_store, store_file
 
@@ -194,7 +195,7 @@ class MLflowRun:
         """Send the files of the run. The recipe goes without the values of secret keys."""
         recipe = self.folder / "recipe.yaml"
         if recipe.is_file():
-            self.client.log_text(self.run_id, redact_recipe(recipe.read_text(encoding="utf-8")), recipe.name)
+            self.client.log_text(self.run_id, hide_secrets(recipe.read_text(encoding="utf-8")), recipe.name)
         for name in ARTIFACTS:
             if (self.folder / name).is_file():
                 self.client.log_artifact(self.run_id, str(self.folder / name))

@@ -29,8 +29,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
+from rlvr.formatting import flatten
 from rlvr.tracking.mlflow_ledger import metric_name, unsent_lines
-from rlvr.tracking.mlflow_messages import is_secret_key, redact_uri
+from rlvr.tracking.mlflow_messages import redact_uri
 from rlvr.tracking.mlflow_store import default_tracking_uri, process_environment
 from rlvr.tracking.trackers import tracker_names
 
@@ -219,18 +220,7 @@ class MLflowTracker(TrainerCallback):
         sys.stdout.flush()
 
 
-def flatten_params(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Join nested keys by dots; named entries of a list, such as rewards, go by their name. Leave out secrets."""
-    params: dict[str, str] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if is_secret_key(str(key)):
-            continue
-        if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
-            value = {item["name"]: {key: item[key] for key in item if key != "name"} for item in value}
-        if isinstance(value, Mapping):
-            params.update(flatten_params(value, f"{name}."))
-        else:
-            text = str(value)
-            params[metric_name(name)] = text if len(text) <= PARAM_LENGTH else f"{text[: PARAM_LENGTH - 1]}…"
-    return params
+def flatten_params(values: Mapping[str, Any]) -> dict[str, str]:
+    """MLflow's parameters: the recipe's values by dotted key, without secrets."""
+    texts = {metric_name(name): str(value) for name, value in flatten(values) if value != {}}
+    return {name: text if len(text) <= PARAM_LENGTH else f"{text[: PARAM_LENGTH - 1]}…" for name, text in texts.items()}

@@ -14,7 +14,7 @@ from rlvr.artifacts.evaluation_summary import verdict
 from rlvr.evaluation import summarise
 from rlvr.evaluation.shot_sweep import write_sweep
 from rlvr.report import write_report
-from rlvr.report.evaluation_extras import pass_at_k, sweep
+from rlvr.report.evaluation_extras import pass_at_k, sweep, warnings
 from tests.support.report_runs import read, record, write_run
 
 
@@ -40,7 +40,7 @@ def test_a_sweep_is_a_row_for_each_number_of_shots_and_a_chart(swept: dict[str, 
     assert [row[0] for row in found.rows] == ["0", "2", "4"]
     assert found.rows[1][1].startswith("20.0 % (") and found.rows[1][3].startswith("+60.0 (")
     assert "var(--base)" in found.svg and "var(--trained)" in found.svg
-    assert len(found.warnings) == 1 and "suspect" in found.warnings[0]
+    assert len(warnings(swept)) == 1 and "suspect" in warnings(swept)[0]
 
 
 def test_the_sweep_and_pass_at_k_are_on_the_page(tmp_path: Path, swept: dict[str, Any]) -> None:

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr.report import write_report
-from rlvr.report.rollouts import BASE, TRAINED, PackedRollouts, Rollout, RunRollouts, pack, read_rollouts
+from rlvr.report.packing import PackedRollouts, pack
+from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, read_rollouts
 from rlvr.report.run_reader import RunRecord, read_run
 from tests.support.report_runs import HOSTILE, carried, read, write_run
 
@@ -94,7 +95,7 @@ def test_strange_texts_survive_packing(tmp_path: Path, text: str) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_packing_keeps_every_completion(rows: list[tuple[int, str, str]]) -> None:
     items = [rollout(stage, number, prompt, text) for number, (stage, prompt, text) in enumerate(rows)]
-    data = unpacked(pack(RunRecord(Path(), {}, "", [], None, None, "", ()), RunRollouts(items, ("r",))))
+    data = unpacked(pack(RunRecord(Path(), {}, "", [], {}, {}, {}, "", ()), RunRollouts(items, ("r",))))
     found = {
         (stage, data["prompts"][prompt][0][1], text)
         for stage, prompt, text in zip(data["stage"], data["prompt"], data["text"], strict=True)
@@ -136,7 +137,7 @@ def test_a_long_run_is_packed_as_whole_groups_from_all_steps(tmp_path: Path) -> 
 
 
 def test_the_compressed_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlvr.report.rollouts.MAX_BYTES", 40_000)
+    monkeypatch.setattr("rlvr.report.packing.MAX_BYTES", 40_000)
     packed = pack(run_of(tmp_path), RunRollouts(long_run(random.Random(1)), ("r",)))
     assert packed is not None
     assert 20_000 < len(base64.b64decode(packed.data)) <= 40_000
@@ -147,7 +148,7 @@ def test_the_page_counts_its_completions(tmp_path: Path, monkeypatch: pytest.Mon
     folder = write_run(tmp_path / "run", base=[False] * 20, trained=[True] * 20, text="words " * 400)
     whole = re.sub(r"\s+", " ", read(write_report(folder)).text)
     assert "All 48 completions of the run directory" in whole
-    monkeypatch.setattr("rlvr.report.rollouts.MAX_BYTES", 1000)
+    monkeypatch.setattr("rlvr.report.packing.MAX_BYTES", 1000)
     said = re.search(r"This page holds (\d+) completions of 48:", re.sub(r"\s+", " ", read(write_report(folder)).text))
     assert said is not None and 0 < int(said[1]) < 48
 

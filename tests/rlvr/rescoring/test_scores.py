@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.report import samples
+from rlvr.report.rollouts import read_rollouts
+from rlvr.report.run_reader import read_run
+from rlvr.report.samples import training_answers
 from rlvr.rescoring.completions import fill_columns, one_line, read_completions, visible
 from rlvr.rescoring.explain import explanation, own_turn_of
 from rlvr.rescoring.scores import BATCH, batches, score
@@ -459,5 +461,6 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     assert fill_columns(rows, rewards, not_needed, "t") is None
     recorded = compare_with_recorded(rows, score(rows, rewards), None)
     assert [(one.name, one.compared, one.differing) for one in recorded] == [("ends_in", 16, []), ("close", 16, [])]
-    (_, example), *_ = samples.training_answers(tmp_path / "completions")
+    (tmp_path / "metrics.jsonl").touch()
+    (_, example), *_ = training_answers(read_rollouts(read_run(tmp_path)).items)
     assert [name for name, _ in example.answers[0].rewards] == ["ends_in", "close", "advantage"], "no gold among them"
