@@ -16,28 +16,41 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from rlvr.workers.messages import receive, receive_exactly, send
 
 START_S = 120.0  # timeout of the fork server's imports; machines can be very busy
 CLOSE_S = 2.0  # timeout of ending all workers and what they have started
 INT32 = struct.Struct("!i")
+POOL_CLOSED = "the worker pool was closed"
 
 # The variables that Python needs. Workers that do not inherit the caller's environment get no others.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "VIRTUAL_ENV", "PYTHONHASHSEED")
 
 _PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); descriptor = int(sys.argv.pop()); "
-    "from rlvr.workers.fork_server_main import serve_forks; serve_forks(descriptor)"
+    "import json, sys; config = json.loads(sys.argv.pop()); sys.path[:] = config.pop('path'); "
+    "from rlvr.workers.fork_server_main import serve_forks; serve_forks(**config)"
 )
 
 
 class WorkerError(Exception):
-    """The workers themselves fail: they do not start, or the fork server ended."""
+    """The workers themselves fail: they do not start, or the fork server ended.
+
+    Attributes:
+        kind: short stable slug, such as "pool-closed".
+    """
+
+    def __init__(self, message: str, kind: str = "workers-unavailable") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class StartError(WorkerError):
     """The workers do not start, and a retry would not help: an import fails, or takes too long."""
+
+    def __init__(self, message: str, kind: str = "start-failed") -> None:
+        super().__init__(message, kind)
 
 
 @dataclass(frozen=True)
@@ -75,33 +88,28 @@ class ForkServer:
         self.workers: dict[int, socket.socket] = {}
         self._ready = False
         self._closed = False
-        stderr = _duplicate_stderr() if spec.inherit_env else None
+        config = {
+            "path": _import_path(), "descriptor": remote.fileno(), "function": spec.function,
+            "memory_mb": spec.memory_mb, "inherit_env": spec.inherit_env,
+        }  # fmt: skip
         try:
-            with remote:
+            with remote, _open_output(spec) as output:
                 # With -P nothing is imported from the working directory before the caller's sys.path is set.
                 self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _PROGRAM, str(remote.fileno()), json.dumps(_import_path())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL if stderr is None else stderr,
-                    stderr=subprocess.PIPE if stderr is None else stderr,
-                    env=_environment(spec), pass_fds=(remote.fileno(),), cwd=spec.folder,
-                    start_new_session=True,
+                    [sys.executable, "-P", "-c", _PROGRAM, json.dumps(config)],
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    env=_environment(spec), pass_fds=(remote.fileno(),), cwd=spec.folder, start_new_session=True,
                 )  # fmt: skip
-            config = {"function": spec.function, "memory_mb": spec.memory_mb, "inherit_env": spec.inherit_env}
-            send(self.channel, config)
             send(self.channel, spec.init_payload)
         except OSError as error:
             self.channel.close()
             raise WorkerError(f"The workers for {spec.function} do not start: {error}") from error
-        finally:
-            if stderr is not None:
-                os.close(stderr)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until the fork server has made its imports.
 
         Raises:
-            StartError: it does not start; with its error, or its output.
+            StartError: it does not start; with its error.
             WorkerError: it was closed meanwhile.
         """
         with self.lock:
@@ -114,23 +122,17 @@ class ForkServer:
                 self._ready = True
                 with contextlib.suppress(OSError):
                     self.channel.settimeout(START_S)
-                if self.process.stderr:
-                    self.process.stderr.close()
                 return
         if self._closed:
-            raise WorkerError("the worker pool was closed")
-        timed_out = self.process.poll() is None and reply is None
-        self.process.kill()
-        output = self.process.stderr.read().decode(errors="replace") if self.process.stderr else ""
+            raise WorkerError(POOL_CLOSED, "pool-closed")
+        timed_out = self.process.poll() is None
         self.close()
         if isinstance(reply, dict):
             raise StartError(str(reply.get("failed")))
-        reason = output[-2000:].strip()
-        if not reason:
-            code = self.process.returncode
-            ended = describe_status(-code if code < 0 else code << 8)
-            reason = f"not ready after {timeout_s:g} s" if timed_out else f"the process ended while importing ({ended})"
-        raise StartError(f"The workers for {self.spec.function} do not start:\n{reason}")
+        code = self.process.returncode
+        ended = describe_status(-code if code < 0 else code << 8)
+        reason = f"not ready after {timeout_s:g} s" if timed_out else f"the process ended while importing ({ended})"
+        raise StartError(f"The workers for {self.spec.function} do not start: {reason}")
 
     def is_alive(self) -> bool:
         return self.process.poll() is None
@@ -146,12 +148,11 @@ class ForkServer:
             try:
                 socket.send_fds(self.channel, [INT32.pack(number)], [theirs.fileno()])
                 reply = receive_exactly(self.channel, INT32.size)
-            except OSError as error:
-                ours.close()
-                raise WorkerError(f"the fork server has ended ({error})") from error
+            except OSError:
+                reply = None
             if reply is None:
                 ours.close()
-                raise WorkerError("the fork server has ended")
+                raise WorkerError("the fork server has ended", "fork-server-ended")
             self.workers[number] = ours
         ours.settimeout(START_S)  # for a worker that was stopped by SIGSTOP
         status = INT32.unpack(reply)[0]
@@ -195,16 +196,16 @@ def _import_path() -> list[str]:
     return entries if project in entries else [*entries, project]
 
 
+def _open_output(spec: WorkerSpec) -> BinaryIO:
+    if spec.inherit_env:
+        with contextlib.suppress(OSError):  # it is closed
+            return open(os.dup(2), "wb")
+    return open(os.devnull, "wb")
+
+
 def _environment(spec: WorkerSpec) -> dict[str, str]:
     if not spec.inherit_env:
         kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         return {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     # With one hash seed, sets of strings have the same order in every worker: so do rewards that depend on it.
     return {"PYTHONHASHSEED": "0", **os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-
-
-def _duplicate_stderr() -> int | None:
-    try:
-        return os.dup(2)
-    except OSError:
-        return None

@@ -15,31 +15,30 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlvr.errors import InputError
 from rlvr.workers.cpu_share import judge_cpu_share
 from rlvr.workers.fork_server import INT32
 from rlvr.workers.messages import MAX_MESSAGE, receive, send, send_data
 
 
-def serve_forks(descriptor: int) -> None:
+def serve_forks(descriptor: int, function: str, memory_mb: int | None, inherit_env: bool) -> None:
     """Import the function, then fork a worker for every socket that arrives."""
     channel = socket.socket(fileno=descriptor)
     _ignore_signals()
     # Processes that a worker starts must not inherit this: user code may end them by SIGTERM.
     os.register_at_fork(after_in_child=_restore_signals)
-    config, init_payload = receive(channel, trusted=True), receive(channel, trusted=True)
-    if config is None:
-        return
-    if config["inherit_env"]:
+    init_payload = receive(channel, trusted=True)
+    if inherit_env:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        function = _load_function(config["function"], init_payload)
+        serve_item = _load_function(function, init_payload)
     except Exception as error:
-        if not config["inherit_env"]:
-            raise
+        known = isinstance(error, InputError)
+        text = str(error) if known else "".join(traceback.format_exception(error)).rstrip()
         with contextlib.suppress(OSError):  # the caller has ended
-            send(channel, {"failed": _describe_error(error)})
+            send(channel, {"failed": text})
         os._exit(1)
     try:
         send(channel, "ready")
@@ -63,7 +62,7 @@ def serve_forks(descriptor: int) -> None:
             channel.close()
             judge_cpu_share.join(number)
             try:
-                _serve_items(socket.socket(fileno=descriptors[0]), function, config["memory_mb"])
+                _serve_items(socket.socket(fileno=descriptors[0]), serve_item, memory_mb)
             finally:
                 os._exit(0)
         with contextlib.suppress(OSError):
@@ -81,12 +80,6 @@ def _load_function(name: str, init_payload: bytes | None) -> Callable[[Any], Any
     module, _, function_name = name.partition(":")
     function: Callable[[Any], Any] = getattr(importlib.import_module(module), function_name)
     return function if init_payload is None else function(init_payload)
-
-
-def _describe_error(error: Exception) -> str:
-    from rlvr.errors import InputError
-
-    return str(error) if isinstance(error, InputError) else "".join(traceback.format_exception(error)).rstrip()
 
 
 def _kill(pid: int) -> int:

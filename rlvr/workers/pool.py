@@ -19,22 +19,29 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import selectors
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import connection
 from typing import Any, Literal
 
-from rlvr.workers.fork_server import START_S, ForkServer, StartError, WorkerError, WorkerSpec, describe_status
+from rlvr.workers.fork_server import (
+    POOL_CLOSED,
+    START_S,
+    ForkServer,
+    StartError,
+    WorkerError,
+    WorkerSpec,
+    describe_status,
+)
 from rlvr.workers.messages import receive, send
 
 __all__ = ["OUT_OF_TIME", "StartError", "Status", "TaskResult", "WorkerError", "WorkerPool"]
 
 OUT_OF_TIME = "the time for this batch ran out"
-_CLOSED = "the worker pool was closed"
 
 Status = Literal["done", "timeout", "crashed", "failed", "unavailable"]
 
@@ -86,11 +93,11 @@ class WorkerPool:
         self.spec = WorkerSpec(function, init_payload, None if inherit_env else memory_mb, inherit_env, folder)
         self.processes = processes
         self.start_s = start_s
-        self._lock = threading.Lock()
         self._reset()
         _pools.append(self)
 
     def _reset(self) -> None:
+        self._lock = threading.Lock()
         self._fork_server: ForkServer | None = None
         self._free: deque[_Worker] = deque()
         self._queue: deque[_WorkerRequest] = deque()
@@ -116,7 +123,7 @@ class WorkerPool:
         started = time.monotonic()
         wait_s = batch_timeout_s if count_waiting else None
         try:
-            workers = self._acquire(min(self.processes if max_workers is None else max_workers, len(items)), wait_s)
+            workers = self._acquire(min(max_workers or self.processes, len(items)), wait_s)
         except WorkerError as error:
             return [TaskResult("unavailable", why=str(error))] * len(items)
         if not count_waiting:
@@ -129,7 +136,8 @@ class WorkerPool:
             why = f"the workers failed: {error}"
             self._discard(workers[0].fork_server)
         finally:
-            batch.close()
+            for worker in batch.running:
+                worker.disconnect()
             self._release(workers)
         return [result or TaskResult("unavailable", why=why) for result in batch.results]
 
@@ -144,12 +152,12 @@ class WorkerPool:
         Raises:
             WorkerError: they do not start; with their output.
         """
-        self._release(self._acquire(self.processes if workers is None else workers))
+        self._release(self._acquire(workers or self.processes))
 
     def load(self) -> tuple[int, int]:
         """The number of busy workers, and of calls that wait for a worker."""
         with self._lock:
-            return (self.processes - len(self._free) if self._fork_server is not None else 0), len(self._queue)
+            return (self.processes - len(self._free) if self.started else 0), len(self._queue)
 
     @property
     def started(self) -> bool:
@@ -158,10 +166,8 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all processes. The next call starts new ones."""
-        with self._lock:
-            fork_server = self._detach()
-        if fork_server is not None:
-            fork_server.close()
+        if self._fork_server is not None:
+            self._discard(self._fork_server)
 
     def _ensure_fork_server(self) -> ForkServer:
         """The fork server; started if there is none or it has ended. The caller holds the lock."""
@@ -173,12 +179,19 @@ class WorkerPool:
             self._free = deque(_Worker(self._fork_server, number) for number in range(self.processes))
         return self._fork_server
 
-    def _detach(self) -> ForkServer | None:
-        fork_server, self._fork_server = self._fork_server, None
+    def _detach(self) -> None:
+        """Forget the fork server; calls that wait for its workers get none. The caller holds the lock."""
+        self._fork_server = None
         self._free.clear()
         while self._queue:
             self._queue.popleft().ready.set()
-        return fork_server
+
+    def _discard(self, fork_server: ForkServer) -> None:
+        """Close a fork server; the next call starts another one."""
+        with self._lock:
+            if self._fork_server is fork_server:
+                self._detach()
+        fork_server.close()
 
     def _acquire(self, count: int, wait_s: float | None = None) -> list[_Worker]:
         """Take between 1 and `count` free workers; none if all were busy for `wait_s`.
@@ -192,20 +205,17 @@ class WorkerPool:
             fork_server.wait(self.start_s)
             with self._lock:
                 if self._fork_server is not fork_server:
-                    raise WorkerError(_CLOSED)
+                    raise WorkerError(POOL_CLOSED, "pool-closed")
                 self._queue.append(request)
                 self._assign_workers()
             try:
                 request.ready.wait(wait_s)
             finally:
                 with self._lock:
-                    timed_out = not request.ready.is_set()
-                    if timed_out:
+                    if not request.ready.is_set():
                         self._queue.remove(request)
-            if timed_out:
-                return []
-            if not request.workers:
-                raise WorkerError(_CLOSED)
+            if request.ready.is_set() and not request.workers:
+                raise WorkerError(POOL_CLOSED, "pool-closed")
             for worker in request.workers:
                 if not worker.is_running:
                     worker.restart()
@@ -226,13 +236,6 @@ class WorkerPool:
             # In front, so that the next call gets the workers that were used last, with their caches.
             self._free.extendleft(worker for worker in reversed(workers) if worker.fork_server is self._fork_server)
             self._assign_workers()
-
-    def _discard(self, fork_server: ForkServer) -> None:
-        """Close a fork server that failed; the next call starts another one."""
-        with self._lock:
-            if self._fork_server is fork_server:
-                self._detach()
-        fork_server.close()
 
 
 class _WorkerRequest:
@@ -266,17 +269,8 @@ class _Worker:
         self.is_running = False
 
 
-@dataclass(frozen=True)
-class _Task:
-    """An item that a worker is computing."""
-
-    worker: _Worker
-    index: int
-    deadline: float
-
-
 class _Batch:
-    """The items of one `map` call: which are queued, running or done."""
+    """The items of one `map` call. `running` has the index and the deadline of the item that a worker computes."""
 
     def __init__(self, items: Sequence[Any], timeout_s: float, deadline: float) -> None:
         self.items = items
@@ -285,8 +279,7 @@ class _Batch:
         self.results: list[TaskResult | None] = [None] * len(items)
         self.queue = deque(range(len(items)))
         self.retried: set[int] = set()
-        self.running: list[_Task] = []
-        self.selector = selectors.DefaultSelector()
+        self.running: dict[_Worker, tuple[int, float]] = {}
 
     def run(self, workers: Sequence[_Worker]) -> None:
         """Compute the items, until all are done or the batch's deadline.
@@ -300,32 +293,26 @@ class _Batch:
                 self._start(idle)
             if not self.running:
                 continue
-            wake = min(self.deadline, *(task.deadline for task in self.running))
-            ready = {key.fileobj for key, _ in self.selector.select(max(0.0, wake - time.monotonic()))}
+            wake = min(self.deadline, *(deadline for _, deadline in self.running.values()))
+            channels = [worker.channel for worker in self.running]
+            ready = connection.wait(channels, max(0.0, wake - time.monotonic()))
             now = time.monotonic()
-            for task in list(self.running):
-                if task.worker.channel in ready:
-                    self._end(task)
-                    reply = receive(task.worker.channel)
+            for worker, (index, deadline) in list(self.running.items()):
+                if worker.channel in ready:
+                    del self.running[worker]
+                    reply = receive(worker.channel)
                     if reply is None:
-                        self._handle_death(task.index, task.worker.restart())
+                        self._handle_death(index, worker.restart())
                     else:
-                        self.results[task.index] = TaskResult(*reply)
-                    idle.append(task.worker)
-                elif now >= task.deadline:
-                    self._end(task)
-                    self.results[task.index] = TaskResult("timeout", why=f"not done after {self.timeout_s:g} s")
-                    task.worker.restart()
-                    idle.append(task.worker)
+                        self.results[index] = TaskResult(*reply)
+                    idle.append(worker)
+                elif now >= deadline:
+                    del self.running[worker]
+                    self.results[index] = TaskResult("timeout", why=f"not done after {self.timeout_s:g} s")
+                    worker.restart()
+                    idle.append(worker)
         while self.running:
-            worker = self.running[-1].worker
-            self._end(self.running[-1])
-            worker.restart()  # kills the computation
-
-    def close(self) -> None:
-        for task in self.running:
-            task.worker.disconnect()
-        self.selector.close()
+            self.running.popitem()[0].restart()  # kills the computation
 
     def _start(self, idle: list[_Worker]) -> None:
         worker, index = idle.pop(), self.queue.popleft()
@@ -335,13 +322,8 @@ class _Batch:
             status = worker.restart()
             idle.append(worker)
             self._handle_death(index, status)
-            return
-        self.selector.register(worker.channel, selectors.EVENT_READ)
-        self.running.append(_Task(worker, index, time.monotonic() + self.timeout_s))
-
-    def _end(self, task: _Task) -> None:
-        self.selector.unregister(task.worker.channel)
-        self.running.remove(task)
+        else:
+            self.running[worker] = index, time.monotonic() + self.timeout_s
 
     def _handle_death(self, index: int, status: int | None) -> None:
         """Retry an item once after a worker died on it: the first death may have another cause."""
@@ -362,7 +344,6 @@ def _after_fork() -> None:
     for pool in _pools:
         if pool._fork_server is not None:
             pool._fork_server.close_after_fork()
-        pool._lock = threading.Lock()
         pool._reset()
 
 
