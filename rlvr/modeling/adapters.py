@@ -32,41 +32,41 @@ def find_adapter(name: str) -> Path:
         if not any((folder / config).is_file() for config in CONFIGS):
             inside = [path.parent for config in CONFIGS for path in sorted(folder.glob(f"*/{config}"))]
             hint = f" Did you mean {inside[0]}?" if inside else ""
-            raise InputError(
-                f"{name} holds neither an adapter (adapter_config.json) nor a model (config.json).{hint}",
-                kind="model-not-found",
-                key="--adapter",
-                path=folder,
-            )
+            raise _not_found(f"{name} holds neither an adapter (adapter_config.json) nor a model (config.json).{hint}")
         return folder
     if folder.exists() or name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise InputError(
-            f"There is no adapter or model {name}: it is neither a folder nor an id on the hub (owner/name).",
-            kind="model-not-found",
-            key="--adapter",
+        raise _not_found(
+            f"There is no adapter or model {name}: it is neither a folder nor an id on the hub (owner/name)."
         )
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", *(f"*{suffix}" for suffix in WEIGHTS)]))
     except Exception as error:  # some twenty classes, of the hub client, the network and the cache
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"There is no folder {name}, and the Hugging Face hub did not provide it ({first}). Name the folder of a "
-            "run, such as runs/NAME/adapter. For an id on the hub: check that it exists, and unset HF_HUB_OFFLINE.",
-            kind="model-not-found",
-            key="--adapter",
+        raise _not_found(
+            f"There is no folder {name}, and the Hugging Face hub did not provide it ({first_line(error)}). Name the "
+            "folder of a run, such as runs/NAME/adapter. For an id on the hub: check that it exists, and unset "
+            "HF_HUB_OFFLINE."
         ) from error
+
+
+def _not_found(message: str) -> InputError:
+    return InputError(message, kind="model-not-found", key="--adapter")
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def fingerprint(folder: Path) -> str:
     """A checksum of a model's configuration and weights, whatever the folder's name."""
-    files = [
-        path
-        for path in sorted(folder.iterdir())
-        if path.name in CONFIGS or (path.suffix in WEIGHTS and path.name != "training_args.bin")
-    ]
-    return _checksum(tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files))
+    return _checksum(
+        tuple(
+            (path, path.stat().st_size, path.stat().st_mtime_ns)
+            for path in sorted(folder.iterdir())
+            if path.name in CONFIGS or (path.suffix in WEIGHTS and path.name != "training_args.bin")
+        )
+    )
 
 
 @lru_cache(maxsize=16)
@@ -76,8 +76,7 @@ def _checksum(files: tuple[tuple[Path, int, int], ...]) -> str:
     for path, size, _ in files:
         digest.update(f"\0{path.name} {size}\0".encode())
         with path.open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

@@ -34,19 +34,20 @@ def find_model(name: str) -> str:
         if (folder / "config.json").is_file():
             return str(folder)
         if folder.is_dir() and (root == Path.cwd() or name.startswith("models/")):
-            raise _not_found(f"the folder {name} holds no config.json, so it is no saved model.")
+            raise _model_error("model-not-found", f"model_name_or_path: the folder {name} holds no config.json.")
     if name.startswith((".", "/", "~", "models/")) or name.count("/") > 1:
         parents = [(root / name).parent for root in project.roots()]
         models = [file.parent.name for folder in parents for file in folder.glob("*/config.json")]
         close = schema.nearest(Path(name).name, models)
         searched = " and ".join(map(str, project.roots()))
         hint = f" Did you mean {Path(name).with_name(close[0])}?" if close else ""
-        raise _not_found(f"there is no folder {name} (searched in {searched}).{hint}")
+        message = f"model_name_or_path: there is no folder {name} (searched in {searched}).{hint}"
+        raise _model_error("model-not-found", message)
     return name
 
 
-def _not_found(text: str) -> InputError:
-    return InputError(f"model_name_or_path: {text}", kind="model-not-found", key="model_name_or_path")
+def _model_error(kind: str, message: str) -> InputError:
+    return InputError(message, kind=kind, key="model_name_or_path")
 
 
 def _adapter_instead(name: str, file: Path) -> InputError:
@@ -55,13 +56,12 @@ def _adapter_instead(name: str, file: Path) -> InputError:
         base = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError):
         base = None
-    return InputError(
+    return _model_error(
+        "adapter-as-model",
         f"model_name_or_path: {name} is an adapter, not a whole model: all its weights would be frozen"
         + (f". For a new adapter of its base, set model_name_or_path: {base}" if base else "")
         + ". To train the adapter further, continue its run (docs/resume.md), or merge it into its base "
         "(merge_and_unload of PEFT, then save_pretrained with the tokenizer) and name the merged folder.",
-        kind="adapter-as-model",
-        key="model_name_or_path",
     )
 
 
@@ -101,11 +101,10 @@ def skeleton(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config, trust_remote_code=remote)
     except ValueError as error:
-        raise InputError(
+        raise _model_error(
+            "unsupported-model",
             f"model_name_or_path: {_name(recipe)} is of the type {config.model_type}, which is no causal language "
-            f"model in transformers: {_first_line(error)}",
-            kind="unsupported-model",
-            key="model_name_or_path",
+            f"model in transformers: {adapters.first_line(error)}",
         ) from error
 
 
@@ -133,18 +132,16 @@ def load_tokenizer(recipe: Recipe, *, chat: bool) -> PreTrainedTokenizerBase:
             find_model(_name(recipe)), padding_side="left", **_hub_options(recipe)
         )
     if chat and not tokenizer.chat_template:
-        raise InputError(
+        raise _model_error(
+            "missing-chat-template",
             f"{_name(recipe)} has no chat template, but the task's prompts are chat messages. Base models need "
             "plain-text prompts (task: {style: text} where the task has it). Or train the model's -Instruct variant.",
-            kind="missing-chat-template",
-            key="model_name_or_path",
         )
     if tokenizer.eos_token_id is None:
-        raise InputError(
+        raise _model_error(
+            "missing-eos-token",
             f"The tokenizer of {_name(recipe)} has no end-of-sequence token, so no completion would ever end. "
             "Set eos_token in its tokenizer_config.json.",
-            kind="missing-eos-token",
-            key="model_name_or_path",
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -164,13 +161,7 @@ def load_model(
     from transformers import AutoModelForCausalLM
 
     source = find_model(_name(recipe))
-    if adapter is not None and not (Path(adapter) / _ADAPTER).is_file():
-        if not (Path(adapter) / "config.json").is_file():
-            raise InputError(
-                f"{adapter} holds neither an adapter (adapter_config.json) nor a model (config.json).",
-                kind="model-not-found",
-                path=adapter,
-            )
+    if adapter is not None and not (adapters.find_adapter(str(adapter)) / _ADAPTER).is_file():
         source, adapter = str(adapter), None
     with _explain_hub_errors(recipe):
         model = AutoModelForCausalLM.from_pretrained(
@@ -316,32 +307,29 @@ def _explain_hub_errors(recipe: Recipe) -> Iterator[None]:
         chain = _chain(error)
         kinds = {type(item).__name__ for item in chain}
         if "GatedRepoError" in kinds:
-            raise InputError(
+            raise _model_error(
+                "gated-model",
                 f"The model {name} is gated: accept its terms at https://huggingface.co/{name}, then log in with "
                 "`hf auth login`.",
-                kind="gated-model",
-                key="model_name_or_path",
             ) from error
         if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectionError", "ConnectError"} or any(
             "couldn't connect" in str(item).lower() or "offline" in str(item).lower() for item in chain
         ):
-            raise InputError(
+            raise _model_error(
+                "hub-unreachable",
                 f"The model {name} is not in the local cache, and the Hugging Face hub could not be reached to "
                 "download it. On a machine with a connection run `hf download "
                 f"{name} --local-dir models/{name.rpartition('/')[2]}`, copy the folder here and set "
                 f"model_name_or_path: models/{name.rpartition('/')[2]}. If HF_HUB_OFFLINE is set, unset it to allow "
                 "the download.",
-                kind="hub-unreachable",
-                key="model_name_or_path",
             ) from error
         if kinds & {"RepositoryNotFoundError", "HFValidationError", "RevisionNotFoundError"} or isinstance(
             error, OSError
         ):
-            raise InputError(
+            raise _model_error(
+                "model-not-found",
                 f"The model {name} can't be loaded: there is no such folder and no such public model on the Hugging "
-                f"Face hub, or it needs a login (`hf auth login`). The hub client: {_first_line(error)}",
-                kind="model-not-found",
-                key="model_name_or_path",
+                f"Face hub, or it needs a login (`hf auth login`). The hub client: {adapters.first_line(error)}",
             ) from error
         raise
 
@@ -366,7 +354,3 @@ def _chain(error: BaseException) -> list[BaseException]:
         chain.append(link)
         link = link.__cause__ or link.__context__
     return chain
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
