@@ -262,9 +262,9 @@ def _disagreement_lines(disagreements: Sequence[Disagreement], rows: Sequence[Ro
 def _quote(row: Row) -> str:
     """The end of the model's own turn, where its answer should be; without a turn, the completion's beginning."""
     from rlvr.rescoring.completions import as_text, one_line
-    from rlvr.rescoring.explain import own_turn_of
+    from rlvr.verifiers.completion_text import completion_text, own_turn
 
-    own = own_turn_of(row["completion"]).own.strip()
+    own = own_turn(completion_text(row["completion"])).strip()
     if own:
         return one_line(own, QUOTE_LENGTH, end=True)
     return console.dim(f"(no own turn) {one_line(as_text(row['completion']), 50)}")

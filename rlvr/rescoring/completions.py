@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,7 @@ def read_completions(path: str, column: str = "completion", limit: int | None = 
             raise missing_column_error(where, column, row, hint)
         value = row[column]
         several = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
-        for completion in value if several else [value]:
-            rows.append({**row, "completion": completion})
+        rows += [{**row, "completion": completion} for completion in (value if several else [value])]
         if limit is not None and len(rows) >= limit:
             break
     return CompletionRows(rows[:limit], notes)
@@ -91,14 +91,14 @@ def _read_folder(folder: Path, limit: int | None) -> tuple[list[Row], tuple[str,
         if (match := re.fullmatch(r"completions_(\d{1,18})\.parquet", file.name))
     )
     evaluations = sorted(source.glob("evaluation_*.parquet"))
+    if not files and not evaluations:
+        raise InputError(
+            f"{folder} holds no completions (completions_00001.parquet and so on). Name a file, or the directory of a "
+            "run that made a step with log_completions: true.",
+            kind="no-completions",
+            path=folder,
+        )
     if not files:
-        if not evaluations:
-            raise InputError(
-                f"{folder} holds no completions (completions_00001.parquet and so on). Name a file, or the directory "
-                "of a run that made a step with log_completions: true.",
-                kind="no-completions",
-                path=folder,
-            )
         return [row for file in evaluations for row in read_rows(file)], ()
     notes = []
     if evaluations:
@@ -126,9 +126,8 @@ def _read_folder(folder: Path, limit: int | None) -> tuple[list[Row], tuple[str,
     if unreadable:
         notes.append(f"Left out: {', '.join(unreadable)}, which can't be read.")
     if not rows:
-        raise InputError(
-            f"None of the files of completions in {source} can be read.", kind="no-completions", path=source
-        )
+        message = f"None of the files of completions in {source} can be read."
+        raise InputError(message, kind="no-completions", path=source)
     return rows, tuple(notes)
 
 
@@ -159,11 +158,11 @@ def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[
             )
     needed = sorted({column for reward in rewards for column in reward.columns} - {"prompt", "completion"})
     optional = sorted({name for reward in rewards for name in _optional_columns(reward)} - set(needed))
-    lacking = {
-        number: [name for name in needed if row.get(name) is None] + [name for name in optional if name not in row]
-        for number, row in enumerate(rows)
-    }
-    lacking = {number: names for number, names in lacking.items() if names}
+    lacking = {}
+    for number, row in enumerate(rows):
+        names = [name for name in needed if row.get(name) is None] + [name for name in optional if name not in row]
+        if names:
+            lacking[number] = names
     if not lacking:
         return None
     try:
@@ -172,13 +171,12 @@ def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[
         if any(column not in row for row in rows for column in needed):
             raise
         return None  # only empty entries and options are missing: the rewards handle these
-    filled: dict[str, int] = {}
+    filled: Counter[str] = Counter()
     for number, names in lacking.items():
         match = known.get(prompt_key(rows[number])) or {}
-        for name in names:
-            if name in match:
-                rows[number][name] = match[name]
-                filled[name] = filled.get(name, 0) + 1
+        added = {name: match[name] for name in names if name in match}
+        rows[number].update(added)
+        filled.update(added.keys())
     absent = [number for number in lacking if any(column not in rows[number] for column in needed)]
     if absent:
         raise _not_found(rows, absent, needed, known, task)
@@ -194,21 +192,21 @@ def _not_found(
     row = rows[absent[0]]
     missing = " and ".join(column for column in needed if column not in row)
     problem = f"{len(absent)} of {len(rows)} rows have no {missing}; the first is row {absent[0]}"
-    fix = f"Add {missing} to the file, or use the recipe and the task options that the prompts came from."
+    fix = f"Add {missing} to the file"
     key = prompt_key(row)
-    if not key:
-        problem += ": it can't be looked up, because they have no prompt"
-        fix = f"Add {missing} to the file."
-    else:
+    if key:
+        fix += ", or use the recipe and the task options that the prompts came from"
         problem += f" ({one_line(as_text(_prompt_or_question(row)), 80)})"
-        if key not in known:
-            problem += f": the task {task} does not have this prompt"
-        elif known[key] is None:
-            problem += f": the task {task} has this prompt several times, with different values"
-        else:
-            problem += f": the task {task} does not have this column"
+    if not key:
+        cause = "it can't be looked up, because they have no prompt"
+    elif key not in known:
+        cause = f"the task {task} does not have this prompt"
+    elif known[key] is None:
+        cause = f"the task {task} has this prompt several times, with different values"
+    else:
+        cause = f"the task {task} does not have this column"
     first_missing = next(column for column in needed if column not in row)
-    return InputError(f"{problem}. {fix}", kind="missing-column", key=first_missing, row=absent[0])
+    return InputError(f"{problem}: {cause}. {fix}.", kind="missing-column", key=first_missing, row=absent[0])
 
 
 def _only_in_training(function: Callable[..., Any]) -> set[str]:
@@ -257,7 +255,7 @@ def _key(prompt: Any) -> str:
     if prompt is None or isinstance(prompt, str):
         return prompt or ""
     if isinstance(prompt, list):  # of messages; parquet may have added nulls to role and content
-        return _dumped([(item.get("role"), item.get("content")) if isinstance(item, dict) else item for item in prompt])
+        prompt = [(item.get("role"), item.get("content")) if isinstance(item, dict) else item for item in prompt]
     return _dumped(prompt)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rlvr import console
 from rlvr.data.io import Row
@@ -32,23 +31,6 @@ class Explanation:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class OwnTurn:
-    """The part of a completion that verifiers read.
-
-    Attributes:
-        text: the completion, or its last assistant message.
-        own: the model's own turn (`rlvr.verifiers.math.own_turn`).
-        thinking: characters between <think> tags, with the tags.
-        rest: the text that was cut off after the own turn.
-    """
-
-    text: str
-    own: str
-    thinking: int
-    rest: str
-
-
 def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanation:
     """Call the function `explain` of the reward's module, if it has one.
 
@@ -67,36 +49,29 @@ def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanat
     return Explanation(lines)
 
 
-def own_turn_of(completion: Any) -> OwnTurn:
-    text = completion_text(completion)
-    own, spoken = own_turn(text), without_thinking(text)
-    return OwnTurn(text, own, max(len(text) - len(spoken), 0), spoken[len(own) :] if spoken.startswith(own) else "")
-
-
 def texts(row: Row) -> list[tuple[str, list[str]]]:
     """Titles and lines of the prompt, the completion and the model's own turn."""
-    prompt = row.get("prompt") or row.get("question")
-    turn = own_turn_of(row["completion"])
-    sections = []
-    if prompt:
-        sections.append(("prompt", _quote(as_text(prompt), PROMPT_LIMIT)))
-    completion = row["completion"] if isinstance(row["completion"], str) else as_text(row["completion"])
-    title = f"completion, {len(turn.text or completion):,} characters"
+    prompt, completion = row.get("prompt") or row.get("question"), as_text(row["completion"])
+    sections = [("prompt", _quote(as_text(prompt), PROMPT_LIMIT))] if prompt else []
+    text = completion_text(row["completion"])
+    title = f"completion, {len(text or completion):,} characters"
     sections.append((title, _quote(completion, COMPLETION_LIMIT)))
-    lines = []
-    if turn.thinking:
-        lines.append(f"{turn.thinking:,} characters of thinking are left out")
-    if turn.rest:
-        cut = one_line(turn.rest, CUT_QUOTE)
-        lines.append(f"cut after {len(turn.own):,} characters, {len(turn.rest):,} before the end, at: {cut}")
-    if not turn.own.strip():
-        lines.append("empty")
-    elif not lines:
-        lines.append("the whole completion")
-    elif len(turn.own) < len(turn.text):
-        lines += _quote(turn.own.strip("\n"), COMPLETION_LIMIT)
-    sections.append(("the model's own turn", lines))
+    sections.append(("the model's own turn", own_turn_lines(text)))
     return sections
+
+
+def own_turn_lines(text: str) -> list[str]:
+    """Say what verifiers read of a completion: what is left out, and the rest."""
+    own, outside = own_turn(text), without_thinking(text)
+    lines = []
+    if len(outside) < len(text):
+        lines.append(f"{len(text) - len(outside):,} characters of thinking are left out")
+    if rest := outside[len(own) :]:
+        cut = one_line(rest, CUT_QUOTE)
+        lines.append(f"cut after {len(own):,} characters, {len(rest):,} before the end, at: {cut}")
+    if not own.strip():
+        return [*lines, "empty"]
+    return [*lines, *_quote(own.strip("\n"), COMPLETION_LIMIT)] if lines else ["the whole completion"]
 
 
 def _quote(text: str, limit: int) -> list[str]:
@@ -129,11 +104,11 @@ def reward_lines(row: Row, index: int, scores: Scores, differing: set[str]) -> l
     for reward, value, effective_value in zip(rewards, values, effective, strict=True):
         effect = f"x {reward.weight:g}"
         if reward.gate is not None:
-            gate = next(other for other in range(len(rewards)) if rewards[other].name == reward.gate)
-            gate_value = values[gate]
-            closed = gate_value is None or gate_value <= 0
-            effect += f", gate {rewards[gate].label} {'closed: counts as 0' if closed else 'open'}"
-        lines.append(f"{reward.label:<{width}}   {_value(value)}   {console.dim(effect)}")
+            gate = next(index for index, other in enumerate(rewards) if other.name == reward.gate)
+            is_open = (values[gate] or 0) > 0
+            effect += f", gate {rewards[gate].label} {'open' if is_open else 'closed: counts as 0'}"
+        shown = "none" if value is None else f"{value:.4g}"
+        lines.append(f"{reward.label:<{width}}   {shown:<4}   {console.dim(effect)}")
         reasons = explanation(row, reward, rewards)
         lines += [f"    {one_line(line, MAX_LINE_LENGTH)}" for line in reasons.lines[:MAX_LINES]]
         if len(reasons.lines) > MAX_LINES:
@@ -154,9 +129,3 @@ def reward_lines(row: Row, index: int, scores: Scores, differing: set[str]) -> l
     if "correct" in differing:
         lines.append(console.red(f"differs: the file has correct = {row['correct']}"))
     return lines
-
-
-def _value(value: float | None) -> str:
-    if value is None:
-        return "none"
-    return f"{value:.4g}".ljust(4)

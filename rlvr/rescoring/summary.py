@@ -51,13 +51,9 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class GroupStats:
-    """Groups: two or more completions of one prompt in one step.
+    """Groups (two or more completions of one prompt in one step), the rows in them, and the rows of a group.
 
-    Attributes:
-        count: number of groups.
-        rows: rows in them.
-        smallest, largest: rows of a group.
-        without_spread: groups with equal totals, so that all advantages are 0.
+    Groups `without_spread` have equal totals, so that all advantages are 0.
     """
 
     count: int
@@ -88,33 +84,25 @@ def compare_with_recorded(rows: Sequence[Row], scores: Scores, metric: Reward | 
     Args:
         metric: the reward that decided `correct` (its value is at least 1); None if the recipe doesn't list it.
     """
+    columns = [
+        (name, reward, [row[index] for row in scores.effective])
+        for index, reward in enumerate(scores.rewards)
+        for name in recorded_names(reward)
+    ]
+    if metric is not None:
+        values = [row[list(scores.rewards).index(metric)] for row in scores.values]
+        columns.append(("correct", metric, [None if value is None else float(value >= 1.0) for value in values]))
     comparisons = []
-    for index, reward in enumerate(scores.rewards):
-        for name in recorded_names(reward):
-            pairs = [
-                (number, row[name], scores.effective[number][index])
-                for number, row in enumerate(rows)
-                if name in row and name not in reward.columns and _is_number_or_none(row[name])
-            ]
-            # A run wrote neither a text column of the reward's name nor one that is always empty.
-            if any(written is not None for _, written, _ in pairs):
-                differing = [number for number, written, now in pairs if not _same(written, now)]
-                comparisons.append(RecordedComparison(name, len(pairs), differing))
-    if metric is not None and "correct" not in metric.columns:
-        index = list(scores.rewards).index(metric)
-        judged = [(number, row["correct"]) for number, row in enumerate(rows) if "correct" in row]
-        judged = [(number, written) for number, written in judged if _is_number_or_none(written)]
-        if any(written is not None for _, written in judged):
-            differing = []
-            for number, written in judged:
-                value = scores.values[number][index]
-                if not _same(written, None if value is None else float(value >= 1.0)):
-                    differing.append(number)
-            comparisons.append(RecordedComparison("correct", len(judged), differing))
+    for name, reward, now in columns:
+        written = {number: row[name] for number, row in enumerate(rows) if name in row and _is_score(row[name])}
+        # A run wrote neither a column of the data nor a text column of the reward's name nor one that is always empty.
+        if name not in reward.columns and any(value is not None for value in written.values()):
+            differing = [number for number, value in written.items() if not _same(value, now[number])]
+            comparisons.append(RecordedComparison(name, len(written), differing))
     return comparisons
 
 
-def _is_number_or_none(value: object) -> bool:
+def _is_score(value: object) -> bool:
     return value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**53)
 
 
@@ -144,10 +132,8 @@ def group_stats(rows: Sequence[Row], totals: Sequence[float | None]) -> GroupSta
     """Count groups. A masked row (None) belongs to its group, but its total is not compared."""
     members: dict[tuple[Any, str], list[float | None]] = {}
     for row, value in zip(rows, totals, strict=True):
-        key = prompt_key(row)
-        if key:
-            members.setdefault((repr(row.get("step")), key), []).append(value)
-    groups = [group for group in members.values() if len(group) > 1]
+        members.setdefault((repr(row.get("step")), prompt_key(row)), []).append(value)
+    groups = [group for (_, key), group in members.items() if key and len(group) > 1]
     scored = ([total for total in group if total is not None] for group in groups)
     # TRL uses torch.isclose: the last bits of a float make no difference.
     equal = sum(max(totals, default=0.0) - min(totals, default=0.0) < 1e-8 for totals in scored)
@@ -163,13 +149,11 @@ def by_step(rows: Sequence[Row], scores: Scores) -> dict[int, tuple[ColumnStats,
             steps.setdefault(row["step"], []).append(number)
     if len(steps) < 2:
         return {}
+    columns = list(zip(*scores.values, strict=True))
     return {
         step: (
             column_stats([scores.totals[number] for number in numbers]),
-            [
-                column_stats([scores.values[number][index] for number in numbers])
-                for index in range(len(scores.rewards))
-            ],
+            [column_stats([column[number] for number in numbers]) for column in columns],
         )
         for step, numbers in sorted(steps.items())
     }
