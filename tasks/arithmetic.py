@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlvr import Task
-from rlvr.data.io import check_choice, check_integer, option_error
+from rlvr.data.io import check_integer, option_error
 from rlvr.data.number_pairs import number_pairs
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def worked_solution(problem: WordProblem, *, keep_carry: bool = True, closing_li
 
 def arithmetic(
     *,
-    operations: str = "both",
+    operations: Literal["addition", "subtraction", "both"] = "both",
     train_rows: int = 1500,
     validation_rows: int = 0,
     test_rows: int = 250,
@@ -123,9 +123,6 @@ def arithmetic(
     Rows have `prompt`, `question`, `final_answer`, `source` ("addition" or "subtraction"), `difficulty` ("carry" or
     "no carry"; a borrow counts as a carry) and `id`, which is the bare problem, such as "47+38".
     """
-    check_choice("arithmetic", "operations", operations, (*SIGNS, "both"))
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise option_error("arithmetic", "seed", f"{seed!r} is not a whole number. Write one, such as 42.")
     sources = list(SIGNS) if operations == "both" else [operations]
     wanted = (("train", train_rows, 1), ("validation", validation_rows, 0), ("test", test_rows, 1))
     splits = {}

@@ -20,15 +20,15 @@ from typing import Any, Literal
 from rlvr import InputError, Task
 from rlvr.data.code import io_tests, problem_text
 from rlvr.data.code.loading import LoadedRows, RowSelection, download_split, find_only_file, read_file, read_split
-from rlvr.data.code.prompts import ANSWER_FORMATS, LANGUAGES, STDIN, build_instruction, build_messages
+from rlvr.data.code.prompts import STDIN, build_instruction, build_messages
 from rlvr.data.io import (
     Row,
     apply_limits,
-    check_choice,
     check_fraction,
     check_integer,
     check_limits,
     hold_out,
+    limit_rows,
     missing_column_error,
     option_error,
     question_key,
@@ -146,10 +146,6 @@ def code_contests(
     `difficulty` (the rating, as text), `source` ("code_contests") and `id` ("177_A2").
     """
     name = "code_contests"
-    check_choice(name, "language", language, LANGUAGES)
-    check_choice(name, "tests", tests, ("private", "public", "all"))
-    check_choice(name, "answer_format", answer_format, ANSWER_FORMATS)
-    check_choice(name, "instruction_role", instruction_role, ("system", "user"))
     check_fraction(name, "validation_fraction", validation_fraction)
     check_fraction(name, "test_fraction", test_fraction)
     check_integer(name, "seed", seed, 0)
@@ -159,8 +155,8 @@ def code_contests(
     )
     if isinstance(time_factor, bool) or not isinstance(time_factor, int | float) or not 0.1 <= time_factor <= 100:
         raise option_error(name, "time_factor", f"{time_factor!r} is not a number from 0.1 to 100.")
-    for kind in keep or []:
-        check_choice(name, "keep", kind, KEEPABLE)
+    if unknown := [kind for kind in keep or [] if kind not in KEEPABLE]:
+        raise option_error(name, "keep", f"{unknown[0]!r} is none of {', '.join(KEEPABLE)}. Write one of these.")
     low, high = _band(tier, rating)
 
     dropped = _DropLog()
@@ -185,7 +181,7 @@ def code_contests(
                 dropped.drop("doubled", problem.id)
                 continue
             seen.add(key)
-            drawn = io_tests.sample_tests(scored, max_tests, f"{seed}/tests/{problem.id}")
+            drawn = limit_rows(scored, max_tests, f"{seed}/tests/{problem.id}")
             dropped.tests["at random, since they were more than max_tests"] += len(scored) - len(drawn)
             splits[split].append(_row(problem, drawn, task_instruction, instruction_role, language, time_factor))
 
@@ -223,7 +219,6 @@ def code_contests(
 
 def _band(tier: str, rating: Any) -> tuple[int, int]:
     if rating is None:
-        check_choice("code_contests", "tier", tier, tuple(TIERS))
         return TIERS[tier]
     whole = isinstance(rating, list | tuple) and len(rating) == 2 and all(type(limit) is int for limit in rating)
     if not whole or rating[0] > rating[1]:

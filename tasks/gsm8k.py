@@ -25,7 +25,6 @@ from rlvr import InputError, Task
 from rlvr.data.io import (
     Row,
     apply_limits,
-    check_choice,
     check_fraction,
     check_integer,
     check_limits,
@@ -95,8 +94,6 @@ def gsm8k(
     check_integer("gsm8k", "shots", shots, 0, MAX_SHOTS)
     check_integer("gsm8k", "shot_pool", shot_pool, 0)
     check_integer("gsm8k", "seed", seed, 0)
-    check_choice("gsm8k", "style", style, ("text", "chat"))
-    check_choice("gsm8k", "instruction_role", instruction_role, ("system", "user"))
     check_fraction("gsm8k", "validation_fraction", validation_fraction)
     check_limits("gsm8k", limit_train=limit_train, limit_validation=limit_validation, limit_test=limit_test)
     if shots > shot_pool:

@@ -13,11 +13,10 @@ from typing import Literal
 from rlvr import Task
 from rlvr.data.code.assert_tests import split_check
 from rlvr.data.code.io_tests import InvalidTests
-from rlvr.data.code.prompts import ANSWER_FORMATS, COMPLETION, build_instruction, build_messages
+from rlvr.data.code.prompts import COMPLETION, build_instruction, build_messages
 from rlvr.data.io import (
     Row,
     apply_limits,
-    check_choice,
     check_integer,
     check_limits,
     download_rows,
@@ -64,8 +63,6 @@ def humaneval(
             "split",
             f"{split!r} does not exist: HumanEval is for evaluation only. Train on mbpp, evaluate on this.",
         )
-    check_choice(name, "answer_format", answer_format, ANSWER_FORMATS)
-    check_choice(name, "instruction_role", instruction_role, ("system", "user"))
     check_integer(name, "seed", seed, 0)
     check_limits(name, limit_test=limit_test)
     task_instruction = build_instruction(COMPLETION, "python", answer_format)

@@ -26,7 +26,6 @@ from rlvr.data.io import (
     READABLE,
     Row,
     apply_limits,
-    check_choice,
     check_fraction,
     check_integer,
     check_limits,
@@ -94,7 +93,6 @@ def jsonl(
             kind="missing-key",
             key="path",
         )
-    check_choice("jsonl", "style", style, ("text", "chat"))
     check_fraction("jsonl", "validation_fraction", validation_fraction)
     check_fraction("jsonl", "test_fraction", test_fraction)
     check_integer("jsonl", "seed", seed, 0)

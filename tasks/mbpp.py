@@ -13,12 +13,11 @@ from typing import Any, Literal
 from rlvr import InputError, Task
 from rlvr.data.code.assert_tests import find_entry_point, make_assert_tests
 from rlvr.data.code.io_tests import InvalidTests
-from rlvr.data.code.prompts import ANSWER_FORMATS, FUNCTION, build_instruction, build_messages, format_answer
+from rlvr.data.code.prompts import FUNCTION, build_instruction, build_messages, format_answer
 from rlvr.data.io import (
     READABLE,
     Row,
     apply_limits,
-    check_choice,
     check_integer,
     check_limits,
     download_rows,
@@ -66,10 +65,6 @@ def mbpp(
     solution.
     """
     name = "mbpp"
-    check_choice(name, "version", version, ("full", "sanitized"))
-    check_choice(name, "tests", tests, ("all", "hidden"))
-    check_choice(name, "answer_format", answer_format, ANSWER_FORMATS)
-    check_choice(name, "instruction_role", instruction_role, ("system", "user"))
     check_integer(name, "shown", shown, 0)
     check_integer(name, "seed", seed, 0)
     check_limits(name, limit_train=limit_train, limit_validation=limit_validation, limit_test=limit_test)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlvr import Task
-from rlvr.data.io import Row, check_choice, check_integer, option_error, to_datasets
+from rlvr.data.io import Row, check_integer, option_error, to_datasets
 from rlvr.data.number_pairs import number_pairs
 
 # A step of a problem, in words. The sums come first only; they need no parentheses before the second step.
@@ -155,7 +155,6 @@ def one_line_programs(
     of a right program, such as "(n+12)*47".
     """
     name = "one_line_programs"
-    check_choice(name, "kinds", kinds, (*SOURCES, "both"))
     check_integer(name, "train_rows", train_rows, 1)
     check_integer(name, "validation_rows", validation_rows, 0)
     check_integer(name, "test_rows", test_rows, 1)

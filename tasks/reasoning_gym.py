@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rlvr import InputError, Task
-from rlvr.data.io import Row, check_choice, check_integer, pack, question_key, to_datasets
+from rlvr.data.io import Row, check_integer, pack, question_key, to_datasets
 from rlvr.data.reasoning_gym import make_dataset
 
 INSTRUCTION = (
@@ -56,7 +56,6 @@ def reasoning_gym(
     check_integer("reasoning_gym", "train_rows", train_rows, 1)
     check_integer("reasoning_gym", "test_rows", test_rows, 1)
     check_integer("reasoning_gym", "seed", seed, 0, TEST_SEEDS // 2)
-    check_choice("reasoning_gym", "instruction_role", instruction_role, ("system", "user"))
     options = options or {}
     seen: set[str] = set()
     splits: dict[str, list[Row]] = {}

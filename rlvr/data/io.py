@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr.config import schema
 from rlvr.errors import InputError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 READABLE = (".jsonl", ".ndjson", ".json", ".parquet")
 
 Row = dict[str, Any]
+Item = TypeVar("Item")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -36,27 +38,38 @@ def read_rows(path: Path) -> list[Row]:
     Raises:
         InputError: the file is missing or empty, has another format, or contains a row that is no JSON object.
     """
-    if not path.is_file():
-        raise InputError(f"The file {path} does not exist.{_suggest_files(path)}", kind="file-not-found", path=path)
-    if path.suffix not in READABLE:
-        raise InputError(
-            f"Cannot read {path} as data: unknown file type. Use one of {', '.join(READABLE)}.",
-            kind="unreadable-file",
-            path=path,
-        )
+    check_data_file(path)
     if path.suffix == ".parquet":
-        rows = _read_parquet(path)
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            rows = list(pyarrow.parquet.read_table(path).to_pylist())
+        except (OSError, pyarrow.ArrowException) as error:
+            raise unreadable(path, error, "parquet") from error
     else:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"Cannot read {path}: {error}. Save it as UTF-8 text.", kind="unreadable-file", path=path
-            ) from error
+            raise unreadable(path, error, "UTF-8 text") from error
         rows = _read_list(path, text) if text.lstrip().startswith("[") else _read_lines(path, text)
     if not rows:
         raise InputError(f"{path} has no rows. Choose another file.", kind="empty-data", path=path)
     return rows
+
+
+def check_data_file(path: Path) -> None:
+    """Check that a file exists and has a known type."""
+    if not path.is_file():
+        raise InputError(f"The file {path} does not exist.{_suggest_files(path)}", kind="file-not-found", path=path)
+    if path.suffix not in READABLE:
+        message = f"Cannot read {path} as data: unknown file type. Use one of {', '.join(READABLE)}."
+        raise InputError(message, kind="unreadable-file", path=path)
+
+
+def unreadable(path: Path, error: Exception, form: str) -> InputError:
+    """Return the error for a file that is not of its form."""
+    return InputError(f"Cannot read {path} as {form}: {error}. Write it anew.", kind="unreadable-file", path=path)
 
 
 def _read_lines(path: Path, text: str) -> list[Row]:
@@ -68,21 +81,9 @@ def _read_lines(path: Path, text: str) -> list[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path}, line {number}: invalid JSON ({error}). Write one object a line.",
-                kind="invalid-json",
-                path=path,
-                line=number,
-            ) from None
-        if not isinstance(row, dict):
-            raise InputError(
-                f"{path}, line {number}: {_json_type(row)} is no row. Write one object a line, "
-                'like {"question": "…", "final_answer": "…"}.',
-                kind="invalid-row",
-                row=len(rows),
-                path=path,
-                line=number,
-            )
+            message = f"{path}, line {number}: invalid JSON ({error}). Write one object a line."
+            raise InputError(message, kind="invalid-json", path=path, line=number) from None
+        _check_row(row, len(rows), path, number)
         rows.append(row)
     return rows
 
@@ -90,34 +91,20 @@ def _read_lines(path: Path, text: str) -> list[Row]:
 def _read_list(path: Path, text: str) -> list[Row]:
     try:
         rows = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}, line {error.lineno}: invalid JSON ({error.msg}).",
-            kind="invalid-json",
-            path=path,
-            line=error.lineno,
-        ) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: invalid JSON ({error}).", kind="invalid-json", path=path) from None
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else None
+        message = f"{path}: invalid JSON ({error}). Write a list of objects."
+        raise InputError(message, kind="invalid-json", path=path, line=line) from None
     for number, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise InputError(
-                f"{path}: entry {number + 1} of the list is {_json_type(row)}. Write an object for each row.",
-                kind="invalid-row",
-                row=number,
-                path=path,
-            )
+        _check_row(row, number, path)
     return list(rows)
 
 
-def _read_parquet(path: Path) -> list[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return list(pyarrow.parquet.read_table(path).to_pylist())
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"Cannot read {path} as parquet: {error}.", kind="unreadable-file", path=path) from error
+def _check_row(row: Any, number: int, path: Path, line: int | None = None) -> None:
+    if not isinstance(row, dict):
+        where = f"{path}, entry {number + 1} of the list" if line is None else f"{path}, line {line}"
+        message = f'{where}: {row!r:.40} is no row. Write an object, like {{"question": "…", "final_answer": "…"}}.'
+        raise InputError(message, kind="invalid-row", row=number, path=path, line=line)
 
 
 def download_rows(dataset: str, subset: str | None, how_else: str) -> dict[str, list[Row]]:
@@ -173,22 +160,9 @@ def _suggest_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f" Nor does the folder {path.parent}; relative paths start from {Path.cwd()}."
     names = sorted(file.name for file in path.parent.iterdir() if file.suffix in READABLE)
-    close = schema.nearest(path.name, names)
-    if close:
+    if close := schema.nearest(path.name, names):
         return f" Did you mean {close[0]}?"
     return f" The folder {path.parent} has: {', '.join(names[:8]) or 'no data file'}."
-
-
-def _json_type(value: object) -> str:
-    names = {
-        list: "a list",
-        str: "text",
-        int: "a number",
-        float: "a number",
-        bool: "a truth value",
-        type(None): "null",
-    }
-    return names.get(type(value), type(value).__name__)
 
 
 def pack(value: Any) -> str:
@@ -251,11 +225,6 @@ def option_error(task: str, option: str, problem: str) -> InputError:
     return InputError(f"Task {task}, option {option}: {problem}", kind="invalid-value", key=option)
 
 
-def check_choice(task: str, option: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise option_error(task, option, f"{value!r} is none of {', '.join(choices)}. Write one of these.")
-
-
 def check_limits(task: str, **limits: int | None) -> None:
     """Check options that are None or a whole number from 1."""
     for option, limit in limits.items():
@@ -291,30 +260,23 @@ def hold_out(rows: list[Row], fraction: float, seed: str, key: Callable[[Row], s
 
     Rows with the same key go to the same side, so the held-out share may be a little larger than asked for.
     """
-    wanted = round(fraction * len(rows))
-    if wanted == 0:
-        return rows, []
-    sizes: dict[str, int] = {}
-    for row in rows:
-        sizes[key(row)] = sizes.get(key(row), 0) + 1
+    sizes = Counter(map(key, rows))
     names = list(sizes)
     random.Random(seed).shuffle(names)
     held_out: set[str] = set()
-    count = 0
+    missing = round(fraction * len(rows))
     for name in names:
-        if count >= wanted:
-            break
-        held_out.add(name)
-        count += sizes[name]
+        if missing > 0:
+            held_out.add(name)
+            missing -= sizes[name]
     return [row for row in rows if key(row) not in held_out], [row for row in rows if key(row) in held_out]
 
 
-def limit_rows(rows: list[Row], limit: int | None, seed: str) -> list[Row]:
-    """Draw at most `limit` rows, in their original order; a larger limit with the same seed adds rows."""
-    if limit is None or limit >= len(rows):
-        return rows
+def limit_rows(rows: list[Item], limit: int | None, seed: str) -> list[Item]:
+    """Draw at most `limit` rows, or tests, in their original order; a larger limit with the same seed adds some."""
     order = list(range(len(rows)))
-    random.Random(seed).shuffle(order)
+    if limit is not None:
+        random.Random(seed).shuffle(order)
     return [rows[index] for index in sorted(order[:limit])]
 
 

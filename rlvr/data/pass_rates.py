@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +97,7 @@ class PassRateFile:
     def add(self, keys: Sequence[str], rates: Sequence[PassRate]) -> None:
         """Append rows to the file."""
         self.known.update(zip(keys, rates, strict=True))
-        self._log.append(
-            [{"key": key, "right": rate.right, "scored": rate.scored} for key, rate in zip(keys, rates, strict=True)]
-        )
+        self._log.append([{"key": key, **asdict(rate)} for key, rate in zip(keys, rates, strict=True)])
 
     def __enter__(self) -> PassRateFile:
         return self
@@ -121,15 +119,9 @@ def histogram(rates: Sequence[PassRate], bounds: PassRateBounds) -> str:
             bin_index = 0 if rate.share == 0 else len(BINS) - 1 if rate.share == 1 else 1 + int(10 * rate.share)
             counts[bin_index] += 1
             kept[bin_index] += bounds.keep(rate)
-    highest = max(*counts, 1)
-    table = [
-        [
-            name,
-            f"{count:,}",
-            f"{100 * count / max(sum(counts), 1):.1f} %",
-            f"{keep:,}",
-            f"{'█' * round(20 * count / highest):<20}",
-        ]
+    highest, total = max(*counts, 1), max(sum(counts), 1)
+    rows = [
+        [name, f"{count:,}", f"{100 * count / total:.1f} %", f"{keep:,}", f"{'█' * round(20 * count / highest):<20}"]
         for name, count, keep in zip(BINS, counts, kept, strict=True)
     ]
-    return console.table(["solved", "rows", "share", "kept", " " * 20], table)
+    return console.table(["solved", "rows", "share", "kept", " " * 20], rows)

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from rlvr.config.sections import TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
+from rlvr.scoring.registry import load_task
 from tasks.code_contests import REASONS, code_contests
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"
@@ -326,15 +328,15 @@ def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "kind", "key", "why"),
     [
-        ({"tier": "medium"}, "invalid-value", "tier", "an unknown tier"),
+        ({"tier": "medium"}, "invalid-option", "tier", "an unknown tier"),
         ({"rating": [1000]}, "invalid-value", "rating", "half a band"),
         ({"rating": [1600, 1200]}, "invalid-value", "rating", "a band the wrong way round"),
-        ({"language": "rust"}, "invalid-value", "language", "an unknown language"),
-        ({"tests": "secret"}, "invalid-value", "tests", "unknown tests"),
+        ({"language": "rust"}, "invalid-option", "language", "an unknown language"),
+        ({"tests": "secret"}, "invalid-option", "tests", "unknown tests"),
         ({"keep": ["rating"]}, "invalid-value", "keep", "a kind that can't be kept"),
         ({"max_tests": 0}, "invalid-value", "max_tests", "no tests"),
         ({"time_factor": 0}, "invalid-value", "time_factor", "no time"),
-        ({"answer_format": "xml"}, "invalid-value", "answer_format", "an unknown format"),
+        ({"answer_format": "xml"}, "invalid-option", "answer_format", "an unknown format"),
         ({"path": "rows.jsonI"}, "file-not-found", None, "a misspelt file"),
         ({"tier": "expert"}, "empty-data", "tier", "nothing to train on"),
     ],
@@ -342,7 +344,7 @@ def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> N
 def test_invalid_options_are_refused(tmp_path: Path, options: dict, kind: str, key: str | None, why: str) -> None:
     file = write(tmp_path / "rows.jsonl", [hub_row(1)])
     with pytest.raises(InputError) as error:
-        code_contests(**{"path": file, **options})
+        load_task(TaskSpec("code_contests", {"path": file, **options}))
     assert (error.value.kind, error.value.key) == (kind, key), why
 
 

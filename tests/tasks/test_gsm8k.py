@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.config.sections import TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
+from rlvr.scoring.registry import load_task
 from tasks.gsm8k import gsm8k, one_paragraph
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
@@ -146,7 +148,7 @@ def test_limits_draw_at_random_and_say_so(folder: Path) -> None:
         ({"shots": -1}, "invalid-value", "shots", "a negative number of shots"),
         ({"shots": 8, "shot_pool": 4}, "invalid-value", "shots", "more shots than the pool has"),
         ({"shot_pool": 5000}, "invalid-value", "shot_pool", "a pool larger than the data"),
-        ({"style": "prose"}, "invalid-value", "style", "an unknown style"),
+        ({"style": "prose"}, "invalid-option", "style", "an unknown style"),
         ({"validation_fraction": 1.5}, "invalid-value", "validation_fraction", "a fraction above 1"),
         ({"validation_fraction": 0.99, "shot_pool": 80}, "empty-data", "path", "nothing left to train on"),
         ({"limit_train": 0}, "invalid-value", "limit_train", "a limit of nothing"),
@@ -155,7 +157,7 @@ def test_limits_draw_at_random_and_say_so(folder: Path) -> None:
 )
 def test_invalid_options_are_refused(folder: Path, options: dict, kind: str, key: str, why: str) -> None:
     with pytest.raises(InputError) as error:
-        gsm8k(**{"path": str(folder), **options})
+        load_task(TaskSpec("gsm8k", {"path": str(folder), **options}))
     assert (error.value.kind, error.value.key) == (kind, key), why
 
 

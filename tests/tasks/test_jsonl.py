@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.config.sections import TaskSpec
 from rlvr.errors import InputError
+from rlvr.scoring.registry import load_task
 from tasks.jsonl import jsonl
 
 ROWS = [{"problem": f"What is {n} + 1?", "solution_value": n + 1, "level": "easy"} for n in range(40)]
@@ -156,7 +158,7 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
         ),
         ({"prompt_template": None}, "missing-column", "prompt", "prompt_template", "neither a template nor prompts"),
         ({"system": "Be brief."}, "invalid-value", "system", "style: chat", "a system message in plain text"),
-        ({"style": "prose"}, "invalid-value", "style", "text, chat", "an unknown style"),
+        ({"style": "prose"}, "invalid-option", "style", "'text'", "an unknown style"),
         ({"test_fraction": 1.0}, "invalid-value", "test_fraction", "", "all rows held out"),
         ({"stop_strings": [""]}, "invalid-value", "stop_strings", "", "an empty stop string"),
         ({"limit_test": 0}, "invalid-value", "limit_test", "", "a limit of nothing"),
@@ -164,7 +166,7 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
 )
 def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: str | None, hint: str, why: str) -> None:
     with pytest.raises(InputError) as error:
-        jsonl(**{"path": file, "prompt_template": "{problem}", **options})
+        load_task(TaskSpec("jsonl", {"path": file, "prompt_template": "{problem}", **options}))
     assert (error.value.kind, error.value.key) == (kind, key), why
     assert hint in str(error.value), why
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rlvr.config.sections import TaskSpec
 from rlvr.errors import InputError
+from rlvr.scoring.registry import load_task
 from tasks.mbpp import mbpp
 
 
@@ -148,9 +150,9 @@ def test_tasks_without_usable_tests_are_dropped_and_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("rows", "options", "kind", "key", "row", "why"),
     [
-        ([full(601)], {"version": "clean"}, "invalid-value", "version", None, "an unknown version"),
+        ([full(601)], {"version": "clean"}, "invalid-option", "version", None, "an unknown version"),
         ([full(601)], {"shown": -1}, "invalid-value", "shown", None, "fewer than no asserts"),
-        ([full(601)], {"tests": "private"}, "invalid-value", "tests", None, "unknown tests"),
+        ([full(601)], {"tests": "private"}, "invalid-option", "tests", None, "unknown tests"),
         ([full(601)], {"path": "mbpp.jsonI"}, "file-not-found", None, None, "a misspelt file"),
         ([full(11)], {}, "empty-data", "path", None, "nothing to train on"),
         ([full(601)], {"shown": 3, "tests": "hidden"}, "empty-data", "path", None, "all are shown"),
@@ -164,7 +166,7 @@ def test_invalid_input_is_refused(
     tmp_path: Path, rows: list, options: dict, kind: str, key: str | None, row: int | None, why: str
 ) -> None:
     with pytest.raises(InputError) as error:
-        mbpp(**{"path": write(tmp_path / "mbpp.jsonl", rows), **options})
+        load_task(TaskSpec("mbpp", {"path": write(tmp_path / "mbpp.jsonl", rows), **options}))
     assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
 
 

@@ -39,15 +39,8 @@ def find_entry_point(asserts: Sequence[str], program: str | None = None) -> str:
     called = list(dict.fromkeys(name for statement in asserts for name in _called(_parse(statement))))
     if not called:
         raise InvalidTests("asserts that call no function")
-    defined = _defined(program) if program is not None else set()
-    for choice in (
-        [name for name in called if name in defined],
-        [name for name in called if name not in dir(builtins)],
-        called,
-    ):
-        if choice:
-            return choice[0]
-    raise AssertionError("unreachable: called is not empty")
+    defined = [name for name in called if program is not None and name in _defined(program)]
+    return [*defined, *(name for name in called if name not in dir(builtins)), *called][0]
 
 
 def _called(tree: ast.AST) -> list[str]:

@@ -6,7 +6,6 @@ tests are left out.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -81,12 +80,3 @@ def has_contradictions(tests: Iterable[Test]) -> bool:
         if outputs.setdefault(input_key(test), output) != output:
             return True
     return False
-
-
-def sample_tests(tests: Sequence[Test], limit: int | None, seed: str) -> list[Test]:
-    """Draw at most `limit` tests, in their order; a larger limit with the same seed adds tests."""
-    if limit is None or limit >= len(tests):
-        return list(tests)
-    order = list(range(len(tests)))
-    random.Random(seed).shuffle(order)
-    return [tests[index] for index in sorted(order[:limit])]

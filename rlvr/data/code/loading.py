@@ -6,16 +6,15 @@ rows outside the selection never become Python objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr.data.io import READABLE, Row, find_split_files, load_hub_dataset, read_rows
-from rlvr.errors import InputError
+from rlvr.data.io import READABLE, Row, check_data_file, find_split_files, load_hub_dataset, read_rows, unreadable
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow.dataset
 
 _BATCH = 256
 
@@ -54,24 +53,20 @@ def read_file(path: Path, selection: RowSelection) -> LoadedRows:
     Raises:
         InputError: as in `rlvr.data.io.read_rows`.
     """
-    if path.suffix != ".parquet" or not path.is_file():
+    check_data_file(path)
+    if path.suffix != ".parquet":
         rows = read_rows(path)
         kept = [row for row in rows if _is_inside(row, selection.band)]
-        return LoadedRows([_select_columns(row, selection.columns) for row in kept], len(rows) - len(kept))
+        columns = [{name: row[name] for name in selection.columns if name in row} for row in kept]
+        return LoadedRows(columns, len(rows) - len(kept))
 
     import pyarrow
-    import pyarrow.parquet
+    import pyarrow.dataset
 
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        columns = [name for name in selection.columns if name in file.schema_arrow.names]
-        band = (
-            [selection.band[0]] if selection.band is not None and selection.band[0] in file.schema_arrow.names else []
-        )
-        batches = file.iter_batches(batch_size=_BATCH, columns=list(dict.fromkeys(columns + band)))
-        return _gather(batches, selection)
+        return _select(pyarrow.dataset.dataset(path), selection)
     except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"Cannot read {path} as parquet: {error}.", kind="unreadable-file", path=path) from error
+        raise unreadable(path, error, "parquet") from error
 
 
 def download_split(
@@ -82,19 +77,11 @@ def download_split(
     Args:
         how_else: as in `rlvr.data.io.load_hub_dataset`.
     """
+    import pyarrow.dataset
+
     loaded = load_hub_dataset(dataset, None, how_else)
-    rows = {}
-    for split in splits:
-        if split not in loaded:
-            rows[split] = LoadedRows([])
-            continue
-        names = loaded[split].column_names
-        columns = [name for name in selection.columns if name in names]
-        band = [selection.band[0]] if selection.band is not None and selection.band[0] in names else []
-        table = loaded[split].select_columns(list(dict.fromkeys(columns + band))).with_format("arrow")
-        batches = (batch for piece in table.iter(_BATCH) for batch in piece.to_batches())
-        rows[split] = _gather(batches, selection)
-    return rows
+    tables = {split: pyarrow.dataset.dataset(loaded[split].data.table) for split in splits if split in loaded}
+    return {split: _select(tables[split], selection) if split in tables else LoadedRows([]) for split in splits}
 
 
 def find_only_file(folder: Path) -> Path | None:
@@ -103,23 +90,18 @@ def find_only_file(folder: Path) -> Path | None:
     return files[0] if len(files) == 1 else None
 
 
-def _gather(batches: Iterable[pyarrow.RecordBatch], selection: RowSelection) -> LoadedRows:
+def _select(data: pyarrow.dataset.Dataset, selection: RowSelection) -> LoadedRows:
     import pyarrow.compute
 
-    rows: list[Row] = []
-    skipped = 0
-    for batch in batches:
-        before = batch.num_rows
-        if selection.band is not None and selection.band[0] in batch.schema.names:
-            name, low, high = selection.band
-            column = batch.column(name)
-            inside = pyarrow.compute.and_(
-                pyarrow.compute.greater_equal(column, low), pyarrow.compute.less_equal(column, high)
-            )
-            batch = batch.filter(inside)  # also drops rows without a number
-        skipped += before - batch.num_rows
-        rows += [_select_columns(row, selection.columns) for row in batch.to_pylist()]
-    return LoadedRows(rows, skipped)
+    band = selection.band if selection.band is not None and selection.band[0] in data.schema.names else None
+    inside = None
+    if band is not None:
+        column = pyarrow.compute.field(band[0])
+        inside = (column >= band[1]) & (column <= band[2])  # also drops rows without a number
+    columns = [name for name in selection.columns if name in data.schema.names]
+    batches = data.to_batches(columns=columns, filter=inside, batch_size=_BATCH)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return LoadedRows(rows, data.count_rows() - len(rows))
 
 
 def _is_inside(row: Row, band: tuple[str, float, float] | None) -> bool:
@@ -127,7 +109,3 @@ def _is_inside(row: Row, band: tuple[str, float, float] | None) -> bool:
         return True
     value: Any = row[band[0]]
     return isinstance(value, int | float) and band[1] <= value <= band[2]
-
-
-def _select_columns(row: Row, columns: Sequence[str]) -> Row:
-    return {name: row[name] for name in columns if name in row}

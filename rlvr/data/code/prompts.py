@@ -13,8 +13,6 @@ from typing import Any, Literal
 Language = Literal["python", "cpp"]
 AnswerFormat = Literal["fence", "tags"]
 
-LANGUAGES = ("python", "cpp")
-ANSWER_FORMATS = ("fence", "tags")
 _NAMES = {"python": ("Python 3", "python"), "cpp": ("C++17", "cpp")}
 
 STDIN = "Write a program in {language} that solves the problem. It reads standard input and writes standard output."

@@ -130,16 +130,6 @@ def test_the_search_finds_what_the_definition_says(
         assert f" {overlap.words} " in f" {' '.join(split_words(train[overlap.train]))} "
 
 
-def test_many_texts_are_searched_in_pieces_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rlvr.data.decontamination
-
-    train = [f"{number} {text(number % 40, number % 40 + 15)}" for number in range(300)]
-    held = [f"held {text(number, number + 14)}" for number in range(0, 40, 7)]
-    whole = find_overlaps(train, held)
-    monkeypatch.setattr(rlvr.data.decontamination, "_CHUNK", 50)
-    assert find_overlaps(train, held) == whole != []
-
-
 def test_ten_thousand_texts_take_seconds() -> None:
     words = [f"w{number % 997}" for number in range(50_000)]
     train = [" ".join(words[number * 4 : number * 4 + 100 : 1 + number % 3]) for number in range(10_000)]

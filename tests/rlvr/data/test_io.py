@@ -108,12 +108,11 @@ def test_held_out_rows_share_no_question_with_the_rest(questions: list[str], fra
     assert len(held) >= round(fraction * len(rows))
 
 
-def test_a_larger_limit_adds_to_a_smaller_one() -> None:
-    rows = [{"id": index} for index in range(50)]
-    few, more = limit_rows(rows, 10, "seed"), limit_rows(rows, 20, "seed")
-    assert len(few) == 10 and len(more) == 20
-    assert all(row in more for row in few)
-    assert more == sorted(more, key=lambda row: row["id"])
+@given(st.integers(0, 40), st.integers(1, 50), st.integers(1, 50), st.text(max_size=5))
+def test_a_larger_limit_adds_to_a_smaller_one(count: int, one: int, other: int, seed: str) -> None:
+    small, large = (limit_rows(list(range(count)), limit, seed) for limit in sorted((one, other)))
+    assert len(small) == min(one, other, count) and len(large) == min(max(one, other), count)
+    assert set(small) <= set(large) and large == sorted(large)
 
 
 def test_a_split_without_rows_has_the_columns_too() -> None:

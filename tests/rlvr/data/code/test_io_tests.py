@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rlvr.data.code import io_tests
 
@@ -57,14 +55,3 @@ def test_a_text_that_breaks_off_is_told_from_one_that_ends_in_dots(text: str, cu
 def test_two_outputs_of_one_input_contradict_each_other(outputs: list[str], has_contradictions: bool, why: str) -> None:
     tests = [{"input": f"5{' ' * index}\n", "output": output} for index, output in enumerate(outputs)]
     assert io_tests.has_contradictions(tests) == has_contradictions, why
-
-
-@settings(deadline=None)
-@given(st.integers(0, 40), st.integers(1, 50), st.integers(1, 50), st.text(max_size=5))
-def test_a_larger_sample_adds_to_a_smaller_one(count: int, few: int, more: int, seed: str) -> None:
-    tests = [{"input": str(number), "output": ""} for number in range(count)]
-    few, more = sorted((few, more))
-    small, large = (io_tests.sample_tests(tests, most, seed) for most in (few, more))
-    assert len(small) == min(few, count)
-    assert [test for test in large if test in small] == small
-    assert [int(test["input"]) for test in large] == sorted(int(test["input"]) for test in large)
