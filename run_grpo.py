@@ -124,12 +124,14 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
 
 def run(recipe: Recipe) -> int:
     """Prepare and execute a run; return its exit code."""
+    from rlvr.artifacts.run_lock import lock_run
     from rlvr.preflight.prepare import prepare_run
+    from rlvr.training import launch
     from rlvr.training.interruption import StopRequest, time_limit
 
     stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), STARTED)
     console.silence_loading_bars()
-    with prepare_run(recipe) as prepared:
+    with lock_run(recipe.output_dir, launch.join(recipe)), prepare_run(recipe) as prepared:
         introduce(recipe, prepared.remarks)
         stages = Run(recipe, prepared, stop)
         gc.enable()

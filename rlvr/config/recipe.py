@@ -47,6 +47,7 @@ DEFAULTS: dict[str, Any] = {
 }
 # TRL's default is float32, which with load_in_4bit also becomes the type that 4-bit weights are computed in.
 PEFT_DTYPE = "bfloat16"
+DEFAULT_SEED = 42  # of TRL
 
 SECTIONS = ("task", "rewards", "evaluation", "sagemaker")
 
@@ -73,7 +74,7 @@ class Recipe:
 
     @property
     def output_dir(self) -> Path:
-        """The run directory; by default `runs/<name of the recipe>`."""
+        """The run directory; by default `runs/<name of the recipe>`, and `-seed<N>` for a seed of the command line."""
         return Path(self.settings["output_dir"])
 
     def settings_for(self, belongs_to: str) -> dict[str, Any]:
@@ -122,6 +123,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """
     text = _RecipeText(Path(path))
     model_of_file = text.content.get("model_name_or_path")
+    seed_of_file = text.content.get("seed", DEFAULT_SEED)
     text.override(parse_overrides(overrides))
     content, problems = text.content, text.problems
 
@@ -144,7 +146,9 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     defaults = {**DEFAULTS, **{key: default for key, (_, default) in schema.OWN.items()}}
     if settings.get("use_peft"):
         defaults["dtype"] = PEFT_DTYPE
-    settings = {"output_dir": f"runs/{text.path.stem}", **defaults, **settings}
+    seed = settings.get("seed", DEFAULT_SEED)
+    run_name = text.path.stem if seed == seed_of_file else f"{text.path.stem}-seed{seed}"
+    settings = {"output_dir": f"runs/{run_name}", **defaults, **settings}
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
     recipe = Recipe(text.path, task, tuple(rewards), evaluation, settings, sagemaker, tuple(text.warnings))
     if problems:

@@ -233,6 +233,15 @@ def test_faulty_overrides_are_refused(write_yaml: Write, words: list[str], kind:
     assert (caught.value.kind, caught.value.key) == (kind, key)
 
 
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [([], "recipe"), (["--seed", "42"], "recipe"), (["--seed", "7"], "recipe-seed7"), (["--beta", "1"], "recipe")],
+)
+def test_runs_with_other_seeds_have_folders_of_their_own(write_yaml: Write, words: list[str], folder: str) -> None:
+    """A sweep over seeds may run at the same time."""
+    assert load_recipe(write_yaml(GOOD), words).output_dir == Path("runs") / folder
+
+
 def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path) -> None:
     recipe = load_recipe(write_yaml(GOOD), ["--seed", "7", "--task.shots", "3"])
     write_recipe(recipe, tmp_path / "resolved.yaml")
