@@ -23,10 +23,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from rlvr.sandbox import directories, seccomp
-from rlvr.sandbox.execution import ResourceLimits
-from rlvr.sandbox.limits import SandboxUnavailable
-from rlvr.sandbox.user_lease import SMALL_USERS, USERS
-from rlvr.sandbox.zygote_client import GUEST, Confinement, Zygote, ZygoteError, ZygoteSpec
+from rlvr.sandbox.limits import Limits, SandboxUnavailable
+from rlvr.sandbox.zygote_client import GUEST, SMALL_USERS, USERS, Confinement, Zygote, ZygoteError, ZygoteSpec
 
 _log = logging.getLogger(__name__)
 STRONG, SEALED, WEAK = "strong", "sealed", "weak"
@@ -42,7 +40,6 @@ class SandboxCapabilities:
     """
 
     confinement: Confinement
-    landlock_version: int = 0
     missing: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -96,24 +93,22 @@ def probe_capabilities(disabled: Collection[str] = ()) -> SandboxCapabilities:
 
 
 def _try_mechanisms(disabled: Collection[str]) -> SandboxCapabilities:
-    folder = None
-    with contextlib.suppress(OSError):
-        folder = directories.Scratch("probe")
-    try:
+    with contextlib.ExitStack() as stack:
+        folder = ""
+        with contextlib.suppress(OSError):
+            scratch = directories.Scratch("probe")
+            stack.callback(scratch.discard)
+            folder = str(scratch.path)
+        users = json.dumps([USERS[-1], SMALL_USERS[-1]])
         code = seccomp.zygote_filter().hex() if seccomp.supported() else ""
-        command = [sys.executable, "-S", "-s", "-P", "-B", str(GUEST / "probe.py"), str(folder.path if folder else "")]
-        command += [json.dumps([USERS[-1], SMALL_USERS[-1]]), code]
+        command = [sys.executable, "-S", "-s", "-P", "-B", str(GUEST / "probe.py"), folder, users, code]
         process = subprocess.run(
             command, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath}, check=False
         )
-        if process.returncode != 0:
-            raise SandboxUnavailable(f"The sandbox can't be probed:\n{process.stderr.strip()[-1500:]}")
-        failures = json.loads(process.stdout)
-    finally:
-        if folder is not None:
-            folder.discard()
+    if process.returncode != 0:
+        raise SandboxUnavailable(f"The sandbox can't be probed:\n{process.stderr.strip()[-1500:]}")
+    failures = json.loads(process.stdout)
     user_failures = failures.pop("users")
-    landlock_version = failures.pop("landlock_version")
     missing = {name: why for name, why in failures.items() if why is not None}
     if None not in user_failures:
         missing["user"] = user_failures[0] or "it fails"
@@ -121,7 +116,7 @@ def _try_mechanisms(disabled: Collection[str]) -> SandboxCapabilities:
     confinement = Confinement(
         **{name: name not in missing for name in MECHANISMS}, small_users=user_failures[0] is not None
     )
-    return SandboxCapabilities(confinement, landlock_version, missing)
+    return SandboxCapabilities(confinement, missing)
 
 
 def _verify(capabilities: SandboxCapabilities) -> None:
@@ -144,7 +139,9 @@ def _verify(capabilities: SandboxCapabilities) -> None:
             raise SandboxUnavailable(f"Programs can't be confined here ({capabilities.describe()}): {error}") from error
         stack.callback(zygote.close)
         zygote.load((GUEST / "escape_attempts.py").read_bytes())
-        result = zygote.run(ResourceLimits(10, 30, 512, 1 << 16, 8), stdin=json.dumps(targets).encode())
+        result = zygote.run(
+            Limits(time_s=10, wall_s=30, memory_mb=512, output_kb=64, processes=8), stdin=json.dumps(targets).encode()
+        )
     try:
         escapes = json.loads(result.output)
     except ValueError as error:

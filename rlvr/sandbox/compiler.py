@@ -8,19 +8,17 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr.errors import InputError
-from rlvr.sandbox import compiler_root, directories
+from rlvr.sandbox import directories
 from rlvr.sandbox.capabilities import SandboxCapabilities
-from rlvr.sandbox.compiler_cache import compiler_root_folder, precompiled_header
-from rlvr.sandbox.execution import ExecutionResult, ResourceLimits
+from rlvr.sandbox.compiler_cache import ROOT_COMPILERS, ROOT_WORK, compiler_root_folder, precompiled_header
 from rlvr.sandbox.languages import LANGUAGES, Language, compiler_path
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.sandbox.memory_files import executable_copy
-from rlvr.sandbox.zygote_client import GUEST, Zygote, ZygoteError, ZygoteSpec
+from rlvr.sandbox.zygote_client import GUEST, ExecutionResult, Zygote, ZygoteError, ZygoteSpec
 
 MAX_PROGRAM_BYTES = 64 << 20
 _MEMORY_MB = 2048
@@ -73,7 +71,7 @@ class Compiler:
         rooted = confinement.chroot and not confinement.landlock
         self.root = compiler_root_folder() if rooted else Path("/")
         self._scratch = directories.Scratch(
-            "compile", self.root / compiler_root.WORK if rooted else None, reachable=confinement.user and not rooted
+            "compile", self.root / ROOT_WORK if rooted else None, reachable=confinement.user and not rooted
         )
         self.folder = self._scratch.path
         try:
@@ -97,67 +95,61 @@ class Compiler:
         Raises:
             ZygoteError: the compiler could not work, through no fault of the program.
         """
-        path = compiler_path(language)
-        if self.root != Path("/") and not compiler_root.supported(language):
+        if self.root != Path("/") and language.compiler not in ROOT_COMPILERS:
             raise SandboxUnavailable(
                 f"Without Landlock, {language.compiler} can't be confined ({self._capabilities.describe()}). Only g++ "
                 "and gcc can.",
                 kind="compiler-not-confined",
             )
-        headers = self._headers(language)
         try:
-            extra_arguments: list[str] = []
-            if signature is not None:
-                driver = self._driver(language, path, headers, signature, limits)
-                if isinstance(driver, Compiled):
-                    return driver
-                (self.folder / "driver.o").write_bytes(driver)
-                extra_arguments = [self._inside(self.folder / "driver.o")]
-                source = b'#include <bits/stdc++.h>\n#define main submitted_main\n#line 1 "program.cpp"\n' + source
-            return self._run(language, path, headers, source, limits, extra_arguments)
+            if signature is None:
+                return self._run(language, source, limits)
+            driver = self._driver(language, signature, limits)
+            if isinstance(driver, Compiled):
+                return driver
+            (self.folder / "driver.o").write_bytes(driver)
+            source = b'#include <bits/stdc++.h>\n#define main submitted_main\n#line 1 "program.cpp"\n' + source
+            return self._run(language, source, limits, self._inside(self.folder / "driver.o"))
         except OSError as error:
             raise ZygoteError(f"the compiler's working folder can't be used ({error})") from error
         finally:
             self._clear()
 
-    def _driver(self, language: Language, path: str, headers: str, signature: str, limits: Limits) -> bytes | Compiled:
+    def _driver(self, language: Language, signature: str, limits: Limits) -> bytes | Compiled:
         """Return the object file that calls the function, made once per signature; or why it does not compile."""
         key = (language.name, signature)
         if key not in self._drivers:
             name = function_name(signature)
             text = (GUEST / "driver.hpp").read_text()
             text += f"{signature.strip().rstrip(';')};\nint main() {{ return judge_driver::drive(::{name}); }}\n"
-            compiled = self._run(language, path, headers, text.encode(), limits, ["-c"])
+            compiled = self._run(language, text.encode(), limits, "-c")
             if compiled.program is None:
-                return Compiled(
-                    None, f"The signature {signature!r} can't be called:\n{compiled.output}", compiled.cpu_s
-                )
+                return replace(compiled, output=f"The signature {signature!r} can't be called:\n{compiled.output}")
             with os.fdopen(compiled.program, "rb") as file:
                 self._drivers[key] = file.read()
         return self._drivers[key]
 
-    def _run(
-        self, language: Language, path: str, headers: str, source: bytes, limits: Limits, extra_arguments: Sequence[str]
-    ) -> Compiled:
-        program = self.folder / "program"
+    def _run(self, language: Language, source: bytes, limits: Limits, *extra_arguments: str) -> Compiled:
+        path, inside = compiler_path(language), self._inside(self.folder)
+        paths = {
+            "headers": self._headers(language), "program": f"{inside}/program", "source": f"{inside}/{language.source}",
+        }  # fmt: skip
         (self.folder / language.source).write_bytes(source)
-        inside = self._inside(self.folder)
-        paths = {"headers": headers, "program": f"{inside}/program", "source": f"{inside}/{language.source}"}
-        command = [path, *(argument.format(**paths) for argument in language.arguments), *extra_arguments]
         job = {
-            "command": command,
+            "command": [path, *(argument.format(**paths) for argument in language.arguments), *extra_arguments],
             "folder": inside,
             "environment": {"PATH": os.pathsep.join([str(Path(path).parent), "/usr/bin", "/bin"]), "LC_ALL": "C",
                             "TMPDIR": str(self.folder), "HOME": str(self.folder)},
         }  # fmt: skip
         time_s = limits.compile_time_s
-        execution_limits = ResourceLimits(time_s, _IDLE_S, _MEMORY_MB, MAX_PROGRAM_BYTES, processes=64)
+        compiler_limits = Limits(time_s, _IDLE_S, _MEMORY_MB, MAX_PROGRAM_BYTES >> 10, processes=64)
         for _ in range(2):  # a kernel that is out of memory kills compilers first
-            result = self.zygote.run(execution_limits, exchange=json.dumps(job).encode())
+            result = self.zygote.run(compiler_limits, exchange=json.dumps(job).encode())
             if not _was_killed(result) or result.cpu_s > time_s:
                 break
-        output = _messages(result.stderr, inside)
-        if result.stopped or result.cpu_s > limits.compile_time_s:
+        # The messages, without the working folder.
+        output = result.stderr.decode(errors="replace").replace(f"{inside}/", "").strip()[:_MAX_OUTPUT_CHARACTERS]
+        if result.stopped or result.cpu_s > time_s:
             return Compiled(None, f"The compiler was stopped after {result.cpu_s:.1f} s.\n{output}", result.cpu_s)
         if result.status != 0:
             # The compiler has removed its partial files, so the disk may have space again: search its messages too.
@@ -165,7 +157,7 @@ class Compiler:
             if disk_full or shutil.disk_usage(self.folder).free < MAX_PROGRAM_BYTES:
                 raise ZygoteError(f"no space left in {self.folder.parent}")
             return Compiled(None, output or f"The compiler ended with status {result.status}.", result.cpu_s)
-        return Compiled(executable_copy(program), output, result.cpu_s)
+        return Compiled(executable_copy(self.folder / "program"), output, result.cpu_s)
 
     def _inside(self, path: Path) -> str:
         """Return a path as the compiler sees it."""
@@ -204,11 +196,6 @@ def _was_killed(result: ExecutionResult) -> bool:
     return result.killed or (
         result.status != 0 and not result.stopped and any(text in result.stderr for text in _PART_KILLED)
     )
-
-
-def _messages(text: bytes, folder: str) -> str:
-    """Return a compiler's messages without its working folder."""
-    return text.decode(errors="replace").replace(f"{folder}/", "").strip()[:_MAX_OUTPUT_CHARACTERS]
 
 
 _SIGNATURE = re.compile(r"^[^()={}#]*?[\s&*>](\w+)\s*\([^{}#;=]*\)\s*;?\s*$", re.ASCII)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr.errors import InputError, Problem
-from rlvr.sandbox.execution import ResourceLimits
 
 
 class SandboxUnavailable(InputError):
@@ -57,6 +56,3 @@ class Limits:
     def idle_s(self) -> float:
         """`wall_s`, or its default."""
         return self.wall_s if self.wall_s is not None else 2 * self.time_s + 1
-
-    def for_execution(self) -> ResourceLimits:
-        return ResourceLimits(self.time_s, self.idle_s, self.memory_mb, self.output_kb << 10, self.processes)

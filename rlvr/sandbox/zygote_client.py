@@ -18,24 +18,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rlvr.sandbox import directories, seccomp
 from rlvr.sandbox.child_monitor import ChildMonitor, reap
-from rlvr.sandbox.execution import ExecutionResult, ResourceLimits
-from rlvr.sandbox.guest.protocol import (
-    EXCHANGE,
-    PROGRAM,
-    REPLY,
-    REQUEST,
-    RUN,
-    SCRIPT,
-    SOURCE,
-    STDERR,
-    STDIN,
-    STDOUT,
-)
+from rlvr.sandbox.guest import protocol
+from rlvr.sandbox.guest.protocol import EXCHANGE, PROGRAM, STDERR, STDIN, STDOUT
+from rlvr.sandbox.limits import Limits
 from rlvr.sandbox.memory_files import clear, executable_copy, replace_content, take_content
-from rlvr.sandbox.user_lease import lease_user
 
 GUEST = Path(__file__).resolve().parent / "guest"
 START_TIMEOUT_S = 60.0
@@ -52,8 +42,45 @@ _ENVIRONMENT = {
 }  # fmt: skip
 
 
+USERS = range(0x6B00_0000, 0x6B00_0000 + 4096)
+SMALL_USERS = range(60_000, 64_096)  # for containers that map only the first 65,536 users
+
+
 class ZygoteError(Exception):
     """The zygote failed or is gone. Nothing is known about the program."""
+
+
+@dataclass(frozen=True)
+class ExecutionResult:
+    """Facts about one execution, no verdict.
+
+    Attributes:
+        status: wait status, as of `os.waitpid`.
+        stopped: "cpu" or "idle" if the watchdog killed it for using up that time, else empty.
+        output: standard output, cut at the limit.
+        output_exceeded: whether standard output or standard error was larger than the limit.
+        exchange: what the execution wrote back: a note of one byte, and for calls the encoded result.
+    """
+
+    status: int
+    stopped: str
+    cpu_s: float
+    wall_s: float
+    memory_mb: float
+    output: bytes
+    output_exceeded: bool
+    stderr: bytes
+    exchange: bytes
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it, or None."""
+        return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
+
+    @property
+    def killed(self) -> bool:
+        """Whether SIGKILL ended it without the watchdog: sent by itself, or by the kernel when memory ran out."""
+        return not self.stopped and self.signal == signal.SIGKILL
 
 
 @dataclass(frozen=True)
@@ -112,7 +139,8 @@ class Zygote:
         self._read_only: list[int] = []
         self._interrupted = False
         self._started_at = 0.0
-        self._program_format = SOURCE
+        self._limits = Limits()
+        self._program_format = protocol.SOURCE
         self.control, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._poller = select.poll()
         self._poller.register(self.control, select.POLLIN)
@@ -120,7 +148,7 @@ class Zygote:
         try:
             with guest_end:
                 if confinement.user:
-                    self._lease_user()
+                    self.user, self._user_lease = lease_user(confinement.small_users)
                 self._open_files()
                 if confinement.chroot and spec.kind != "compile":
                     empty_root = directories.Scratch("root")
@@ -134,12 +162,6 @@ class Zygote:
         finally:
             if empty_root is not None:
                 empty_root.discard()  # a process keeps a root that has been removed
-
-    def _lease_user(self) -> None:
-        lease = lease_user(self.confinement.small_users)
-        if lease is None:
-            raise ZygoteError("all user numbers for programs are taken")
-        self.user, self._user_lease = lease
 
     def _open_files(self) -> None:
         for name in ("stdin", "stdout", "stderr", "exchange", "program"):
@@ -195,13 +217,11 @@ class Zygote:
     def _await_ready(self) -> list[str]:
         """Wait until the zygote is confined; return the modules that it could not import."""
         self.control.settimeout(START_TIMEOUT_S)
+        ready, failure = b"", "it ended"
         try:
             ready = self.control.recv(1 << 16)
         except OSError as error:
-            ready = b""
             failure = str(error)
-        else:
-            failure = "it ended"
         self.control.settimeout(None)
         printed = os.pread(self._files[STDERR], 1 << 16, 0).decode(errors="replace").strip()
         if not ready:
@@ -210,53 +230,47 @@ class Zygote:
             clear(self._files[file])
         return list(json.loads(ready).get("missing", []))
 
-    def load(self, program: bytes, program_format: int = SOURCE) -> None:
+    def load(self, program: bytes, program_format: int = protocol.SOURCE) -> None:
         """Set the source, bytecode or asserts for the following runs."""
         self._program_format = program_format
         replace_content(self._files[PROGRAM], program)
 
-    def run(
+    def run(self, limits: Limits, **arguments: Any) -> ExecutionResult:
+        """Run the loaded program once, with the arguments of `start_run`.
+
+        Raises:
+            ZygoteError: the zygote ended or does not answer.
+        """
+        self.start_run(limits, **arguments)
+        return self.finish_run()
+
+    def start_run(
         self,
-        limits: ResourceLimits,
+        limits: Limits,
         *,
-        mode: int = SCRIPT,
+        mode: int = protocol.SCRIPT,
         stdin: bytes = b"",
         exchange: bytes = b"",
         descriptor: int | None = None,
-    ) -> ExecutionResult:
-        """Run the loaded program once.
+    ) -> None:
+        """Start a run without waiting for its result.
 
         Args:
             mode: one of the modes in guest/protocol.py.
             exchange: further input, such as the arguments of a function call.
             descriptor: to hand over: a connection to the assert runner, or a compiled program.
-
-        Raises:
-            ZygoteError: the zygote ended or does not answer.
         """
-        self.start_run(limits, mode=mode, stdin=stdin, exchange=exchange, descriptor=descriptor)
-        return self.finish_run(limits)
-
-    def start_run(
-        self,
-        limits: ResourceLimits,
-        *,
-        mode: int,
-        stdin: bytes = b"",
-        exchange: bytes = b"",
-        descriptor: int | None = None,
-    ) -> None:
-        """Start a run without waiting for its result."""
+        self._limits = limits
         replace_content(self._files[STDIN], stdin)
         os.lseek(self._read_only[0], 0, os.SEEK_SET)
-        if exchange or mode != SCRIPT:
+        if exchange or mode != protocol.SCRIPT:
             replace_content(self._files[EXCHANGE], exchange)
-        request = REQUEST.pack(
-            RUN,
+        request = protocol.REQUEST.pack(
+            protocol.RUN,
             mode,
             int(limits.time_s * 1e9),
             (int(limits.memory_mb) << 20) + _ADDRESS_SPACE_MARGIN,
-            limits.output_bytes + 1,
+            (limits.output_kb << 10) + 1,
             limits.processes + 1 if self.user else 0,
             self._program_format,
         )
@@ -264,31 +278,28 @@ class Zygote:
         self._started_at = time.monotonic()
         self._children.reset()
         try:
-            if descriptor is None:
-                self.control.send(request)
-            else:
-                socket.send_fds(self.control, [request], [descriptor])
+            socket.send_fds(self.control, [request], [] if descriptor is None else [descriptor])
         except OSError as error:
             raise ZygoteError(f"the zygote is gone ({error})") from error
 
-    def finish_run(self, limits: ResourceLimits) -> ExecutionResult:
+    def finish_run(self) -> ExecutionResult:
         """Wait for a started run and return its result."""
-        stopped = self._watch(limits)
+        stopped = self._watch(self._limits)
         try:
-            message = self.control.recv(REPLY.size)
+            message = self.control.recv(protocol.REPLY.size)
         except OSError as error:
             raise ZygoteError(f"the zygote is gone ({error})") from error
-        if len(message) != REPLY.size:
+        if len(message) != protocol.REPLY.size:
             raise ZygoteError("the zygote ended")
         wall_s = time.monotonic() - self._started_at
-        status, resident_kib, cpu_ns = REPLY.unpack(message)
+        status, resident_kib, cpu_ns = protocol.REPLY.unpack(message)
         if status == -1:
             raise ZygoteError("no process can be started for the program")
         if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
             stopped = ""  # it ended by itself before the kill arrived
         elif self._interrupted:
             stopped = stopped or "idle"
-        limit = limits.output_bytes
+        limit = self._limits.output_kb << 10
         output, output_size = take_content(self._files[STDOUT], limit)
         stderr, stderr_size = take_content(self._files[STDERR], limit, tail=STDERR_TAIL)
         exchange, _ = take_content(self._files[EXCHANGE], limit)
@@ -300,7 +311,7 @@ class Zygote:
             status, stopped, cpu_ns / 1e9, wall_s, resident_kib / 1024, output, exceeded, stderr, exchange
         )
 
-    def _watch(self, limits: ResourceLimits) -> str:
+    def _watch(self, limits: Limits) -> str:
         """Wait for a reply; kill a program that uses up its time, and return which time that was ("cpu", "idle")."""
         stopped = ""
         # The waiting times of a compiler's processes vanish with them, so they are read while these run.
@@ -350,3 +361,18 @@ class Zygote:
         self._files, self._read_only = [], []
         if self._user_lease is not None:
             self._user_lease.close()
+
+
+def lease_user(small: bool) -> tuple[int, socket.socket]:
+    """Lease a user number that no other judge on this machine uses.
+
+    An abstract socket's name is the lease: the kernel releases it with the process, and it needs no file.
+    """
+    for user in SMALL_USERS if small else USERS:
+        lease = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            lease.bind(f"\0grpo-recipes-judge-user-{user}")
+            return user, lease
+        except OSError:
+            lease.close()
+    raise ZygoteError("all user numbers for programs are taken")

@@ -17,64 +17,48 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from protocol import (  # type: ignore[import-not-found]
-    EXCHANGE,
-    NOTE_FAILED,
-    NOTE_INVALID,
-    NOTE_PASSED,
-    NOTE_RAISED,
-    PROGRAM,
-)
-from rpc import (  # type: ignore[import-not-found]
-    Peer,
-    ProgramEnded,
-    RemoteError,
-    is_known_type,
-    known_type,
-    local_exception,
-    message_of,
-)
+import protocol  # type: ignore[import-not-found]
+import rpc  # type: ignore[import-not-found]
+from rpc import ProgramEnded, RemoteError
 
 # Between two objects of the program, its own methods decide. Compared with plain data, its object equals nothing.
 # Computing with plain data must give an object again: a plain number would be the program's word alone.
-_COMPARING = [f"__{name}__" for name in ("lt", "le", "gt", "ge", "eq", "ne")]
-_ARITHMETIC = "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow and or xor matmul"
-_BINARY = [*_COMPARING, *(f"__{name}__" for name in _ARITHMETIC.split())]
-_UNARY = ["__neg__", "__pos__", "__invert__", "__abs__"]
+_COMPARING = [f"__{name}__" for name in ["lt", "le", "gt", "ge", "eq", "ne"]]
+_COMPUTING_NAMES = "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow and or xor matmul neg pos invert abs"
+_COMPUTING = [f"__{name}__" for name in _COMPUTING_NAMES.split()]
 _DELEGATED_NAMES = "len getitem setitem delitem str repr hash enter exit int float round"
 _DELEGATED = [f"__{name}__" for name in _DELEGATED_NAMES.split()]
 
 
 def run_asserts(entry_point: str | None) -> None:
-    """Run the statements in the descriptor PROGRAM against the program at the other end, and note the result."""
+    """Run the statements in the program file against the program at the other end, and note the result."""
     peer = _RunnerPeer(entry_point)
     try:
-        source = os.pread(PROGRAM, os.fstat(PROGRAM).st_size, 0).decode()
+        source = os.pread(protocol.PROGRAM, os.fstat(protocol.PROGRAM).st_size, 0).decode()
         tree = ast.parse(source, "test")
         namespace = peer.namespace(tree)
         code = compile(tree, "test", "exec", dont_inherit=True)
     except (RemoteError, ProgramEnded) as error:
-        return _write_note(NOTE_RAISED, error)
+        return _write_note(protocol.NOTE_RAISED, error)
     except (SyntaxError, ValueError) as error:
-        return _write_note(NOTE_INVALID, error)
+        return _write_note(protocol.NOTE_INVALID, error)
     try:
         exec(code, namespace)
     except AssertionError as error:
-        _write_note(NOTE_FAILED, error)
+        _write_note(protocol.NOTE_FAILED, error)
     except BaseException as error:
-        _write_note(NOTE_RAISED, error)
+        _write_note(protocol.NOTE_RAISED, error)
     else:
-        _write_note(NOTE_RAISED if peer.ended else NOTE_PASSED, peer.ended)
+        _write_note(protocol.NOTE_RAISED if peer.ended else protocol.NOTE_PASSED, peer.ended)
 
 
 def _write_note(note: bytes, error: BaseException | None) -> None:
-    text = note + (f"{type(error).__name__}: {message_of(error)}"[:500].encode(errors="replace") if error else b"")
-    os.pwrite(EXCHANGE, text, 0)
+    text = note + (f"{type(error).__name__}: {rpc.message_of(error)}"[:500].encode(errors="replace") if error else b"")
+    os.pwrite(protocol.EXCHANGE, text, 0)
 
 
-class _RunnerPeer(Peer):
+class _RunnerPeer(rpc.Peer):
     def __init__(self, entry_point: str | None) -> None:
-        super().__init__()
         self.entry_point = entry_point
         self.callbacks: dict[int, Callable[..., Any]] = {}
         self.exceptions: dict[str, type[BaseException]] = {}
@@ -124,7 +108,7 @@ class _RunnerPeer(Peer):
             raise self.ended
         if answer[0] == "raised":
             known = self.exceptions.get(answer[1])
-            raise known(answer[2]) if known else local_exception(answer[1], answer[2])
+            raise known(answer[2]) if known else rpc.local_exception(answer[1], answer[2])
         return answer[1]
 
     def answer(self, operation: str, *rest: Any) -> list[Any]:
@@ -137,7 +121,7 @@ class _RunnerPeer(Peer):
         return self.result(self.request("await", coroutine))
 
     def export(self, value: object) -> object:
-        if isinstance(value, type) and is_known_type(value):
+        if isinstance(value, type) and rpc.is_known_type(value):
             return ["type", value.__name__]
         if isinstance(value, _RemoteObject):
             return ["yours", object.__getattribute__(value, "_number")]
@@ -149,10 +133,15 @@ class _RunnerPeer(Peer):
     def make_proxy(self, content: Any) -> object:
         owner, number = content
         if owner == "type":
-            return known_type(number)
+            return rpc.known_type(number)
         if owner == "coroutine":
             return self._await_remote(_RemoteObject(self, number))
         return self.callbacks[number] if owner == "yours" else _RemoteObject(self, number)
+
+
+def _ask(remote: _RemoteObject, operation: str, *rest: Any) -> Any:
+    peer = object.__getattribute__(remote, "_peer")
+    return peer.result(peer.request(operation, *rest))
 
 
 class _RemoteObject:
@@ -171,38 +160,31 @@ class _RemoteObject:
         return result
 
     def __getattr__(self, name: str) -> Any:
-        peer = object.__getattribute__(self, "_peer")
-        return peer.result(peer.request("attribute", self, name))
+        return _ask(self, "attribute", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        peer = object.__getattribute__(self, "_peer")
-        peer.result(peer.request("assign", self, name, value))
+        _ask(self, "assign", self, name, value)
 
     def __iter__(self) -> Any:
-        peer = object.__getattribute__(self, "_peer")
-        return peer.result(peer.request("iterate", self))
+        return _ask(self, "iterate", self)
 
     def __next__(self) -> Any:
-        peer = object.__getattribute__(self, "_peer")
-        answer = peer.result(peer.request("next", self))
+        answer = _ask(self, "next", self)
         if not answer:
             raise StopIteration
         return answer[0]
 
     def __bool__(self) -> bool:
-        peer = object.__getattribute__(self, "_peer")
-        return peer.result(peer.request("truth", self)) is True
+        return _ask(self, "truth", self) is True
 
     def __contains__(self, wanted: Any) -> bool:
         return any(item is wanted or item == wanted for item in self)
 
     def __instancecheck__(self, instance: Any) -> bool:
-        peer = object.__getattribute__(self, "_peer")
-        return isinstance(instance, _RemoteObject) and peer.result(peer.request("isinstance", instance, self)) is True
+        return isinstance(instance, _RemoteObject) and _ask(self, "isinstance", instance, self) is True
 
     def __subclasscheck__(self, kind: Any) -> bool:
-        peer = object.__getattribute__(self, "_peer")
-        return isinstance(kind, _RemoteObject) and peer.result(peer.request("issubclass", kind, self)) is True
+        return isinstance(kind, _RemoteObject) and _ask(self, "issubclass", kind, self) is True
 
 
 def _delegate(name: str) -> Callable[..., Any]:
@@ -216,38 +198,28 @@ def _delegate(name: str) -> Callable[..., Any]:
     return method
 
 
-def _unary(name: str) -> Callable[..., Any]:
+def _operator(name: str) -> Callable[..., Any]:
     delegate = _delegate(name)
 
-    def method(self: _RemoteObject) -> Any:
-        result = delegate(self)
-        if not isinstance(result, _RemoteObject):
-            raise TypeError(f"{name} of the program's object gives no object")
-        return result
-
-    return method
-
-
-def _binary(name: str) -> Callable[..., Any]:
-    delegate = _delegate(name)
-
-    def method(self: _RemoteObject, other: Any) -> Any:
-        if isinstance(other, _RemoteObject):
-            return delegate(self, other)
+    def method(self: _RemoteObject, *operands: Any) -> Any:
+        if operands and isinstance(operands[0], _RemoteObject):
+            return delegate(self, *operands)
         if name in _COMPARING:
             return NotImplemented
-        result = delegate(self, other)
-        return result if isinstance(result, _RemoteObject) else NotImplemented
+        result = delegate(self, *operands)
+        if isinstance(result, _RemoteObject):
+            return result
+        if operands:
+            return NotImplemented
+        raise TypeError(f"{name} of the program's object gives no object")
 
     return method
 
 
 for _name in _DELEGATED:
     setattr(_RemoteObject, _name, _delegate(_name))
-for _name in _UNARY:
-    setattr(_RemoteObject, _name, _unary(_name))
-for _name in _BINARY:
-    setattr(_RemoteObject, _name, _binary(_name))
+for _name in (*_COMPARING, *_COMPUTING):
+    setattr(_RemoteObject, _name, _operator(_name))
 
 
 def _overwrite(argument: Any, changed: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import struct
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 1, 38, 22, 2
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
@@ -38,15 +39,6 @@ def fork() -> int:
 def end_with_parent() -> None:
     """Have the kernel kill this process when the thread that started it ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
-
-
-class _Ruleset(ctypes.Structure):
-    _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 
 class _Program(ctypes.Structure):
@@ -79,20 +71,12 @@ class Filter:
             own_pid = os.getpid()
             for field in self._pid_fields:
                 field.value = own_pid
-        if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._reference, 0, 0) != 0:
-            raise _system_error("prctl(PR_SET_SECCOMP)")
+        _require(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._reference, 0, 0), "prctl(PR_SET_SECCOMP)")
 
 
 def no_new_privileges() -> None:
     """Keep programs executed from now on from gaining rights by their files (set-user-id bits, capabilities)."""
-    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise _system_error("prctl(PR_SET_NO_NEW_PRIVS)")
-
-
-def landlock_version() -> int:
-    """Return the kernel's Landlock version; 0 if it has none or it is disabled."""
-    version = _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION))
-    return max(int(version), 0)
+    _require(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def restrict_paths(readable: list[str], writable: list[str]) -> None:
@@ -101,18 +85,17 @@ def restrict_paths(readable: list[str], writable: list[str]) -> None:
     Raises:
         OSError: the kernel refuses.
     """
-    version = landlock_version()
-    if version == 0:
-        raise OSError("the kernel has no Landlock")
+    version = _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION))
+    if version <= 0:
+        raise OSError("the kernel has no Landlock, or it is disabled")
     handled = 0
     for since, rights in _RIGHTS.items():
         if version >= since:
             handled |= rights
-    ruleset = _Ruleset(handled, _NETWORK if version >= 4 else 0, _SCOPES if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    descriptor = _libc.syscall(_LANDLOCK_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
-    if descriptor < 0:
-        raise _system_error("landlock_create_ruleset")
+    ruleset = struct.pack("<QQQ", handled, _NETWORK if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    size = ctypes.c_size_t(24 if version >= 6 else 16 if version >= 4 else 8)
+    descriptor = _libc.syscall(_LANDLOCK_CREATE, ruleset, size, ctypes.c_uint32(0))
+    _require(min(descriptor, 0), "landlock_create_ruleset")
     for paths, rights in ((readable, _EXECUTE | _READ_FILE | _READ_DIR), (writable, handled)):
         for path in paths:
             try:
@@ -120,15 +103,11 @@ def restrict_paths(readable: list[str], writable: list[str]) -> None:
             except FileNotFoundError:
                 continue
             allowed = rights if os.path.isdir(path) else rights & (_EXECUTE | _READ_FILE | 1 << 1 | 1 << 14) & handled
-            rule = _PathBeneath(allowed, folder)
-            added = _libc.syscall(
-                _LANDLOCK_ADD, descriptor, ctypes.c_int(_RULE_PATH_BENEATH), ctypes.byref(rule), ctypes.c_uint32(0)
-            )
+            rule = struct.pack("<Qi", allowed, folder)
+            added = _libc.syscall(_LANDLOCK_ADD, descriptor, ctypes.c_int(_RULE_PATH_BENEATH), rule, ctypes.c_uint32(0))
             os.close(folder)
-            if added != 0:
-                raise _system_error(f"landlock_add_rule for {path}")
-    if _libc.syscall(_LANDLOCK_RESTRICT, descriptor, ctypes.c_uint32(0)) != 0:
-        raise _system_error("landlock_restrict_self")
+            _require(added, f"landlock_add_rule for {path}")
+    _require(_libc.syscall(_LANDLOCK_RESTRICT, descriptor, ctypes.c_uint32(0)), "landlock_restrict_self")
     os.close(descriptor)
 
 
@@ -155,6 +134,8 @@ def limit(**limits: int) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _system_error(call: str) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, f"{call}: {os.strerror(number)}")
+def _require(result: int, call: str) -> None:
+    """Raise OSError unless a system call returned 0."""
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")

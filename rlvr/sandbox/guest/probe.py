@@ -46,7 +46,6 @@ def main() -> None:
         "landlock": failure_of(landlock),
         "chroot": failure_of(lambda: confinement.change_root(folder)) if folder else "no empty folder can be made",
         "users": [failure_of(functools.partial(confinement.change_user, user)) for user in users],
-        "landlock_version": confinement.landlock_version(),
     }
     print(json.dumps(failures))
 

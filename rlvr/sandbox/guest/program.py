@@ -18,22 +18,8 @@ import sys
 from types import ModuleType
 from typing import Any, NoReturn
 
+import protocol  # type: ignore[import-not-found]
 import values  # type: ignore[import-not-found]
-from protocol import (  # type: ignore[import-not-found]
-    CALL,
-    EXCHANGE,
-    MAKE_BYTECODE,
-    NOTE_BYTECODE,
-    NOTE_MEMORY,
-    NOTE_RAISED,
-    NOTE_SYNTAX,
-    NOTE_VALUE,
-    PROGRAM,
-    RUN_ASSERTS,
-    SCRIPT,
-    SERVE,
-    SOURCE,
-)
 
 NAME = "program.py"
 _BUFFERED = (_io.TextIOWrapper, _io.BufferedWriter, _io.BufferedRandom, _io.BufferedRWPair)
@@ -49,39 +35,39 @@ def run(mode: int, program_format: int) -> NoReturn:
     """
     gc.enable()
     arguments: Any = None
-    if mode in (CALL, RUN_ASSERTS):
-        arguments = values.decode(os.pread(EXCHANGE, os.fstat(EXCHANGE).st_size, 0).decode())
-        os.ftruncate(EXCHANGE, 0)
+    if mode in (protocol.CALL, protocol.RUN_ASSERTS):
+        arguments = values.decode(os.pread(protocol.EXCHANGE, os.fstat(protocol.EXCHANGE).st_size, 0).decode())
+        os.ftruncate(protocol.EXCHANGE, 0)
     status = 1
     try:
-        if mode == RUN_ASSERTS:  # only zygotes made for this mode, or for SERVE, have imported its module
+        if mode == protocol.RUN_ASSERTS:  # only zygotes made for it have imported its module
             sys.modules["assert_runner"].run_asserts(arguments["entry_point"])
             status = 0
         else:
-            text = os.pread(PROGRAM, os.fstat(PROGRAM).st_size, 0)
-            code = _compiled(text) if program_format == SOURCE else marshal.loads(text)
-            if mode == MAKE_BYTECODE:
-                _note(NOTE_BYTECODE + marshal.dumps(code))
+            text = os.pread(protocol.PROGRAM, os.fstat(protocol.PROGRAM).st_size, 0)
+            code = _compiled(text) if program_format == protocol.SOURCE else marshal.loads(text)
+            if mode == protocol.MAKE_BYTECODE:
+                _note(protocol.NOTE_BYTECODE + marshal.dumps(code))
                 os._exit(0)
-            module = ModuleType("__main__" if mode == SCRIPT else "program")
+            module = ModuleType("__main__" if mode == protocol.SCRIPT else "program")
             module.__dict__["__file__"] = NAME
             module.__dict__["__builtins__"] = builtins
             sys.modules[module.__name__] = module
-            if mode != SCRIPT:
+            if mode != protocol.SCRIPT:
                 sys.modules["__main__"] = module
             exec(code, module.__dict__)
-            if mode == CALL:
+            if mode == protocol.CALL:
                 function = find(module.__dict__, arguments["entry_point"])
-                _note(NOTE_VALUE + values.encode(function(*arguments["arguments"])).encode())
+                _note(protocol.NOTE_VALUE + values.encode(function(*arguments["arguments"])).encode())
                 sys.stdout.flush()
                 os._exit(0)
-            if mode == SERVE:
+            if mode == protocol.SERVE:
                 sys.modules["rpc_server"].serve(module.__dict__)
             status = 0
     except SystemExit as stop:
         status = _exit_status(stop.code)
     except MemoryError:
-        _note(NOTE_MEMORY)
+        _note(protocol.NOTE_MEMORY)
     except BaseException as error:
         _report(error)
     _end(status)
@@ -110,10 +96,10 @@ def _compiled(source: bytes) -> Any:
     try:
         return compile(source, NAME, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
-        _note(NOTE_SYNTAX)
+        _note(protocol.NOTE_SYNTAX)
         sys.excepthook(type(error), error.with_traceback(None), None)
     except MemoryError:  # the parser raises it for deep nesting
-        _note(NOTE_SYNTAX)
+        _note(protocol.NOTE_SYNTAX)
         sys.stderr.write("MemoryError: the program is too deeply nested or too large to compile\n")
     _end(1)
 
@@ -145,7 +131,7 @@ def _exit_status(code: object) -> int:
 
 
 def _report(error: BaseException) -> None:
-    _note(NOTE_RAISED)
+    _note(protocol.NOTE_RAISED)
     trace = error.__traceback__  # from the program's first frame on
     while trace is not None and trace.tb_frame.f_code.co_filename != NAME:
         trace = trace.tb_next
@@ -157,7 +143,7 @@ def _report(error: BaseException) -> None:
 def _note(text: bytes) -> None:
     written = 0
     while written < len(text):
-        written += os.pwrite(EXCHANGE, text[written:], written)
+        written += os.pwrite(protocol.EXCHANGE, text[written:], written)
 
 
 def _flush() -> None:

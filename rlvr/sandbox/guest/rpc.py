@@ -20,41 +20,26 @@ class ProgramEnded(BaseException):
     """The program ended, tried to end, or sent no valid message. No test may expect this, so it is no Exception."""
 
 
-class _Connection:
-    def send(self, text: str) -> None:
-        data = text.encode()
+class Peer:
+    """One end: it sends requests, and answers the other end's requests while it waits."""
+
+    def send(self, message: list[Any]) -> None:
+        data = values.encode(message, self.export).encode()
         data = len(data).to_bytes(4, "big") + data
         while data:
             data = data[os.write(CHANNEL, data) :]
 
-    def receive(self) -> str:
-        size = int.from_bytes(self._exactly(4), "big")
+    def receive(self) -> Any:
+        size = int.from_bytes(_read_exactly(4), "big")
         if size > MAX_MESSAGE_BYTES:
             raise ProgramEnded("a message is too large")
-        return self._exactly(size).decode()
-
-    def _exactly(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = os.read(CHANNEL, min(size - len(parts), 1 << 16))
-            if not part:
-                raise ProgramEnded("the program ended")
-            parts += part
-        return bytes(parts)
-
-
-class Peer:
-    """One end: it sends requests, and answers the other end's requests while it waits."""
-
-    def __init__(self) -> None:
-        self.connection = _Connection()
-        self.objects: dict[int, Any] = {}
+        return values.decode(_read_exactly(size).decode(), self.make_proxy)
 
     def request(self, *operation: Any) -> Any:
-        self.connection.send(values.encode(["request", *operation], self.export))
+        self.send(["request", *operation])
         while True:
             try:
-                message = values.decode(self.connection.receive(), self.make_proxy)
+                message = self.receive()
             except ValueError as error:
                 raise ProgramEnded("not a message") from error
             if not isinstance(message, list) or len(message) < 2:
@@ -71,7 +56,7 @@ class Peer:
             answer = ["raised", type(error).__name__, message_of(error)]
         except BaseException as error:  # SystemExit and the like fail a test, they do not end it
             answer = ["ended", f"{type(error).__name__}: {message_of(error)}"]
-        self.connection.send(values.encode(answer, self.export))
+        self.send(answer)
 
     def answer(self, *operation: Any) -> list[Any]:
         raise NotImplementedError
@@ -81,6 +66,16 @@ class Peer:
 
     def make_proxy(self, content: Any) -> object:
         raise NotImplementedError
+
+
+def _read_exactly(size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = os.read(CHANNEL, min(size - len(parts), 1 << 16))
+        if not part:
+            raise ProgramEnded("the program ended")
+        parts += part
+    return bytes(parts)
 
 
 def is_known_type(value: type) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
+import itertools
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
-import values  # type: ignore[import-not-found]
 from program import find  # type: ignore[import-not-found]
 from rpc import Peer, ProgramEnded, is_known_type, known_type, local_exception  # type: ignore[import-not-found]
 
@@ -17,7 +17,7 @@ def serve(namespace: dict[str, Any]) -> None:
     peer = _ProgramPeer(namespace)
     while True:
         try:
-            message = values.decode(peer.connection.receive(), peer.make_proxy)
+            message = peer.receive()
         except ProgramEnded:
             return
         peer.reply(message[1:])
@@ -25,65 +25,41 @@ def serve(namespace: dict[str, Any]) -> None:
 
 class _ProgramPeer(Peer):
     def __init__(self, namespace: dict[str, Any]) -> None:
-        super().__init__()
-        self.namespace = namespace
+        self.objects: dict[int, Any] = {}
+        self.operations: dict[str, Callable[..., Any]] = {
+            "describe": lambda names: {name: kind for name in names if (kind := _kind(namespace, name))},
+            "name": lambda name: find(namespace, name),
+            "attribute": getattr,
+            "assign": setattr,
+            "iterate": iter,
+            "next": lambda iterator: list(itertools.islice(iterator, 1)),
+            "await": lambda coroutine: sys.modules["asyncio"].run(coroutine),
+            "isinstance": isinstance,
+            "issubclass": issubclass,
+            "truth": bool,
+        }
 
     def answer(self, operation: str, *rest: Any) -> list[Any]:
-        if operation == "describe":
-            (names,) = rest
-            return ["value", {name: _kind(find(self.namespace, name)) for name in names if self.defines(name)}]
-        if operation == "name":
-            return ["value", find(self.namespace, rest[0])]
         if operation == "call":
             value, arguments, named = rest
             result = value(*arguments, **named)
-            return [
-                "value",
-                result,
-                [item if isinstance(item, (list, dict, set, bytearray)) else None for item in arguments],
-            ]
-        if operation == "attribute":
-            return ["value", getattr(rest[0], rest[1])]
-        if operation == "assign":
-            setattr(*rest)
-            return ["value", None]
-        if operation == "next":
-            for item in rest[0]:
-                return ["value", [item]]
-            return ["value", []]
-        if operation == "iterate":
-            return ["value", iter(rest[0])]
-        if operation == "await":
-            return ["value", sys.modules["asyncio"].run(rest[0])]
-        if operation in ("isinstance", "issubclass"):
-            return ["value", bool(getattr(builtins, operation)(*rest))]
-        if operation == "truth":
-            return ["value", bool(rest[0])]
+            mutable = [item if isinstance(item, (list, dict, set, bytearray)) else None for item in arguments]
+            return ["value", result, mutable]
         if operation == "method":
             value, name, arguments = rest
             if not hasattr(type(value), name):
                 raise TypeError(f"{type(value).__name__!r} object has no {name}")
             result = getattr(type(value), name)(value, *arguments)
             return ["not implemented", None] if result is NotImplemented else ["value", result]
-        raise ValueError(f"unknown operation {operation!r}")
-
-    def defines(self, name: str) -> bool:
-        try:
-            find(self.namespace, name)
-        except (NameError, AttributeError):
-            return False
-        return True
+        return ["value", self.operations[operation](*rest)]
 
     def export(self, value: object) -> object:
         if isinstance(value, type) and is_known_type(value):
             return ["type", value.__name__]
-        if isinstance(value, types.CoroutineType):
-            self.objects[id(value)] = value
-            return ["coroutine", id(value)]
         if isinstance(value, _Callback):
             return ["yours", value.number]
         self.objects[id(value)] = value
-        return ["mine", id(value)]
+        return ["coroutine" if isinstance(value, types.CoroutineType) else "mine", id(value)]
 
     def make_proxy(self, content: Any) -> object:
         owner, number = content
@@ -106,7 +82,12 @@ class _Callback:
         return answer[1]
 
 
-def _kind(value: object) -> list[str]:
+def _kind(namespace: dict[str, Any], name: str) -> list[str] | None:
+    """Return whether a name is an exception, and of which builtin class; None if the program does not define it."""
+    try:
+        value = find(namespace, name)
+    except (NameError, AttributeError):
+        return None
     if isinstance(value, type) and issubclass(value, BaseException):
         return ["exception", next(base.__name__ for base in value.__mro__ if base.__module__ == "builtins")]
     return ["value"]

@@ -37,6 +37,16 @@ class Foreign:
         return False
 
 
+_CONTAINERS: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_DECODERS: dict[str, Callable[[Any], object]] = {
+    "int": lambda digits: int(digits, 16),
+    "bytes": bytes.fromhex,
+    "complex": lambda parts: complex(*parts),
+    "range": lambda bounds: range(*bounds),
+    "foreign": lambda kind: Foreign(str(kind)[:100]),
+}
+
+
 def encode(value: object, export: Callable[[object], object] | None = None) -> str:
     """Return the JSON text of a value.
 
@@ -79,13 +89,11 @@ def _plain(value: object, depth: int, export: Callable[[object], object] | None)
     deeper = depth + 1
     if isinstance(value, list):
         return [_plain(item, deeper, export) for item in value]
-    if isinstance(value, tuple):
-        return {"tuple": [_plain(item, deeper, export) for item in value]}
     if isinstance(value, dict):
         return {"dict": [[_plain(key, deeper, export), _plain(item, deeper, export)] for key, item in value.items()]}
-    if isinstance(value, (set, frozenset)):
-        name = "set" if isinstance(value, set) else "frozenset"
-        return {name: [_plain(item, deeper, export) for item in value]}
+    for name, container in _CONTAINERS.items():
+        if isinstance(value, container):
+            return {name: [_plain(item, deeper, export) for item in value]}
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": bytes(value).hex()}
     if isinstance(value, complex):
@@ -136,23 +144,13 @@ def _value(data: object, make_proxy: Callable[[object], object] | None) -> objec
     if name == "dict":
         keys = _require_spread_hashes([_value(key, make_proxy) for key, _ in content])
         return {key: _value(item, make_proxy) for key, (_, item) in zip(keys, content, strict=True)}
-    if name == "tuple":
-        return tuple(_value(item, make_proxy) for item in content)
-    if name in ("set", "frozenset"):
-        items = _require_spread_hashes([_value(item, make_proxy) for item in content])
-        return set(items) if name == "set" else frozenset(items)
-    if name == "int":
-        return int(content, 16)
-    if name == "bytes":
-        return bytes.fromhex(content)
-    if name == "complex":
-        return complex(*content)
-    if name == "range":
-        return range(*content)
+    if name in _CONTAINERS:
+        items = [_value(item, make_proxy) for item in content]
+        return _CONTAINERS[name](items if name == "tuple" else _require_spread_hashes(items))
+    if name in _DECODERS:
+        return _DECODERS[name](content)
     if name in _CLASSES:
         return _to_library(name, content, make_proxy)
-    if name == "foreign":
-        return Foreign(str(content)[:100])
     if name == "proxy" and make_proxy is not None:
         return make_proxy(content)
     raise ValueError(f"not an encoded value: {str(name)[:40]!r}")

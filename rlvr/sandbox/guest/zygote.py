@@ -26,14 +26,7 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import confinement  # type: ignore[import-not-found]
 import program  # type: ignore[import-not-found]
-from protocol import (  # type: ignore[import-not-found]
-    CHANNEL,
-    CONTROL,
-    EXCHANGE,
-    PROGRAM,
-    REPLY,
-    REQUEST,
-)
+from protocol import CHANNEL, CONTROL, EXCHANGE, PROGRAM, REPLY, REQUEST  # type: ignore[import-not-found]
 
 _DESCRIPTOR = 4  # bytes of a descriptor's number in a control message
 
@@ -43,22 +36,19 @@ def main() -> None:
     confinement.end_with_parent()
     if os.getppid() != configuration["judge"]:
         return  # the judge is gone already
-    os.closerange(CHANNEL + 1 if configuration["kind"] == "launch" else CHANNEL, 1 << 16)
     kind = configuration["kind"]
-    if kind == "python" and resource.getrlimit(resource.RLIMIT_STACK)[0] != resource.RLIM_INFINITY:
+    os.closerange(CHANNEL + 1 if kind == "launch" else CHANNEL, 1 << 16)
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if kind == "python" and soft != hard:
         # The main thread's stack limit is fixed at exec, so raise the limit and execute this program again.
-        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-        if resource.getrlimit(resource.RLIMIT_STACK)[0] != hard:
-            resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
-            os.execv(sys.executable, [sys.executable, *configuration["flags"], __file__, sys.argv[1]])
-    filters = None
+        resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+        os.execv(sys.executable, [sys.executable, *configuration["flags"], __file__, sys.argv[1]])
+    broad = narrow = None
     if configuration["filters"]:
         broad_size, narrow_size = configuration["filters"]
         code = os.pread(PROGRAM, broad_size + narrow_size, 0)
-        filters = (
-            confinement.Filter(code[:broad_size]),
-            confinement.Filter(code[broad_size:], own_pid=configuration["own_pid"]) if narrow_size else None,
-        )
+        broad = confinement.Filter(code[:broad_size])
+        narrow = confinement.Filter(code[broad_size:], own_pid=configuration["own_pid"]) if narrow_size else None
     if kind == "launch":
         os.dup2(CHANNEL, PROGRAM)
         os.close(CHANNEL)
@@ -66,13 +56,13 @@ def main() -> None:
     missing = _import(configuration["preload"], configuration["site"])
     del sys.path[0]
     confinement.limit(core=0, memlock=0, msgqueue=0, nofile=configuration["nofile"], stack=resource.RLIM_INFINITY)
-    _confine(configuration, filters[0] if filters else None)
+    _confine(configuration, broad)
     if kind == "launch":
         _default_signals()
         os.execve(PROGRAM, ["launcher"], {})
     os.write(CONTROL, json.dumps({"ready": True, "missing": missing}).encode())
     sys.argv[:] = [program.NAME]
-    _serve(kind, filters[1] if filters else None)
+    _serve(kind, narrow)
 
 
 def _import(names: list[str], site: str | None) -> list[str]:
@@ -144,7 +134,8 @@ def _serve(kind: str, narrow: Any) -> None:
             os.close(int.from_bytes(attached[0][2][:_DESCRIPTOR], sys.byteorder))
         _, status, usage = os.wait4(child, 0)
         if kind == "compile":
-            _kill_group(child)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)  # processes that a compiler left running
         control.send(REPLY.pack(status, usage.ru_maxrss, int((usage.ru_utime + usage.ru_stime) * 1e9)))
 
 
@@ -156,12 +147,6 @@ def _limit(request: tuple[int, ...]) -> None:
     if processes:
         resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
-
-
-def _kill_group(group: int) -> None:
-    """Kill processes that a compiler left running."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
 
 
 def _default_signals() -> None:

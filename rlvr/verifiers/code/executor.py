@@ -15,12 +15,10 @@ from rlvr.sandbox import python_modules
 from rlvr.sandbox.capabilities import SandboxCapabilities
 from rlvr.sandbox.compiler import Compiled, Compiler
 from rlvr.sandbox.compiler_cache import launcher
-from rlvr.sandbox.execution import ExecutionResult
-from rlvr.sandbox.guest import values
-from rlvr.sandbox.guest.protocol import BYTECODE, CALL, MAKE_BYTECODE, NOTE_BYTECODE, RUN_ASSERTS, SCRIPT, SERVE, SOURCE
+from rlvr.sandbox.guest import protocol, values
 from rlvr.sandbox.languages import Language
 from rlvr.sandbox.limits import Limits
-from rlvr.sandbox.zygote_client import Zygote, ZygoteError, ZygoteSpec
+from rlvr.sandbox.zygote_client import ExecutionResult, Zygote, ZygoteError, ZygoteSpec
 from rlvr.verifiers.code import cases, verdict
 from rlvr.verifiers.code.cases import Test
 from rlvr.verifiers.code.types import RE, SE, Submission
@@ -106,8 +104,8 @@ class Executor:
         def attempt() -> bytes | None:
             zygote = self._python_zygote(program.source.decode(errors="replace"))
             zygote.load(program.source)
-            result = self._run_once(zygote, program.submission.limits, mode=MAKE_BYTECODE)
-            made = result.status == 0 and result.exchange[:1] == NOTE_BYTECODE and not result.stopped
+            result = self._run_once(zygote, program.submission.limits, mode=protocol.MAKE_BYTECODE)
+            made = result.status == 0 and result.exchange[:1] == protocol.NOTE_BYTECODE and not result.stopped
             return result.exchange[1:] if made else None
 
         try:
@@ -125,14 +123,14 @@ class Executor:
             zygote = self._zygote(("launch",), lambda: ZygoteSpec("launch", launcher=str(launcher())))
         else:
             zygote = self._python_zygote(program.source.decode(errors="replace"), rpc=test.form == cases.ASSERT)
-            zygote.load(program.bytecode or program.source, BYTECODE if program.bytecode else SOURCE)
+            zygote.load(program.bytecode or program.source, protocol.BYTECODE if program.bytecode else protocol.SOURCE)
         if test.form == cases.ASSERT:
             return self._run_assert(zygote, limits, test)
         descriptor = program.compiled if zygote.loaded is not program else None
         if test.form == cases.CALL:
-            result = self._run(zygote, limits, mode=CALL, exchange=test.given, descriptor=descriptor)
+            result = self._run(zygote, limits, mode=protocol.CALL, exchange=test.given, descriptor=descriptor)
         else:
-            result = self._run(zygote, limits, mode=SCRIPT, stdin=test.given, descriptor=descriptor)
+            result = self._run(zygote, limits, stdin=test.given, descriptor=descriptor)
         zygote.loaded = program  # the launcher keeps the descriptor
         failed = verdict.failure(result, limits, compiled=compiled)
         if failed is not None:
@@ -153,7 +151,7 @@ class Executor:
 
     def _run_once(self, zygote: Zygote, limits: Limits, **arguments: Any) -> ExecutionResult:
         self._running = [zygote]
-        result = zygote.run(limits.for_execution(), **arguments)
+        result = zygote.run(limits, **arguments)
         self._running = []
         return result
 
@@ -167,7 +165,7 @@ class Executor:
         result = self._run(
             zygote,
             replace(_RUNNER_LIMITS, time_s=time_s),
-            mode=CALL,
+            mode=protocol.CALL,
             exchange=values.encode({"entry_point": "check", "arguments": arguments}).encode(),
         )
         return verdict.checker_fault(result)
@@ -189,15 +187,15 @@ class Executor:
         with program_end, runner_end:
             exchange = values.encode({"entry_point": test.entry_point}).encode()
             self._running = [zygote, runner_zygote]
-            zygote.start_run(limits.for_execution(), mode=SERVE, descriptor=program_end.fileno())
+            zygote.start_run(limits, mode=protocol.SERVE, descriptor=program_end.fileno())
             runner_zygote.start_run(
-                _RUNNER_LIMITS.for_execution(), mode=RUN_ASSERTS, exchange=exchange, descriptor=runner_end.fileno()
+                _RUNNER_LIMITS, mode=protocol.RUN_ASSERTS, exchange=exchange, descriptor=runner_end.fileno()
             )
         # Each ends when the other does, since the connection breaks.
-        program = zygote.finish_run(limits.for_execution())
+        program = zygote.finish_run()
         if program.stopped:
             runner_zygote.interrupt()
-        runner = runner_zygote.finish_run(_RUNNER_LIMITS.for_execution())
+        runner = runner_zygote.finish_run()
         self._running = []
         return program, runner
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.sandbox.execution import ExecutionResult
 from rlvr.sandbox.guest import values
 from rlvr.sandbox.guest.protocol import (
     NOTE_FAILED,
@@ -21,6 +20,7 @@ from rlvr.sandbox.guest.protocol import (
     NOTE_VALUE,
 )
 from rlvr.sandbox.limits import Limits
+from rlvr.sandbox.zygote_client import ExecutionResult
 from rlvr.verifiers.code.cases import CALL, Test
 from rlvr.verifiers.code.compare_output import output_fault
 from rlvr.verifiers.code.compare_values import describe_value, value_fault

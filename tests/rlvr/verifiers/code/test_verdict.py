@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlvr.sandbox.execution import ExecutionResult
 from rlvr.sandbox.limits import Limits
+from rlvr.sandbox.zygote_client import ExecutionResult
 from rlvr.verifiers.code import verdict
 from rlvr.verifiers.code.verdict import Outcome
 
