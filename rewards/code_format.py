@@ -97,7 +97,7 @@ def _fault(completion: Any, prompt: Any, language: str | None, style: str, opene
 def _block_fault(completion: Any, prefill: str, language: str) -> str | None:
     turn = parse_turn(completion, language=language, prefill=prefill)
     blocks = [block for block in turn.blocks if not block.inline]
-    if turn.thoughts == "open":
+    if turn.endless_thoughts:
         return "the thoughts never end"
     if turn.unclosed:
         return "a block is never closed"

@@ -111,7 +111,7 @@ class Compiler:
             source = b'#include <bits/stdc++.h>\n#define main submitted_main\n#line 1 "program.cpp"\n' + source
             return self._run(language, source, limits, self._inside(self.folder / "driver.o"))
         except OSError as error:
-            raise ZygoteError(f"the compiler's working folder can't be used ({error})") from error
+            raise ZygoteError(f"the compiler's working folder can't be used ({error})", kind="work-folder") from error
         finally:
             self._clear()
 
@@ -155,7 +155,7 @@ class Compiler:
             # The compiler has removed its partial files, so the disk may have space again: search its messages too.
             disk_full = _NO_SPACE in result.stderr and _NO_SPACE not in source
             if disk_full or shutil.disk_usage(self.folder).free < MAX_PROGRAM_BYTES:
-                raise ZygoteError(f"no space left in {self.folder.parent}")
+                raise ZygoteError(f"no space left in {self.folder.parent}", kind="work-folder")
             return Compiled(None, output or f"The compiler ended with status {result.status}.", result.cpu_s)
         return Compiled(executable_copy(self.folder / "program"), output, result.cpu_s)
 

@@ -47,7 +47,15 @@ SMALL_USERS = range(60_000, 64_096)  # for containers that map only the first 65
 
 
 class ZygoteError(Exception):
-    """The zygote failed or is gone. Nothing is known about the program."""
+    """The zygote failed or is gone. Nothing is known about the program.
+
+    Attributes:
+        kind: "not-started", "zygote-ended" (during a run), or "work-folder".
+    """
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -207,7 +215,7 @@ class Zygote:
                 setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
             )
         except OSError as error:
-            raise ZygoteError(f"no process can be started ({error})") from error
+            raise ZygoteError(f"no process can be started ({error})", kind="not-started") from error
         finally:
             for descriptor in high:
                 os.close(descriptor)
@@ -225,7 +233,7 @@ class Zygote:
         self.control.settimeout(None)
         printed = os.pread(self._files[STDERR], 1 << 16, 0).decode(errors="replace").strip()
         if not ready:
-            raise ZygoteError(f"the zygote does not start ({failure}): {printed[-1500:]}")
+            raise ZygoteError(f"the zygote does not start ({failure}): {printed[-1500:]}", kind="not-started")
         for file in (STDOUT, STDERR, EXCHANGE, PROGRAM):
             clear(self._files[file])
         return list(json.loads(ready).get("missing", []))
@@ -280,7 +288,7 @@ class Zygote:
         try:
             socket.send_fds(self.control, [request], [] if descriptor is None else [descriptor])
         except OSError as error:
-            raise ZygoteError(f"the zygote is gone ({error})") from error
+            raise ZygoteError(f"the zygote is gone ({error})", kind="zygote-ended") from error
 
     def finish_run(self) -> ExecutionResult:
         """Wait for a started run and return its result."""
@@ -288,13 +296,13 @@ class Zygote:
         try:
             message = self.control.recv(protocol.REPLY.size)
         except OSError as error:
-            raise ZygoteError(f"the zygote is gone ({error})") from error
+            raise ZygoteError(f"the zygote is gone ({error})", kind="zygote-ended") from error
         if len(message) != protocol.REPLY.size:
-            raise ZygoteError("the zygote ended")
+            raise ZygoteError("the zygote ended", kind="zygote-ended")
         wall_s = time.monotonic() - self._started_at
         status, resident_kib, cpu_ns = protocol.REPLY.unpack(message)
         if status == -1:
-            raise ZygoteError("no process can be started for the program")
+            raise ZygoteError("no process can be started for the program", kind="zygote-ended")
         if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
             stopped = ""  # it ended by itself before the kill arrived
         elif self._interrupted:
@@ -333,7 +341,7 @@ class Zygote:
                 poll_s = min(max(cpu_left_s, _MIN_POLL_S), max(limits.idle_s - idle_s, _MIN_POLL_S), max_poll_s)
                 continue
             if wall_s > max_wall_s + START_TIMEOUT_S:
-                raise ZygoteError("the zygote does not answer")
+                raise ZygoteError("the zygote does not answer", kind="zygote-ended")
             self._children.kill_children()
             poll_s = 0.2
         return stopped
@@ -375,4 +383,4 @@ def lease_user(small: bool) -> tuple[int, socket.socket]:
             return user, lease
         except OSError:
             lease.close()
-    raise ZygoteError("all user numbers for programs are taken")
+    raise ZygoteError("all user numbers for programs are taken", kind="not-started")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,9 +82,16 @@ def _read_test(test: Mapping[str, Any], language: Language, entry_point: str | N
     comparison, tolerance = test.get("comparison"), test.get("tolerance")
     check_comparison(comparison if comparison is not None else "exact", tolerance if tolerance is not None else 0)
     if "assert" in test:
-        return _read_assert(str(test["assert"]), language, entry_point, comparison, tolerance)
+        return _read_assert(str(test["assert"]), language, entry_point, comparison)
     if "call" in test:
-        return _read_call(test, language, entry_point, comparison, tolerance)
+        form, (encoded, expected) = CALL, _read_call(test, language, entry_point)
+    else:
+        form, (encoded, expected) = STDIO, _read_streams(test, has_checker)
+    return Test(form, encoded, expected, comparison, tolerance, entry_point if form == CALL else None)
+
+
+def _read_streams(test: Mapping[str, Any], has_checker: bool) -> list[bytes]:
+    """Return the input and the expected output."""
     if "input" not in test and "output" not in test:
         raise InputError("it has neither input and output, nor call and expected, nor assert.", kind="missing-key")
     if "output" not in test and not has_checker:
@@ -92,25 +100,17 @@ def _read_test(test: Mapping[str, Any], language: Language, entry_point: str | N
     for key in ("input", "output"):
         text = test.get(key, "")
         if isinstance(text, str):
-            text = text.encode("utf-8", "surrogateescape" if _has_escaped_bytes(text) else "surrogatepass")
+            # If all surrogates stand for bytes, the text is of a file that was read with surrogateescape.
+            escaped = all("\udc80" <= character <= "\udcff" for character in text if "\ud800" <= character <= "\udfff")
+            text = text.encode("utf-8", "surrogateescape" if escaped else "surrogatepass")
         if not isinstance(text, bytes):
             raise InputError(f"{key} is {type(text).__name__}. Give text.", kind="wrong-type", key=key)
         texts.append(text)
-    return Test(STDIO, texts[0], texts[1], comparison, tolerance)
+    return texts
 
 
-def _has_escaped_bytes(text: str) -> bool:
-    """Whether all surrogates in a text stand for bytes, as in a file read with surrogateescape."""
-    return all(0xDC80 <= ord(character) <= 0xDCFF for character in text if "\ud800" <= character <= "\udfff")
-
-
-def _read_call(
-    test: Mapping[str, Any],
-    language: Language,
-    entry_point: str | None,
-    comparison: str | None,
-    tolerance: float | None,
-) -> Test:
+def _read_call(test: Mapping[str, Any], language: Language, entry_point: str | None) -> tuple[bytes, Any]:
+    """Return the encoded arguments and the expected value."""
     if "expected" not in test:
         raise InputError("it has a call, but no expected value.", kind="missing-key", key="expected")
     if not entry_point:
@@ -125,7 +125,7 @@ def _read_call(
             f"call is {type(arguments).__name__}. Give the list of arguments.", kind="wrong-type", key="call"
         )
     encode = _encode_for_driver if language.compiled else _encode_for_python
-    return Test(CALL, encode(entry_point, list(arguments)), test["expected"], comparison, tolerance, entry_point)
+    return encode(entry_point, list(arguments)), test["expected"]
 
 
 def _encode_for_python(entry_point: str, arguments: list[Any]) -> bytes:
@@ -144,14 +144,9 @@ def _encode_for_driver(entry_point: str, arguments: list[Any]) -> bytes:
         elif isinstance(value, str):
             text = value.encode("utf-8", "surrogateescape")
             tokens.append(str(len(text)).encode() + b":" + text)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, (Mapping, list, tuple, set, frozenset)):
             tokens.append(str(len(value)).encode())
-            for key, item in value.items():
-                put(key)
-                put(item)
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            tokens.append(str(len(value)).encode())
-            for item in value:
+            for item in itertools.chain(*value.items()) if isinstance(value, Mapping) else value:
                 put(item)
         else:
             raise InputError(f"{value!r} can't be passed to a compiled function.", kind="unsupported-value", key="call")
@@ -161,9 +156,7 @@ def _encode_for_driver(entry_point: str, arguments: list[Any]) -> bytes:
     return b" ".join(tokens)
 
 
-def _read_assert(
-    source: str, language: Language, entry_point: str | None, comparison: str | None, tolerance: float | None
-) -> Test:
+def _read_assert(source: str, language: Language, entry_point: str | None, comparison: str | None) -> Test:
     if language.compiled:
         raise InputError(
             f"it is a Python assert, but the program is in {language.name}.", kind="unsupported-test", key="assert"

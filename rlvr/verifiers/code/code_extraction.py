@@ -36,7 +36,7 @@ MAX_MARKS = 10_000  # fences and tags per completion; one with more has no progr
 
 _NO_LANGUAGE = frozenset(("", "code", "program", "solution", "answer"))
 _LABELS = frozenset(word for row in LANGUAGES.values() for word in (row.name, *row.fences))
-_VERSION = re.compile(r"-?\d{1,2}(?:\.\d{1,2})?[a-z]?")  # python3.11, c++17, cpp2a
+_VERSION = re.compile(r"-?\d{1,2}(?:\.\d{1,2})?[a-z]?$")  # python3.11, c++17, cpp2a
 
 _THINK = re.compile(r"([\"'`])</?think(?:ing)?>\1|<(/?)think(?:ing)?>", re.IGNORECASE)
 # Tokens that end a turn and never occur in a program; `own_turn` knows further ones ("[INST]").
@@ -74,39 +74,24 @@ class Extraction:
 
 @dataclass(frozen=True)
 class Block:
-    """A complete block.
+    """A complete block."""
 
-    Attributes:
-        text: its content, with a final line end.
-        label: first word after the fence, in lower case, or empty.
-        start, end: its position in the turn, with its fences or tags.
-        tagged: whether it is between <code> tags.
-        inline: whether it shares a line with other text, like <code>this</code>.
-    """
-
-    text: str
-    label: str
-    start: int
+    text: str  # with a final line end
+    label: str  # first word after the fence, in lower case, or empty
+    start: int  # position in the turn, with the fences or tags
     end: int
-    tagged: bool = False
-    inline: bool = False
+    tagged: bool = False  # whether it is between <code> tags
+    inline: bool = False  # whether it shares a line with other text, like <code>this</code>
 
 
 @dataclass(frozen=True)
 class ParsedTurn:
-    """The code blocks of the model's own turn.
+    """The code blocks of the model's own turn."""
 
-    Attributes:
-        text: the turn without thoughts.
-        blocks: in order, without empty ones.
-        unclosed: whether a block was opened and never closed.
-        thoughts: "none", "closed", or "open": they never end, so there is no turn.
-    """
-
-    text: str
-    blocks: list[Block]
-    unclosed: bool
-    thoughts: Literal["none", "closed", "open"]
+    text: str  # without thoughts
+    blocks: list[Block]  # in order, without empty ones
+    unclosed: bool  # whether a block was opened and never closed
+    endless_thoughts: bool  # then there is no turn
 
 
 def extract_program(
@@ -130,7 +115,7 @@ def extract_program(
         prefill: how the prompt begins the answer, such as "<think>" or "```python"; see `answer_prefill`.
     """
     turn = parse_turn(completion, language=language, tags=tags, prefill=prefill)
-    if turn.thoughts == "open":
+    if turn.endless_thoughts:
         return Extraction(None, "the thoughts never end")
     own = [block for block in turn.blocks if is_label_of(block.label, language)]
     answers = [block for block in own if (block.tagged and not block.inline) or block.label not in _NO_LANGUAGE]
@@ -141,9 +126,9 @@ def extract_program(
         return Extraction(None, f"there are {len(chosen)} blocks where one is asked for")
     if blocks == "join" and len(chosen) > 1:
         return Extraction("".join(block.text for block in chosen), f"the {len(chosen)} blocks of the turn, joined")
-    number = 0 if blocks == "first" else len(chosen) - 1
-    which = "the only block" if len(chosen) == 1 else f"block {number + 1} of {len(chosen)}"
-    program = chosen[number].text
+    number = 1 if blocks == "first" else len(chosen)
+    which = "the only block" if len(chosen) == 1 else f"block {number} of {len(chosen)}"
+    program = chosen[number - 1].text
     return Extraction(program, f"{which} that may be {language}, {len(program):,} characters")
 
 
@@ -168,8 +153,7 @@ def is_label_of(label: str, language: str) -> bool:
 
 
 def _is_one_of(label: str, words: Sequence[str] | frozenset[str]) -> bool:
-    version = _VERSION.search(label) if label not in words else None
-    return label in words or (version is not None and version.end() == len(label) and label[: version.start()] in words)
+    return label in words or _VERSION.sub("", label, count=1) in words
 
 
 def answer_prefill(prompt: Any, opened: bool | None = None) -> str:
@@ -193,17 +177,19 @@ def parse_turn(completion: Any, *, language: str, tags: bool = True, prefill: st
     text = prefill + completion_text(completion)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text, thoughts = _after_thoughts(text)
-    token = _END.search(text)
-    text = text[: token.start()] if token else text
+    outside = _without_thoughts(text)
+    if outside is None:
+        return ParsedTurn("", [], False, True)
+    token = _END.search(outside)
+    text = outside[: token.start()] if token else outside
     blocks: list[Block] = []
     end: int | None = None  # of the last block, once there is a program: another problem may follow it
     for block in _blocks(text, tags):
         start = block if isinstance(block, int) else block.start
         if end is not None and (cut := _next_problem(text[end:start])) is not None:
-            return ParsedTurn(text[: end + cut], blocks, False, thoughts)
+            return ParsedTurn(text[: end + cut], blocks, False, False)
         if isinstance(block, int):
-            return ParsedTurn(text, blocks, True, thoughts)
+            return ParsedTurn(text, blocks, True, False)
         empty = not block.text.strip()
         if not empty:
             blocks.append(block)
@@ -211,17 +197,16 @@ def parse_turn(completion: Any, *, language: str, tags: bool = True, prefill: st
             end = block.end
     if end is not None and (cut := _next_problem(text[end:])) is not None:
         text = text[: end + cut]
-    return ParsedTurn(text, blocks, False, thoughts)
+    return ParsedTurn(text, blocks, False, False)
 
 
-def _after_thoughts(text: str) -> tuple[str, Literal["none", "closed", "open"]]:
-    """Return the text outside of the thoughts, and whether there are thoughts."""
+def _without_thoughts(text: str) -> str | None:
+    """Return the text outside of the thoughts; None if they never end."""
     kept: list[str] = []
-    start, thinking, any_tag = 0, False, False
+    start, thinking = 0, False
     for tag in _THINK.finditer(text):
         if tag[1]:
             continue
-        any_tag = True
         if tag[2]:
             if not thinking:
                 kept = []  # these thoughts began before the first word
@@ -229,10 +214,7 @@ def _after_thoughts(text: str) -> tuple[str, Literal["none", "closed", "open"]]:
         elif not thinking:
             kept.append(text[start : tag.start()])
             thinking = True
-    if thinking:
-        return "", "open"
-    kept.append(text[start:])
-    return "\n".join(kept), "closed" if any_tag else "none"
+    return None if thinking else "\n".join([*kept, text[start:]])
 
 
 def _next_problem(text: str) -> int | None:
@@ -370,11 +352,10 @@ def _definition(code: str, entry_point: str | None, language: str) -> int | None
     if not entry_point:
         return None
     name = re.escape(entry_point)
-    if language == "python":
-        pattern = (
-            rf"^(?:(?:async[ \t]+)?def[ \t]+{name}[ \t]*\(|class[ \t]+{name}\b|{name}[ \t]*(?::[^\n=]{{1,200}})?=(?!=))"
-        )
-    else:
+    pattern = (
+        rf"^(?:(?:async[ \t]+)?def[ \t]+{name}[ \t]*\(|class[ \t]+{name}\b|{name}[ \t]*(?::[^\n=]{{1,200}})?=(?!=))"
+    )
+    if language != "python":
         pattern = rf"^[^\n;{{}}()#]{{0,200}}\b{name}[ \t\n]*\([^;{{}}]{{0,1000}}\)[^;{{}}()]{{0,100}}\{{"
     match = re.search(pattern, code, re.MULTILINE)
     return match.start() if match else None

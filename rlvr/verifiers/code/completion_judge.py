@@ -10,9 +10,7 @@ judgements are cached here, so each program runs once.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-import pickle
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -22,6 +20,7 @@ from typing import Any
 
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.capabilities import detect_capabilities
+from rlvr.verifiers.code.cases import digest
 from rlvr.verifiers.code.code_extraction import answer_prefill, extract_program, with_prefix
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
@@ -124,18 +123,20 @@ def judge_completions(
     rows: list[JudgedRow] = []
     submissions: dict[int, Submission] = {}
     for number, (prompt, completion, problem) in enumerate(zip(prompts, completions, problems, strict=True)):
+        submission = problem.submission
         extraction = extract_program(
             completion,
-            language=problem.language,
+            language=submission.language,
             blocks=options.blocks,
             tags=options.code_tags,
             bare=options.bare,
             prefill=answer_prefill(prompt, options.opened),
         )
-        rows.append(JudgedRow(len(problem.tests), extraction.program, extraction.why, time_s=problem.limits.time_s))
-        if extraction.program is not None and problem.tests:
-            program = with_prefix(extraction.program, problem.prefix, problem.entry_point, problem.language)
-            submissions[number] = problem.submission(program, options, stop_early=stop_early)
+        tests, time_s = len(submission.tests), submission.limits.time_s
+        rows.append(JudgedRow(tests, extraction.program, extraction.why, time_s=time_s))
+        if extraction.program is not None and tests:
+            program = with_prefix(extraction.program, problem.prefix, submission.entry_point, submission.language)
+            submissions[number] = replace(submission, program=program, stop_early=stop_early)
     started = time.perf_counter()
     with error_context(f"Reward {reward}"):
         judgements = _judge_cached(submissions)
@@ -196,41 +197,38 @@ _lock = threading.Lock()
 
 def _judge_cached(submissions: Mapping[int, Submission]) -> dict[int, Judgement]:
     """Judge submissions, except those whose judgement is cached."""
-    digests: dict[int, bytes] = {}
-    keys = {number: _cache_key(submission, digests) for number, submission in submissions.items()}
-    known: dict[bytes, Judgement] = {}
+    test_lists = {id(submission.tests): submission.tests for submission in submissions.values()}
+    digests = {number: digest(tests) for number, tests in test_lists.items()}
+    keys = {}
+    for number, submission in submissions.items():
+        parts = (replace(submission, tests=(), stop_early=False), digests[id(submission.tests)])
+        keys[number] = hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).digest()
+    judgements: dict[int, Judgement] = {}
     with _lock:
         for number, key in keys.items():
             cached = _cache.get(key)
             stop_early = submissions[number].stop_early
             if cached is not None and (stop_early or SKIP not in cached.counted_verdicts):
-                known[key] = _stopped_early(cached) if stop_early else cached
+                judgements[number] = _stopped_early(cached) if stop_early else cached
                 _cache.move_to_end(key)
-    missing: dict[bytes, int] = {}  # key -> first of its submissions
-    for number, key in keys.items():
-        if key not in known:
-            missing.setdefault(key, number)
+    missing = [number for number in keys if number not in judgements]
     try:
-        judgements = judge_many([submissions[number] for number in missing.values()])
+        judged = judge_many([submissions[number] for number in missing])  # equal ones once
     except InputError as error:  # its row is an index of `missing`
         problems = [
-            replace(problem, row=None if problem.row is None else list(missing.values())[problem.row])
-            for problem in error.problems
+            replace(problem, row=None if problem.row is None else missing[problem.row]) for problem in error.problems
         ]
         raise type(error)(str(error), problems=problems) from error
-    judged = {
-        key: replace(judgement, stderr=[text.strip()[-MAX_STDERR:] for text in judgement.stderr])
-        for key, judgement in zip(missing, judgements, strict=True)
-    }
     with _lock:
-        for key, judgement in judged.items():
+        for number, judgement in zip(missing, judged, strict=True):
+            stderr = [text.strip()[-MAX_STDERR:] for text in judgement.stderr]
+            judgements[number] = replace(judgement, stderr=stderr)
             if not judgement.sandbox_failed:
-                _cache[key] = judgement
-                _cache.move_to_end(key)
+                _cache[keys[number]] = judgements[number]
+                _cache.move_to_end(keys[number])
         while len(_cache) > MAX_CACHED:
             _cache.popitem(last=False)
-    known |= judged
-    return {number: known[key] for number, key in keys.items()}
+    return judgements
 
 
 def _stopped_early(judgement: Judgement) -> Judgement:
@@ -240,28 +238,11 @@ def _stopped_early(judgement: Judgement) -> Judgement:
     if failed is None or judgement.verdicts[failed] == CE:
         return judgement
     end = failed + 1
-    rest = len(judgement.verdicts) - end
+    not_run = {"verdicts": SKIP, "reasons": "", "cpu_s": 0.0, "memory_mb": 0.0, "stderr": ""}
+    columns = {name: getattr(judgement, name) for name in not_run}
     return replace(
-        judgement,
-        verdicts=judgement.verdicts[:end] + [SKIP] * rest,
-        reasons=judgement.reasons[:end] + [""] * rest,
-        cpu_s=judgement.cpu_s[:end] + [0.0] * rest,
-        memory_mb=judgement.memory_mb[:end] + [0.0] * rest,
-        stderr=judgement.stderr[:end] + [""] * rest,
+        judgement, **{name: column[:end] + [not_run[name]] * len(column[end:]) for name, column in columns.items()}
     )
-
-
-def _cache_key(submission: Submission, digests: dict[int, bytes]) -> bytes:
-    """Return a key that is the same for submissions that differ in `stop_early` alone."""
-    if id(submission.tests) not in digests:
-        try:
-            data = json.dumps(submission.tests, default=repr, sort_keys=True).encode("utf-8", "surrogatepass")
-        except (TypeError, ValueError):  # keys of several types, or integers of thousands of digits
-            data = pickle.dumps(submission.tests)
-        digests[id(submission.tests)] = hashlib.sha256(data).digest()
-    rest = replace(submission, program="", tests=[], stop_early=False)
-    parts = (submission.program, digests[id(submission.tests)], rest)
-    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).digest()
 
 
 def _log_sandbox_failures(reward: str, rows: Sequence[JudgedRow]) -> None:

@@ -5,6 +5,7 @@ This module handles processes. verdict.py decides what their results mean.
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections import OrderedDict
 from collections.abc import Callable
@@ -41,10 +42,17 @@ class Program:
 
     submission: Submission
     language: Language
-    source: bytes
-    checker: bytes | None = None
     bytecode: bytes | None = None
     compiled: int | None = None
+
+    @functools.cached_property
+    def source(self) -> bytes:
+        text = self.submission.program
+        return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+    @functools.cached_property
+    def text(self) -> str:
+        return self.source.decode(errors="replace")
 
 
 class Executor:
@@ -55,7 +63,6 @@ class Executor:
         self._running: list[Zygote] = []
         self._zygotes: OrderedDict[tuple[str, ...], Zygote] = OrderedDict()
         self._compiler: Compiler | None = None
-        self._retry_started: bool | None = None  # None outside of a retry
 
     def interrupt(self) -> None:
         """Kill the running programs; call it from another thread."""
@@ -63,6 +70,7 @@ class Executor:
             zygote.interrupt()
 
     def close(self) -> None:
+        self._running = []
         for zygote in self._zygotes.values():
             zygote.close()
         self._zygotes.clear()
@@ -74,44 +82,42 @@ class Executor:
         Raises:
             ZygoteError: the compiler can't work, through no fault of the program.
         """
+        return self._retry_once(lambda: self._compile(program))
+
+    def _compile(self, program: Program) -> Compiled:
         submission = program.submission
-
-        def attempt() -> Compiled:
-            if self._compiler is None or not self._compiler.alive():
-                self._close_compiler()
-                try:
-                    self._compiler = Compiler(self.capabilities, allow_weak_sandbox=submission.allow_weak_sandbox)
-                except OSError as error:
-                    raise ZygoteError(str(error)) from error
-            self._running = [self._compiler.zygote]
-            signature = submission.signature if submission.entry_point else None
-            return self._compiler.compile(program.language, program.source, submission.limits, signature)
-
-        return self._retry_once(attempt)
+        if self._compiler is None or not self._compiler.alive():
+            self._close_compiler()
+            try:
+                self._compiler = Compiler(self.capabilities, allow_weak_sandbox=submission.allow_weak_sandbox)
+            except OSError as error:
+                raise ZygoteError(str(error), kind="work-folder") from error
+        self._running = [self._compiler.zygote]
+        signature = submission.signature if submission.entry_point else None
+        return self._compiler.compile(program.language, program.source, submission.limits, signature)
 
     def run_test(self, program: Program, test: Test) -> Outcome:
         """Run one test and return its verdict."""
         try:
             return self._retry_once(lambda: self._run_test(program, test))
-        except _ProgramBreaksZygotes as error:
-            return Outcome(RE, f"two processes ended over it: {error}")
         except ZygoteError as error:
+            if error.kind == "zygote-ended":
+                return Outcome(RE, f"two processes ended over it: {error}")
             return Outcome(SE, str(error))
 
     def make_bytecode(self, program: Program) -> bytes | None:
         """Compile Python source once for many runs; None if that fails. It happens inside the sandbox."""
-
-        def attempt() -> bytes | None:
-            zygote = self._python_zygote(program.source.decode(errors="replace"))
-            zygote.load(program.source)
-            result = self._run_once(zygote, program.submission.limits, mode=protocol.MAKE_BYTECODE)
-            made = result.status == 0 and result.exchange[:1] == protocol.NOTE_BYTECODE and not result.stopped
-            return result.exchange[1:] if made else None
-
         try:
-            return self._retry_once(attempt)
+            result = self._retry_once(lambda: self._make_bytecode(program))
         except ZygoteError:
             return None
+        made = result.status == 0 and result.exchange[:1] == protocol.NOTE_BYTECODE and not result.stopped
+        return result.exchange[1:] if made else None
+
+    def _make_bytecode(self, program: Program) -> ExecutionResult:
+        zygote = self._python_zygote(program.text)
+        zygote.load(program.source)
+        return self._run_once(zygote, program.submission.limits, mode=protocol.MAKE_BYTECODE)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Running tests
@@ -122,7 +128,7 @@ class Executor:
         if compiled:
             zygote = self._zygote(("launch",), lambda: ZygoteSpec("launch", launcher=str(launcher())))
         else:
-            zygote = self._python_zygote(program.source.decode(errors="replace"), rpc=test.form == cases.ASSERT)
+            zygote = self._python_zygote(program.text, rpc=test.form == cases.ASSERT)
             zygote.load(program.bytecode or program.source, protocol.BYTECODE if program.bytecode else protocol.SOURCE)
         if test.form == cases.ASSERT:
             return self._run_assert(zygote, limits, test)
@@ -135,8 +141,9 @@ class Executor:
         failed = verdict.failure(result, limits, compiled=compiled)
         if failed is not None:
             return failed
-        if program.checker is not None and test.form != cases.CALL:
-            return verdict.compared(result, self._run_checker(program.checker, limits, test, result.output))
+        if submission.checker is not None and test.form != cases.CALL:
+            fault = self._run_checker(submission.checker.encode(), limits, test, result.output)
+            return verdict.compared(result, fault)
         return verdict.output_verdict(result, test, submission.comparison, submission.tolerance)
 
     def _run(self, zygote: Zygote, limits: Limits, **arguments: Any) -> ExecutionResult:
@@ -203,28 +210,16 @@ class Executor:
     # Processes
 
     def _retry_once(self, action: Callable[[], _T]) -> _T:
-        """Repeat an action in fresh processes if a zygote fails. The first failure may have any cause.
-
-        Raises:
-            _ProgramBreaksZygotes: a second, fresh zygote failed after it had started.
-            ZygoteError: no second zygote could be started.
-        """
+        """Repeat an action in fresh processes if a zygote fails. The first failure may have any cause."""
         try:
             return action()
         except ZygoteError:
-            self._drop_all()
-        self._retry_started = False
+            self.close()
         try:
             return action()
-        except ZygoteError as error:
-            self._drop_all()
-            raise (_ProgramBreaksZygotes(str(error)) if self._retry_started else error) from error
-        finally:
-            self._retry_started = None
-
-    def _drop_all(self) -> None:
-        self._running = []
-        self.close()
+        except ZygoteError:
+            self.close()
+            raise
 
     def _close_compiler(self) -> None:
         if self._compiler is not None:
@@ -243,16 +238,12 @@ class Executor:
             while len(self._zygotes) > _MAX_ZYGOTES:
                 self._zygotes.popitem(last=False)[1].close()
         self._zygotes.move_to_end(key)
-        if self._retry_started is not None:
-            self._retry_started = True
         return zygote
 
     def _python_zygote(self, source: str, *, rpc: bool = False, runner: bool = False) -> Zygote:
         """Return a zygote with the modules that a Python source imports.
 
-        Args:
-            rpc: whether it serves calls of an assert runner.
-            runner: whether it runs asserts and checkers. Programs never run in it.
+        It may serve calls of an assert runner (`rpc`), or run asserts and checkers, but never programs (`runner`).
         """
         wanted = python_modules.RICH if runner else python_modules.wanted(source)
         extra = python_modules.ASSERT_RUNNER if runner else python_modules.RPC_SERVER if rpc else ()
@@ -262,7 +253,3 @@ class Executor:
         return self._zygote(
             key, lambda: ZygoteSpec("python", preload=(*python_modules.BASE, *wanted, *extra), site=site)
         )
-
-
-class _ProgramBreaksZygotes(ZygoteError):
-    """Two fresh zygotes failed over one program."""

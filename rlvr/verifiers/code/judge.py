@@ -9,17 +9,20 @@ import functools
 import os
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.capabilities import WEAK, detect_capabilities
-from rlvr.sandbox.compiler import Compiled, function_name
+from rlvr.sandbox.compiler import function_name
 from rlvr.sandbox.languages import Language, compiler_path, find_language
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.sandbox.zygote_client import ZygoteError
 from rlvr.verifiers.code.cases import ASSERT, CALL, Test, check_checker, digest, read_tests
 from rlvr.verifiers.code.executor import Executor, Program
-from rlvr.verifiers.code.scheduler import JudgeJob, get_scheduler
+from rlvr.verifiers.code.options import is_count
+from rlvr.verifiers.code.scheduler import JudgeJob, JudgeTask, get_scheduler
 from rlvr.verifiers.code.tolerance import check_comparison
 from rlvr.verifiers.code.types import AC, CE, MAX_SOURCE_BYTES, SE, Judgement, Submission
 from rlvr.verifiers.code.verdict import Outcome, final_outcomes
@@ -105,7 +108,7 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
         language = find_language(submission.language)
         tests_key = (language.name, submission.entry_point, submission.checker is None, digests[id(submission.tests)])
         if tests_key not in tests_by_key:
-            with error_context(_describe(index, len(checked)), row=index):
+            with _location(index, len(checked)):
                 tests_by_key[tests_key] = read_tests(
                     submission.tests,
                     language=language,
@@ -113,17 +116,16 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
                     has_checker=submission.checker is not None,
                 )
                 _check_calls(submission, language, tests_by_key[tests_key])
-        key = (submission.program, *(getattr(submission, name) for name in _KEY_FIELDS), tests_key)
+        key = (replace(submission, tests=(), allow_weak_sandbox=False), tests_key)
         keys.append(key)
         if key not in runs:
             runs[key] = _SubmissionRun(submission, language, tests_by_key[tests_key])
-    _run_all(list(runs.values()))
+    scheduler = get_scheduler()
+    tests = sum(len(run.selected) for run in runs.values())
+    tests_per_task = max(1, min(_MAX_TESTS_PER_TASK, tests // (4 * scheduler.size)))
+    scheduler.run([task for run in runs.values() for task in run.tasks(tests_per_task)], tests)
     judgements = {key: run.judgement() for key, run in runs.items()}
     return [judgements[key] for key in keys]
-
-
-# Fields that tell submissions apart, besides the program and what the tests depend on.
-_KEY_FIELDS = ("limits", "signature", "checker", "comparison", "tolerance", "stop_early", "sample", "seed")
 
 
 def read_submissions(
@@ -139,13 +141,13 @@ def read_submissions(
     """
     checked = []
     for index, submission in enumerate(submissions):
-        with error_context(_describe(index, len(submissions)), row=index):
+        with _location(index, len(submissions)):
             checked.append(_read_submission(submission, judged_here))
     return checked
 
 
-def _describe(index: int, count: int) -> str:
-    return f"Submission {index + 1} of {count}" if count > 1 else "The submission"
+def _location(index: int, count: int) -> AbstractContextManager[None]:
+    return error_context(f"Submission {index + 1} of {count}" if count > 1 else "The submission", row=index)
 
 
 def _read_submission(submission: Submission | Mapping[str, Any], judged_here: bool) -> Submission:
@@ -155,19 +157,18 @@ def _read_submission(submission: Submission | Mapping[str, Any], judged_here: bo
             submission = Submission(**{"limits": Limits(), **fields})
         except TypeError as error:
             raise InputError(f"{error}.", kind="invalid-submission") from error
-    for name, value, kind, expected in (
-        ("program", submission.program, (str, bytes), "text"),
-        ("limits", submission.limits, Limits, "a Limits"),
-    ):
-        if not isinstance(value, kind):
+    for name, expected, valid in (("program", "text", (str, bytes)), ("limits", "a Limits", Limits)):
+        value = getattr(submission, name)
+        if not isinstance(value, valid):
             raise InputError(f"{name} is {type(value).__name__}. Use {expected}.", kind="wrong-type", key=name)
     language = find_language(submission.language)
     if language.compiled and judged_here:
         compiler_path(language)
     check_comparison(submission.comparison, submission.tolerance)
-    sample = submission.sample
-    if sample is not None and (isinstance(sample, bool) or sample < 1):
-        raise InputError(f"sample is {sample!r}. Use a number of tests from 1 on.", kind="invalid-sample", key="sample")
+    if submission.sample is not None and not is_count(submission.sample):
+        raise InputError(
+            f"sample is {submission.sample!r}. Use a number of tests from 1 on.", kind="invalid-sample", key="sample"
+        )
     if submission.checker is not None:
         check_checker(submission.checker)
     return submission
@@ -204,28 +205,13 @@ def _check_calls(submission: Submission, language: Language, tests: Sequence[Tes
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _run_all(runs: Sequence[_SubmissionRun]) -> None:
-    scheduler = get_scheduler()
-    tests = sum(len(run.selected) for run in runs)
-    tests_per_task = max(1, min(_MAX_TESTS_PER_TASK, tests // (4 * scheduler.size)))
-
-    def submit(job: JudgeJob) -> None:
-        for run in runs:
-            run.submit(job, tests_per_task)
-
-    scheduler.run(submit, tests)
-
-
 class _SubmissionRun:
     """A submission in work: the tests to run and their outcomes so far."""
 
     def __init__(self, submission: Submission, language: Language, tests: list[Test]) -> None:
         self.submission = submission
         self.tests = tests
-        text = submission.program
-        source = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        checker = submission.checker.encode() if submission.checker is not None else None
-        self.program = Program(submission, language, source, checker)
+        self.program = Program(submission, language)
         self.outcomes: list[Outcome | None] = [None] * len(tests)
         self.selected = list(range(len(tests)))
         self.sampled: list[int] | None = None
@@ -236,40 +222,32 @@ class _SubmissionRun:
         self.compile_s = 0.0
         self.first_failure = len(tests)  # index of the first test known to have failed
 
-    def submit(self, job: JudgeJob, tests_per_task: int) -> None:
-        """Add the first tasks to a job."""
-        if not self.selected:
-            return
+    def tasks(self, tests_per_task: int) -> list[JudgeTask]:
+        """Return the first tasks; that of a compilation adds the others."""
         if len(self.program.source) > MAX_SOURCE_BYTES:
             self._set_all(CE, f"the program is larger than {MAX_SOURCE_BYTES >> 20} MB")
-        elif self.program.language.compiled:
-            job.add(lambda executor: self._compile(executor, job, tests_per_task))
-        else:
-            self._add_test_tasks(job, tests_per_task)
+            return []
+        starts = range(0, len(self.selected), tests_per_task)
+        tasks: list[JudgeTask] = [
+            functools.partial(self._run_tests, self.selected[start : start + tests_per_task]) for start in starts
+        ]
+        return [functools.partial(self._compile, tasks)] if tasks and self.program.language.compiled else tasks
 
-    def _add_test_tasks(self, job: JudgeJob, tests_per_task: int) -> None:
-        for start in range(0, len(self.selected), tests_per_task):
-            indexes = self.selected[start : start + tests_per_task]
-            job.add(functools.partial(self._run_tests, job, indexes))
-
-    def _compile(self, executor: Executor, job: JudgeJob, tests_per_task: int) -> None:
+    def _compile(self, test_tasks: list[JudgeTask], executor: Executor, job: JudgeJob) -> None:
         try:
             compiled = executor.compile(self.program)
         except ZygoteError as error:
             self._set_all(SE, str(error))
             return
-        self._take(compiled)
-        if self.program.compiled is not None:
-            self._add_test_tasks(job, tests_per_task)
-
-    def _take(self, compiled: Compiled) -> None:
         self.program.compiled = compiled.program
         self.compile_output, self.compile_s = compiled.output, compiled.cpu_s
-        if compiled.program is None:
-            lines = compiled.output.splitlines()
-            self._set_all(CE, next((line for line in lines if "error" in line), lines[0] if lines else "")[:300])
+        if compiled.program is not None:
+            job.add(*test_tasks)
+        else:
+            lines = compiled.output.splitlines() or [""]
+            self._set_all(CE, next((line for line in lines if "error" in line), lines[0])[:300])
 
-    def _run_tests(self, job: JudgeJob, indexes: list[int], executor: Executor) -> None:
+    def _run_tests(self, indexes: list[int], executor: Executor, job: JudgeJob) -> None:
         program = self.program
         if len(self.selected) >= _MIN_TESTS_FOR_BYTECODE and program.bytecode is None and not program.language.compiled:
             program.bytecode = executor.make_bytecode(program)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypeVar, get_args
 
@@ -82,32 +82,26 @@ class JudgeOptions:
                     kind="column-hides-option",
                     key=name,
                 )
-        for name, choices in (("visibility", VISIBILITIES), ("blocks", BLOCK_CHOICES)):
-            value = getattr(self, name)
-            if value not in choices:
-                raise InputError(
-                    f"option {name} is {value!r:.60}. Use one of {', '.join(choices)}.", kind="unknown-choice", key=name
-                )
+        factor = self.time_factor
+        for name, valid, fix, kind in (
+            ("visibility", self.visibility in VISIBILITIES, f"one of {', '.join(VISIBILITIES)}", "unknown-choice"),
+            ("blocks", self.blocks in BLOCK_CHOICES, f"one of {', '.join(BLOCK_CHOICES)}", "unknown-choice"),
+            ("sample", self.sample is None or is_count(self.sample), "a number of tests from 1 on", "invalid-sample"),
+            ("time_factor", isinstance(factor, int | float) and 0.01 <= factor <= 100, "a number from 0.01 to 100",
+             "invalid-limit"),
+        ):  # fmt: skip
+            if not valid:
+                raise InputError(f"option {name} is {getattr(self, name)!r:.60}. Use {fix}.", kind=kind, key=name)
         if self.visibility != "private" and self.public_tests is None:
             raise InputError(
                 f"option visibility is {self.visibility!r}, but the data has no column public_tests.",
                 kind="missing-column",
                 key="public_tests",
             )
-        if self.sample is not None and (
-            isinstance(self.sample, bool) or not isinstance(self.sample, int) or self.sample < 1
-        ):
-            raise InputError(
-                f"option sample is {self.sample!r:.60}. Use a number of tests from 1 on.",
-                kind="invalid-sample",
-                key="sample",
-            )
-        if not isinstance(self.time_factor, int | float) or not 0.01 <= self.time_factor <= 100:
-            raise InputError(
-                f"option time_factor is {self.time_factor!r:.60}. Use a number from 0.01 to 100.",
-                kind="invalid-limit",
-                key="time_factor",
-            )
+
+
+def is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 COLUMNS = (
@@ -122,18 +116,13 @@ def with_judge_options(function: Callable[..., _Result]) -> Callable[..., _Resul
     The signature shows the fields one by one: a recipe's columns and options are checked against it.
     """
     own = inspect.signature(function)
-    names = [field.name for field in fields(JudgeOptions)]
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> _Result:
-        options = JudgeOptions(**{name: kwargs.pop(name) for name in names if name in kwargs})
+        names = [field.name for field in fields(JudgeOptions) if field.name in kwargs]
+        options = JudgeOptions(**{name: kwargs.pop(name) for name in names})
         return function(*args, options=options, **kwargs)
 
-    wrapper.__signature__ = own.replace(parameters=_merged_parameters(own.parameters))  # type: ignore[attr-defined]
-    return wrapper
-
-
-def _merged_parameters(own: Mapping[str, inspect.Parameter]) -> list[inspect.Parameter]:
     shared = [
         inspect.Parameter(
             field.name,
@@ -143,5 +132,8 @@ def _merged_parameters(own: Mapping[str, inspect.Parameter]) -> list[inspect.Par
         )
         for field in fields(JudgeOptions)
     ]
-    merged = [*(parameter for name, parameter in own.items() if name != "options"), *shared]
-    return sorted(merged, key=lambda parameter: parameter.kind)  # a stable sort: **kwargs last, the own options first
+    merged = [*(parameter for name, parameter in own.parameters.items() if name != "options"), *shared]
+    # A stable sort: **kwargs last, the own options first.
+    merged.sort(key=lambda parameter: parameter.kind)
+    wrapper.__signature__ = own.replace(parameters=merged)  # type: ignore[attr-defined]
+    return wrapper

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,30 +20,10 @@ from rlvr.verifiers.code.types import Submission
 
 @dataclass(frozen=True)
 class CodeProblem:
-    """What one row of the data asks of a program."""
+    """What one row of the data asks of a program: a submission without the program, and the program's given start."""
 
-    tests: Sequence[Mapping[str, Any]]
-    language: str
+    submission: Submission
     prefix: str | None
-    checker: str | None
-    entry_point: str | None
-    signature: str | None
-    comparison: str
-    tolerance: float
-    limits: Limits
-
-    def submission(self, program: str, options: JudgeOptions, *, stop_early: bool) -> Submission:
-        return Submission(
-            program, self.language, self.tests, self.limits, self.entry_point, self.signature, self.checker,
-            self.comparison, self.tolerance, stop_early, options.sample, options.seed, options.allow_weak_sandbox,
-        )  # fmt: skip
-
-    def check(self) -> None:
-        """Raise InputError if a test or the checker is invalid."""
-        language = find_language(self.language)
-        read_tests(self.tests, language=language, entry_point=self.entry_point, has_checker=self.checker is not None)
-        if self.checker is not None:
-            check_checker(self.checker)
 
 
 def row_faults(options: JudgeOptions) -> list[str | None]:
@@ -57,17 +37,24 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
     languages = set()
     for row in range(len(options.tests)):
         try:
-            problem = _read_problem(options, row)
-            if not problem.tests:
+            submission = _read_problem(options, row).submission
+            if not submission.tests:
                 faults.append("there is no test" if options.visibility != "public" else "there is no public test")
                 continue
-            problem.check()
-            languages.add(problem.language)
+            language, checker = find_language(submission.language), submission.checker
+            read_tests(
+                submission.tests,
+                language=language,
+                entry_point=submission.entry_point,
+                has_checker=checker is not None,
+            )
+            if checker is not None:
+                check_checker(checker)
+            languages.add(language)
             faults.append(None)
         except InputError as error:
             faults.append(str(error))
-    for name in sorted(languages):
-        language = find_language(name)
+    for language in languages:
         if language.compiled:
             compiler_path(language)
     if languages:  # a submission without tests starts the sandbox: can anything be judged here?
@@ -101,23 +88,26 @@ def read_problems(options: JudgeOptions, rows: int) -> list[CodeProblem]:
 
 def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
     limits = Limits()
-    problem = CodeProblem(
-        _select_tests(options, row),
-        find_language(_text(options, "language", row, "python")).name,
-        _text(options, "prefix", row, None),
-        _text(options, "checker", row, None),
-        _text(options, "entry_point", row, None),
-        _text(options, "signature", row, None),
-        _text(options, "comparison", row, "lines"),
-        _number(options, "tolerance", row, TOLERANCE),
-        replace(
+    submission = Submission(
+        program="",
+        language=find_language(_text(options, "language", row, "python")).name,
+        tests=_select_tests(options, row),
+        limits=replace(
             limits,
             time_s=_number(options, "time_s", row, limits.time_s) * options.time_factor,
             memory_mb=_number(options, "memory_mb", row, limits.memory_mb),
         ),
+        entry_point=_text(options, "entry_point", row, None),
+        signature=_text(options, "signature", row, None),
+        checker=_text(options, "checker", row, None),
+        comparison=_text(options, "comparison", row, "lines"),
+        tolerance=_number(options, "tolerance", row, TOLERANCE),
+        sample=options.sample,
+        seed=options.seed,
+        allow_weak_sandbox=options.allow_weak_sandbox,
     )
-    check_comparison(problem.comparison, problem.tolerance)
-    return problem
+    check_comparison(submission.comparison, submission.tolerance)
+    return CodeProblem(submission, _text(options, "prefix", row, None))
 
 
 def _select_tests(options: JudgeOptions, row: int) -> list[Mapping[str, Any]]:
@@ -131,22 +121,20 @@ def _select_tests(options: JudgeOptions, row: int) -> list[Mapping[str, Any]]:
     return tests
 
 
-def _entry(options: JudgeOptions, column: str, row: int) -> Any:
-    value = getattr(options, column)
-    return value[row] if isinstance(value, list | tuple) else value
-
-
 def _text(options: JudgeOptions, column: str, row: int, default: Any) -> Any:
-    value = _entry(options, column, row)
-    if value is not None and not isinstance(value, str):
-        raise InputError(f"the column {column} is {value!r:.60}. Give text.", kind="wrong-type", key=column)
-    return default if value is None else value
+    return _entry(options, column, row, default, str, "text")
 
 
 def _number(options: JudgeOptions, column: str, row: int, default: float) -> float:
-    value = _entry(options, column, row)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise InputError(f"the column {column} is {value!r:.60}. Give a number.", kind="wrong-type", key=column)
+    return _entry(options, column, row, default, int | float, "a number")
+
+
+def _entry(options: JudgeOptions, column: str, row: int, default: Any, kind: Any, expected: str) -> Any:
+    value = getattr(options, column)
+    if isinstance(value, list | tuple):
+        value = value[row]
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+        raise InputError(f"the column {column} is {value!r:.60}. Give {expected}.", kind="wrong-type", key=column)
     return default if value is None else value
 
 

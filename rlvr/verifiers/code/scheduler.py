@@ -11,35 +11,39 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rlvr.errors import InputError
 from rlvr.sandbox.capabilities import detect_capabilities
 from rlvr.verifiers.code.executor import Executor
 from rlvr.workers.cpu_share import judge_cpu_share
 
-JudgeTask = Callable[[Executor], None]
+JudgeTask = Callable[[Executor, "JudgeJob"], None]
 _SHARE_POLL_S = 0.1  # how often an executor beyond the share looks whether the share has grown
+
+
+class JudgeClosed(RuntimeError):
+    """The judge was closed while it had work."""
 
 
 class JudgeJob:
     """One caller's batch: its waiting tasks and the number of unfinished ones."""
 
-    def __init__(self, scheduler: JudgeScheduler) -> None:
+    def __init__(self, scheduler: JudgeScheduler, tasks: Sequence[JudgeTask]) -> None:
         self.scheduler = scheduler
-        self.waiting: deque[JudgeTask] = deque()
-        self.unfinished = 1  # the first one is the submitting itself, so the job is not done before it has begun
-        self.submitted = False
+        self.waiting = deque(tasks)
+        self.unfinished = len(tasks)
         self.cancelled = False
         self.error: BaseException | None = None
         self.done = threading.Event()
 
-    def add(self, task: JudgeTask) -> None:
+    def add(self, *tasks: JudgeTask) -> None:
+        """Add tasks; call it from a running one."""
         with self.scheduler.changed:
-            self.waiting.append(task)
-            self.unfinished += 1
+            self.waiting.extend(tasks)
+            self.unfinished += len(tasks)
             self.scheduler.report_demand()
-            self.scheduler.changed.notify()
+            self.scheduler.changed.notify_all()
 
 
 class JudgeScheduler:
@@ -62,24 +66,24 @@ class JudgeScheduler:
         self.closed = False
         self._share = size
 
-    def run(self, submit: Callable[[JudgeJob], None], tasks: int) -> None:
-        """Run a job and return when all of its tasks are done.
+    def run(self, tasks: Sequence[JudgeTask], executors: int) -> None:
+        """Run tasks, and those that they add, and return when all are done.
 
         Args:
-            submit: adds tasks to the job. Tasks may add further ones.
-            tasks: how many may run at once.
+            executors: how many tasks may run at once.
 
         Raises:
             BaseException: whatever a task raised, such as SandboxUnavailable.
         """
-        job = JudgeJob(self)
-        with self.changed:
-            self.jobs.append(job)
+        if not tasks:
+            return
+        job = JudgeJob(self, tasks)
         try:
-            self._start_executors(tasks)
-            submit(job)
             with self.changed:
-                self._end_submission(job)
+                self.jobs.append(job)
+                self.report_demand()
+                self.changed.notify_all()
+            self._start_executors(executors)
             while not job.done.wait(1.0):
                 pass
         except BaseException:
@@ -98,11 +102,11 @@ class JudgeScheduler:
         if self.shared:
             judge_cpu_share.set_demand(max(0, min(self.size, sum(job.unfinished for job in self.jobs))))
 
-    def _start_executors(self, tasks: int) -> None:
+    def _start_executors(self, count: int) -> None:
         with self.changed:
             if self.closed:
-                raise RuntimeError("the judge was closed while it was about to start")
-            for index in range(len(self.threads), min(self.size, max(tasks, 1))):
+                raise JudgeClosed("the judge was closed while it was about to start")
+            for index in range(len(self.threads), min(self.size, count)):
                 executor = Executor(detect_capabilities())
                 thread = threading.Thread(target=self._work, args=(executor, index), name="judge", daemon=True)
                 thread.start()  # it waits for the lock; if it can't be started, the next attempt uses this index again
@@ -121,7 +125,7 @@ class JudgeScheduler:
                 self.jobs.rotate(-1)
             try:
                 if not job.cancelled:
-                    task(executor)
+                    task(executor, job)
             except BaseException as error:  # raised again in the caller's thread; this thread continues
                 job.error = job.error or error
                 job.cancelled = True
@@ -142,12 +146,6 @@ class JudgeScheduler:
             self.share_grown.wait(_SHARE_POLL_S if index == self._share else None)  # the first one polls for all
         return False
 
-    def _end_submission(self, job: JudgeJob) -> None:
-        """Count the submitting as finished, once. Hold the lock."""
-        if not job.submitted:
-            job.submitted = True
-            self._finish(job)
-
     def _finish(self, job: JudgeJob, tasks: int = 1) -> None:
         with self.changed:
             job.unfinished -= tasks
@@ -159,7 +157,6 @@ class JudgeScheduler:
         """Kill what runs for a caller that no longer waits (Ctrl-C), and wait for the tasks to end."""
         with self.changed:
             job.cancelled = True
-            self._end_submission(job)
             self._finish(job, len(job.waiting))
             job.waiting.clear()
             for executor in self.executors:
@@ -170,7 +167,7 @@ class JudgeScheduler:
         with self.changed:
             self.closed = True
             for job in self.jobs:  # of other threads, which would otherwise wait forever
-                job.error = job.error or RuntimeError("the judge was closed while it was at work")
+                job.error = job.error or JudgeClosed("the judge was closed while it was at work")
                 job.cancelled = True
                 job.waiting.clear()
                 job.done.set()

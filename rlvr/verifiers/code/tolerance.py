@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from decimal import ROUND_HALF_EVEN, Context
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context
 
 from rlvr.errors import InputError
 
@@ -16,15 +16,7 @@ TOLERANCE = 1e-6
 _DECIMAL = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 1200  # a double written in full has at most 309 digits before its point and 1,074 behind it
 # Enough digits for the difference of two such numbers. Overflow gives infinity instead of an exception.
-_ARITHMETIC = Context(
-    prec=3000,
-    rounding=ROUND_HALF_EVEN,
-    Emin=-999999999999999999,
-    Emax=999999999999999999,
-    capitals=1,
-    clamp=0,
-    traps=[],
-)
+_ARITHMETIC = Context(prec=3000, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX, capitals=1, clamp=0, traps=[])
 
 
 def check_comparison(
@@ -63,9 +55,6 @@ class Tolerance:
             return False
         if expected.lstrip(b"+-").isdigit():  # 2.0 equals 2
             return _ARITHMETIC.create_decimal(expected.decode()) == _ARITHMETIC.create_decimal(got.decode())
-        allowed = self._compare_floats(float(expected), float(got))
-        if allowed is not None:
-            return allowed
         exact_expected = _ARITHMETIC.create_decimal(expected.decode())
         error = _ARITHMETIC.abs(_ARITHMETIC.subtract(exact_expected, _ARITHMETIC.create_decimal(got.decode())))
         measure = _ARITHMETIC.max(_ARITHMETIC.abs(exact_expected), 1)
@@ -80,12 +69,3 @@ class Tolerance:
         if not math.isfinite(expected) or not math.isfinite(number):
             return False
         return abs(expected - number) <= self._tolerance * max(1.0, abs(expected))
-
-    def _compare_floats(self, expected: float, got: float) -> bool | None:
-        """Compare as floats; None if rounding could change the answer, which is rare."""
-        error, bound = abs(expected - got), self._tolerance * max(1.0, abs(expected))
-        # Ten times the largest rounding error of both numbers and their difference.
-        rounding = 4e-15 * max(1.0, abs(expected), abs(got))
-        if error + rounding < bound < float("inf"):
-            return True
-        return False if bound + rounding < error < float("inf") else None

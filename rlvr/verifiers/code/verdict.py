@@ -6,19 +6,13 @@ right output, which is compared in this process.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.sandbox.guest import values
-from rlvr.sandbox.guest.protocol import (
-    NOTE_FAILED,
-    NOTE_MEMORY,
-    NOTE_PASSED,
-    NOTE_SYNTAX,
-    NOTE_VALUE,
-)
+from rlvr.sandbox.guest import protocol, values
 from rlvr.sandbox.limits import Limits
 from rlvr.sandbox.zygote_client import ExecutionResult
 from rlvr.verifiers.code.cases import CALL, Test
@@ -55,12 +49,12 @@ def failure(result: ExecutionResult, limits: Limits, *, compiled: bool = False) 
     if result.stopped:
         return _outcome(TLE, f"neither done nor busy after {result.wall_s:.1f} s", result)
     note = b"" if compiled else result.exchange[:1]
-    if note == NOTE_SYNTAX:
+    if note == protocol.NOTE_SYNTAX:
         return _outcome(CE, last_line, result)
     if compiled:
         allocation_failed = b"std::bad_alloc" in result.stderr and result.signal is not None
     else:
-        allocation_failed = note == NOTE_MEMORY and result.status != 0
+        allocation_failed = note == protocol.NOTE_MEMORY and result.status != 0
     if allocation_failed or (result.signal == signal.SIGKILL and result.memory_mb > limits.memory_mb / 2):
         return _outcome(MLE, f"no more memory at {memory}", result)
     if result.signal == signal.SIGSEGV and result.memory_mb > limits.memory_mb * 0.9:
@@ -76,8 +70,11 @@ def failure(result: ExecutionResult, limits: Limits, *, compiled: bool = False) 
 
 def output_verdict(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> Outcome:
     """Compare the output or the returned value of an execution that ended well."""
-    compare = _call_fault if test.form == CALL else _stdio_fault
-    return compared(result, compare(result, test, test.comparison or comparison, _own(test.tolerance, tolerance)))
+    comparison = test.comparison or comparison
+    tolerance = tolerance if test.tolerance is None else test.tolerance
+    if test.form == CALL:
+        return compared(result, _call_fault(result, test, comparison, tolerance))
+    return compared(result, output_fault(test.expected, result.output, comparison, tolerance))
 
 
 def compared(result: ExecutionResult, fault: str | None) -> Outcome:
@@ -88,11 +85,9 @@ def compared(result: ExecutionResult, fault: str | None) -> Outcome:
 def checker_fault(result: ExecutionResult) -> str | None:
     """Return why a checker rejects an output, from the checker's own execution; None if it accepts."""
     verdict: Any = None
-    if result.exchange[:1] == NOTE_VALUE and result.status == 0:
-        try:
+    if result.exchange[:1] == protocol.NOTE_VALUE and result.status == 0:
+        with contextlib.suppress(ValueError):
             verdict = values.decode(result.exchange[1:].decode())
-        except ValueError:
-            verdict = None
     if verdict is True or (isinstance(verdict, (int, float)) and not isinstance(verdict, bool) and verdict >= 1):
         return None
     if isinstance(verdict, (bool, int, float)):
@@ -103,14 +98,14 @@ def checker_fault(result: ExecutionResult) -> str | None:
 def assert_verdict(program: ExecutionResult, runner: ExecutionResult, limits: Limits) -> Outcome:
     """Decide on an assert, from the execution of the program and that of the assert runner."""
     note, message = runner.exchange[:1], runner.exchange[1:].decode(errors="replace")[:300]
-    if note == NOTE_PASSED and runner.status == 0 and not program.stopped and program.cpu_s <= limits.time_s:
+    if note == protocol.NOTE_PASSED and runner.status == 0 and not program.stopped and program.cpu_s <= limits.time_s:
         return _outcome(AC, "", program)
     failed = failure(program, limits)
     if failed is not None:
         return failed
     if runner.stopped:
         return _outcome(TLE, "the test itself did not end", program)
-    return _outcome(WA if note == NOTE_FAILED else RE, message or "the test did not run to its end", program)
+    return _outcome(WA if note == protocol.NOTE_FAILED else RE, message or "the test did not run to its end", program)
 
 
 def killed_within_limits(result: ExecutionResult, limits: Limits) -> bool:
@@ -153,38 +148,21 @@ def last_line_of(text: bytes) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def _own(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
-def _stdio_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
-    return output_fault(test.expected, result.output, comparison, tolerance)
-
-
 def _call_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
-    if result.exchange[:1] != NOTE_VALUE:
+    if result.exchange[:1] != protocol.NOTE_VALUE:
         return "the program ended before the function returned"
     try:
         returned = values.decode(result.exchange[1:].decode())
     except ValueError as error:
         return f"the result can't be read ({error})"
     if test.python_equality:
-        return (
-            None
-            if _equal(test.expected, returned)
-            else f"expected {describe_value(test.expected)}, got {describe_value(returned)}"
-        )
+        with contextlib.suppress(RecursionError):
+            if test.expected == returned:  # decoded values have builtin types only
+                return None
+        return f"expected {describe_value(test.expected)}, got {describe_value(returned)}"
     if comparison not in ("float", "unordered"):
         comparison = "exact"
     return value_fault(test.expected, returned, comparison=comparison, tolerance=tolerance)
-
-
-def _equal(expected: object, returned: object) -> bool:
-    """Compare with Python's `==`. Decoded values have builtin types only."""
-    try:
-        return bool(expected == returned)
-    except RecursionError:
-        return False
 
 
 def _outcome(verdict: str, reason: str, result: ExecutionResult) -> Outcome:

@@ -216,9 +216,9 @@ def test_the_prefill_of_the_prompt_is_part_of_the_answer(
 def test_a_parsed_turn_lists_blocks_and_thoughts() -> None:
     turn = parse_turn(f"<think>x</think>\n{fenced(A)}{fenced('y' + chr(10), 'text')}```python\nz", language="python")
     assert [block.label for block in turn.blocks] == ["python", "text"]
-    assert turn.unclosed and turn.thoughts == "closed"
+    assert turn.unclosed and not turn.endless_thoughts
     assert not parse_turn(f"{fenced(A)}\nQuestion:\n```python\nz", language="python").unclosed, "not its own turn"
-    assert parse_turn("<think>x", language="python").thoughts == "open"
+    assert parse_turn("<think>x", language="python").endless_thoughts
 
 
 PREFIX = 'from typing import List\n\n\ndef helper():\n    pass\n\n\ndef f(x: List) -> int:\n    """Says f."""\n'
