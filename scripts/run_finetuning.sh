@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Start a host's program in a SageMaker training job. It runs on every host, in /opt/ml/input/data/code, after the
-# requirements are installed. The job's environment sets GRPO_RECIPE; GRPO_LAUNCHER (a file of accelerate_configs/, or
-# python); with several instance groups GRPO_TRAIN_GROUP, GRPO_JUDGE_GROUP and GRPO_ROLLOUT_GROUP; and GRPO_RAY=1 for one
-# Ray cluster of all hosts. See docs/sagemaker.md.
+# Start a host's program in a SageMaker training job. pid1.py runs it on every host. The job's environment sets
+# GRPO_RECIPE; GRPO_LAUNCHER (a file of accelerate_configs/, or python); with several instance groups GRPO_TRAIN_GROUP,
+# GRPO_JUDGE_GROUP and GRPO_ROLLOUT_GROUP; and GRPO_RAY=1 for one Ray cluster of all hosts. See docs/sagemaker.md.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-fail() {
+fail() { # MESSAGE [EXIT CODE]
     printf '%s\n' "$1" >&2
-    printf '%s' "$1" > "${SM_OUTPUT_FAILURE:-/opt/ml/output/failure}"
-    exit 2
+    printf '%s' "$1" > /opt/ml/output/failure
+    exit "${2:-2}"
 }
 
 # If the host's driver is older than the image's CUDA driver library, use the library. The image's own entry point would do
-# this, but the SDK bypasses it.
+# this, but the job's replaces it.
 compat=/usr/local/cuda/compat/libcuda.so.1
 if [[ -e $compat ]]; then
     image=$(readlink -f "$compat") && image=${image##*libcuda.so.}
@@ -21,13 +21,13 @@ if [[ -e $compat ]]; then
         export LD_LIBRARY_PATH=${compat%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     fi
 fi
-if [[ ${SM_NUM_GPUS:-0} -gt 0 ]] && ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    fail "torch sees none of the $SM_NUM_GPUS GPUs of ${SM_CURRENT_INSTANCE_TYPE:-this host}: the driver is too old for the image's CUDA. Use an older image (sagemaker.image)."
-fi
 
 errors=/tmp/grpo-topology-errors
 assignments=$(python3 -m rlvr.sagemaker.container.topology 2> "$errors") || fail "$(cat "$errors")"
 eval "$assignments"
+if [[ $GRPO_GPUS -gt 0 ]] && ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    fail "torch sees none of the $GRPO_GPUS GPUs of $GRPO_HOST: the driver is too old for the image's CUDA. Use an older image (sagemaker.image)."
+fi
 
 recipe=${GRPO_RECIPE:-recipe.yaml}
 [[ -f $recipe ]] || fail "The recipe $recipe was not uploaded."
@@ -36,7 +36,7 @@ export HF_HOME=${HF_HOME:-/tmp/huggingface}  # on the job's own volume; the root
 if [[ $GRPO_MACHINES -gt 1 ]]; then
     export NCCL_SOCKET_IFNAME=$GRPO_NETWORK_INTERFACE GLOO_SOCKET_IFNAME=$GRPO_NETWORK_INTERFACE
 fi
-echo "$SM_CURRENT_HOST: $GRPO_ROLE, host $GRPO_HOST_RANK of its role; $GRPO_PROCESSES processes on $GRPO_MACHINES hosts train, led by $GRPO_MAIN_HOST"
+echo "$GRPO_HOST: $GRPO_ROLE, host $GRPO_HOST_RANK of its role; $GRPO_PROCESSES processes on $GRPO_MACHINES hosts train, led by $GRPO_MAIN_HOST"
 
 # http://judge:8000 in a recipe stands for all judge hosts, whose names only the service knows.
 if [[ -n $GRPO_JUDGE_HOSTS ]]; then
@@ -47,7 +47,6 @@ fi
 
 case $GRPO_ROLE in
 train)
-    program=(-m rlvr.sagemaker.container.rank run_grpo.py --config "$recipe" --output_dir /opt/ml/checkpoints/run)
     if [[ $GRPO_PROCESSES -eq 1 && $launcher == cpu ]]; then
         launcher=python
     fi
@@ -64,18 +63,32 @@ train)
             --same_network --rdzv_backend static
         )
     fi
-    exec python3 -m rlvr.sagemaker.container.entrypoint train "${launch[@]}" "${program[@]}"
+    program=(
+        train "${launch[@]}"
+        -m rlvr.sagemaker.container.rank run_grpo.py --config "$recipe" --output_dir /opt/ml/checkpoints/run
+    )
     ;;
 judge)
-    if [[ ${GRPO_RAY:-} == 1 ]]; then
-        exec python3 -m rlvr.sagemaker.container.entrypoint ray-node
-    fi
     judge=scripts/serve_rewards.py
-    [[ -f $judge ]] || fail "$SM_CURRENT_HOST has the role judge, but its program $judge was not uploaded."
-    export PYTHONPATH=$PWD  # rlvr is not installed in the job
-    exec python3 -m rlvr.sagemaker.container.entrypoint serve python3 "$judge" --config "$recipe" --host 0.0.0.0 --port 8000
+    if [[ ${GRPO_RAY:-} == 1 ]]; then
+        program=(ray-node)
+    elif [[ -f $judge ]]; then
+        export PYTHONPATH=$PWD  # rlvr is not installed in the job
+        program=(serve python3 "$judge" --config "$recipe" --host 0.0.0.0 --port 8000)
+    else
+        fail "$GRPO_HOST has the role judge, but its program $judge was not uploaded."
+    fi
     ;;
 *)
-    fail "$SM_CURRENT_HOST has the role $GRPO_ROLE, which is not supported. Remove its instance group."
+    fail "$GRPO_HOST has the role $GRPO_ROLE, which is not supported. Remove its instance group."
     ;;
 esac
+
+# pip prints hundreds of lines, which matter only if it fails.
+log=/tmp/grpo-pip.log
+if ! python3 -m pip install --disable-pip-version-check --requirement requirements.txt > "$log" 2>&1; then
+    cat "$log" >&2
+    fail "pip can't install the job's requirements: $(grep '^ERROR' "$log" | tail -n 1)" 1
+fi
+echo "The requirements are installed after $SECONDS s."
+exec python3 -m rlvr.sagemaker.container.entrypoint "${program[@]}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +17,20 @@ SERVICE = "sagemaker.amazonaws.com"
 def account_problems(settings: SageMakerSettings) -> list[Problem]:
     """What the account lacks for a job. A check that AWS does not permit is left to the service."""
     return [*_role_problems(settings), *_bucket_problems(settings), *_quota_problems(settings)]
+
+
+def current_role() -> str | None:
+    """The ARN of the role whose credentials are in use, as on a SageMaker notebook; None if they are not a role's."""
+    try:
+        arn = aws.client("sts", None, max_attempts=1).get_caller_identity()["Arn"]
+        match = re.match(r"arn:(?P<partition>[^:]+):sts::(?P<account>\d+):assumed-role/(?P<name>[^/]+)/", arn)
+        if match is None:
+            return None
+        with contextlib.suppress(Exception):  # reading the role may be forbidden; only it knows the role's path
+            return str(aws.client("iam", None, max_attempts=1).get_role(RoleName=match["name"])["Role"]["Arn"])
+        return f"arn:{match['partition']}:iam::{match['account']}:role/{match['name']}"
+    except Exception:  # no credentials or no network
+        return None
 
 
 def _role_problems(settings: SageMakerSettings) -> list[Problem]:

@@ -19,8 +19,8 @@ from rlvr.sagemaker.job import DONE, RECORD, TrainingJob
 from rlvr.sagemaker.submission import EXPERIMENT
 
 _WARM_POOL_STATUSES = ("Available", "InUse")
-# The form of all job names of this project: see `request.job_name`.
-_JOB_NAME = re.compile(r".+-\d{8}-\d{6}")
+# The form of all job names of this project: see `request.job_name`. The SDK writes the time without a dash.
+_JOB_NAME = re.compile(r".+-\d{8}-?\d{6}")
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.console import duration
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import byte_count
-from rlvr.sagemaker import cost, job_preflight, quotas, request, sdk
+from rlvr.sagemaker import cost, job_preflight, quotas, request
 from rlvr.sagemaker.reward_hosts import describe_reward_hosts
-from rlvr.sagemaker.upload import ENTRY_SCRIPT, JobFiles, UploadFile, collect_files
+from rlvr.sagemaker.upload import JobFiles, UploadFile, collect_files
 from rlvr.sagemaker.validation import settings_problems
 
 _SHOWN_FOLDERS = 5
@@ -185,16 +185,12 @@ def make_plan(
     """
     if not ask_hub:
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
-    # The SDK takes seconds to import, so a process of its own does that while this one checks the recipe.
-    builder = sdk.RequestBuilder()
     folder = tempfile.TemporaryDirectory(prefix="sagemaker-job-")
     try:
-        return _plan(builder, *_load(path, overrides, checkpoints), folder)
+        return _plan(*_load(path, overrides, checkpoints), folder)
     except BaseException:
         folder.cleanup()
         raise
-    finally:
-        builder.cancel()
 
 
 def _load(path: Path, overrides: Sequence[str], checkpoints: str | None) -> tuple[Recipe, SageMakerSettings]:
@@ -205,57 +201,30 @@ def _load(path: Path, overrides: Sequence[str], checkpoints: str | None) -> tupl
     return recipe, settings if checkpoints is None else replace(settings, checkpoints=checkpoints)
 
 
-def _plan(
-    builder: sdk.RequestBuilder, recipe: Recipe, settings: SageMakerSettings, folder: tempfile.TemporaryDirectory[str]
-) -> JobPlan:
+def _plan(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.TemporaryDirectory[str]) -> JobPlan:
     problems = settings_problems(recipe, settings)
     name = request.job_name(request.base_name(recipe, settings))
     files = collect_files(recipe, request.job_environment(recipe, settings), Path(folder.name))
     digest = request.recipe_digest(files.recipe.as_dict())
     plan = JobPlan(recipe, settings, name, files, digest, folder, notes=list(files.notes))
-    drivers = Path(folder.name, "drivers")
-    drivers.mkdir()
-    can_build = not problems and (files.code / ENTRY_SCRIPT).is_file()
-    if can_build:
-        channels = [channel for channel in ("data", "model") if files.in_channel(channel)]
-        folders = {"code": str(files.code), "drivers": str(drivers)}
-        builder.send(request.request_spec(recipe, settings, name, folders, channels, digest))
+    if not problems:
+        channels = dict.fromkeys(file.channel for file in files.files)
+        try:
+            plan.request = request.build_request(recipe, settings, name, channels, digest)
+            problems += request.request_problems(plan.request)
+        except InputError as error:
+            problems += error.problems
+        plan.uploads = [
+            (file, f"{request.channel_uri(settings, name, file.channel)}/{file.name}") for file in files.files
+        ]
     if settings.groups:
         result = job_preflight.check_for_hosts(recipe, settings)
         plan.processes = result.processes
         plan.preflight = [*result.lines, *result.notes]
         plan.costs = cost.cost_lines(settings, result.estimate)
         problems += result.problems
-    if can_build:
-        try:
-            built = builder.result()
-        except sdk.SdkError as error:
-            problems.append(_sdk_problem(str(error)))
-        else:
-            plan.request = built["request"]
-            plan.uploads = _uploads(files, drivers, built)
-            problems += request.request_problems(built["request"])
     plan.problems = list({problem.message: problem for problem in [*problems, *files.problems]}.values())
     return plan
-
-
-def _uploads(files: JobFiles, drivers: Path, built: dict[str, Any]) -> list[tuple[UploadFile, str]]:
-    folder_uris = {upload["folder"]: upload["uri"] for upload in built["uploads"]}
-    channel_uris = {
-        channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
-        for channel in built["request"]["InputDataConfig"]
-    }
-    uploads = [(file, f"{channel_uris[file.channel]}/{file.name}") for file in files.files]
-    for path in sorted(path for path in drivers.rglob("*") if path.is_file()):
-        name = str(path.relative_to(drivers))
-        uploads.append((UploadFile("sm_drivers", name, path), f"{folder_uris[str(drivers)]}/{name}"))
-    return uploads
-
-
-def _sdk_problem(message: str) -> Problem:
-    if "ModuleNotFoundError" in message and ("sagemaker" in message or "boto3" in message):
-        return Problem(request.NOT_INSTALLED, kind="missing-package")
-    return Problem(f"The SageMaker Python SDK refuses this job: {message}", kind="invalid-request")
 
 
 def _studio_role() -> str | None:

@@ -24,13 +24,15 @@ from rlvr.sagemaker import cloudwatch_metrics, images, reward_hosts
 if TYPE_CHECKING:
     from botocore.model import Shape, StructureShape
 
-    from rlvr.sagemaker.sdk import RequestSpec
-
-NOT_INSTALLED = "The SageMaker Python SDK is not installed: pip install -e '.[sagemaker]' -c constraints.txt"
+NOT_INSTALLED = "boto3 is not installed: pip install -e '.[sagemaker]' -c constraints.txt"
 TAG = "grpo-recipes"
 RECIPE_TAG = "grpo-recipes:recipe"
 MAX_BASE_NAME = 47  # a job name has at most 63 characters, and the timestamp takes 16
 _CODE = "/opt/ml/input/data/code"
+# Process 1 of the container must not be bash, which would drop SIGTERM: see pid1.py.
+ENTRYPOINT = ["python3", f"{_CODE}/rlvr/sagemaker/container/pid1.py"]
+ARGUMENTS = ["bash", f"{_CODE}/scripts/run_finetuning.sh"]
+TENSORBOARD = "/opt/ml/output/tensorboard"
 # The run saves and stops this long before the job's end: for the current step, the checkpoint and its upload.
 _MARGIN, _MAX_MARGIN_S = 0.1, 600
 
@@ -69,7 +71,7 @@ def job_environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, st
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": settings.mlflow_experiment,
         "GRPO_RAY": "1" if reward_hosts.uses_job_ray_cluster(recipe) else None,
-        "TENSORBOARD_LOGGING_DIR": "/opt/ml/output/tensorboard" if reports_to(recipe, "tensorboard") else None,
+        "TENSORBOARD_LOGGING_DIR": TENSORBOARD if reports_to(recipe, "tensorboard") else None,
     }
     return variables | {name: value for name, value in optional.items() if value}
 
@@ -114,63 +116,71 @@ def checkpoints_uri(settings: SageMakerSettings, name: str) -> str:
     return (settings.checkpoints or f"{root_uri(settings)}/{name}/checkpoints").rstrip("/")
 
 
-def request_spec(
-    recipe: Recipe,
-    settings: SageMakerSettings,
-    name: str,
-    folders: Mapping[str, str],
-    channels: Iterable[str],
-    digest: str,
-) -> RequestSpec:
-    """The values of a request, for rlvr/sagemaker/sdk.py.
+def channel_uri(settings: SageMakerSettings, name: str, channel: str) -> str:
+    """The S3 folder of a job's channel."""
+    return f"{root_uri(settings)}/{name}/input/{channel}"
+
+
+def build_request(
+    recipe: Recipe, settings: SageMakerSettings, name: str, channels: Iterable[str], digest: str
+) -> dict[str, Any]:
+    """The request of a recipe whose section has no problem.
 
     Args:
-        folders: `code`, and `drivers`, which is empty.
-        channels: names of the other channels that have files.
+        channels: names of the channels that have files.
         digest: of the uploaded recipe.
+
+    Raises:
+        InputError: there is no such image.
     """
-    root = root_uri(settings)
-    image = images.parse_image(settings.image)
-    train = settings.train_group
-    assert train is not None  # validation requires it
-    hosts: dict[str, Any] = {
-        "instance_groups": [
-            {"name": group.name, "instance_type": group.instance_type, "instance_count": group.instance_count}
-            for group in settings.instance_groups
+    train, region = settings.train_group, settings.region
+    assert train is not None and region is not None  # validation requires both
+    hosts: dict[str, Any] = {"InstanceType": train.instance_type, "InstanceCount": train.instance_count}
+    if settings.instance_groups:
+        groups = [
+            {"InstanceGroupName": one.name, "InstanceType": one.instance_type, "InstanceCount": one.instance_count}
+            for one in settings.instance_groups
         ]
+        hosts = {"InstanceGroups": groups}
+    tags = {TAG: settings.prefix.strip("/"), RECIPE_TAG: digest, **settings.tags}
+    request: dict[str, Any] = {
+        "TrainingJobName": name,
+        "RoleArn": settings.role,
+        "AlgorithmSpecification": {
+            "TrainingImage": images.image_uri(settings.image, region, train.instance_type),
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ENTRYPOINT,
+            "ContainerArguments": ARGUMENTS,
+            "MetricDefinitions": cloudwatch_metrics.metric_definitions(),
+        },
+        "Environment": job_environment(recipe, settings),
+        "InputDataConfig": [_channel(channel, channel_uri(settings, name, channel)) for channel in channels],
+        "ResourceConfig": {**hosts, "VolumeSizeInGB": settings.volume_gb},
+        "StoppingCondition": {"MaxRuntimeInSeconds": settings.max_runtime_s},
+        "CheckpointConfig": {"S3Uri": checkpoints_uri(settings, name), "LocalPath": "/opt/ml/checkpoints"},
+        "OutputDataConfig": {"S3OutputPath": output_uri(settings), "CompressionType": "GZIP"},
+        "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }
-    if not settings.instance_groups:
-        hosts = {"instance_type": train.instance_type, "instance_count": train.instance_count}
-    return {
-        **hosts,
-        **folders,
-        "job_name": name,
-        "region": settings.region,
-        "bucket": bucket_of(settings),
-        "prefix": settings.prefix.strip("/"),
-        "role": settings.role,
-        "entry_script": "scripts/run_finetuning.sh",
-        "requirements": "requirements.txt",
-        "image": settings.image if image is None else None,
-        "image_key": image and image[0],
-        "image_version": image and image[1],
-        "image_for": train.instance_type,
-        "volume_gb": settings.volume_gb,
-        "spot": settings.spot,
-        "max_runtime_s": settings.max_runtime_s,
-        "max_wait_s": settings.wait_s,
-        "keep_alive_s": settings.keep_alive_s,
-        "retries": settings.retries,
-        "environment": job_environment(recipe, settings),
-        "channels": {channel: f"{root}/{name}/input/{channel}" for channel in channels},
-        "output": output_uri(settings),
-        "checkpoints": checkpoints_uri(settings, name),
-        "tags": {TAG: settings.prefix.strip("/"), RECIPE_TAG: digest, **settings.tags},
-        "subnets": list(settings.subnets),
-        "security_groups": list(settings.security_groups),
-        "metrics": cloudwatch_metrics.metric_definitions(),
-        "tensorboard": f"{root}/{name}/tensorboard" if reports_to(recipe, "tensorboard") else None,
-    }
+    if settings.keep_alive_s:
+        request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = settings.keep_alive_s
+    if settings.spot:
+        request["EnableManagedSpotTraining"] = True
+        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = settings.wait_s
+    if settings.retries:
+        request["RetryStrategy"] = {"MaximumRetryAttempts": settings.retries}
+    if settings.subnets:
+        request["VpcConfig"] = {
+            "Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_groups),
+        }  # fmt: skip
+    if reports_to(recipe, "tensorboard"):
+        board = {"S3OutputPath": f"{root_uri(settings)}/{name}/tensorboard", "LocalPath": TENSORBOARD}
+        request["TensorBoardOutputConfig"] = board
+    return request
+
+
+def _channel(name: str, uri: str) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": "File"}
 
 
 # ----------------------------------------------------------------------------------------------------------------------

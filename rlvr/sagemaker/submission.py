@@ -46,8 +46,21 @@ def submit(plan: JobPlan, overrides: tuple[str, ...] = (), *, allow_duplicate: b
             uploaded files are deleted again.
         AlreadyRunning: a job of the same recipe is in progress.
     """
-    plan.check()
+    job = upload_job(plan, overrides, allow_duplicate=allow_duplicate)
     assert plan.request is not None  # a plan without problems has one
+    try:
+        with aws.translate_errors(f"Submitting {job.name}"):
+            aws.client("sagemaker", job.region).create_training_job(**plan.request)
+    except BaseException:
+        delete_upload(job)
+        raise
+    write_record(job, plan.recipe.output_dir)
+    return job
+
+
+def upload_job(plan: JobPlan, overrides: tuple[str, ...] = (), *, allow_duplicate: bool = False) -> TrainingJob:
+    """Check the account and upload a plan's files; see `submit`."""
+    plan.check()
     job = _job_of(plan, overrides)
     with aws.translate_errors("Checking the AWS credentials"):
         aws.client("sts", job.region).get_caller_identity()
@@ -64,15 +77,12 @@ def submit(plan: JobPlan, overrides: tuple[str, ...] = (), *, allow_duplicate: b
             list(threads.map(lambda upload: aws.upload(s3, upload[0].source, upload[1]), plan.uploads))
         aws.write_json(s3, f"{job.root}/{RECORD}", asdict(job))
         aws.write_json(s3, f"{aws.parent_uri(job.checkpoints)}/{EXPERIMENT}", {"job": job.name, **job.identity})
-    try:
-        with aws.translate_errors(f"Submitting {job.name}"):
-            aws.client("sagemaker", job.region).create_training_job(**plan.request)
-    except BaseException:
-        with aws.translate_errors(f"Deleting the uploaded files in {job.root}"):
-            aws.delete_folder(s3, job.root)
-        raise
-    write_record(job, plan.recipe.output_dir)
     return job
+
+
+def delete_upload(job: TrainingJob) -> None:
+    with aws.translate_errors(f"Deleting the uploaded files in {job.root}"):
+        aws.delete_folder(aws.client("s3", job.region), job.root)
 
 
 def _job_of(plan: JobPlan, overrides: tuple[str, ...]) -> TrainingJob:

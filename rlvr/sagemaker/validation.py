@@ -54,8 +54,7 @@ def _value_problems(settings: SageMakerSettings) -> Iterator[Problem]:
     if settings.role is None:
         text = (
             "No role: add --role arn:aws:iam::ACCOUNT:role/NAME, the role that the job runs as. On a SageMaker "
-            "notebook, sagemaker.core.helper.session_helper.get_execution_role() returns it. docs/sagemaker.md has its "
-            "policies."
+            "notebook, `aws sts get-caller-identity` shows its name. docs/sagemaker.md has its policies."
         )
         yield Problem(text, kind="no-role", key="role")
     for key, (pattern, form) in _FORMS.items():

@@ -55,9 +55,8 @@ def test_a_hosts_failure_reason_is_one_line(
         "instance_groups": [{"instance_group_name": name, "hosts": hosts} for name, hosts in groups.items()],
     }
     (tmp_path / "ml" / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
-    variables = {**containers.environment_of_the_image(), "SM_CURRENT_HOST": "algo-1", "SM_NUM_GPUS": "0"}
-    variables |= environment
-    command = ["/bin/bash", "-c", "cd /opt/ml/input/data/code && ./scripts/run_finetuning.sh"]
+    variables = {**containers.environment_of_the_image(), **environment}
+    command = ["/bin/bash", "/opt/ml/input/data/code/scripts/run_finetuning.sh"]
     attempt = containers.start([Host("algo-1", tmp_path / "ml", command, variables, tmp_path / "log")], tmp_path)
     attempt.wait(30)
     attempt.end()
@@ -92,7 +91,7 @@ def test_the_images_cuda_library_is_used_if_the_hosts_driver_is_older(
     begin = text.partition("\nerrors=")[0].replace("/usr/local/cuda/compat", str(compat))
     run = subprocess.run(
         ["bash", "-c", f'{begin}\necho "[${{LD_LIBRARY_PATH:-}}]"'],
-        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "SM_NUM_GPUS": "0"},
+        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert (str(compat) in run.stdout) == chosen, why

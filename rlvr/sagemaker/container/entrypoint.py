@@ -131,7 +131,7 @@ def run_ray_node() -> int:
         JobError: the training never started, or Ray does not start here.
     """
     leader = _wait_for_leader(os.environ["GRPO_MAIN_HOST"])
-    member = ray_cluster.find_member(os.environ, os.environ["SM_CURRENT_HOST"])
+    member = ray_cluster.find_member(os.environ, os.environ["GRPO_HOST"])
     with _ignore_stop(leader), ray_cluster.RayNode(member, leader.key) as node:
         while not leader.lost.wait(0.5):
             if node.failed.is_set():
@@ -149,7 +149,7 @@ def _join_ray(ray_node: ExitStack, key: str, leader: LeaderWatch | None, heartbe
     Raises:
         JobError: a host has not joined; the message names it.
     """
-    member = ray_cluster.find_member(os.environ, os.environ["SM_CURRENT_HOST"])
+    member = ray_cluster.find_member(os.environ, os.environ["GRPO_HOST"])
     node = ray_node.enter_context(ray_cluster.RayNode(member, key))
     all_hosts = [*_hosts("GRPO_TRAIN_HOSTS"), *_hosts("GRPO_JUDGE_HOSTS")]
     deadline = time.monotonic() + START_TIMEOUT_S

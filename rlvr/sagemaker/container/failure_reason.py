@@ -75,10 +75,7 @@ def _name_resume_command(message: str) -> str:
 
 
 def fail(reason: str, code: int, *, is_logged: bool = False) -> int:
-    """Write the failure reason as one line; return the exit code.
-
-    The SDK's driver would write its own traceback if the file did not exist.
-    """
+    """Write the failure reason as one line; return the exit code."""
     line = single_line(reason)
     if not is_logged:
         print(f"\n{line}", file=sys.stderr, flush=True)

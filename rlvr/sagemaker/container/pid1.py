@@ -2,14 +2,14 @@
 
     python3 pid1.py COMMAND …
 
-The SDK's process 1 would be bash, which has no handler for SIGTERM; the kernel drops a signal that process 1 does not
-handle. A stop or a spot interruption would then be two minutes of silence and a SIGKILL. This program runs the command
-and forwards SIGTERM to the training processes, which save a checkpoint and exit (rlvr/training/interruption.py). They
-have registered their process ids in RANKS. The launcher gets no signal, because it would kill them after 30 seconds. If
-nothing trains yet, the command gets the signal.
+If bash were process 1, the kernel would drop SIGTERM, because bash has no handler for it. A stop or a spot interruption
+would then be two minutes of silence and a SIGKILL. This program runs the command and forwards SIGTERM to the training
+processes, which save a checkpoint and exit (rlvr/training/interruption.py). They have registered their process ids in
+RANKS. The launcher gets no signal, because it would kill them after 30 seconds. If nothing trains yet, the command gets
+the signal.
 
 Exit code: the command's; 128 + N if signal N ended it; 143 if it was stopped before it was done. A stop is not a
-failure, so the failure file of the SDK's driver is then deleted.
+failure, so the failure file is then deleted.
 
 Standard library only, for Python 3.10 or newer: it runs before anything is installed.
 """
@@ -61,6 +61,8 @@ def main(command: Sequence[str]) -> int:
     if stopped and code != 0:
         FAILURE.unlink(missing_ok=True)
         return STOPPED
+    if code and FAILURE.parent.is_dir() and not FAILURE.exists():
+        FAILURE.write_text(f"{command[-1]} failed without a reason: see the log", encoding="utf-8")
     return code
 
 

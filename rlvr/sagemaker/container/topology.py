@@ -3,8 +3,7 @@
     python3 -m rlvr.sagemaker.container.topology      prints shell assignments, for scripts/run_finetuning.sh
 
 The service lists all hosts in resourceconfig.json. That list is sorted as text (algo-1, algo-10, algo-2), and its first
-host may be one that does not train. So the SDK's SM_MASTER_ADDR, always algo-1, is wrong for jobs with several instance
-groups. Standard library only.
+host may be one that does not train. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +40,7 @@ class Topology:
         host: this host's name.
         role: "train", "judge" or "rollout".
         rank: its number among the hosts of its role, from 0.
+        gpus: number of its GPUs.
         machines: number of training hosts.
         processes: number of training processes on all hosts: one per GPU, or one per host without GPUs.
         main: the host whose first process is rank 0.
@@ -50,6 +51,7 @@ class Topology:
     host: str
     role: str
     rank: int
+    gpus: int
     machines: int
     processes: int
     main: str
@@ -61,6 +63,8 @@ class Topology:
     def assignments(self) -> dict[str, str]:
         """Environment variables for the container's other programs."""
         return {
+            "GRPO_HOST": self.host,
+            "GRPO_GPUS": str(self.gpus),
             "GRPO_ROLE": self.role,
             "GRPO_HOST_RANK": str(self.rank),
             "GRPO_MACHINES": str(self.machines),
@@ -105,6 +109,7 @@ def find_topology(resources: Mapping[str, Any], groups: Mapping[str, str], gpus:
         host=host,
         role=role,
         rank=by_role[role].index(host),
+        gpus=gpus,
         machines=machines,
         processes=max(gpus, 1) * machines,
         main=by_role["train"][0],
@@ -178,7 +183,15 @@ def read_topology(file: Path = RESOURCES, environment: Mapping[str, str] = os.en
     if not isinstance(resources, dict):
         raise TopologyError(f"{file} does not contain a JSON object.", "invalid-resource-config")
     groups = {role: environment[name] for role, name in VARIABLES.items() if environment.get(name)}
-    return find_topology(resources, groups, int(environment.get("SM_NUM_GPUS") or 0))
+    return find_topology(resources, groups, count_gpus())
+
+
+def count_gpus() -> int:
+    try:
+        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):  # no driver
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
 
 
 def main(file: Path = RESOURCES) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from rlvr.errors import InputError, Problem
-from rlvr.sagemaker import aws, cleanup, fetch, follow, job, plan, request, sdk, submission
+from rlvr.sagemaker import aws, cleanup, fetch, follow, job, plan, request, submission
 from tests.conftest import REPOSITORY
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -38,7 +38,7 @@ def account(empty_account: str) -> str:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[plan.JobPlan]:
-    """One plan for all tests, because the SDK takes seconds to build one."""
+    """One plan for all tests."""
     words = [
         "--sagemaker.instance_type", "ml.m5.xlarge", "--sagemaker.role", ROLE, "--sagemaker.bucket", BUCKET,
         "--sagemaker.region", REGION, "--save_strategy", "steps",
@@ -53,8 +53,12 @@ def planned(made: plan.JobPlan, account: str, tmp_path: Path) -> plan.JobPlan:
     return as_of(made, tmp_path / "runs" / "demo")
 
 
-# One file for each folder of a request: uploading all two hundred to moto takes seconds.
-FEW = ("code/run_grpo.py", "code/recipe.yaml", "sm_drivers/sm_train.sh")
+# Uploading all files to moto takes seconds.
+FEW = ("code/run_grpo.py", "code/recipe.yaml")
+
+
+def replace_text(content: Any, old: str, new: str) -> Any:
+    return json.loads(json.dumps(content).replace(old, new))
 
 
 def as_of(made: plan.JobPlan, output_dir: Path, name: str = "", **settings: Any) -> plan.JobPlan:
@@ -67,7 +71,7 @@ def as_of(made: plan.JobPlan, output_dir: Path, name: str = "", **settings: Any)
         recipe=recipe,
         settings=dataclasses.replace(made.settings, **settings),
         name=name,
-        request=sdk.replace_text(made.request, made.name, name),
+        request=replace_text(made.request, made.name, name),
         uploads=[
             (file, uri.replace(made.name, name)) for file, uri in made.uploads if f"{file.channel}/{file.name}" in FEW
         ],
@@ -209,7 +213,7 @@ def test_without_a_bucket_the_accounts_default_one_is_created(made: plan.JobPlan
     assert made.request is not None
     bucket = f"sagemaker-{REGION}-{ACCOUNT}"
     theirs = as_of(made, tmp_path / "runs" / "demo", bucket=None)
-    theirs.request = sdk.replace_text(theirs.request, f"s3://{BUCKET}/", f"s3://{bucket}/")
+    theirs.request = replace_text(theirs.request, f"s3://{BUCKET}/", f"s3://{bucket}/")
     theirs.uploads = [(file, uri.replace(f"s3://{BUCKET}/", f"s3://{bucket}/")) for file, uri in theirs.uploads]
     submitted = submission.submit(theirs)
     assert submitted.root.startswith(f"s3://{bucket}/grpo-recipes/") and names_in(submitted.root)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlvr.config.recipe import load_recipe
-from rlvr.config.sagemaker import SageMakerSettings
-from rlvr.sagemaker import request
+from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
+from rlvr.errors import InputError
+from rlvr.sagemaker import images, request
 from rlvr.sagemaker.quotas import Quota, quota_problems, required_quotas
 from rlvr.sagemaker.validation import settings_problems
 
@@ -143,6 +144,80 @@ def test_a_token_in_place_of_its_secret_is_not_repeated() -> None:
 def test_a_good_section_has_no_problem() -> None:
     assert settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD)) == []
     assert settings_problems(load_recipe(DEMO), SageMakerSettings(**{**GOOD, "instance_type": "ml.m5.xlarge"})) == []
+
+
+def build(recipe: Path = QLORA, words: Sequence[str] = (), channels: Sequence[str] = ("code",), **settings: Any) -> Any:
+    section = SageMakerSettings(**{**GOOD, **settings})
+    built = request.build_request(load_recipe(recipe, words), section, "mine-20260101-000000", channels, "0" * 64)
+    assert request.request_problems(built) == []
+    return built
+
+
+def test_the_request_has_the_sections_values_and_no_others() -> None:
+    built = build(channels=("code", "data"), instance_count=2, tags={"team": "nlp"})
+    root = "s3://b/grpo-recipes"
+    assert set(built) == {
+        "TrainingJobName", "AlgorithmSpecification", "InputDataConfig", "ResourceConfig", "RoleArn", "Tags",
+        "StoppingCondition", "OutputDataConfig", "CheckpointConfig", "Environment",
+    }  # fmt: skip
+    channels = {one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"] for one in built["InputDataConfig"]}
+    assert channels == {name: f"{root}/mine-20260101-000000/input/{name}" for name in ("code", "data")}
+    assert built["ResourceConfig"] == {"InstanceType": "ml.g6e.12xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30}
+    assert built["Tags"] == [
+        {"Key": "grpo-recipes", "Value": "grpo-recipes"},
+        {"Key": "grpo-recipes:recipe", "Value": "0" * 64},
+        {"Key": "team", "Value": "nlp"},
+    ]
+    assert built["StoppingCondition"] == {"MaxRuntimeInSeconds": 4 * 3600}
+    assert built["OutputDataConfig"]["S3OutputPath"] == root
+    assert built["CheckpointConfig"] == {
+        "S3Uri": f"{root}/mine-20260101-000000/checkpoints", "LocalPath": "/opt/ml/checkpoints",
+    }  # fmt: skip
+
+
+def test_optional_keys_reach_the_request() -> None:
+    groups = (InstanceGroup("gpus", "ml.g6e.12xlarge", 2), InstanceGroup("judges", "ml.c5.4xlarge", 1, "judge"))
+    built = build(
+        words=["--report_to", "tensorboard"], instance_groups=groups, spot=True, max_wait_s=20000, retries=3,
+        subnets=("subnet-1",), security_groups=("sg-1",),
+    )  # fmt: skip
+    assert built["ResourceConfig"] == {
+        "InstanceGroups": [
+            {"InstanceGroupName": "gpus", "InstanceType": "ml.g6e.12xlarge", "InstanceCount": 2},
+            {"InstanceGroupName": "judges", "InstanceType": "ml.c5.4xlarge", "InstanceCount": 1},
+        ],
+        "VolumeSizeInGB": 30,
+    }
+    assert built["EnableManagedSpotTraining"] is True
+    assert built["StoppingCondition"] == {"MaxRuntimeInSeconds": 14400, "MaxWaitTimeInSeconds": 20000}
+    assert built["RetryStrategy"] == {"MaximumRetryAttempts": 3}
+    assert built["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
+    assert built["TensorBoardOutputConfig"]["LocalPath"] == built["Environment"]["TENSORBOARD_LOGGING_DIR"]
+    assert build(keep_alive_s=600)["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+
+
+def test_images_are_those_of_the_sdks_table() -> None:
+    from sagemaker.core import image_uris
+
+    for version, entry in image_uris.config_for_framework(images.KEY)["training"]["versions"].items():
+        for region, account in entry["registries"].items():
+            if "iso" in region or region.startswith("eusc-"):
+                continue  # their own domains: the SDK is asked
+            for instance_type, build in zip(("ml.m5.xlarge", "ml.g5.xlarge"), ("cpu", "gpu"), strict=True):
+                uri = images.image_uri(f"{images.KEY}:{version}", region, instance_type)
+                name = f"{entry['repository']}:{entry['tag_prefix']}-{entry['container_version'][build]}"
+                assert uri.startswith(f"{account}.dkr.ecr.{region}.amazonaws.com") and uri.endswith(f"/{name}")
+
+
+def test_the_default_image_a_uri_and_other_images_of_the_sdk() -> None:
+    default = images.image_uri(None, "eu-west-1", "ml.g6e.12xlarge")
+    assert default.endswith(".eu-west-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker")
+    assert images.image_uri("me/mine:1", "eu-west-1", "ml.m5.xlarge") == "me/mine:1"
+    assert ".amazonaws.com/pytorch-training:2.10" in images.image_uri("pytorch:2.10", "eu-west-1", "ml.g6e.12xlarge")
+    for image, region in (("pytorch-amzn2023:9.9", "eu-west-1"), ("nothing", "eu-west-1"), (None, "eu-west-9")):
+        with pytest.raises(InputError) as caught:
+            images.image_uri(image, region, "ml.g6e.12xlarge")
+        assert (caught.value.kind, caught.value.key) == ("unknown-image", "image")
 
 
 def test_an_apostrophe_in_a_value_is_allowed() -> None:

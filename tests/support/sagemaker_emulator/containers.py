@@ -185,7 +185,7 @@ _PYTHON = """#!/bin/bash
 case "$*" in
 "-m rlvr.sagemaker.container.rank "* | "-u -m rlvr.sagemaker.container.rank "* | "-m accelerate.commands.launch "*)
     exec {python} -S -E {image}/prefork_client.py {container_process} "$@" ;;
-*"/install_requirements.py requirements.txt")
+"-m pip install "*)
     digest=$(cat requirements.txt *constraints.txt | sha256sum)
     note={image}/installed/${{digest%% *}}
     exec 9> "$note.lock"

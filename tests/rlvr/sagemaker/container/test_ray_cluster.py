@@ -70,7 +70,7 @@ def hosts(
         resources = {"current_host": name, "hosts": everyone, "instance_groups": listed}
         (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
         environment = {
-            **containers.environment_of_the_image(), **SECRETS, "SM_CURRENT_HOST": name, "GRPO_RAY": "1",
+            **containers.environment_of_the_image(), **SECRETS, "GRPO_HOST": name, "GRPO_RAY": "1",
             "GRPO_TRAIN_GROUP": "train", "GRPO_JUDGE_GROUP": "cpus",
         }  # fmt: skip
         started.append(Host(name, ml, ["/bin/bash", "-c", script], environment, folder / f"{name}.log"))
