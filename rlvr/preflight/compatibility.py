@@ -1,17 +1,62 @@
-"""Keys of a recipe that can't be combined, or not with this launcher, these packages, this folder."""
+"""Versions that are not supported, and keys that don't fit each other, this launcher, these packages, this folder."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from rlvr.config.batch_plan import batch_sizes
-from rlvr.errors import InputError, Problem
+from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 from rlvr.tracking import trackers
 from rlvr.training import launch
 from rlvr.training.curriculum import columns_fault, easy_first
+
+PROJECT = "grpo-recipes"
+
+# Package, versions, what is broken, where it is discussed. All are outside of pyproject.toml's bounds; this explains
+# the bounds.
+BROKEN = (
+    ("transformers", "<5.5.4", "training under ZeRO-3 ends in `pop from an empty deque`", "huggingface/trl#4899"),
+    ("deepspeed", "<0.18.6", "under ZeRO-3 the types of a LoRA's weights don't match", "huggingface/trl#6089"),
+)
+
+
+def check_versions(_: object, installed: Callable[[str], str] = metadata.version) -> Iterator[Problem]:
+    """Compare the installed packages with the requirements of pyproject.toml, if this project is installed.
+
+    Args:
+        installed: returns a package's version, or raises `PackageNotFoundError`.
+    """
+    fix = "Run `pip install -e . -c constraints.txt`."
+    try:
+        required = [Requirement(line) for line in metadata.requires(PROJECT) or []]
+    except metadata.PackageNotFoundError:
+        return
+    for requirement in required:
+        name = requirement.name
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = installed(name)
+        except metadata.PackageNotFoundError:
+            yield Problem(f"{name} is not installed. {fix}", "package-not-installed", name)
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            supported = f"this project supports {requirement.specifier}{_known_fault(name, version)}"
+            yield Problem(f"{name} {version} is installed, but {supported}. {fix}", "unsupported-version", name)
+
+
+def _known_fault(name: str, version: str) -> str:
+    for package, versions, fault, discussion in BROKEN:
+        if package == name and SpecifierSet(versions).contains(version, prereleases=True):
+            return f" ({fault}: {discussion})"
+    return ""
 
 
 def check_quantization(components: RunComponents) -> Iterator[Problem]:
@@ -56,10 +101,7 @@ def check_time_limit(components: RunComponents) -> Iterable[Problem]:
         return []
     from rlvr.training.interruption import time_limit
 
-    try:
-        time_limit(components.settings.get("max_runtime_s"))
-    except InputError as error:
-        return error.problems
+    time_limit(components.settings.get("max_runtime_s"))
     return ()
 
 
@@ -98,18 +140,15 @@ def check_dynamic_sampling(components: RunComponents) -> Iterator[Problem]:
             yield Problem(f"{fault}.", "conflicting-keys", "dynamic_sampling")
 
 
-def check_curriculum(components: RunComponents) -> Iterable[Problem]:
+def check_curriculum(components: RunComponents) -> Iterator[Problem]:
     """A curriculum needs a column `difficulty` that can be put into an order."""
     train = components.train
     if train is None or components.settings.get("curriculum", "none") == "none":
-        return ()
+        return
     if fault := columns_fault(train.column_names):
-        return [Problem(f"{fault}.", "missing-column", "difficulty")]
-    try:
+        yield Problem(f"{fault}.", "missing-column", "difficulty")
+    else:
         easy_first(train["difficulty"], 1, seed=0)
-    except InputError as error:
-        return error.problems
-    return ()
 
 
 def check_precision(components: RunComponents) -> Iterator[Problem]:

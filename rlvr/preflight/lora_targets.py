@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.schema import nearest
-from rlvr.errors import InputError, Problem
+from rlvr.errors import Problem
 from rlvr.modeling import loading
 from rlvr.preflight.components import RunComponents
 
@@ -32,11 +32,7 @@ def check_lora_targets(components: RunComponents) -> Iterator[Problem]:
         return
     if components.config is None or settings.get("trust_remote_code"):
         return  # its modules are known only after its code has run
-    try:
-        modules = dict(loading.skeleton(components.recipe, components.config).named_modules())
-    except InputError as error:
-        yield from error.problems
-        return
+    modules = dict(loading.skeleton(components.recipe, components.config).named_modules())
     if not settings.get("use_peft"):
         return
     model = settings["model_name_or_path"]

@@ -23,9 +23,8 @@ from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading
-from rlvr.preflight.check import SCORING, check_components
+from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
-from rlvr.preflight.findings import Findings
 from rlvr.preflight.reward_trial import try_rewards
 from rlvr.scoring.registry import environment_info
 from rlvr.scoring.reward import Reward
@@ -46,7 +45,6 @@ class PreparedRun:
     Attributes:
         metric: the reward that decides whether an answer is right.
         state: of the processes of this launch.
-        plan: what will run, in numbers.
         identity, resumption: which run it is, and where it starts.
         scorer: with the workers of the rewards.
         environment: what scores depend on beside the recipe.

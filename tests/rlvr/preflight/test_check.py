@@ -8,9 +8,8 @@ import pytest
 from datasets import Dataset
 
 from rlvr.errors import Problem
-from rlvr.preflight.check import CHECKS, check_components
+from rlvr.preflight.check import CHECKS, Check, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine
-from rlvr.preflight.findings import Check, Findings
 from tests.support.run_components import found, make_components, rows
 
 

@@ -6,7 +6,7 @@ from importlib import metadata
 
 import pytest
 
-from rlvr.preflight.versions import check_versions
+from rlvr.preflight.compatibility import check_versions
 from tests.support.run_components import only
 
 
