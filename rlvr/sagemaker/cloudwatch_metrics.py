@@ -29,10 +29,7 @@ _TRL_KEYS = {
 }
 _ACCURACY = r"(?:before|after) training: +([0-9.]+) % right"
 
-STEP_LINE = re.compile(
-    r"step +(?P<step>[0-9]+)/(?P<steps>[0-9]+) +reward +(?P<reward>-?[0-9.]+|nan)"
-    r"(?: +length +(?P<length>[0-9.]+))?(?: +cut off +(?P<clipped>[0-9.]+) %)?(?: +(?P<left>[0-9].*?) left)?"
-)
+STEP_LINE = re.compile(r"step +(?P<step>[0-9]+)/(?P<steps>[0-9]+) +reward +(?P<reward>-?[0-9.]+|nan)")
 
 
 def metric_definitions() -> list[dict[str, str]]:

@@ -49,14 +49,11 @@ class LogLine:
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """The numbers of a step line; NaN if a number was not finite."""
+    """The numbers of a step line; NaN if the reward was not finite."""
 
     step: int
     steps: int
     reward: float
-    length: float | None = None
-    clipped: float | None = None
-    left: str | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +157,13 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
             elif quiet_since is None or lines:
                 quiet_since = time.monotonic()
             if time.monotonic() - quiet_since >= settle_s and not failures:
-                yield _job_end(description)
+                yield JobEnd(
+                    description["TrainingJobStatus"],
+                    description.get("FailureReason", ""),
+                    description.get("TrainingTimeInSeconds"),
+                    description.get("BillableTimeInSeconds"),
+                    bool(description.get("EnableManagedSpotTraining")),
+                )
                 return
             time.sleep(min(poll_s, settle_s / 3))
         else:
@@ -180,29 +183,10 @@ def _seconds_since_end(description: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def _job_end(description: dict[str, Any]) -> JobEnd:
-    return JobEnd(
-        description["TrainingJobStatus"],
-        description.get("FailureReason", ""),
-        description.get("TrainingTimeInSeconds"),
-        description.get("BillableTimeInSeconds"),
-        bool(description.get("EnableManagedSpotTraining")),
-    )
-
-
 def parse_step_line(text: str) -> StepMetrics | None:
     """The metrics of a step line; None for any other line."""
     match = STEP_LINE.search(text)
-    if match is None:
-        return None
-    return StepMetrics(
-        int(match["step"]),
-        int(match["steps"]),
-        float(match["reward"]),
-        float(match["length"]) if match["length"] else None,
-        float(match["clipped"]) if match["clipped"] else None,
-        match["left"],
-    )
+    return StepMetrics(int(match["step"]), int(match["steps"]), float(match["reward"])) if match else None
 
 
 def summary_lines(job: TrainingJob, end: JobEnd) -> list[str]:

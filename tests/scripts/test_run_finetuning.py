@@ -31,7 +31,7 @@ PAIR = {"train": ["algo-1", "algo-2"]}
         ({"cpus": ["algo-1"], "train": ["algo-2"]}, {"GRPO_TRAIN_GROUP": "train", "GRPO_ROLLOUT_GROUP": "cpus"},
          "algo-1 has the role rollout, which is not supported", "a role without a program"),
         ({"cpus": ["algo-1"], "train": ["algo-2"]}, {"GRPO_TRAIN_GROUP": "train"},
-         "The instance group cpus of this host, algo-1, has no role", "an error of topology.py"),
+         "of this host, algo-1, has no role", "an error of topology.py"),
         ({"cpus": ["algo-1"], "train": ["algo-2"]}, {}, "Set GRPO_TRAIN_GROUP",
          "another error of topology.py"),
         (ALONE, {"GRPO_RECIPE": "other.yaml"}, "The recipe other.yaml was not uploaded", "no recipe"),

@@ -153,27 +153,26 @@ def _join_ray(ray_node: ExitStack, key: str, leader: LeaderWatch | None, heartbe
     node = ray_node.enter_context(ray_cluster.RayNode(member, key))
     all_hosts = [*_hosts("GRPO_TRAIN_HOSTS"), *_hosts("GRPO_JUDGE_HOSTS")]
     deadline = time.monotonic() + START_TIMEOUT_S
-    with ray_cluster.ClusterMembership(node) as membership:
-        while missing := membership.missing(all_hosts):
-            names = ", ".join(missing)
-            if leader is not None and leader.lost.is_set():
-                raise JobError(
-                    f"{leader.host}, which leads the training, ended before the training started. See its log.",
-                    "leader-ended",
-                )
-            if node.failed.is_set():
-                raise _ray_failed(node)
-            if heartbeat.peer_lost.is_set():
-                raise JobError(
-                    f"A host ended before it joined the Ray cluster. Missing: {names}. See their logs.", "host-ended"
-                )
-            if time.monotonic() > deadline:
-                raise JobError(
-                    f"{names} did not join the Ray cluster within {_minutes(START_TIMEOUT_S)}. See the log of that "
-                    "host. In a VPC the security group must allow all traffic from itself.",
-                    "ray-join-timeout",
-                )
-            time.sleep(0.5)
+    while missing := ray_cluster.missing_hosts(all_hosts):
+        names = ", ".join(missing)
+        if leader is not None and leader.lost.is_set():
+            raise JobError(
+                f"{leader.host}, which leads the training, ended before the training started. See its log.",
+                "leader-ended",
+            )
+        if node.failed.is_set():
+            raise _ray_failed(node)
+        if heartbeat.peer_lost.is_set():
+            raise JobError(
+                f"A host ended before it joined the Ray cluster. Missing: {names}. See their logs.", "host-ended"
+            )
+        if time.monotonic() > deadline:
+            raise JobError(
+                f"{names} did not join the Ray cluster within {_minutes(START_TIMEOUT_S)}. See the log of that host. "
+                "In a VPC the security group must allow all traffic from itself.",
+                "ray-join-timeout",
+            )
+        time.sleep(0.5)
     workers = "judge hosts" if _hosts("GRPO_JUDGE_HOSTS") else "training hosts"
     print(f"All {len(all_hosts)} hosts are in the Ray cluster. Rewards run on the CPUs of the {workers}.", flush=True)
     return node.driver_environment

@@ -1,7 +1,7 @@
 """Run one Ray cluster of all hosts of a job, for rewards with `where: ray`.
 
-    with RayNode(member, key) as node, ClusterMembership(node) as membership:
-        membership.missing(["algo-1", "algo-2"])      # hosts that have not joined yet
+    with RayNode(member, key) as node:
+        missing_hosts(["algo-1", "algo-2"])      # that have not joined yet
 
 The head is on the leading host. A node that ends is restarted while the training lasts. A node gets only the variables
 of NODE_VARIABLES from the job's environment: no hub token, no credentials. Calls between nodes need a token, which the
@@ -12,7 +12,6 @@ lines of a node that has failed.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -20,8 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -214,48 +212,9 @@ class RayNode:
             )
 
 
-class ClusterMembership:
-    """The hosts in the cluster, polled by a process of its own, because a Ray client occupies a whole process.
-
-    Args:
-        node: of this host; it is asked.
-    """
-
-    def __init__(self, node: RayNode) -> None:
-        self._node = node
-        self._process: subprocess.Popen[str] | None = None
-        self._members: set[str] = set()
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> ClusterMembership:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def missing(self, hosts: Iterable[str]) -> list[str]:
-        """The hosts that are not in the cluster."""
-        member = self._node.member
-        if (self._process is None or self._process.poll() is not None) and is_reachable(member.address, NODE_PORT):
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "rlvr.sagemaker.container.ray_cluster", f"{member.head}:{HEAD_PORT}"],
-                env=node_environment(os.environ),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            threading.Thread(target=self._read, args=[self._process], daemon=True).start()
-        with self._lock:
-            return [host for host in hosts if host not in self._members]
-
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("["):
-                with self._lock:
-                    self._members = set(json.loads(line))
+def missing_hosts(hosts: Iterable[str]) -> list[str]:
+    """The hosts whose node has not joined the cluster. A node opens its port after the head has accepted it."""
+    return [host for host in hosts if not is_reachable(host, NODE_PORT)]
 
 
 def is_reachable(address: str, port: int) -> bool:
@@ -275,22 +234,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def main(words: Sequence[str]) -> int:
-    """Print the names of the live nodes whenever they change."""
-    import ray
-
-    (address,) = words
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    printed: list[str] = []
-    while True:
-        alive = sorted(node["NodeName"] for node in ray.nodes() if node["Alive"])
-        if alive != printed:
-            print(json.dumps(alive), flush=True)
-            printed = alive
-        time.sleep(1)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

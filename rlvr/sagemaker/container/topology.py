@@ -25,7 +25,7 @@ VARIABLES = {"train": "GRPO_TRAIN_GROUP", "judge": "GRPO_JUDGE_GROUP", "rollout"
 
 
 class TopologyError(Exception):
-    """The hosts' roles are contradictory or incomplete. `kind` is a stable slug, as in rlvr/errors.py."""
+    """The hosts' roles are incomplete. `kind` is a stable slug, as in rlvr/errors.py."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
@@ -86,84 +86,39 @@ def find_topology(resources: Mapping[str, Any], groups: Mapping[str, str], gpus:
         gpus: GPUs of this host; all training hosts have equally many.
 
     Raises:
-        TopologyError: a host or group has no role, or a role has no group.
+        TopologyError: this host's group has no role, or no host trains.
     """
-    host, hosts_of = _read_groups(resources)
-    known = ", ".join(sorted(hosts_of))
-    role_of = _assign_roles(hosts_of, groups)
-    own_group = next((group for group, hosts in hosts_of.items() if host in hosts), None)
-    if own_group is None:
-        raise TopologyError(f"This host, {host}, is in none of the job's instance groups ({known}).", "host-not-in-job")
-    if own_group not in role_of:
+    host = str(resources["current_host"])
+    listed = resources.get("instance_groups") or [{"instance_group_name": "", "hosts": resources["hosts"]}]
+    hosts_of = {group["instance_group_name"]: sorted(group["hosts"], key=_natural_key) for group in listed}
+    if "train" not in groups and len(hosts_of) == 1:
+        groups = {"train": next(iter(hosts_of)), **groups}
+    by_role = {role: tuple(hosts_of.get(group, ())) for role, group in groups.items()}
+    trainers = by_role.get("train")
+    if not trainers:
+        raise TopologyError(
+            f"No host trains. Set {VARIABLES['train']} to one of the instance groups {', '.join(sorted(hosts_of))}.",
+            "no-training-host",
+        )
+    role = next((role for role, hosts in by_role.items() if host in hosts), None)
+    if role is None:
         names = ", ".join(VARIABLES.values())
         raise TopologyError(
-            f"The instance group {own_group} of this host, {host}, has no role. Set one of {names} to it.",
-            "group-without-role",
+            f"The instance group of this host, {host}, has no role. Set one of {names} to it.", "group-without-role"
         )
-    by_role = {role: tuple(hosts_of[group]) for group, role in role_of.items()}
-    if not by_role["train"]:
-        raise TopologyError("No host trains: the training instance group is empty.", "no-training-host")
-    role = role_of[own_group]
-    machines = len(by_role["train"])
     return Topology(
         host=host,
         role=role,
         rank=by_role[role].index(host),
         gpus=gpus,
-        machines=machines,
-        processes=max(gpus, 1) * machines,
-        main=by_role["train"][0],
-        trainers=by_role["train"],
+        machines=len(trainers),
+        processes=max(gpus, 1) * len(trainers),
+        main=trainers[0],
+        trainers=trainers,
         judges=by_role.get("judge", ()),
         rollouts=by_role.get("rollout", ()),
         interface=str(resources.get("network_interface_name", "eth0")),
     )
-
-
-def _read_groups(resources: Mapping[str, Any]) -> tuple[str, dict[str, list[str]]]:
-    """This host, and the hosts of each instance group in natural order."""
-    try:
-        host, all_hosts = str(resources["current_host"]), [str(name) for name in resources["hosts"]]
-        hosts_of = {
-            str(group["instance_group_name"]): sorted((str(name) for name in group["hosts"]), key=_natural_key)
-            for group in resources.get("instance_groups") or []
-        }
-    except (KeyError, TypeError) as error:
-        raise TopologyError(
-            f"resourceconfig.json has an unexpected form: {error}.", "invalid-resource-config"
-        ) from error
-    return host, hosts_of or {"homogeneousCluster": sorted(all_hosts, key=_natural_key)}
-
-
-def _assign_roles(hosts_of: Mapping[str, list[str]], groups: Mapping[str, str]) -> dict[str, str]:
-    """The role of each named group."""
-    known = ", ".join(sorted(hosts_of))
-    if "train" not in groups and len(hosts_of) > 1:
-        raise TopologyError(
-            f"The job has the instance groups {known}, but none is named to train. Set {VARIABLES['train']}.",
-            "no-training-group",
-        )
-    role_of: dict[str, str] = {}
-    for role, group in groups.items():
-        if group not in hosts_of:
-            raise TopologyError(
-                f"{VARIABLES[role]} is {group}, but the job has no such instance group. It has {known}.",
-                "unknown-instance-group",
-            )
-        if group in role_of:
-            raise TopologyError(
-                f"The instance group {group} has two roles, {role_of[group]} and {role}. Give it one.",
-                "group-with-two-roles",
-            )
-        role_of[group] = role
-    if "train" not in groups:
-        (single,) = hosts_of
-        if single in role_of:
-            raise TopologyError(
-                f"All hosts of the job have the role {role_of[single]}: none trains.", "no-training-host"
-            )
-        role_of[single] = "train"
-    return role_of
 
 
 def read_topology(file: Path = RESOURCES, environment: Mapping[str, str] = os.environ) -> Topology:
@@ -174,14 +129,11 @@ def read_topology(file: Path = RESOURCES, environment: Mapping[str, str] = os.en
     """
     try:
         resources = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise TopologyError(
-            f"There is no {file}: this script runs on the hosts of SageMaker training jobs only.", "no-resource-config"
-        ) from None
     except (OSError, ValueError) as error:
-        raise TopologyError(f"{file} can't be read: {error}.", "invalid-resource-config") from error
-    if not isinstance(resources, dict):
-        raise TopologyError(f"{file} does not contain a JSON object.", "invalid-resource-config")
+        raise TopologyError(
+            f"{file} can't be read: {error}. This script runs on the hosts of SageMaker training jobs only.",
+            "no-resource-config",
+        ) from error
     groups = {role: environment[name] for role, name in VARIABLES.items() if environment.get(name)}
     return find_topology(resources, groups, count_gpus())
 
