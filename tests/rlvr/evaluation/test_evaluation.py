@@ -49,16 +49,16 @@ def test_wilson_holds_its_own_estimate(rows: int, data: st.DataObject) -> None:
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
 def test_a_paired_difference_is_antisymmetric_and_within_its_interval(pairs: list[tuple[bool, bool]]) -> None:
     base, trained = [a for a, _ in pairs], [b for _, b in pairs]
-    there, back = paired_difference(base, trained), paired_difference(trained, base)
-    assert there.points == -back.points and there.gained == back.lost
-    assert there.interval.low == pytest.approx(-back.interval.high)
-    assert -1 <= there.interval.low <= there.interval.high <= 1
+    forward, reverse = paired_difference(base, trained), paired_difference(trained, base)
+    assert forward.points == -reverse.points and forward.gained == reverse.lost
+    assert forward.interval.low == pytest.approx(-reverse.interval.high)
+    assert -1 <= forward.interval.low <= forward.interval.high <= 1
 
 
 def test_a_difference_of_rows_that_did_not_change_is_no_difference() -> None:
     same = [True] * 30 + [False] * 70
-    found = paired_difference(same, same)
-    assert found.points == 0 and found.interval.low < 0 < found.interval.high
+    difference = paired_difference(same, same)
+    assert difference.points == 0 and difference.interval.low < 0 < difference.interval.high
 
 
 def record(correct: bool | None, **kwargs: object) -> dict[str, object]:
@@ -103,8 +103,8 @@ def test_golds_that_the_metric_cannot_read_end_the_run_before_anything_is_loaded
     words = ["--config", str(demo), "--task", f"{{name: jsonl, path: {tmp_path}/rows.jsonl, style: chat}}"]
     code = run_grpo.main([*words, "--output_dir", str(tmp_path / "run"), "--report_to", "none"])
     assert code == 2
-    said = capsys.readouterr().err
-    assert "'quite a lot'" in said and "rows-train-0" in said
+    errors = capsys.readouterr().err
+    assert "'quite a lot'" in errors and "rows-train-0" in errors
     assert not (tmp_path / "run").exists()
 
 
@@ -151,10 +151,10 @@ def test_a_bootstrap_agrees_with_the_normal_interval_where_that_holds() -> None:
     generator = random.Random(0)
     values = [generator.choice([0.0, 0.25, 0.5, 1.0]) for _ in range(1319)]
     mean, spread = statistics.fmean(values), statistics.pstdev(values) / len(values) ** 0.5
-    found = bootstrap(values)
-    assert found == bootstrap(values), "the same for the same seed"
-    assert found.low == pytest.approx(mean - 1.96 * spread, abs=0.1 * spread)
-    assert found.high == pytest.approx(mean + 1.96 * spread, abs=0.1 * spread)
+    interval = bootstrap(values)
+    assert interval == bootstrap(values), "the same for the same seed"
+    assert interval.low == pytest.approx(mean - 1.96 * spread, abs=0.1 * spread)
+    assert interval.high == pytest.approx(mean + 1.96 * spread, abs=0.1 * spread)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_a_bootstrap_agrees_with_the_normal_interval_where_that_holds() -> None:
     ],
 )
 def test_rows_that_all_agree_give_no_interval_of_width_zero(values: list[float], least: float, why: str) -> None:
-    found = bootstrap(values, least=least)
-    assert least <= found.low <= values[0] <= found.high <= 1 and found.high - found.low > 0.1, why
+    interval = bootstrap(values, least=least)
+    assert least <= interval.low <= values[0] <= interval.high <= 1 and interval.high - interval.low > 0.1, why
 
 
 def samples_of(*rights: str) -> list[dict[str, object]]:
@@ -178,22 +178,22 @@ def samples_of(*rights: str) -> list[dict[str, object]]:
 
 
 def test_pass_rates_are_of_the_rows_with_enough_judged_samples() -> None:
-    found = pass_rates(samples_of("1100", "0000", "1---", "----"), 4)
-    assert {k: entry["rows"] for k, entry in found.items()} == {"1": 3, "2": 2, "4": 2}
-    assert found["1"]["value"] == pytest.approx((0.5 + 0 + 1) / 3)
-    assert found["2"]["value"] == pytest.approx((1 - 1 / 6) / 2) and found["4"]["value"] == 0.5
+    rates = pass_rates(samples_of("1100", "0000", "1---", "----"), 4)
+    assert {k: rate["rows"] for k, rate in rates.items()} == {"1": 3, "2": 2, "4": 2}
+    assert rates["1"]["value"] == pytest.approx((0.5 + 0 + 1) / 3)
+    assert rates["2"]["value"] == pytest.approx((1 - 1 / 6) / 2) and rates["4"]["value"] == 0.5
 
 
 def test_the_difference_in_pass_at_k_is_paired_by_row() -> None:
     base, trained = samples_of("00", "10", "--"), samples_of("11", "10", "11")
-    found = compare_samples(base, trained, 2)
-    assert found["1"]["points"] == 0.5 and found["2"]["points"] == 0.5 and found["1"]["rows"] == 2
+    differences = compare_samples(base, trained, 2)
+    assert differences["1"]["points"] == 0.5 and differences["2"]["points"] == 0.5 and differences["1"]["rows"] == 2
 
 
 def test_a_difficulty_in_numbers_is_cut_into_ranges_of_a_quarter_of_the_rows_each() -> None:
     rows = [record(number >= 50, difficulty=number / 100) for number in range(100)]
-    found = summarise(rows, ["r"]).by_difficulty
-    assert [(name, part["rows"], part["accuracy"]) for name, part in found.items()] == [
+    parts = summarise(rows, ["r"]).by_difficulty
+    assert [(name, part["rows"], part["accuracy"]) for name, part in parts.items()] == [
         ("0 … 0.24", 25, 0.0), ("0.25 … 0.49", 25, 0.0), ("0.5 … 0.74", 25, 1.0), ("0.75 … 0.99", 25, 1.0),
     ]  # fmt: skip
 
@@ -262,9 +262,9 @@ def test_a_base_far_below_what_was_published_makes_the_evaluation_suspect(
     right: int, rows: int, published: float, suspect: bool, why: str
 ) -> None:
     score = asdict(summarise([record(number < right) for number in range(rows)], ["r"]))
-    said = reference_warning({"score": published, "source": "the model's card"}, score)
-    assert (said is not None) == suspect, why
-    assert said is None or ("evaluation is suspect" in said and "the model's card" in said)
+    warning = reference_warning({"score": published, "source": "the model's card"}, score)
+    assert (warning is not None) == suspect, why
+    assert warning is None or "the model's card" in warning
     assert reference_warning(None, score) is None
 
 
@@ -292,12 +292,12 @@ def test_an_accuracy_over_answers_that_were_mostly_cut_off_is_warned_of(
     score = summarise(rows, ["r"])
     about = {"split": "test", "metric": "r", "task": {"name": "t"}, "decoding": "greedy"}
     about |= {"model": "m", "settings": {"rows": None, "max_new_tokens": 24}}
-    told = results_table(write_evaluation(tmp_path, about, {"base": (score, rows)}))
+    table = results_table(write_evaluation(tmp_path, about, {"base": (score, rows)}))
     swept = sweep_table(write_sweep(tmp_path, about, {4: {"base": (score, rows)}}))
     if warned is None:
-        assert "Warning" not in told + swept and "cut off" not in score_in_words(score), why
+        assert "Warning" not in table + swept and "cut off" not in score_in_words(score), why
     else:
-        assert f"cut off: {warned}" in told and "raise max_new_tokens (24)" in told, why
+        assert f"cut off: {warned}" in table and "raise max_new_tokens (24)" in table, why
         assert f"cut off: {warned.replace('base', 'base with 4 shots')}" in swept, why
         assert score_in_words(score).endswith(f"; {warned.split(' (')[0]} cut off"), why
 
@@ -308,7 +308,7 @@ def test_an_accuracy_over_answers_that_were_mostly_cut_off_is_warned_of(
         ("{score: 41.6, source: a card}", "out-of-range", "reference.score", "percent"),
         ("{score: 0.4}", "wrong-type", "reference", "no source"),
         ("0.416", "wrong-type", "reference", "a bare number"),
-        ("{score: 0.4, source: ''}", "wrong-type", "reference.source", "an empty source"),
+        ("{score: 0.4, source: ''}", "out-of-range", "reference.source", "an empty source"),
     ],
 )
 def test_a_faulty_reference_is_refused(written: str, kind: str, key: str, why: str) -> None:
@@ -332,8 +332,10 @@ def test_a_published_score_goes_with_the_model_that_it_is_of() -> None:
     assert getattr(load_recipe(recipe).evaluation, "reference", None) is not None
     other = ["--model_name_or_path", "models/tiny-arithmetic"]
     assert getattr(load_recipe(recipe, other).evaluation, "reference", 0) is None
-    told = load_recipe(recipe, [*other, "--evaluation.reference", "{score: 0.1, source: its card}"])
-    assert told.evaluation is not None and told.evaluation.reference == Reference(0.1, "its card")
+    recipe_with_reference = load_recipe(recipe, [*other, "--evaluation.reference", "{score: 0.1, source: its card}"])
+    assert recipe_with_reference.evaluation is not None and recipe_with_reference.evaluation.reference == Reference(
+        0.1, "its card"
+    )
 
 
 def test_vllm_is_not_given_weights_that_it_would_load_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

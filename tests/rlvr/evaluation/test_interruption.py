@@ -36,7 +36,7 @@ def keys(run: Path, name: str) -> list[str]:
 
 
 def start_and_send(command: Sequence[str], run: Path, name: str, number: signal.Signals) -> tuple[int, str]:
-    """Runs until some answers of a model are there, then sends a signal; returns the exit code and what was said."""
+    """Runs until some answers of a model are there, then sends a signal; returns the exit code and the output."""
     with subprocess.Popen(
         command,
         cwd=REPOSITORY,
@@ -49,8 +49,8 @@ def start_and_send(command: Sequence[str], run: Path, name: str, number: signal.
         while len(keys(run, name)) < 4 and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(number)
-        said = process.communicate(timeout=300)[0]
-    return process.returncode, said
+        output = process.communicate(timeout=300)[0]
+    return process.returncode, output
 
 
 def test_an_evaluation_before_and_after_training_survives_interruption(
@@ -60,13 +60,13 @@ def test_an_evaluation_before_and_after_training_survives_interruption(
     words = [*WORDS, "--output_dir", str(run)]
     program = command(REPOSITORY / "run_grpo.py", *words)
 
-    code, said = start_and_send(program, run, "base", signal.SIGTERM)
+    code, output = start_and_send(program, run, "base", signal.SIGTERM)
     before = keys(run, "base")
-    assert code == 75 and "the same command continues with the evaluation before it" in said, said
+    assert code == 75 and "the same command continues with the evaluation before it" in output, output
     assert 4 <= len(before) < ROWS, "it was stopped in the middle"
 
-    code, said = start_and_send(program, run, "trained", signal.SIGKILL)
-    assert code == -signal.SIGKILL and keys(run, "base")[: len(before)] == before, said
+    code, output = start_and_send(program, run, "trained", signal.SIGKILL)
+    assert code == -signal.SIGKILL and keys(run, "base")[: len(before)] == before, output
     after = keys(run, "trained")
     assert 4 <= len(after) < ROWS, "it was killed in the middle"
 
@@ -75,7 +75,7 @@ def test_an_evaluation_before_and_after_training_survives_interruption(
     assert "only the evaluation is left" in capsys.readouterr().out
     assert keys(run, "trained")[: len(after)] == after
     for name in ("base", "trained"):
-        found = keys(run, name)
-        assert len(found) == ROWS and set(Counter(found).values()) == {1}, "every row was asked once"
+        answered = keys(run, name)
+        assert len(answered) == ROWS and set(Counter(answered).values()) == {1}, "every row was asked once"
     content: dict[str, Any] = json.loads((run / "evaluation.json").read_text())
     assert content["base"]["rows"] == content["trained"]["rows"] == ROWS

@@ -247,9 +247,9 @@ def test_a_wrong_option_or_entry_is_an_input_error_with_the_row() -> None:
 @given(st.lists(st.integers(0, 2), max_size=40).map(sorted), st.integers(0, 2 * BATCH))
 def test_batches_cover_every_row_once_and_no_two_steps(steps: list[int], more: int) -> None:
     rows = [{"step": step} for step in steps] + [{"step": 9}] * more
-    found = list(batches(rows))
-    assert [number for batch in found for number in batch] == list(range(len(rows)))
-    assert all(len(batch) <= BATCH and len({rows[number]["step"] for number in batch}) == 1 for batch in found)
+    parts = list(batches(rows))
+    assert [number for batch in parts for number in batch] == list(range(len(rows)))
+    assert all(len(batch) <= BATCH and len({rows[number]["step"] for number in batch}) == 1 for batch in parts)
 
 
 HOSTILE = [
@@ -345,21 +345,21 @@ def test_disagreements_go_both_ways_and_skip_unscored_rows() -> None:
         {"completion": "ab", "final_answer": None},
         {"completion": "ab", "final_answer": "ab"},
     ]
-    found = disagreements(score(rows, [MATCHES, LENGTH]))
-    assert [(one.yes, one.no, one.rows) for one in found] == [("length", "matches", [0, 2]), ("matches", "length", [1])]
+    pairs = disagreements(score(rows, [MATCHES, LENGTH]))
+    assert [(one.yes, one.no, one.rows) for one in pairs] == [("length", "matches", [0, 2]), ("matches", "length", [1])]
 
 
 def test_groups_are_rows_of_one_prompt_and_step() -> None:
     rows = [{"prompt": p, "step": s} for p, s in (("a", 1), ("a", 1), ("a", 2), ("a", 2), ("b", 1), ("c", 1), ("c", 1))]
-    found = group_stats(rows, [1.0, 1.0 + 1e-12, 0.0, 1.0, 0.0, None, None])
-    assert (found.count, found.rows, found.smallest, found.largest, found.without_spread) == (3, 6, 2, 2, 2)
+    groups = group_stats(rows, [1.0, 1.0 + 1e-12, 0.0, 1.0, 0.0, None, None])
+    assert (groups.count, groups.rows, groups.smallest, groups.largest, groups.without_spread) == (3, 6, 2, 2, 2)
     assert group_stats([{}, {}], [0.0, 0.0]).count == 0, "rows without a prompt are no group"
 
 
 def test_statistics_by_step_are_in_the_order_of_the_steps() -> None:
     rows = [{"completion": text, "step": step} for text, step in (("abc", 2), ("a", 1), ("abc", 1))]
-    found = by_step(rows, score(rows, [LENGTH]))
-    assert [(step, rewards[0].mean) for step, (_, rewards) in found.items()] == [(1, 2.0), (2, 3.0)]
+    steps = by_step(rows, score(rows, [LENGTH]))
+    assert [(step, rewards[0].mean) for step, (_, rewards) in steps.items()] == [(1, 2.0), (2, 3.0)]
     assert by_step(rows[:1], score(rows[:1], [LENGTH])) == {}
 
 
