@@ -2,8 +2,8 @@
 
 For work that may never end, such as algebra on text that a model wrote, or a reward function:
 
-    pool = WorkerPool("rlvr.verifiers.math.symbolic:check_equivalence", processes=2)
-    results = pool.map([["2^{10}", "1024"]], timeout_s=2.0)
+    pool = WorkerPool("rlvr.verifiers.math.symbolic:handle_request", processes=2)
+    results = pool.map([["readable", "2^{10}"]], timeout_s=2.0)
 
 A fork server (fork_server.py) imports the function's module once and forks the workers, so that a killed worker is
 replaced within milliseconds. It is a new process and not a fork of the caller. So it starts from any thread, from a

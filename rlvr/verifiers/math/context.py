@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from rlvr.verifiers.math.numbers import word_set
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Text before an answer
 
@@ -29,81 +31,70 @@ _LAST_WORDS = re.compile(r"((?:[A-Za-z'’]{1,24}[ ]+){0,3}[A-Za-z'’]{1,24})\Z
 _TEXT_AT_END = re.compile(r"\\(?:text|mbox|textbf|textrm|mathrm)\s?\{([^{}]{0,80})\}\Z")
 
 # Words directly before an answer that deny it, hedge it, report it, or compute with it.
-_DEFECT_TEXT = """
+_DEFECT_WORDS = word_set("""
 not never cannot no nor neither without except unless if whether wrong incorrect false instead versus vs either
 minus plus times over negative than twice double triple half doubled halved squared cubed sqrt root
 almost nearly maybe perhaps possibly probably guess guessed says said say claims
 claimed claim thinks thought told wrote suggests suppose assume assuming imagine exceeds exceed under between below
 above beyond unlike excluding divided multiplied factorial log ln sin cos tan mod modulo isn't aren't wasn't don't
 doesn't didn't can't couldn't won't wouldn't shouldn't
-"""
-_DEFECT_WORDS = frozenset(_DEFECT_TEXT.split())
+""")
 # "half of 42", but "a total of 42".
-_OF = """
+_DEFECT_BEFORE_OF = word_set("""
 half third quarter twice double triple square cube root multiple factor power percent percentage opposite negative
 inverse reciprocal instead none fraction tenth fifth logarithm sine cosine successor predecessor most one
-"""
-_DEFECT_OF = frozenset(_OF.split())
-_DEFECT_BE = frozenset(("cannot", "not", "never", "might", "may", "could"))
+""")
+_DENYING_WORDS = word_set("cannot not never might may could")
 
 
 def find_prefix_defect(before: str) -> str:
-    """Return why the text before a box or a tag makes it no answer; empty if it does not.
-
-    Args:
-        before: the text up to the answer.
-    """
-    line = before[before.rfind("\n") + 1 :][-_REACH:]
+    """Return why the text before a box or a tag makes it no answer; empty if it does not."""
+    line_start = before.rfind("\n") + 1
+    line = before[line_start:][-_REACH:]
     if line.endswith("\\") and not line.endswith("\\\\"):
         line = line[:-1]  # "\\\\boxed": escaped once too often
-    opened = _OPENERS.sub("", line)
+    context = _OPENERS.sub("", line)
     if re.search(r"[0-9][.,]?(?:\\\(|[$({\[])*\Z|\|\Z", line):
         return "something before it continues it"
-    if not opened.strip() or _LINE_START.fullmatch(opened) or _LINE_START.fullmatch(line):
-        above = before[: len(before) - len(before[before.rfind("\n") + 1 :])].rstrip(" \n$*\\[(")[-32:]
+    if not context.strip() or _LINE_START.fullmatch(context) or _LINE_START.fullmatch(line):
+        above = before[:line_start].rstrip(" \n$*\\[(")[-32:]
         if re.search(r"\b(?:not|cannot be|wrong answer|incorrect answer)\s?:?\Z", above, re.IGNORECASE):
             return "the line above denies it"
         # Only a bullet, or nothing; a minus that touches the answer is no bullet.
         return "a minus stands before it" if re.search(r"[-−+][$\\(\[ ]{0,3}\Z", line) and not _is_bullet(line) else ""
-    if re.search(r"(?:<[a-zA-Z/][^<>]{0,40}>|[=-]>)\Z", opened):
+    if re.search(r"(?:<[a-zA-Z/][^<>]{0,40}>|[=-]>)\Z", context):
         return ""  # a tag of markup, an arrow
-    if _NOT_EQUAL.search(opened):
+    if _NOT_EQUAL.search(context):
         return "an inequality stands before it"
-    if re.search(r"\b(?:not|cannot|never|wrong|incorrect|n['’]t)\b[^.:]{0,24}:\Z", opened, re.IGNORECASE):
+    if re.search(r"\b(?:not|cannot|never|wrong|incorrect|n['’]t)\b[^.:]{0,24}:\Z", context, re.IGNORECASE):
         return "the text before it denies it"
-    after_comma = line[len(opened) :].lstrip(" $\\(*").startswith(",")
-    if after_comma and re.search(r"[A-Za-z]{2}", opened) and not _LAST_WORDS.search(opened):
+    after_comma = line[len(context) :].lstrip(" $\\(*").startswith(",")
+    if after_comma and re.search(r"[A-Za-z]{2}", context) and not _LAST_WORDS.search(context):
         return ""  # "Since x = 6, \boxed{42}"
-    in_text = _TEXT_AT_END.search(opened)
-    if in_text:
-        opened = opened[: in_text.start()] + in_text[1].rstrip()
-        opened = _OPENERS.sub("", opened)
-        if not opened:
+    if text_command := _TEXT_AT_END.search(context):
+        context = _OPENERS.sub("", context[: text_command.start()] + text_command[1].rstrip())
+        if not context:
             return ""
-    command = re.search(r"\\[a-zA-Z]+\Z", opened)
-    if command:
-        return "" if _SIGN_BEFORE.search(opened) else f"{command[0]} stands before it"
-    words = _LAST_WORDS.search(opened)
-    if words:
+    if command := re.search(r"\\[a-zA-Z]+\Z", context):
+        return "" if _SIGN_BEFORE.search(context) else f"{command[0]} stands before it"
+    if words := _LAST_WORDS.search(context):
         # "1\frac14, or \boxed{1.25}" repeats the answer, "41 or \boxed{42}" does not decide.
-        comma = re.search(r",[\s$]{0,4}or\Z", opened, re.IGNORECASE) is not None
+        comma = re.search(r",[\s$]{0,4}or\Z", context, re.IGNORECASE) is not None
         return _find_word_defect(words[1].lower().replace("’", "'").split(), comma)
-    if opened.endswith(")"):
-        inside = opened[opened.rfind("(") + 1 : -1]
+    if context.endswith(")"):
+        inside = context[context.rfind("(") + 1 : -1]
         return "" if re.search(r"[a-z]{2}", inside) else "a factor stands before it"
-    if opened.endswith("}") and not re.search(r"\\end\{[a-z*]{1,12}\}\Z", opened):
+    if context.endswith("}") and not re.search(r"\\end\{[a-z*]{1,12}\}\Z", context):
         return "a factor stands before it"
-    if opened.endswith("|"):
+    if context.endswith("|"):
         return "" if line.lstrip().startswith("|") else "a bar stands before it"
-    if opened.endswith(">") and not opened.endswith(("=>", "->")):
-        return "" if re.search(r"<[a-z/][^<>]{0,40}>\Z", opened) else "an inequality stands before it"
-    if opened.endswith("."):
+    if context.endswith("."):
         return "a digit stands before it" if re.search(r"[0-9]\.\Z", line) else ""
-    if _SIGN_BEFORE.search(opened):
+    if _SIGN_BEFORE.search(context):
         return ""
-    last = opened[-1]
+    last = context[-1]
     if last in "({[":
-        return "" if last == "(" and re.search(r"(?:\A|[\sA-Za-z])\s\(\Z", opened) else "a bracket stands before it"
+        return "" if last == "(" and re.search(r"(?:\A|[\sA-Za-z])\s\(\Z", context) else "a bracket stands before it"
     if ord(last) > 127 and unicodedata.category(last) not in ("Sm", "Nd", "No", "Nl", "Pd", "Cf"):
         return ""  # a letter of another script, a symbol
     return "something before it changes it"
@@ -114,16 +105,15 @@ def _is_bullet(line: str) -> bool:
 
 
 def _find_word_defect(words: list[str], comma: bool) -> str:
-    last = words[-1]
-    before = words[-2] if len(words) > 1 else ""
+    before, last = ["", *words][-2:]
     if last == "or" and not comma:
         return "another candidate stands before it"
     if last in _DEFECT_WORDS or (len(last) == 1 and last not in "ais"):
         return f"'{last}' stands before it"
-    if last == "of" and before in _DEFECT_OF:
+    if last == "of" and before in _DEFECT_BEFORE_OF:
         return f"'{before} of' stands before it"
     if last in ("be", "equal", "exactly", "the", "a", "an", "to", "that", "is", "necessarily", "answer"):
-        denied = next((word for word in words[:-1] if word in _DEFECT_BE or word.endswith("n't")), "")
+        denied = next((word for word in words[:-1] if word in _DENYING_WORDS or word.endswith("n't")), "")
         if denied:
             return f"'{denied} … {last}' stands before it"
         if last in ("is", "the") and before in ("half", "twice", "double"):
@@ -155,25 +145,22 @@ def find_suffix_defect(behind: str, *, numeric: bool = True) -> str:
     """
     end = behind.find("\n", 0, _REACH)
     line = behind[: end if end >= 0 else _REACH]
-    at = _CLOSERS.match(line).end()  # type: ignore[union-attr]  # it matches the empty string
+    position = _CLOSERS.match(line).end()  # type: ignore[union-attr]  # it matches the empty string
     for _ in range(4):
-        if at >= len(line):
-            return ""
-        maths = _MATHS_BEHIND.match(line, at)
-        if not maths or maths.end() == at:
+        maths = _MATHS_BEHIND.match(line, position)
+        if not maths:
             break
         if maths["words"] is not None and _words_change_answer(maths["words"]):
             return f"'{maths['words'].strip()}' stands after it"
-        at = _CLOSERS.match(line, maths.end()).end()  # type: ignore[union-attr]
-    if at >= len(line):
+        position = _CLOSERS.match(line, maths.end()).end()  # type: ignore[union-attr]
+    if position >= len(line):
         return ""
-    rest = line[at:]
+    rest = line[position:]
     if _ANOTHER.match(rest):
         return "another candidate stands after it"
-    stop = _STOP.match(rest)
-    if stop:
+    if stop := _STOP.match(rest):
         return _find_defect_after_stop(rest[0], rest[stop.end() :])
-    apart = at > 0 and line[at - 1] in " \t$})]*_`"
+    apart = position > 0 and line[position - 1] in " \t$})]*_`"
     if re.match(r"[A-Za-z(]", rest) and (apart or rest[0] == "("):
         return f"'{rest[:24].strip()}' stands after it" if _words_change_answer(rest) else ""
     if re.match(r"</?(?!sup|sub)[a-zA-Z]{1,16}>", rest) or rest[:2] in ("\\)", "\\]") or not numeric:
@@ -245,14 +232,10 @@ _DENYING = re.compile(
 
 
 def is_denied(before: str) -> bool:
-    """Whether the sentence before "the answer is" denies, doubts, reports or changes the answer.
-
-    Args:
-        before: the text up to these words.
-    """
+    """Whether the sentence before "the answer is" denies, doubts, reports or changes the answer."""
     window = before[-160:]
-    starts = [match.end() for match in _SENTENCE_START.finditer(window)]
-    sentence = window[starts[-1] if starts else 0 :]
+    starts = [0, *(match.end() for match in _SENTENCE_START.finditer(window))]
+    sentence = window[starts[-1] :]
     if _MAY_PRECEDE.fullmatch(sentence):
         return False
     ended = sentence.rstrip().endswith((",", ";", ")", "—", "-", "=", "$", "]", "}", "*", "|", ">"))
@@ -269,9 +252,5 @@ _AFTERTHOUGHT = re.compile(
 
 
 def is_retracted(behind: str) -> bool:
-    """Whether the text after the last answer retracts it or starts over.
-
-    Args:
-        behind: the turn's text from the end of that answer.
-    """
+    """Whether the text after the last answer retracts it or starts over."""
     return _AFTERTHOUGHT.search(behind) is not None

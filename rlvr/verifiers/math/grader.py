@@ -137,8 +137,7 @@ def _grade_by_algebra(
         text, gold = comparison.stated, quote(comparison.gold)
         correct: bool | None = False
         if outcome.status == "done":
-            different = outcome.value["different"]
-            text, correct = different or text, different is None
+            text, correct = outcome.value or text, outcome.value is None
             why = f"{quote(text)} is {'' if correct else 'not '}{gold}, by algebra"
         elif outcome.status == "unavailable":
             correct, why = None, f"could not be compared with {gold}: {outcome.why}"
@@ -230,9 +229,8 @@ def _read_plain_last_line(turn: str) -> str | None:
     if mark > 0 and turn[mark - 1] != "\n" and turn[mark - 2 : mark] != ". ":
         return None  # "not #### 18"
     last = _PLAIN_LAST_LINE.match(turn, mark)
-    if last is None or turn.find("nswer", 0, mark) >= 0 or turn.find("NSWER", 0, mark) >= 0:
-        return None
-    return last[1]
+    speaks_of_answer = turn.find("nswer", 0, mark) >= 0 or turn.find("NSWER", 0, mark) >= 0
+    return last[1] if last and not speaks_of_answer else None
 
 
 # Of a statement. "undecided" is for algebra; "no claim" is neither right nor wrong, such as "the answer is simple".
@@ -303,14 +301,11 @@ def _equal_numbers(number: Number, gold: Gold, text: str, tolerance: float | Non
     percent = has_percent(text)
     if gold.has_percent != percent and (number == gold.number * 100 if percent else number * 100 == gold.number):
         return True
-    if tolerance is None:
-        return False
-    difference = abs(Fraction(number) - Fraction(gold.number))
-    return difference <= Fraction(tolerance) * abs(Fraction(gold.number))
+    return tolerance is not None and abs(number - gold.number) <= abs(Fraction(tolerance) * Fraction(gold.number))
 
 
-def _are_numeric(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
-    return all(term.kind in ("number", "math") for one in (answer, gold) for term in terms_of(one))
+def _are_numeric(*answers: ParsedAnswer) -> bool:
+    return all(term.kind in ("number", "math") for answer in answers for term in terms_of(answer))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -363,5 +358,5 @@ def _describe(answer: ParsedAnswer) -> str:
         return f"{kind} {name}{quote(answer.text)}"
     items = "; ".join(_describe(item) for item in answer.items[:6])
     more = " …" if len(answer.items) > 6 else ""
-    article = "an" if answer.kind[0] in "aeiou" else "a"
-    return f"{article} {answer.kind} {answer.brackets or ''}of {name}({items}{more})"
+    brackets = f" in {answer.brackets}" if answer.brackets else ""
+    return f"a {answer.kind}{brackets} of {name}({items}{more})"

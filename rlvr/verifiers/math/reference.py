@@ -122,7 +122,7 @@ def gold_faults(golds: Sequence[object]) -> list[str | None]:
     for rows, outcome in zip(expressions.values(), outcomes, strict=True):
         for row in rows:
             if outcome.status == "done":
-                faults[row] = outcome.value["why"]
+                faults[row] = outcome.value
             elif outcome.status != "unavailable":
                 faults[row] = f"reading it failed: {outcome.why}"
     return faults

@@ -92,13 +92,13 @@ def possible_readings(text: str, *, exclaimed: bool = False) -> tuple[str, ...]:
     """
     text = text.strip()
     readings = [text]
-    cut = _EXPLANATION.search(text)
-    if cut is not None and not _RETRACTION.search(text, cut.start(), cut.end() + 240):
-        readings.append(text[: cut.start()].strip())
+    explanation = _EXPLANATION.search(text)
+    if explanation and not _RETRACTION.search(text, explanation.start(), explanation.end() + 240):
+        readings.append(text[: explanation.start()].strip())
     if exclaimed and text.endswith("!"):
         readings.append(text.rstrip("!"))
     lead = _WHAT_IT_IS.match(text)
-    if lead is not None and not DOUBT.search(text, 0, lead.end()):
+    if lead and not DOUBT.search(text, 0, lead.end()):
         readings.append(readings[-1][lead.end() :])
     formula = FORMULA.match(text)
     if formula is not None and formula.end() < len(text):

@@ -33,54 +33,40 @@ _NORMALIZATION = replace(_CONFIG[0].normalization_config, units=False)
 _CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
 _PRODUCT = re.compile(r"((?<![_^a-zA-Z0-9\\])[0-9]+|\))(?=\(|\\frac)")
 _ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|exp)[^({*]{0,12}\*")  # sin x * x is ambiguous
-_MIXED = re.compile(
-    r"[0-9]\s?\\frac\{[0-9]+\}\{[0-9]+\}"
-)  # 2\frac{1}{2} within an expression may be a sum or a product
+# 2\frac{1}{2} within an expression may be a sum or a product.
+_MIXED = re.compile(r"[0-9]\s?\\frac\{[0-9]+\}\{[0-9]+\}")
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]*)\.([0-9]+)(?![0-9])")
 
 
-def check_equivalence(item: list[Any]) -> dict[str, Any]:
-    """Check whether all answers of a turn equal the gold.
+def handle_request(request: list[Any]) -> str | None:
+    """Handle a request to a worker.
 
-    Args:
-        item: [answers, gold, tolerance]; texts that `parse_answer` reads, and a relative tolerance or None.
-
-    Returns:
-        {"different": the first answer that is not equal, or None}
+    ["equivalent", [answer, …], gold, tolerance]: return the first answer that is not equal to the gold, or None.
+    ["readable", gold]: return why sympy cannot read every term of the gold, or None.
     """
-    answers, gold_text, tolerance = item
+    kind, *arguments = request
+    return _find_different(*arguments) if kind == "equivalent" else _find_unreadable(*arguments)
+
+
+def _find_different(answers: list[str], gold_text: str, tolerance: float | None) -> str | None:
     gold = parse_answer(gold_text)
-    for answer_text in answers:
-        answer = parse_answer(answer_text)
+    for text in answers:
+        answer = parse_answer(text)
         if isinstance(answer, str) or isinstance(gold, str):
-            return {"different": answer_text}
+            return text
         equal = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
-        if not (_same_as_wholes(answer_text, gold_text) if equal is None else equal):
-            return {"different": answer_text}
-    return {"different": None}
+        if not (_same_as_wholes(text, gold_text) if equal is None else equal):
+            return text
+    return None
 
 
-def check_readability(item: list[Any]) -> dict[str, Any]:
-    """Check whether sympy can read every term of a gold.
-
-    Args:
-        item: [gold]
-
-    Returns:
-        {"why": None, or the reason}
-    """
-    gold = parse_answer(item[0])
+def _find_unreadable(text: str) -> str | None:
+    gold = parse_answer(text)
     if isinstance(gold, str):
-        return {"why": gold}
-    for term in terms_of(gold):
-        if term.kind in ("math", "relation") and _to_sympy(term.text) is None:
-            return {"why": f"'{term.text}' is no mathematics that can be read"}
-    return {"why": None}
-
-
-def handle_request(item: list[Any]) -> dict[str, Any]:
-    """Handle a request to a worker: ["equivalent", …] or ["readable", …]."""
-    return check_equivalence(item[1:]) if item[0] == "equivalent" else check_readability(item[1:])
+        return gold
+    expressions = (term.text for term in terms_of(gold) if term.kind in ("math", "relation"))
+    unreadable = next((expression for expression in expressions if _to_sympy(expression) is None), None)
+    return None if unreadable is None else f"'{unreadable}' is no mathematics that can be read"
 
 
 def _equal(answer: Term, gold: Term, tolerance: float | None) -> bool:
@@ -192,13 +178,9 @@ def _is_real_at(expression: Any, point: dict[Any, Any]) -> bool:
     if expression.has(sympy.I):
         return True
     for part in sympy.preorder_traversal(expression):
-        if isinstance(part, sympy.log):
-            bound = part.args[0]
-        elif part.is_Pow and not (part.exp.is_Rational and part.exp.q == 1):
-            bound = part.base  # of odd roots too: sympy's cube root of -8 is complex
-        else:
-            continue
-        if not bound.subs(point).is_nonnegative:
+        # Odd roots too: sympy's cube root of -8 is complex.
+        is_root = part.is_Pow and not (part.exp.is_Rational and part.exp.q == 1)
+        if (is_root or isinstance(part, sympy.log)) and not part.args[0].subs(point).is_nonnegative:
             return False
     return True
 
@@ -217,13 +199,11 @@ def _same_relation(one: Any, other: Any) -> bool:
 
 
 def _same_as_wholes(answer: str, gold: str) -> bool:
-    parsed = [
-        parse(f"${text.strip('$ ')}$", _CONFIG, fallback_mode="no_fallback", parsing_timeout=None)
-        for text in (answer, gold)
-    ]
-    if not all(parsed):
+    options = {"fallback_mode": "no_fallback", "parsing_timeout": None}
+    one, other = (parse(f"${text.strip('$ ')}$", _CONFIG, **options) for text in (answer, gold))
+    if not one or not other:
         return False
-    return bool(verify(parsed[1], parsed[0], timeout_seconds=None, allow_set_relation_comp=True, numeric_precision=50))
+    return bool(verify(other, one, timeout_seconds=None, allow_set_relation_comp=True, numeric_precision=50))
 
 
 def _warm_up() -> None:
@@ -233,7 +213,7 @@ def _warm_up() -> None:
         ("x < 3", r"(-\infty, 3)"), ("-x>-1", "x<1"), ("2x - y + 3 = 0", "y=2x+3"), (r"\log_2 8", "3"),
         (r"(2,12)", r"(2,12) \cup (12,102)"), (r"\frac{1+i}{2}", "0.5+0.5i"), (r"\pi/4", r"\frac{\pi}{4}"),
     ):  # fmt: skip
-        check_equivalence([[answer], gold, None])
+        _find_different([answer], gold, None)
 
 
 _warm_up()
