@@ -301,7 +301,8 @@ def _equal_numbers(number: Number, gold: Gold, text: str, tolerance: float | Non
     percent = has_percent(text)
     if gold.has_percent != percent and (number == gold.number * 100 if percent else number * 100 == gold.number):
         return True
-    return tolerance is not None and abs(number - gold.number) <= abs(Fraction(tolerance) * Fraction(gold.number))
+    difference = abs(Fraction(number) - Fraction(gold.number))
+    return tolerance is not None and difference <= Fraction(tolerance) * abs(Fraction(gold.number))
 
 
 def _are_numeric(*answers: ParsedAnswer) -> bool:
