@@ -38,11 +38,7 @@ class OutageNotice:
         self._since: float | None = None
 
     def failed(self, cause: str) -> None:
-        """Note a failed attempt; print after a while.
-
-        Args:
-            cause: with the service's name.
-        """
+        """Note a failed attempt; print after a while. The cause begins with the service's name."""
         now = time.monotonic()
         with _lock:
             if self._since is None:
@@ -57,16 +53,12 @@ class OutageNotice:
     def recovered(self) -> None:
         """Note an answer; print if "Waiting for …" was printed."""
         self._since = None
-        if _awaited:  # read without the lock, since every answer comes here
-            with _lock:
-                printed = _awaited.pop(self.service, None) is not None
-            if printed:
-                console.info(f"{self.service} is there.")
+        if self.cancel():
+            console.info(f"{self.service} is there.")
 
-    def cancel(self) -> None:
-        """Forget the wait: its caller reports the outage. Another wait prints anew."""
-        with _lock:
-            _awaited.pop(self.service, None)
+    def cancel(self) -> bool:
+        """Forget the wait, so that another one prints anew; return whether it was printed."""
+        return _awaited.pop(self.service, None) is not None
 
 
 def server_failed(address: str, cause: str, *, for_good: bool = False) -> None:
@@ -90,12 +82,8 @@ def server_failed(address: str, cause: str, *, for_good: bool = False) -> None:
 
 def server_answered(address: str) -> None:
     """Note an answer; print if the server was reported as failing."""
-    if address in _failing_since:  # read without the lock, since every answer comes here
-        with _lock:
-            _failing_since.pop(address, None)
-            reported = _reported.pop(address, None) is not None
-        if reported:
-            console.error(f"The reward server {address} is back.")
+    if _failing_since.pop(address, None) is not None and _reported.pop(address, None) is not None:
+        console.error(f"The reward server {address} is back.")
 
 
 def _after_fork() -> None:

@@ -21,9 +21,8 @@ class CallResult:
     Attributes:
         values: one per row: a number, None for a row that the function can't score, or text that shows what it
             returned instead of a number.
-        kind: "" if the function returned a list of the right length. "raised" and "wrong length": its own failure.
-            "timeout", "crashed", "failed" (it can't be called in a worker), "unavailable" (nothing is known about the
-            function): as `rlvr.workers.pool.TaskResult.status`.
+        kind: "" if the function returned a list of the right length. "raised" and "wrong length": its own failure. The
+            others: as `rlvr.workers.pool.TaskResult.status`.
         message: the failure as part of a sentence, such as "raised ZeroDivisionError: division by zero".
         trace: traceback from the user's file on.
         notes: what the function logged, in its order.

@@ -26,7 +26,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from rlvr.scoring.backends import RewardGroup, group_rewards
+from rlvr.scoring.backends import make_backends
+from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
 from rlvr.scoring.call import visible_names
 from rlvr.scoring.failures import FailureReporter, report
@@ -73,7 +74,7 @@ class Scorer:
         self.seed = seed
         self.rank = rank
         self._visible = [visible_names(reward.function) for reward in self.rewards]
-        self._groups = group_rewards(self.rewards, START_TIMEOUT_S if start_timeout_s is None else start_timeout_s)
+        self._backends = make_backends(self.rewards, START_TIMEOUT_S if start_timeout_s is None else start_timeout_s)
         # Whether a column holds text, as its first batch had it: TRL can't write a table of completions with a column
         # that is logged in some steps only.
         self._is_text: dict[str, bool] = {}
@@ -82,17 +83,17 @@ class Scorer:
     def start(self) -> None:
         """Start the backends without waiting for them."""
         self._started = True
-        for group in self._groups:
+        for _, backend in self._backends:
             try:
-                group.backend.launch()
+                backend.launch()
             except WorkerError as error:
                 _log.warning("%s. The first batch tries again.", error)
 
     def close(self) -> None:
         """End processes and connections. A later batch would start new ones."""
         self._started = False
-        for group in self._groups:
-            group.backend.close()
+        for _, backend in self._backends:
+            backend.close()
 
     def __enter__(self) -> Scorer:
         self.start()
@@ -106,7 +107,7 @@ class Scorer:
     def environment_info(self) -> dict[str, str]:
         """What scores depend on at remote services; waits for them to start."""
         info: dict[str, str] = {}
-        remote = [group.backend for group in self._groups if group.backend.service]
+        remote = [backend for _, backend in self._backends if backend.service]
         for backend in remote:
             try:
                 backend.start()
@@ -123,7 +124,7 @@ class Scorer:
             InputError: it has a problem with all rows, or its backend does not answer.
         """
         index = self.rewards.index(reward)
-        backend = next(group.backend for group in self._groups if index in group.indices)
+        backend = next(backend for indices, backend in self._backends if index in indices)
         return backend.validate_rows(reward, columns)
 
     def score(
@@ -157,9 +158,9 @@ class Scorer:
         if completion_ids is not None:
             arguments["completion_ids"] = completion_ids
         scoring = _BatchScoring(self, Batch(arguments, rows, step=step, trainer_state=trainer_state))
-        scoring.run(self._groups)
+        scoring.run(self._backends)
         self._log(scoring.results, rows, columns, log_extra, log_metric)
-        outages = [(group.backend.outage_s(), group.backend.service) for group in self._groups]
+        outages = [(backend.outage_s(), backend.service) for _, backend in self._backends]
         outage_s, outage_of = max(outages, default=(0.0, ""))
         per_reward = [scoring.results[index].values for index in range(len(self.rewards))]
         return Scored(
@@ -223,55 +224,63 @@ class _BatchScoring:
         self.failures: dict[int, list[RewardFailure]] = {}
         self.seconds: dict[int, float] = {}
 
-    def run(self, groups: Sequence[RewardGroup]) -> None:
-        """Score with all groups at the same time: the last one in this thread, since it may be the trainer's."""
+    def run(self, backends: Sequence[tuple[list[int], RewardBackend]]) -> None:
+        """Score with all backends at the same time: the last one in this thread, since it may be the trainer's."""
         errors: list[BaseException] = []
 
-        def score_group(group: RewardGroup) -> None:
+        def score_with(indices: list[int], backend: RewardBackend) -> None:
             try:
-                self._score_group(group)
+                self._score_all(indices, backend)
             except BaseException as error:  # a bug of ours, raised in the caller's thread
                 errors.append(error)
 
-        threads = [threading.Thread(target=score_group, args=(group,), daemon=True) for group in groups[:-1]]
+        threads = [threading.Thread(target=score_with, args=pair, daemon=True) for pair in backends[:-1]]
         for thread in threads:
             thread.start()
-        for group in groups[-1:]:
-            self._score_group(group)
+        for pair in backends[-1:]:
+            self._score_all(*pair)
         for thread in threads:
             thread.join()
         if errors:
             raise errors[0]
 
-    def _score_group(self, group: RewardGroup) -> None:
+    def _score_all(self, indices: list[int], backend: RewardBackend) -> None:
         started = time.monotonic()
         try:
-            group.backend.start()  # imports take none of the batch's time
+            backend.start()  # imports take none of the batch's time
         except WorkerError as error:
-            for index in group.indices:
+            for index in indices:
                 self._finish(index, started, *self._reporter(index).not_called(str(error)))
             return
         end = time.monotonic() + self.scorer.batch_timeout_s
-        parts = [group.indices] if group.backend.calls_together else [[index] for index in group.indices]
-        for number, indices in enumerate(parts):
+        parts = [indices] if backend.calls_together else [[index] for index in indices]
+        for number, part in enumerate(parts):
             now = time.monotonic()
-            self._score(group, indices, now + (end - now) / (len(parts) - number))
+            self._score(
+                {index: indices.index(index) for index in part}, backend, now + (end - now) / (len(parts) - number)
+            )
 
-    def _score(self, group: RewardGroup, indices: Sequence[int], end: float) -> None:
-        """Call rewards with the whole batch, and those that fail with one row at a time."""
+    def _score(self, places: Mapping[int, int], backend: RewardBackend, end: float) -> None:
+        """Call rewards with the whole batch, and those that fail with one row at a time.
+
+        Args:
+            places: the backend's index of each reward, by the recipe's index.
+        """
         started = time.monotonic()
         calls: dict[int, RewardCall] = {}
-        for index in indices:
-            names = self._names(index)
+        for index, place in places.items():
+            visible = self.scorer._visible[index]
+            names = [name for name in self.batch.columns
+                     if visible is None or name in visible or name in ("prompts", "completions")]  # fmt: skip
             try:
-                self.batch.encode(names, group.backend.encoding)
+                self.batch.encode(names, backend.encoding)
             except EncodingError as error:
                 self._finish(index, started, *self._reporter(index).not_called(str(error)))
                 continue
             seed = (self.scorer.seed, self.batch.step, self.scorer.rank, self.scorer.rewards[index].label)
-            calls[index] = RewardCall(group.indices.index(index), self.batch, names, seed)
+            calls[index] = RewardCall(place, self.batch, names, seed)
         limit_s = min(self.scorer.timeout_s * self.batch.rows, 0.5 * (end - started))
-        results = self._call(group, list(calls.values()), limit_s, started + limit_s)
+        results = self._call(backend, list(calls.values()), limit_s, started + limit_s)
         for index, result in zip(calls, results, strict=True):
             if result.kind == "unavailable" and result.message == OUT_OF_TIME:
                 result = CallResult(kind="timeout", message=f"not done after {limit_s:.3g} s")
@@ -284,33 +293,21 @@ class _BatchScoring:
                 outcome = reporter.of_rows(result, [result])
             else:
                 row_calls = [replace(calls[index], row=row) for row in range(self.batch.rows)]
-                outcome = reporter.of_rows(result, self._call(group, row_calls, self.scorer.timeout_s, end))
+                outcome = reporter.of_rows(result, self._call(backend, row_calls, self.scorer.timeout_s, end))
             self._finish(index, started, *outcome)
 
     def _call(
-        self, group: RewardGroup, calls: Sequence[RewardCall], timeout_s: float, end: float
-    ) -> Sequence[CallResult]:
+        self, backend: RewardBackend, calls: Sequence[RewardCall], timeout_s: float, end: float
+    ) -> list[CallResult]:
         """Call functions, and once more those that were lost with their backend, such as a killed fork server."""
-        results: dict[int, CallResult] = {}
-        missing = list(range(len(calls)))
-        for _ in range(2):
-            if not missing:
-                break
-            found = group.backend.call([calls[number] for number in missing], timeout_s=timeout_s, end=end)
-            results.update(zip(missing, found, strict=True))
-            missing = [
-                number for number in missing
-                if results[number].kind == "unavailable" and results[number].message != OUT_OF_TIME
-            ]  # fmt: skip
-            if not self.scorer._started:  # closed meanwhile
-                break
-        return [results[number] for number in range(len(calls))]
-
-    def _names(self, index: int) -> list[str]:
-        """The arguments that a reward function can see."""
-        visible = self.scorer._visible[index]
-        return [name for name in self.batch.columns
-                if visible is None or name in visible or name in ("prompts", "completions")]  # fmt: skip
+        results = backend.call(calls, timeout_s=timeout_s, end=end) if calls else []
+        lost = [number for number, result in enumerate(results)
+                if result.kind == "unavailable" and result.message != OUT_OF_TIME]  # fmt: skip
+        if lost and self.scorer._started:  # not closed meanwhile
+            again = backend.call([calls[number] for number in lost], timeout_s=timeout_s, end=end)
+            for number, result in zip(lost, again, strict=True):
+                results[number] = result
+        return results
 
     def _reporter(self, index: int) -> FailureReporter:
         return FailureReporter(self.scorer.rewards[index], self.scorer.rank, self.batch.columns["completions"])

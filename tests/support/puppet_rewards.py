@@ -1,5 +1,14 @@
 """Rewards that do as completions tell them: the text that files of rewards begin with, which workers can load."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rlvr.config.recipe import RewardSpec
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.scorer import Scorer
+
 PUPPETS = '''
 import asyncio, datetime, json, math, multiprocessing, os, random, subprocess, sys, threading, time
 
@@ -35,3 +44,33 @@ def draws(completions, **kwargs):
 def group_sizes(prompts, completions, **kwargs):
     return [float(prompts.count(prompt)) for prompt in prompts]
 '''
+
+# Batches for `outcome`: function, completions, why.
+REMOTE_BATCHES = [
+    ("puppet", ["fine", "none", "fine"], "nothing is wrong"),
+    ("puppet", ["fine", "raise", "fine"], "an exception"),
+    ("puppet", ["fine", "exit"], "one that would end the process"),
+    ("puppet", ["fine", "die", "fine"], "a worker there that is gone"),
+    ("puppet", ["fine", "hang", "fine"], "a call that waits for ever"),
+    ("puppet", ["fine", "short"], "a row that is left out"),
+    ("puppet", ["text", "fine", "nan"], "values that are no numbers"),
+    ("puppet", ["raise"], "a batch of one"),
+    ("only_rows", ["a", "b"], "right for rows, wrong for the batch"),
+    ("draws", ["a", "b", "c"], "random numbers"),
+]
+
+
+def outcome(file: Path, name: str, completions: list[str], where: str | None) -> tuple[Any, ...]:
+    """Score a batch; return its values, failures, and what was logged."""
+    logged: list[Any] = []
+    rewards = load_rewards([RewardSpec(f"{file}:{name}", where=where)])
+    with Scorer(rewards, timeout_s=0.7 if "hang" in completions else 20.0, rank=3, seed=5) as scorer:
+        scored = scorer.score(
+            ["p"] * len(completions),
+            list(completions),
+            {"question": ["q"] * len(completions)},
+            step=2,
+            log_extra=lambda *extra: logged.append(extra),
+            log_metric=lambda *metric: logged.append(metric),
+        )
+    return scored.values, scored.failures, logged

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 
 from rlvr.config.reward_location import BACKENDS
@@ -12,20 +11,8 @@ from rlvr.scoring.registry import runs_in_trainer, worker_group
 from rlvr.scoring.reward import Reward
 
 
-@dataclass(frozen=True)
-class RewardGroup:
-    """Rewards with one backend.
-
-    Attributes:
-        indices: of the rewards in the recipe.
-    """
-
-    indices: list[int]
-    backend: RewardBackend
-
-
-def group_rewards(rewards: Sequence[Reward], start_timeout_s: float) -> list[RewardGroup]:
-    """Make the backends of rewards. Rewards of the training process are the last group.
+def make_backends(rewards: Sequence[Reward], start_timeout_s: float) -> list[tuple[list[int], RewardBackend]]:
+    """Make the backends of rewards, each with the indices of its rewards. The training process is the last one.
 
     Raises:
         InputError: a backend is not installed.
@@ -37,10 +24,7 @@ def group_rewards(rewards: Sequence[Reward], start_timeout_s: float) -> list[Rew
         group = (worker_group(reward.function) or f"only {index}") if alone else ""
         groups.setdefault((where, group), []).append(index)
     return [
-        RewardGroup(
-            indices,
-            _backend_class(where)(where, [rewards[index] for index in indices], start_timeout_s=start_timeout_s),
-        )
+        (indices, _backend_class(where)(where, [rewards[index] for index in indices], start_timeout_s=start_timeout_s))
         for (where, _), indices in sorted(groups.items(), key=lambda item: item[0][0] == "trainer")
     ]
 

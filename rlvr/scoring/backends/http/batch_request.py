@@ -78,8 +78,12 @@ class BatchRequest:
             results = read_results(reply, shard)
         except Unavailable as error:
             server.mark_failed(error)
-            self._report(server, error)
-            self._requeue(shard)
+            is_outage = error.retry_after_s is None  # a busy server says when to retry
+            if is_outage and self.servers.has_healthy_peer(server):
+                outage_notices.server_failed(server.address, str(error))
+            elif is_outage:
+                self._notice.failed(self.servers.errors())
+            self._update(shard)
         except Rejected as error:
             self._reject(server, shard, error)
         else:
@@ -87,16 +91,7 @@ class BatchRequest:
             outage_notices.server_answered(server.address)
             self._notice.recovered()
             shard.results = results
-            self._finish()
-
-    def _report(self, server: ServerConnection, error: Unavailable) -> None:
-        """Print that a server does not answer. A busy server, which says when to retry, is no outage."""
-        if error.retry_after_s is not None:
-            return
-        if self.servers.has_healthy_peer(server):
-            outage_notices.server_failed(server.address, str(error))
-        else:
-            self._notice.failed(self.servers.errors())
+            self._update(more=-1)
 
     def _next(self, server: ServerConnection) -> RequestShard | None:
         """The next shard for a server, after its backoff; None: nothing is left."""
@@ -111,14 +106,11 @@ class BatchRequest:
                 # Another server may fail, and then its shard is in the queue again.
                 self._changed.wait(min(left_s, max(backoff_s, 0.01) if self._queue else 1.0))
 
-    def _requeue(self, *shards: RequestShard) -> None:
+    def _update(self, *requeued: RequestShard, more: int = 0) -> None:
+        """Put shards in front of the queue, and change the number of those without results."""
         with self._changed:
-            self._queue.extendleft(reversed(shards))
-            self._changed.notify_all()
-
-    def _finish(self) -> None:
-        with self._changed:
-            self._open -= 1
+            self._queue.extendleft(reversed(requeued))
+            self._open += more
             self._changed.notify_all()
 
     def _reject(self, server: ServerConnection, shard: RequestShard, error: Rejected) -> None:
@@ -127,16 +119,15 @@ class BatchRequest:
             server.mark_failed(Unavailable(str(error), retry_after_s=REJECTED_BACKOFF_S))
             if self.servers.has_healthy_peer(server):
                 outage_notices.server_failed(server.address, str(error), for_good=True)
-            self._requeue(shard)
+            self._update(shard)
         elif error.status == 413 and len(shard.rows) > 1:
             halves = shard.halves()
             with self._changed:
                 self.shards = [other for other in self.shards if other is not shard] + halves
-                self._open += 1
-            self._requeue(*halves)
+            self._update(*halves, more=1)
         else:
             shard.rejected = f"the reward server {error}"
-            self._finish()
+            self._update(more=-1)
 
     def _results(self) -> list[CallResult]:
         of_call: list[list[tuple[CallResult, list[int]]]] = [[] for _ in self.calls]

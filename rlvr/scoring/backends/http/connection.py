@@ -25,11 +25,7 @@ MAX_FAILED_PROBES = 2  # in a row
 
 
 class Unavailable(Exception):
-    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another.
-
-    Attributes:
-        retry_after_s: as the server says.
-    """
+    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another."""
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -37,11 +33,7 @@ class Unavailable(Exception):
 
 
 class Rejected(Exception):
-    """The server will never serve this request. The message has no full stop: it is a part of a sentence.
-
-    Attributes:
-        status: of HTTP; 0 if there was no reply.
-    """
+    """The server will never serve this request; the status is 0 without a reply. The message has no full stop."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -50,12 +42,7 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server says about itself (`/rewards`).
-
-    Attributes:
-        rows, body_bytes: largest request.
-        environment_info: what its scores depend on, such as its sandbox.
-    """
+    """What a server says about itself (`/rewards`): its largest request, and what its scores depend on."""
 
     rows: int
     body_bytes: int
@@ -142,11 +129,9 @@ class ServerConnection:
     ) -> None:
         left_s = max(end - time.monotonic(), 0.01)
         timeout = httpx.Timeout(left_s, connect=min(CONNECT_TIMEOUT_S, left_s))
-        method = "GET" if body is None else "POST"
+        request = ("GET" if body is None else "POST", self.address + path)
         try:
-            with self._http().stream(
-                method, self.address + path, content=body, headers=headers, timeout=timeout
-            ) as response:
+            with self._http().stream(*request, content=body, headers=headers, timeout=timeout) as response:
                 content = bytearray()
                 for part in response.iter_bytes():
                     content += part
@@ -160,11 +145,7 @@ class ServerConnection:
             _resolve(reply, error)
 
     def _await(self, reply: Future[httpx.Response], end: float) -> httpx.Response:
-        """Wait for a reply while the server is alive.
-
-        Raises:
-            TimeoutError: it is not, or the time is over.
-        """
+        """Wait for a reply while the server is alive, and until `end`; then raise TimeoutError."""
         failed_probes, probed_at = 0, time.monotonic()
         while (left_s := end - time.monotonic()) > 0 and failed_probes < MAX_FAILED_PROBES:
             with suppress(FutureTimeoutError):
@@ -207,16 +188,13 @@ class ServerConnection:
         if isinstance(error, TimeoutError | FutureTimeoutError | httpx.TimeoutException):
             return "no reply in time"
         if isinstance(error, httpx.RemoteProtocolError) or isinstance(cause, ConnectionResetError):
-            tls = " (if the server has a certificate, write https://)" if self.info is None and (
-                self.address.startswith("http:")) else ""  # fmt: skip
-            return f"the connection broke before the reply{tls}"
+            may_need_tls = self.info is None and self.address.startswith("http:")
+            fix = " (if the server has a certificate, write https://)" if may_need_tls else ""
+            return f"the connection broke before the reply{fix}"
         return (cause.strerror if isinstance(cause, OSError) else "") or str(error) or type(error).__name__
 
-    # ------------------------------------------------------------------------------------------------------------------
-    # Backoff
-
     def mark_failed(self, error: Unavailable) -> None:
-        """Send nothing for a while, which grows with each failure in a row."""
+        """Send nothing for a while, which doubles with each failure in a row."""
         with self._lock:
             self.error = str(error)
             self._backoff_s = min(max(2 * self._backoff_s, MIN_BACKOFF_S), MAX_BACKOFF_S)

@@ -19,17 +19,13 @@ NO_SERVER = "no reward server answers"
 
 
 class ServerSet:
-    """Servers that have the same rewards; usable from any thread.
-
-    Attributes:
-        closed: requests end without a reply.
-    """
+    """Servers that have the same rewards; usable from any thread."""
 
     def __init__(self, addresses: Sequence[str], rewards: Sequence[Reward]) -> None:
         key = os.environ.get("GRPO_REWARDS_KEY", "").strip() or None
         self.servers = [ServerConnection(address, key) for address in addresses]
         self.rewards = list(rewards)
-        self.closed = False
+        self.closed = False  # requests end without a reply
         self._outage_since: float | None = None
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
 from rlvr.scoring.backends.base import RewardBackend, merge_environments
 from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver, require_ray
@@ -76,21 +75,20 @@ class RayRewardBackend(RewardBackend):
         groups: dict[str, list[int]] = {}
         for index, reward in enumerate(self.rewards):
             groups.setdefault(worker_group(reward.function) or f"only {index}", []).append(index)
+        # On a node, a reward is local.
+        specs = [replace(reward.spec, where=None) for reward in self.rewards if reward.spec is not None]
         self._sets = [
             RewardSet(
                 indices,
-                specs=pickle.dumps([_spec_on_node(self.rewards[index]) for index in indices]),
+                specs=pickle.dumps([specs[index] for index in indices]),
                 judges=worker_group(self.rewards[indices[0]].function) is not None,
             )
             for indices in groups.values()
         ]
         self._set_of = {index: number for number, one in enumerate(self._sets) for index in one.indices}
 
-    # ------------------------------------------------------------------------------------------------------------------
-    # The cluster
-
     def launch(self) -> None:
-        self._open().launch()
+        self._open().pool.launch()
 
     def start(self) -> None:
         driver = self._open()
@@ -111,7 +109,7 @@ class RayRewardBackend(RewardBackend):
         self._environment = merge_environments([node["environment_info"] for node in reply["nodes"]], "Ray nodes")
 
     def environment_info(self) -> dict[str, str]:
-        return dict(self._environment or {})
+        return self._environment or {}
 
     def outage_s(self) -> float:
         return time.monotonic() - self._outage_since if self._outage_since is not None else 0.0
@@ -138,9 +136,6 @@ class RayRewardBackend(RewardBackend):
                         "Reward %s on the Ray nodes %s differs from the local file (hash mismatch). The nodes' version "
                         "is used.", self.rewards[index].name, ", ".join(others[:MAX_NAMED_NODES]),
                     )  # fmt: skip
-
-    # ------------------------------------------------------------------------------------------------------------------
-    # Calls
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         rows = max((len(values) for values in columns.values()), default=0)
@@ -229,8 +224,3 @@ class RayRewardBackend(RewardBackend):
             else [TaskResult("unavailable", why=outcome["lost"] or OUT_OF_TIME)] * len(items)
             for (_, items, _), outcome in zip(tasks, reply["outcomes"], strict=True)
         ]  # fmt: skip
-
-
-def _spec_on_node(reward: Reward) -> RewardSpec:
-    assert reward.spec is not None
-    return replace(reward.spec, where=None)  # on a node, the reward is local

@@ -30,7 +30,6 @@ def prepare(init_payload: bytes) -> Callable[[bytes], dict[str, Any]]:
     settings = pickle.loads(init_payload)
     os.environ.update({**settings["environment"], "RAY_USAGE_STATS_ENABLED": "0"})
     cluster = Cluster(settings["where"], settings["run"])
-
     cluster_may_be_gone = False
 
     def serve(item: bytes) -> dict[str, Any]:
@@ -75,15 +74,15 @@ def _handshake(message: Mapping[str, Any]) -> dict[str, Any]:
 
     from rlvr.scoring.backends.ray_cluster.node import handshake
 
-    nodes = _nodes()[:MAX_HANDSHAKES]
+    nodes = list(_nodes().items())[:MAX_HANDSHAKES]
     if not nodes:
         raise Unreachable(NO_NODE)
     pending = {
         ray.remote(handshake).options(
             num_cpus=0, max_retries=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         ).remote(message["specs"], message["folder"]): node["NodeManagerAddress"]
-        for node in nodes
+        for node_id, node in nodes
     }  # fmt: skip
     replies: list[dict[str, Any]] = []
     unsuitable: dict[str, str] = {}
@@ -136,15 +135,12 @@ _ACTIONS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _nodes() -> list[dict[str, Any]]:
-    """Living nodes with a processor for tasks."""
+def _nodes() -> dict[str, dict[str, Any]]:
+    """Living nodes with a processor for tasks, by ID."""
     import ray
 
-    return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
-
-
-def _node_ids() -> set[str]:
-    return {str(node["NodeID"]) for node in _nodes()}
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    return {str(node["NodeID"]): node for node in nodes}
 
 
 def _cpus_per_task(max_cpus: Sequence[int]) -> list[int]:
@@ -153,7 +149,7 @@ def _cpus_per_task(max_cpus: Sequence[int]) -> list[int]:
     Args:
         max_cpus: processors that each task could use.
     """
-    node_cpus = [int(node["Resources"]["CPU"]) for node in _nodes()] or [1]
+    node_cpus = [int(node["Resources"]["CPU"]) for node in _nodes().values()] or [1]
     share = max(1, min(max(node_cpus), sum(node_cpus) // max(len(max_cpus), 1)))
     return [max(1, min(wanted, share)) for wanted in max_cpus]
 
@@ -180,7 +176,7 @@ def _run(
 
     pending = submit(range(len(arguments)), "SPREAD")
     outcomes: list[dict[str, Any]] = [{"lost": ""} for _ in arguments]
-    nodes, gone_at = _node_ids(), math.inf
+    nodes, gone_at = _nodes().keys(), math.inf
     while pending and (left_s := end - time.monotonic()) > 0:
         ready, _ = ray.wait(list(pending), num_returns=len(pending), timeout=min(left_s, POLL_S))
         for reference in ready:
@@ -194,7 +190,7 @@ def _run(
                     outcomes[number] = {"lost": _describe(error)}
         _cancel([reference for reference, number in pending.items() if "done" in outcomes[number]], pending)
         # Ray knows that a machine has lost its power, but waits for minutes for the tasks that it has sent there.
-        current = _node_ids()
+        current = _nodes().keys()
         if nodes - current:
             gone_at = min(gone_at, time.monotonic())
         nodes = current

@@ -54,20 +54,14 @@ class RayDriverClient:
     """Client of one driver, which all users in this process share; see `open_driver`."""
 
     def __init__(self, where: str, environment: Mapping[str, str]) -> None:
-        self.where = where
         self.users = 0
-        self.error = OUT_OF_TIME  # of the last attempt
         settings = {"where": where, "environment": dict(environment), "run": _run_id()}
-        self._pool = WorkerPool(
+        self.pool = WorkerPool(
             "rlvr.scoring.backends.ray_cluster.driver:prepare",
             processes=1,
             memory_mb=None,
             init_payload=pickle.dumps(settings),
         )
-
-    def launch(self) -> None:
-        """Start the process without waiting for it."""
-        self._pool.launch()
 
     def ask(self, message: Mapping[str, Any], end: float) -> dict[str, Any]:
         """Send a message until there is a cluster, and return the reply.
@@ -80,28 +74,28 @@ class RayDriverClient:
             WorkerError: there is none.
         """
         item = pickle.dumps({**message, "end": end}, protocol=5)
+        cause = OUT_OF_TIME  # of the last attempt's failure
         notice = OutageNotice("The Ray cluster", end)
         while (left_s := end - time.monotonic()) > 0:
             timeout_s = min(left_s, MAX_WAIT_S) + GRACE_S
-            (result,) = self._pool.map([item], timeout_s=timeout_s, batch_timeout_s=timeout_s, count_waiting=True)
+            (result,) = self.pool.map([item], timeout_s=timeout_s, batch_timeout_s=timeout_s, count_waiting=True)
             if result.status == "done":
                 reply: dict[str, Any] = result.value
                 if "refused" in reply:
                     notice.cancel()
                     raise StartError(reply["refused"])
                 if "unreachable" not in reply:
-                    self.error = OUT_OF_TIME
                     notice.recovered()
                     return reply
-                self.error = reply["unreachable"]
+                cause = reply["unreachable"]
             elif result.status == "failed":
                 raise RuntimeError(f"the process that talks to Ray failed: {result.why}")
             else:
-                self.error = result.why
-            notice.failed(f"the Ray cluster: {self.error}")
+                cause = result.why
+            notice.failed(f"the Ray cluster: {cause}")
             time.sleep(max(0.0, min(RETRY_S, end - time.monotonic())))
         notice.cancel()
-        raise WorkerError(f"{NO_CLUSTER} ({self.error})")
+        raise WorkerError(f"{NO_CLUSTER} ({cause})")
 
     def close(self) -> None:
         """End the process, and a cluster that it has started, unless there are other users."""
@@ -111,13 +105,13 @@ class RayDriverClient:
                 return
             for key in [key for key, driver in _drivers.items() if driver is self]:
                 del _drivers[key]
-        if self._pool.started:
+        if self.pool.started:
             with contextlib.suppress(WorkerError):
-                self._pool.map(
+                self.pool.map(
                     [pickle.dumps({"action": "leave"})],
                     timeout_s=LEAVE_TIMEOUT_S, batch_timeout_s=LEAVE_TIMEOUT_S, count_waiting=True,
                 )  # fmt: skip
-        self._pool.close()
+        self.pool.close()
 
 
 def open_driver(where: str) -> RayDriverClient:

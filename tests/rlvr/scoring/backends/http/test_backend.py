@@ -25,7 +25,7 @@ from rlvr.scoring.batch import Batch, EncodingError
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from tests.conftest import Command
-from tests.support.puppet_rewards import PUPPETS
+from tests.support.puppet_rewards import PUPPETS, REMOTE_BATCHES, outcome
 from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
 
 REWARDS = (
@@ -71,16 +71,7 @@ def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] 
 @pytest.mark.parametrize(
     ("name", "completions", "why"),
     [
-        ("puppet", ["fine", "none", "fine"], "nothing is wrong"),
-        ("puppet", ["fine", "raise", "fine"], "an exception"),
-        ("puppet", ["fine", "exit"], "one that would end the process"),
-        ("puppet", ["fine", "die", "fine"], "a worker there that is gone"),
-        ("puppet", ["fine", "hang", "fine"], "a call that waits for ever"),
-        ("puppet", ["fine", "short"], "a row that is left out"),
-        ("puppet", ["text", "fine", "nan"], "values that are no numbers"),
-        ("puppet", ["raise"], "a batch of one"),
-        ("only_rows", ["a", "b"], "right for rows, wrong for the batch"),
-        ("draws", ["a", "b", "c"], "random numbers"),
+        *REMOTE_BATCHES,
         ("logs", ["one", "two"], "what it logs"),
         ("logs", ["one", "raise", "bad"], "what it logs of rows alone"),
     ],
@@ -88,21 +79,7 @@ def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] 
 def test_a_remote_batch_has_the_values_failures_and_logs_of_a_local_one(
     puppets: Path, server: RewardServer, name: str, completions: list[str], why: str
 ) -> None:
-    said = []
-    timeout_s = 0.7 if "hang" in completions else 20.0
-    for where in (None, server.url):
-        logged: list[Any] = []
-        with scorer(puppets, name, where, timeout_s=timeout_s, rank=3, seed=5) as scoring:
-            scored = scoring.score(
-                ["p"] * len(completions),
-                list(completions),
-                {"question": ["q"] * len(completions)},
-                step=2,
-                log_extra=lambda *extra, to=logged: to.append(extra),
-                log_metric=lambda *metric, to=logged: to.append(metric),
-            )
-        said.append((scored.values, scored.failures, logged))
-    assert said[0] == said[1], why
+    assert outcome(puppets, name, completions, server.url) == outcome(puppets, name, completions, None), why
 
 
 def test_columns_arrive_as_they_are_and_options_are_the_clients(puppets: Path, server: RewardServer) -> None:

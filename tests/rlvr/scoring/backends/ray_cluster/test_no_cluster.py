@@ -24,24 +24,22 @@ def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: p
     (fault,) = scored.failures
     assert scored.values == [[None]] and fault.kind == "unavailable"
     assert scored.outage_s > 0 and scored.outage_of == "Ray cluster"
-    assert "no Ray cluster answers (127.0.0.1:9: " in fault.message
+    assert "127.0.0.1:9" in fault.message
 
 
 @pytest.mark.parametrize(
-    ("where", "missing", "told"),
-    [("ray", ["ray"], "not installed here: pip"), ("ray://head:10001", ["grpc"], "a client needs grpcio")],
+    ("where", "missing"), [("ray", "ray"), ("ray://head:10001", "grpc")], ids=["cluster", "client"]
 )
-def test_a_ray_that_is_not_installed_is_named(where: str, missing: list[str], told: str) -> None:
+def test_a_ray_that_is_not_installed_is_named(where: str, missing: str) -> None:
     program = (
-        f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
+        f"import sys; sys.modules[{missing!r}] = None\n"
         "from rlvr.scoring.registry import load_rewards\n"
         "from rlvr.config.recipe import RewardSpec\n"
         "from rlvr.scoring.scorer import Scorer\n"
         f"Scorer(load_rewards([RewardSpec('answer_format', where='{where}')]))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
-    assert f"InputError: The reward answer_format should run on Ray (where: {where})" in done.stderr.replace("\n", " ")
-    assert told in done.stderr and "pip install 'grpo-recipes[ray]'" in done.stderr
+    assert all(part in done.stderr for part in ("InputError", "answer_format", where, missing, "grpo-recipes[ray]"))
 
 
 @pytest.mark.parametrize("silent", ["Ray cluster", "reward server"])
