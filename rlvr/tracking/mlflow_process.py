@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
+import queue
 import signal
-import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -26,7 +26,14 @@ from rlvr.formatting import hide_secrets
 from rlvr.tracking.metrics_tail import MetricsTail
 from rlvr.tracking.mlflow_ledger import SentMetrics
 from rlvr.tracking.mlflow_messages import describe_error, redact, redact_uri
-from rlvr.tracking.mlflow_results import files_of_results, log_points, metrics_of_results, set_description, verdict_of
+from rlvr.tracking.mlflow_results import (
+    files_of_results,
+    find_run,
+    log_points,
+    metrics_of_results,
+    set_description,
+    verdict_of,
+)
 from rlvr.tracking.mlflow_store import make_store, store_file
 
 POLL_S = 1.0
@@ -68,16 +75,14 @@ class MLflowRun:
         client = MlflowClient(tracking_uri=self.uri)
         former = self.sent.run_id
         candidates = [run_id for run_id in (self.settings.get("run_id"), former) if run_id]
-        run = next((run for run_id in candidates if (run := _find_run(client, run_id)) is not None), None)
+        run = next((run for run_id in candidates if (run := find_run(client, run_id)) is not None), None)
         if run is None:
             if former is not None:
                 self.sent.run_id = self.sent.key = None
             if candidates and not self.reported_new_run:
                 self.reported_new_run = True
-                self.report(
-                    f"MLflow at {redact_uri(self.uri)} has no run {candidates[0]}. A new run gets "
-                    "everything in metrics.jsonl."
-                )
+                missing = f"MLflow at {redact_uri(self.uri)} has no run {candidates[0]}"
+                self.report(f"{missing}. A new run gets everything in metrics.jsonl.")
             run = self._create_run(client)
         else:
             client.update_run(run.info.run_id, status="RUNNING")
@@ -143,15 +148,14 @@ class MLflowRun:
             size, end = 0, self.tail.offset
             for end_of_line, line in self.tail.lines():
                 new = self.sent.unsent(line)
-                if batch and size + len(new) > METRICS_A_REQUEST:
+                size += len(new)
+                if batch and size > METRICS_A_REQUEST:
                     break
                 end = end_of_line
-                if new:
-                    batch.append((line, new))
-                    size += len(new)
-            self._send(batch)
+                batch += [(line, new)] if new else []
             if end == self.tail.offset:
                 return count
+            self._send(batch)
             self.tail.offset = end
             count += len(batch)
 
@@ -196,27 +200,11 @@ class MLflowRun:
         recipe = self.folder / "recipe.yaml"
         if recipe.is_file():
             self.client.log_text(self.run_id, hide_secrets(recipe.read_text(encoding="utf-8")), recipe.name)
-        for name in ARTIFACTS:
-            if (self.folder / name).is_file():
-                self.client.log_artifact(self.run_id, str(self.folder / name))
-        for path, artifact_folder in files_of_results(self.folder):
-            if not artifact_folder:  # answers go with the completions below
-                self.client.log_artifact(self.run_id, path)
+        results = [path for path, place in files_of_results(self.folder) if not place]  # answers go with completions
+        for path in (*(str(self.folder / name) for name in ARTIFACTS if (self.folder / name).is_file()), *results):
+            self.client.log_artifact(self.run_id, path)
         if (self.folder / "completions").is_dir():
             self.client.log_artifacts(self.run_id, str(self.folder / "completions"), "completions")
-
-
-def _find_run(client: Any, run_id: str) -> Any:
-    """The run; None if it does not exist or was deleted."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        run = client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            return None
-        raise
-    return run if run.info.lifecycle_stage == "active" else None
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -226,48 +214,39 @@ def _find_run(client: Any, run_id: str) -> Any:
 class CommandReader:
     """Reads the trainer's commands, and notices when the trainer has died."""
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    def __init__(self, stream: IO[bytes]) -> None:
         self.trainer_pid = os.getppid()
-        self.buffer = b""
+        self.settings: dict[str, Any] = json.loads(stream.readline() or "{}")
         self.sends = 0
         self.status: str | None = None
-        self.is_orphan = False
+        self.is_orphan = not self.settings
+        self._commands: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
-    def read_settings(self) -> dict[str, Any]:
-        while b"\n" not in self.buffer:
-            self._read()
-            if self.is_orphan:
-                sys.exit(0)
-        line, _, self.buffer = self.buffer.partition(b"\n")
-        settings: dict[str, Any] = json.loads(line)
-        return settings
+    def _read(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            self._commands.put(line)
+        self._commands.put(b"")
 
     def wait(self, seconds: float) -> None:
         """Wait for a command, at most this long."""
         until = time.monotonic() + seconds
-        while not self._parse() and not self.is_orphan and (left := until - time.monotonic()) > 0:
-            # A process that the trainer forked may keep standard input open, so its end is not the only sign.
-            if select.select([self.descriptor], [], [], min(left, POLL_S))[0]:
-                self._read()
-            elif os.getppid() != self.trainer_pid:
-                self.is_orphan = True
-
-    def _read(self) -> None:
-        data = os.read(self.descriptor, 1 << 16)
-        self.buffer += data
-        if not data:
-            self.is_orphan = True
-
-    def _parse(self) -> bool:
-        *lines, self.buffer = self.buffer.split(b"\n")
-        for line in lines:
-            command = json.loads(line)
-            if command["do"] == "close":
-                self.status = command["status"]
-            else:
-                self.sends += 1
-        return bool(lines)
+        while not self.is_orphan:
+            left = until - time.monotonic()
+            try:
+                line = self._commands.get(timeout=max(0.0, min(left, POLL_S)))
+            except queue.Empty:
+                # A process that the trainer forked may keep standard input open, so its end is not the only sign.
+                self.is_orphan = os.getppid() != self.trainer_pid
+                if left <= POLL_S:
+                    return
+                continue
+            command = json.loads(line or "{}")
+            self.is_orphan = not command
+            self.sends += command.get("do") == "send"
+            self.status = command.get("status", self.status)
+            if self._commands.empty():
+                return
 
 
 def lock_run_directory(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> IO[str] | None:
@@ -279,19 +258,14 @@ def lock_run_directory(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> IO[st
     import fcntl
 
     until = time.monotonic() + timeout_s
-    try:
+    with contextlib.suppress(OSError):  # a file system without locks
         lock = (folder / ".mlflow.lock").open("w")
-    except OSError:
-        return None
-    while time.monotonic() < until:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            time.sleep(0.05)
-        except OSError:  # a file system without locks
-            break
-    lock.close()
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            except BlockingIOError:
+                time.sleep(0.05)
     return None
 
 
@@ -306,10 +280,11 @@ def main() -> None:
         with contextlib.suppress(OSError):  # the trainer may have died
             os.write(output, f"{text}\n".encode())
 
-    commands = CommandReader(0)
-    settings = commands.read_settings()
-    lock = lock_run_directory(Path(settings["folder"]))  # noqa: F841  held until this process ends
-    run = MLflowRun(settings, report)
+    commands = CommandReader(os.fdopen(os.dup(0), "rb"))  # not sys.stdin, which a forked process closes
+    if commands.is_orphan:
+        return
+    lock = lock_run_directory(Path(commands.settings["folder"]))  # noqa: F841  held until this process ends
+    run = MLflowRun(commands.settings, report)
     where = f"MLflow at {redact_uri(run.uri)}"
     pause_s, sends, finished = 0.0, 0, False
     causes: set[str] = set()  # of the current outage; each is reported once, at most three

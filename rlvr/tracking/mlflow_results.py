@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +35,25 @@ Point = tuple[str, float, int]  # name, value, step
 
 def metrics_of_results(folder: Path, step: int, prefix: str = "eval") -> list[Point]:
     """The metrics of evaluation.json, and those of sweep.json with the number of shots as their step."""
-    content = _read(folder / "evaluation.json")
-    points = [(name, value, step) for name, value in _accuracies(content, prefix)]
+    points = _points(_read(folder / "evaluation.json"), prefix, step)
     sweep = _read(folder / "sweep.json").get("points")
     for point in map(mapping, sweep if isinstance(sweep, list) else []):
-        shots = point.get("shots")
-        if isinstance(shots, int) and not isinstance(shots, bool):
-            points += [(name, value, shots) for name, value in _accuracies(point, f"{prefix}/by_shots")]
-    return [(metric_name(name), float(value), at) for name, value, at in points if is_number(value)]
+        if isinstance(shots := point.get("shots"), int):
+            points += _points(point, f"{prefix}/by_shots", shots)
+    return points
 
 
-def _accuracies(content: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
-    for model, name in (("base", "base_accuracy"), ("trained", "accuracy")):
-        yield from _with_interval(f"{prefix}/{name}", mapping(content.get(model)), "accuracy")
-    yield from _with_interval(f"{prefix}/difference", mapping(content.get("difference")), "points")
-
-
-def _with_interval(name: str, content: Mapping[str, Any], key: str) -> Iterable[tuple[str, Any]]:
-    interval = mapping(content.get("interval"))
-    return (name, content.get(key)), (f"{name}_low", interval.get("low")), (f"{name}_high", interval.get("high"))
+def _points(content: Mapping[str, Any], prefix: str, step: int) -> list[Point]:
+    values = {}
+    for section, name, key in (
+        ("base", "base_accuracy", "accuracy"),
+        ("trained", "accuracy", "accuracy"),
+        ("difference", "difference", "points"),
+    ):
+        part = mapping(content.get(section))
+        interval = mapping(part.get("interval"))
+        values |= {name: part.get(key), f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
+    return [(metric_name(f"{prefix}/{name}"), float(value), step) for name, value in values.items() if is_number(value)]
 
 
 def verdict_of(folder: Path) -> str:
@@ -100,9 +100,8 @@ def replace_page(run_dir: Path, page: Path) -> str | None:
     from rlvr.artifacts.directory import read_status
 
     is_running = mapping(read_status(run_dir)).get("status") in ("running", "interrupted")
-    if is_running or (not os.environ.get("MLFLOW_TRACKING_URI") and not _store_exists(default_tracking_uri(run_dir))):
-        return None
-    return _send(run_dir, [], [(str(page), "")])
+    is_known = os.environ.get("MLFLOW_TRACKING_URI") or _store_exists(default_tracking_uri(run_dir))
+    return None if is_running or not is_known else _send(run_dir, [], [(str(page), "")])
 
 
 def _store_exists(uri: str) -> bool:
@@ -172,16 +171,9 @@ def send_results(
         Exception: any error of MLflow.
     """
     from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
 
     client = MlflowClient(tracking_uri=uri)
-    try:
-        is_gone = client.get_run(run_id).info.lifecycle_stage != "active"
-    except MlflowException as error:
-        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            raise
-        is_gone = True
-    if is_gone:
+    if find_run(client, run_id) is None:
         raise InputError(f"it has no run {run_id}", kind="run-not-found")
     log_points(client, run_id, points)
     set_description(client, run_id, sentence)
@@ -189,14 +181,26 @@ def send_results(
         client.log_artifact(run_id, path, place or None)
 
 
+def find_run(client: Any, run_id: str) -> Any:
+    """The run; None if it does not exist or was deleted."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+    return run if run.info.lifecycle_stage == "active" else None
+
+
 def log_points(client: Any, run_id: str, points: Sequence[Point]) -> None:
     from mlflow.entities import Metric
 
     now = int(1000 * time.time())
-    if points:
-        client.log_batch(
-            run_id, metrics=[Metric(name, value, now, step) for name, value, step in points], synchronous=True
-        )
+    metrics = [Metric(name, value, now, step) for name, value, step in points]
+    if metrics:
+        client.log_batch(run_id, metrics=metrics, synchronous=True)
 
 
 def set_description(client: Any, run_id: str, sentence: str) -> None:

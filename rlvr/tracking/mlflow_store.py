@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import re
 import sys
@@ -22,11 +23,8 @@ _ENVIRONMENT = {
 
 def default_tracking_uri(output_dir: Path) -> str:
     """MLFLOW_TRACKING_URI, or else a SQLite store beside the runs (MLflow's default is in the working directory)."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{_parent(output_dir) / 'mlflow.db'}"
-
-
-def _parent(folder: Path) -> Path:
-    return Path(os.path.abspath(folder)).parent.resolve()  # a link's own parent, but the real parent of "."
+    parent = Path(os.path.abspath(output_dir)).parent.resolve()  # a link's own parent, but the real parent of "."
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{parent / 'mlflow.db'}"
 
 
 def store_file(uri: str) -> Path | None:
@@ -56,18 +54,11 @@ def make_store(uri: str) -> None:
         if not Path("/proc", abandoned.name.split(".")[-2]).exists():  # its process was killed
             abandoned.unlink(missing_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.new")
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            from mlflow import MlflowClient
-
-            MlflowClient(tracking_uri=f"sqlite:///{temporary}").search_experiments(max_results=1)
-            code = 0
-        finally:
-            os._exit(code)
+    child = multiprocessing.get_context("fork").Process(target=_create_store, args=(temporary,))
+    child.start()
+    child.join()
     try:
-        if os.waitpid(child, 0)[1] == 0:
+        if child.exitcode == 0:
             with contextlib.suppress(FileExistsError):  # another run was first
                 os.link(temporary, file)
     except OSError:  # a file system without hard links
@@ -76,3 +67,9 @@ def make_store(uri: str) -> None:
                 temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _create_store(file: Path) -> None:
+    from mlflow import MlflowClient
+
+    MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments(max_results=1)
