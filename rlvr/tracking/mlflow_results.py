@@ -44,7 +44,7 @@ def metrics_of_results(folder: Path, step: int, prefix: str = "eval") -> list[Po
 
 
 def _points(content: Mapping[str, Any], prefix: str, step: int) -> list[Point]:
-    values = {}
+    values: dict[str, Any] = {}
     for section, name, key in (
         ("base", "base_accuracy", "accuracy"),
         ("trained", "accuracy", "accuracy"),

@@ -18,14 +18,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Metric, MetricsHandler
+from prometheus_client.registry import Collector
 
 from rlvr import console
 from rlvr.artifacts import directory
 from rlvr.errors import InputError
 from rlvr.tracking.metrics_tail import MetricsTail
-from rlvr.tracking.prometheus_format import sample
 
 PORT = 9460
 STALE_AFTER_S = 2 * 3600.0
@@ -151,8 +153,8 @@ class ExportedRun:
             yield "grpo_training_status", (("status", str(status)),), 1.0
 
 
-class Exporter:
-    """The page of all runs. Usable from any thread.
+class Exporter(Collector):
+    """The metrics of all runs. Usable from any thread.
 
     Args:
         folder: a run directory, or a folder of run directories.
@@ -165,8 +167,7 @@ class Exporter:
         self._runs: dict[Path, ExportedRun] = {}
         self._lock = threading.Lock()
 
-    def page(self) -> str:
-        """The metrics in Prometheus' text format."""
+    def collect(self) -> Iterator[Metric]:
         with self._lock:
             self._find_runs()
             # Of keys with equal names and labels, the first counts: Prometheus rejects duplicates.
@@ -176,13 +177,15 @@ class Exporter:
                 # The real name of the folder, which may be given as ".".
                 name = folder.resolve().name
                 for metric, labels, value in run.samples():
-                    families.setdefault(metric, {}).setdefault((("run", name), *labels), value)
-        lines: list[str] = []
+                    # A model may write a lone surrogate, which can't be encoded.
+                    texts = ((label, text.encode(errors="replace").decode()) for label, text in labels)
+                    families.setdefault(metric, {}).setdefault((("run", name), *texts), value)
         for metric, help_text in HELP.items():
-            if metric in families:
-                lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge"]
-                lines += [sample(metric, labels, value) for labels, value in families[metric].items()]
-        return "\n".join(lines) + "\n"
+            family = Metric(metric, help_text, "gauge")
+            for labels, value in families.get(metric, {}).items():
+                family.add_sample(metric, dict(labels), value)
+            if family.samples:
+                yield family
 
     def _find_runs(self) -> None:
         now = time.time()
@@ -201,38 +204,20 @@ class Exporter:
 
 
 class _ExporterServer(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], exporter: Exporter) -> None:
-        self.exporter = exporter
-        super().__init__(address, _RequestHandler)
-
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore clients that disconnect, such as after a scrape timeout."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
-class _RequestHandler(BaseHTTPRequestHandler):
+class _RequestHandler(MetricsHandler):
     timeout = _REQUEST_TIMEOUT_S
-    server: _ExporterServer
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] == "/metrics":
-            self._answer(200, self.server.exporter.page(), "text/plain; version=0.0.4; charset=utf-8")
+            super().do_GET()
         else:
-            self._answer(404, "The metrics are at /metrics.\n", "text/plain; charset=utf-8")
-
-    def _answer(self, status: int, text: str, kind: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Do not log: scrapes come every few seconds."""
+            self.send_error(404, "The metrics are at /metrics")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -263,8 +248,10 @@ def _serve(folder: Path, host: str, port: int, stale_after_s: float) -> int:
     if folder.exists() and not folder.is_dir():
         message = f"{folder} is a file. Give a run directory, or a folder of run directories."
         raise InputError(message, kind="not-a-folder", path=folder)
+    registry = CollectorRegistry()
+    registry.register(Exporter(folder, stale_after_s))
     try:
-        server = _ExporterServer((host, port), Exporter(folder, stale_after_s))
+        server = _ExporterServer((host, port), _RequestHandler.factory(registry))
     except (OSError, OverflowError) as error:
         message = f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port."
         raise InputError(message, kind="cannot-listen") from error

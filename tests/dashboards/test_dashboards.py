@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from ruamel.yaml import YAML
 
 from rlvr.tracking.prometheus_exporter import PORT, Exporter
@@ -211,7 +212,7 @@ def test_promtool_accepts_configuration_and_metrics(server: RewardServer, tmp_pa
         subprocess.run(["promtool", "check", "config", path], check=True, timeout=60)
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 7, "time": time.time(), **FIGURES, "my/own": 1}) + "\n")
     work(server)
-    for page in (Exporter(tmp_path).page(), server.get("/metrics")[1]):
+    for page in (generate_latest(Exporter(tmp_path)).decode(), server.get("/metrics")[1]):
         checked = subprocess.run(
             ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=60
         )
