@@ -91,31 +91,21 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
     """Check the options, then evaluate."""
-    base_only = _take_base(overrides)
-    if base_only and options.adapter:
-        raise InputError(
-            "base evaluates the model before training, and --adapter the trained one. For both, paired: --adapter A "
-            "--compare base.",
-            kind="conflicting-keys",
-            key="--adapter",
-        )
-    if options.compare and not options.adapter:
-        raise InputError(
-            "--compare base needs --adapter: there is no model to compare the base with.",
-            kind="conflicting-keys",
-            key="--compare",
-        )
+    one, both = "base evaluates the model before training, and --adapter the trained one", "--adapter A --compare base"
+    alone = "--compare base needs --adapter: there is no model to compare the base with."
+    sweep = "--shots and --samples exclude each other. Sweep greedily, then sample at one number of shots."
+    for is_conflict, key, message in (
+        (_take_base(overrides) and options.adapter, "--adapter", f"{one}. For both, paired: {both}."),
+        (options.compare and not options.adapter, "--compare", alone),
+        (options.shots and options.samples, "--shots", sweep),
+    ):
+        if is_conflict:
+            raise InputError(message, kind="conflicting-keys", key=key)
     for name, maximum in (("limit", None), ("samples", MAX_SAMPLES)):
         value = getattr(options, name)
         if value is not None and (value < 1 or (maximum is not None and value > maximum)):
             expected = "at least 1" if maximum is None else f"1 to {maximum}"
             raise InputError(f"--{name} is {value}, but should be {expected}.", kind="out-of-range", key=f"--{name}")
-    if options.shots and options.samples:
-        raise InputError(
-            "--shots and --samples exclude each other. Sweep greedily, then sample at one number of shots.",
-            kind="conflicting-keys",
-            key="--shots",
-        )
     if options.model:
         overrides = [*overrides, "--model_name_or_path", options.model]
     recipe = load_recipe(options.config, overrides)

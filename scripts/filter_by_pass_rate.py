@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlvr import console
-from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, compute_pass_rate, histogram, row_key
+from rlvr.data.io import task_section, write_rows
+from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, histogram, row_key
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rlvr.config.recipe import Recipe
     from rlvr.data.task import Task
@@ -161,25 +161,23 @@ def measure(
     batch_size: int,
 ) -> None:
     """Sample and score `samples` completions of each missing row, and add its rate to `rates`."""
-    from transformers import set_seed
-
     from rlvr.console import ProgressBar
-    from rlvr.evaluation import rewards_to_run
+    from rlvr.evaluation import rewards_to_run, sampling_settings
+    from rlvr.evaluation.engines import Decoding, TransformersEngine
     from rlvr.modeling import loading as models
     from rlvr.modeling.generation import prompt_tokens
     from rlvr.scoring.scorer import Scorer
 
     console.silence_loading_bars()
     tokenizer = models.load_tokenizer(recipe, chat=task.is_chat)
-    model = models.load_model(recipe, tokenizer)
+    engine = TransformersEngine(models.load_model(recipe, tokenizer), tokenizer)
+    sampling = {**sampling_settings(recipe), **(recipe.settings.get("generation_kwargs") or {})}
+    decoding = Decoding(recipe.settings.get("max_completion_length", 512), task.stop_strings, sampling)
     ids = dict(zip(missing, prompt_tokens(tokenizer, [rows[number]["prompt"] for number in missing]), strict=True))
     # Long prompts first: out-of-memory errors show early, and prompts of similar length need little padding.
     order = sorted(missing, key=lambda number: -len(ids[number]))
     each = max(1, batch_size // samples)
     batches = [order[start : start + each] for start in range(0, len(order), each)]
-    set_seed(
-        int(recipe.settings.get("seed", 42)) + len(rates.known)
-    )  # other random numbers than the rows measured before
     with (
         Scorer(rewards_to_run([], metric), timeout_s=recipe.settings.get("reward_timeout_s", 30.0)) as scorer,
         ProgressBar("sampling", len(order)) as progress,
@@ -187,38 +185,15 @@ def measure(
         for batch in batches:
             numbers = [number for number in batch for _ in range(samples)]
             texts = []
-            for start in range(
-                0, len(numbers), batch_size
-            ):  # several parts if one prompt has more samples than a batch
+            # Other random numbers than those of the rows that were measured before.
+            seed = int(recipe.settings.get("seed", 42)) + len(rates.known)
+            for start in range(0, len(numbers), batch_size):  # several if one prompt has more samples than a batch
                 part = [ids[number] for number in numbers[start : start + batch_size]]
-                texts += _sample(recipe, task, model, tokenizer, part)
+                texts += [completion.text for completion in engine.complete(part, decoding, seed + start)]
             values = _score(recipe, rows, numbers, texts, scorer)
             groups = [values[start : start + samples] for start in range(0, len(values), samples)]
-            rates.add([keys[number] for number in batch], [compute_pass_rate(group) for group in groups])
+            rates.add([keys[number] for number in batch], [PassRate.of(group) for group in groups])
             progress.update(len(batch))
-
-
-def _sample(
-    recipe: Recipe, task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
-) -> list[str]:
-    """Sample a completion of each prompt."""
-    from transformers import GenerationConfig
-
-    from rlvr.evaluation import end_tokens, sampling_settings
-    from rlvr.modeling.generation import generate
-
-    config = GenerationConfig(
-        **{
-            **sampling_settings(recipe),
-            "do_sample": True,
-            "max_new_tokens": recipe.settings.get("max_completion_length", 512),
-            "eos_token_id": end_tokens(model, tokenizer),
-            "pad_token_id": tokenizer.pad_token_id,
-            **(recipe.settings.get("generation_kwargs") or {}),
-        }
-    )
-    completions = generate(model, tokenizer, prompts, config, stop_strings=task.stop_strings)
-    return [str(tokenizer.decode(ids, skip_special_tokens=True)) for ids in completions]
 
 
 def _score(
@@ -285,10 +260,7 @@ def write(output: Path, task: Task, rows: Dataset, rates: Sequence[PassRate], bo
     if len(task.test):
         files[held_out_file(output)] = list(task.test)
     for file, content in files.items():
-        part = file.with_name(f"{file.name}.part")  # readers never see an incomplete file
-        with part.open("w", encoding="utf-8", newline="\n") as opened:
-            opened.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in content)
-        part.replace(file)
+        write_rows(file, content)
 
 
 def page(
@@ -313,20 +285,13 @@ def page(
     ]
     if unscored:
         lines.append(f"  Left out {unscored:,} rows that could not be scored.")
-    lines += ["", f"Written to {output}. A recipe trains on these rows with:", "", *task_lines(task, output)]
+    lines += [
+        "",
+        f"Written to {output}. A recipe trains on these rows with:",
+        "",
+        *task_section(output, held_out_file(output) if len(task.test) else None, task.stop_strings),
+    ]
     return "\n".join(lines)
-
-
-def task_lines(task: Task, output: Path) -> list[str]:
-    """Return the recipe section `task` for the written files."""
-    lines = ["task:", "  name: jsonl", f"  path: {output}"]
-    if len(task.test):
-        lines.append(f"  test_path: {held_out_file(output)}")
-    else:
-        lines.append("  test_fraction: 0        # the task had no test split")
-    if task.stop_strings:
-        lines.append(f"  stop_strings: {json.dumps(list(task.stop_strings), ensure_ascii=False)}")
-    return lines
 
 
 if __name__ == "__main__":

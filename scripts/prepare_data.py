@@ -79,6 +79,7 @@ def prepare(
 ) -> None:
     """Load the recipe's task, compare it with evaluation sets, write the folder, and print a summary."""
     from rlvr.config.recipe import load_recipe
+    from rlvr.data.io import write_rows
     from rlvr.scoring.registry import load_task
 
     recipe = load_recipe(config, overrides)
@@ -95,12 +96,9 @@ def prepare(
         (output / name).unlink(missing_ok=True)  # only files of this script: an older split must not remain
     for split in SPLITS:
         if len(task.split(split)) > 0:
-            with (output / f"{split}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-                for row in task.split(split):
-                    file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            write_rows(output / f"{split}.jsonl", task.split(split))
     if against:
-        lines = "".join(json.dumps(overlap, ensure_ascii=False) + "\n" for overlap in overlaps)
-        (output / "overlaps.jsonl").write_text(lines, encoding="utf-8")
+        write_rows(output / "overlaps.jsonl", overlaps)
     text = json.dumps(summary, indent=2, ensure_ascii=False, default=str)
     (output / "summary.json").write_text(f"{text}\n", encoding="utf-8")
     (output / "README.md").write_text(readme(summary, output), encoding="utf-8")
@@ -233,11 +231,9 @@ def _spread(lengths: list[int]) -> dict[str, int]:
 
 def readme(summary: dict[str, Any], output: Path) -> str:
     """Return README.md of the folder: its content, the changes of the data, how to train on it."""
-    task = ["task:", "  name: jsonl", f"  path: {output}"]
-    if summary["rows"]["test"] == 0:
-        task.append("  test_fraction: 0        # the task had no test split")
-    if summary["stop_strings"]:
-        task.append(f"  stop_strings: {json.dumps(summary['stop_strings'], ensure_ascii=False)}")
+    from rlvr.data.io import task_section
+
+    task = task_section(output, None, summary["stop_strings"], has_test=summary["rows"]["test"] > 0)
     rows = [f"| {split}.jsonl | {count:,} |" for split, count in summary["rows"].items() if count]
     options = json.dumps(summary["options"], ensure_ascii=False, default=str)
     kind = "plain text" if summary["prompt_kind"] == "text" else "a list of chat messages"

@@ -15,13 +15,13 @@ Exit codes: 0 written; 2 there is no such run or step, or the file can't be writ
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr import console
+from rlvr.data.io import write_rows
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     Raises:
         InputError: of kind "unwritable".
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    part = path.with_name(f".{path.name}.part")
     try:
         if path.suffix == ".parquet":
             import pyarrow as pa
@@ -139,12 +139,10 @@ def write(path: Path, rows: Sequence[Row]) -> None:
             except pa.ArrowException as error:
                 message = f"The rows don't fit one parquet table: {error}. Write a .jsonl file."
                 raise InputError(message, kind="unwritable", key="--out") from None
-            pq.write_table(table, temporary)
+            pq.write_table(table, part)
+            part.replace(path)
         else:
-            with temporary.open("w", encoding="utf-8") as file:
-                for row in rows:
-                    file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-        temporary.replace(path)
+            write_rows(path, rows)
     except OSError as error:
         raise InputError(
             f"--out {path} can't be written: {error.strerror}. Name a file in an existing folder.",
@@ -153,7 +151,7 @@ def write(path: Path, rows: Sequence[Row]) -> None:
             path=path,
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -172,9 +172,8 @@ def _read(
     else:
         downloaded = download_rows(path, subset, "There is no local file or folder of this name either.")
         if train_split not in downloaded:
-            close = schema.nearest(train_split, downloaded)
-            hint = f"Did you mean {close[0]!r}?" if close else f"It has: {', '.join(downloaded)}."
-            raise option_error("jsonl", "train_split", f"{path} has no split {train_split!r}. {hint}")
+            problem = f"{path} has no split {train_split!r}. {schema.hint(train_split, downloaded)}"
+            raise option_error("jsonl", "train_split", problem)
         splits["train"] = downloaded[train_split]
         for split in ("validation", "test"):
             if split != train_split:

@@ -245,6 +245,13 @@ def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:
     return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
 
 
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the nearest of the known names, or with all of them."""
+    known = sorted(known)
+    close = nearest(name, known)
+    return f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known) or 'none'}."
+
+
 class ValueFault(NamedTuple):
     """What is wrong with a value: a kind of `Problem`, and the predicate of a sentence."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,34 @@ Item = TypeVar("Item")
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Reading
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows as JSONL, atomically: a reader never sees an incomplete file."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def task_section(path: Path, test_path: Path | None, stop_strings: Sequence[str], has_test: bool = False) -> list[str]:
+    """Return the lines of the recipe section that trains on written files.
+
+    Args:
+        test_path: the file of the held-out rows, if `path` does not contain them.
+        has_test: whether `path` contains them.
+    """
+    lines = ["task:", "  name: jsonl", f"  path: {path}"]
+    if test_path is not None:
+        lines.append(f"  test_path: {test_path}")
+    elif not has_test:
+        lines.append("  test_fraction: 0        # the task had no test split")
+    if stop_strings:
+        lines.append(f"  stop_strings: {json.dumps(list(stop_strings), ensure_ascii=False)}")
+    return lines
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -160,9 +188,7 @@ def _suggest_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f" Nor does the folder {path.parent}; relative paths start from {Path.cwd()}."
     names = sorted(file.name for file in path.parent.iterdir() if file.suffix in READABLE)
-    if close := schema.nearest(path.name, names):
-        return f" Did you mean {close[0]}?"
-    return f" The folder {path.parent} has: {', '.join(names[:8]) or 'no data file'}."
+    return f" {schema.hint(path.name, names)}"
 
 
 def pack(value: Any) -> str:
@@ -207,10 +233,7 @@ def missing_column_error(
     where: str, column: str, columns: Iterable[str], how: str = "", *, row: int | None = None
 ) -> InputError:
     """Return the error for a missing column, with the nearest of the existing columns."""
-    names = list(columns)
-    close = schema.nearest(column, names)
-    hint = f"Did you mean {close[0]!r}?" if close else f"It has: {', '.join(names) or 'none'}."
-    message = f"{where} has no column {column!r}. {hint}{' ' + how if how else ''}"
+    message = f"{where} has no column {column!r}. {schema.hint(column, columns)}{' ' + how if how else ''}"
     return InputError(message, kind="missing-column", key=column, row=row)
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlvr import console
 from rlvr.append_log import AppendLog, AppendLogError, read_append_log
@@ -26,13 +26,17 @@ class PassRate:
     right: int
     scored: int
 
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> PassRate:
+        """The rate of a row, from the metric of its completions; 1 or more is right."""
+        return cls(sum(value is not None and value >= 1.0 for value in values), len(values) - list(values).count(None))
+
     @property
     def share(self) -> float | None:
         return self.right / self.scored if self.scored else None
 
 
-@dataclass(frozen=True)
-class PassRateBounds:
+class PassRateBounds(NamedTuple):
     """Keep rows with a pass rate from `low` to `high`."""
 
     low: float
@@ -40,12 +44,6 @@ class PassRateBounds:
 
     def keep(self, rate: PassRate) -> bool:
         return rate.share is not None and self.low <= rate.share <= self.high
-
-
-def compute_pass_rate(values: Sequence[float | None]) -> PassRate:
-    """Compute the rate of a row from the metric of its completions; 1 or more is right."""
-    scored = [value for value in values if value is not None]
-    return PassRate(sum(value >= 1.0 for value in scored), len(scored))
 
 
 def row_key(row: Mapping[str, Any]) -> str:
@@ -67,12 +65,11 @@ class PassRateFile:
         try:
             recorded, lines = read_append_log(path)
             self.known = {line["key"]: PassRate(line["right"], line["scored"]) for line in lines}
-            has_content = path.exists() and path.stat().st_size > 0
         except (AppendLogError, KeyError, TypeError) as error:
             raise _file_error(path, f"it is no file of measured rates ({error})") from error
         except OSError as error:
             raise _file_error(path, f"it cannot be read: {error.strerror}") from error
-        if has_content and recorded is None:
+        if recorded is None and path.exists() and path.stat().st_size > 0:
             raise _file_error(path, "its first line is incomplete")
         self._check(recorded or settings, settings)
         try:

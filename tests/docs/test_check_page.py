@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-KIND_POSITION = {"Problem": 1, "problem": 1, "remarks_of": 1, "ValueFault": 0, "_model_error": 0}  # of InputError it is a keyword
+# Of InputError, the kind is a keyword.
+KIND_POSITION = {"Problem": 1, "problem": 1, "remarks_of": 1, "ValueFault": 0, "_model_error": 0}
 
 
 CHECKED = (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlvr.config.recipe import TaskSpec
-from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, compute_pass_rate, histogram
+from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, histogram
 from rlvr.errors import InputError
 from scripts import filter_by_pass_rate as script
 from tests.conftest import Command
@@ -225,7 +225,7 @@ def test_a_bound_that_no_row_meets_is_an_error_with_the_histogram(tmp_path: Path
     ],
 )
 def test_a_rate_is_the_share_of_right_completions(values: list[float | None], rate: PassRate, why: str) -> None:
-    assert compute_pass_rate(values) == rate, why
+    assert PassRate.of(values) == rate, why
 
 
 def test_a_row_that_was_not_scored_is_never_kept() -> None:

@@ -124,7 +124,7 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
         ({"path": "sums.jsonI"}, "file-not-found", None, "", "a file that is not there"),
         ({"path": "./nowhere"}, "file-not-found", None, "", "a folder that is not there"),
         ({"test_path": "no.jsonl"}, "file-not-found", None, "", "a test file that is not there"),
-        ({"prompt_template": "{problm}"}, "missing-column", "problm", "'problem'", "a misspelt column in the template"),
+        ({"prompt_template": "{problm}"}, "missing-column", "problm", "problem", "a misspelt column in the template"),
         ({"prompt_template": "Say x"}, "invalid-value", "prompt_template", "", "a template without a column"),
         (
             {"prompt_template": "{problem} \\boxed{}"},
@@ -146,7 +146,7 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
             {"columns": {"question": "problm"}},
             "missing-column",
             "problm",
-            "'problem'",
+            "problem",
             "a misspelt column in the mapping",
         ),
         (

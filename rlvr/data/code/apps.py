@@ -52,13 +52,17 @@ def parse_apps_tests(input_output: Any, starter_code: str = "") -> AppsTests:
     inputs, outputs = input_output.get("inputs") or [], input_output.get("outputs") or []
     if len(inputs) != len(outputs):
         raise InvalidTests("unequal numbers of inputs and outputs")
+    if not inputs:
+        raise InvalidTests("no tests")
     name = input_output.get("fn_name") or None
     if name is None:
         pairs = zip(inputs, outputs, strict=True)
         tests = drop_truncated(
             [{"input": _join_lines(given), "output": _join_lines(expected)} for given, expected in pairs]
         )
-        return AppsTests(_require(tests))
+        if not tests:
+            raise InvalidTests("no tests")
+        return AppsTests(tests)
     if not all(isinstance(arguments, list) for arguments in inputs):
         raise InvalidTests("arguments that are no list")
     if not isinstance(name, str) or not name.isidentifier():
@@ -66,9 +70,7 @@ def parse_apps_tests(input_output: Any, starter_code: str = "") -> AppsTests:
     returns_a_list = re.search(rf"\bdef {re.escape(name)}\b[^\n]*->\s*(?:typing\.)?[Ll]ist\b", starter_code)
     if not returns_a_list and all(isinstance(output, list) and len(output) == 1 for output in outputs):
         outputs = [output[0] for output in outputs]
-    tests = _require(
-        [{"call": arguments, "expected": output} for arguments, output in zip(inputs, outputs, strict=True)]
-    )
+    tests = [{"call": arguments, "expected": output} for arguments, output in zip(inputs, outputs, strict=True)]
     if not re.search(r"^\s*class Solution\b", starter_code, re.MULTILINE):
         return AppsTests(tests, name)
     return AppsTests(tests, f"call_{name}", _CALL_OF_A_METHOD.format(name=name))
@@ -84,12 +86,6 @@ def call_{name}(*arguments):
 
 
 """
-
-
-def _require(tests: list[Test]) -> list[Test]:
-    if not tests:
-        raise InvalidTests("no tests")
-    return tests
 
 
 def _join_lines(text: Any) -> str:
