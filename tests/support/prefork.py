@@ -95,7 +95,7 @@ def import_libraries() -> None:
         "training.train",
     ):
         importlib.import_module(f"rlvr.{name}")  # as run_grpo.py does later
-    svg_charts.small_chart("first", svg_charts.Series("the first chart looks for fonts", [1, 2], [0.0, 1.0]))
+    svg_charts.line_chart("first", [svg_charts.Series("the first chart looks for fonts", [1, 2], [0.0, 1.0])])
     deepspeed.ops.__compatible_ops__  # noqa: B018  it calls the compiler, which takes a second
 
 
