@@ -104,12 +104,8 @@ class AnswerCache:
                 answer = Completion(str(line["text"]), int(line["tokens"]), bool(line["ended"]))
                 self.answers[str(line["key"]), int(line["sample"])] = answer
         except (AppendLogError, KeyError, TypeError, OSError) as error:
-            raise InputError(
-                f"The answer cache {file} can't be read ({type(error).__name__}: {error}). Remove it: its answers "
-                "are generated again.",
-                kind="damaged-file",
-                path=file,
-            ) from error
+            message = f"The answer cache {file} can't be read ({type(error).__name__}: {error}). Remove it: its answers"
+            raise InputError(f"{message} are generated again.", kind="damaged-file", path=file) from error
 
     def add(self, keys: Sequence[AnswerKey], completions: Sequence[Completion]) -> None:
         """Append answers to the file."""
@@ -122,20 +118,12 @@ class AnswerCache:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._log = AppendLog(self.path, self._settings)
             self._log.append(lines)
-        except BlockingIOError as error:
-            raise InputError(
-                f"Another evaluation writes to {self.path}. Wait for it, or name another --output.",
-                kind="file-in-use",
-                key="--output",
-                path=self.path,
-            ) from error
         except OSError as error:
-            raise InputError(
-                f"{self.path} can't be written: {error.strerror}. Name another --output.",
-                kind="unwritable",
-                key="--output",
-                path=self.path,
-            ) from error
+            message, kind = f"{self.path} can't be written: {error.strerror}. Name another --output.", "unwritable"
+            if isinstance(error, BlockingIOError):
+                message = f"Another evaluation writes to {self.path}. Wait for it, or name another --output."
+                kind = "file-in-use"
+            raise InputError(message, kind=kind, key="--output", path=self.path) from error
 
     def close(self) -> None:
         if self._log is not None:

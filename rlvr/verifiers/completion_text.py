@@ -17,16 +17,18 @@ def completion_text(completion: str | list[dict]) -> str:
     """The text that the model wrote: the completion itself, or the content of its last assistant message."""
     if isinstance(completion, str):
         return completion
-    if not isinstance(completion, list):
-        return ""
-    for message in reversed(completion):
-        if isinstance(message, dict) and message.get("role", "assistant") == "assistant":
-            content = message.get("content")
-            if isinstance(content, list):  # parts, as multimodal templates write them
-                texts = [part.get("text") for part in content if isinstance(part, dict)]
-                return "".join(text for text in texts if isinstance(text, str))
-            return content if isinstance(content, str) else ""
-    return ""
+    content = _last_message(completion).get("content")
+    if isinstance(content, list):  # parts, as multimodal templates write them
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
+def _last_message(completion: Any) -> dict[str, Any]:
+    """The last message of the assistant; empty if there is none."""
+    messages = reversed(completion) if isinstance(completion, list) else ()
+    own = (one for one in messages if isinstance(one, dict) and one.get("role", "assistant") == "assistant")
+    return next(own, {})
 
 
 _THINK_TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
@@ -68,14 +70,13 @@ def own_turn(text: str) -> str:
     """
     text = without_thinking(text)
     # Line by line: a search for the line's start would look at every character.
-    start = 0
-    while not (text[start : start + 1] in _MAY_BEGIN and _HEADER.match(text, start)):
-        start = text.find("\n", start) + 1
-        if start == 0:
-            start = len(text)
+    end = 0
+    while not (text[end : end + 1] in _MAY_BEGIN and _HEADER.match(text, end)):
+        end = text.find("\n", end) + 1 or len(text)
+        if end == len(text):
             break
-    token = _TOKEN.search(text, 0, start) if "<" in text or "[" in text else None
-    return text[: token.start() if token else start]
+    token = _TOKEN.search(text, 0, end) if "<" in text or "[" in text else None
+    return text[: token.start() if token else end]
 
 
 def without_thinking(text: str) -> str:
@@ -103,23 +104,11 @@ def full_text(completion: Any, *, think_opened: bool = False) -> str:
     A message's thoughts may be in a field of their own. They are put back between <think> tags; with `think_opened` the
     opening tag stays in the prompt.
     """
-    text = completion_text(completion)
-    thoughts = _separate_thoughts(completion)
-    if thoughts:
+    text, message = completion_text(completion), _last_message(completion)
+    thoughts = message.get("reasoning_content") or message.get("thinking")  # the names that TRL's chat templates use
+    if thoughts and isinstance(thoughts, str):
         text = f"{'' if think_opened else '<think>'}\n{thoughts}\n</think>\n{text}"
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-
-
-def _separate_thoughts(completion: Any) -> str:
-    """The thoughts that the trainer has split off the last assistant message."""
-    if not isinstance(completion, list):
-        return ""
-    for message in reversed(completion):
-        if isinstance(message, dict) and message.get("role", "assistant") == "assistant":
-            # The names that TRL's chat templates use.
-            thoughts = message.get("reasoning_content") or message.get("thinking")
-            return thoughts if isinstance(thoughts, str) else ""
-    return ""
 
 
 def prompt_opens_think(prompt: Any) -> bool:

@@ -32,8 +32,8 @@ def compare_terms(answer: Term, gold: Term) -> bool | None:
         return gold_based is not None and gold_based[1] == (answer.text if not answer_based else None)
     kinds = {answer.kind, gold.kind}
     if "words" in kinds:
-        single = answer if answer.kind == "words" else gold
-        return None if kinds == {"words", "math"} and len(single.text) == 1 else False
+        words = answer if answer.kind == "words" else gold
+        return None if kinds == {"words", "math"} and len(words.text) == 1 else False
     if UNEVALUATED.search(answer.text) and not UNEVALUATED.search(gold.text):
         return False  # the problem, not its answer
     if "number" in kinds and VARIABLE.search(answer.text + " " + gold.text):
@@ -48,10 +48,8 @@ def compare_terms(answer: Term, gold: Term) -> bool | None:
         and _TO_BE_SOLVED.search(answer.text)
     ):
         return False
-    if "relation" in kinds and len(kinds) == 2:
-        # "y = 2x + 3" is a relation although it has a name.
-        return None if answer.name or gold.name else False
-    return None
+    # "y = 2x + 3" is a relation although it has a name.
+    return False if "relation" in kinds and len(kinds) == 2 and not (answer.name or gold.name) else None
 
 
 _RELATION_SIGN = re.compile(r"\\leq|\\geq|\\neq|<|>")
@@ -102,11 +100,9 @@ def _same_name(one: str, other: str) -> bool:
 
 def _compare_groups(answer: Collection, gold: Collection, equal: TermComparison) -> bool | None:
     kinds = (answer.kind, gold.kind)
-    if kinds == ("tuple", "tuple"):
+    if kinds in (("tuple", "tuple"), ("matrix", "matrix")):
         if answer.brackets != gold.brackets and {answer.brackets, gold.brackets} != {"][", "()"}:
             return False
-        return _in_order(answer.items, gold.items, equal)
-    if kinds == ("matrix", "matrix"):
         return _in_order(answer.items, gold.items, equal)
     if "matrix" in kinds and "tuple" in kinds:
         matrix, other = (answer, gold) if answer.kind == "matrix" else (gold, answer)
@@ -123,13 +119,10 @@ def _compare_groups(answer: Collection, gold: Collection, equal: TermComparison)
             return _any_order(answer.items, gold.items, equal)
         return _any_order(_distinct(answer.items), _distinct(gold.items), equal)
     if set(kinds) == {"list", "tuple"}:
-        bracket = answer if answer.kind == "tuple" else gold
-        if bracket.brackets != "()":
-            return False
         names = [item.name for item in (answer if answer.kind == "list" else gold).items]
-        if all(names) and names != sorted(names):
-            return False  # "y = 2, x = 3" for (2, 3)
-        return _in_order(answer.items, gold.items, equal)
+        is_sorted = not all(names) or names == sorted(names)  # unlike "y = 2, x = 3" for (2, 3)
+        if is_sorted and "()" in (answer.brackets, gold.brackets):
+            return _in_order(answer.items, gold.items, equal)
     return False
 
 
@@ -153,13 +146,12 @@ def _distinct(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:
 def _in_order(answer: Sequence[ParsedAnswer], gold: Sequence[ParsedAnswer], equal: TermComparison) -> bool | None:
     if len(answer) != len(gold):
         return False
-    unsure = False
+    results = []
     for one, other in zip(answer, gold, strict=True):
-        result = compare(one, other, equal)
-        if result is False:
+        results.append(compare(one, other, equal))
+        if results[-1] is False:
             return False
-        unsure = unsure or result is None
-    return None if unsure else True
+    return None if None in results else True
 
 
 def _any_order(answer: Sequence[ParsedAnswer], gold: Sequence[ParsedAnswer], equal: TermComparison) -> bool | None:

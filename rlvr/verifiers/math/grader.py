@@ -313,22 +313,26 @@ def _are_numeric(*answers: ParsedAnswer) -> bool:
 # Explanation
 
 
+_NOTATIONS = {
+    "mark": "a line with ####", "box": "a box", "tag": "an <answer> tag", "prose": "a sentence",
+    "bare": "the turn itself",
+}  # fmt: skip
+_VERDICTS = {True: "right", False: "wrong", None: "can't be said"}
+
+
 def explain_answer(
     completion: str | list[dict], gold: str, *, prose: bool = True, tolerance: float | None = None
 ) -> list[str]:
     """Explain the verdict on a completion, one sentence a step; the last one is the verdict."""
     text = completion_text(completion)
-    turn = own_turn(text)
+    turn, outside = own_turn(text), without_thinking(text)
     lines = []
     if not isinstance(completion, str):
         lines.append(f"Reads the last message of the assistant, {len(text):,} characters.")
-    outside = without_thinking(text)
     if len(outside.strip()) < len(text.strip()):
         lines.append(f"Leaves out thoughts in <think> tags: {len(text) - len(outside):,} of {len(text):,} characters.")
-    if len(turn) < len(outside):
-        lines.append(
-            f"The model's own turn ends at {quote(outside[len(turn) :].strip())}, after {len(turn):,} characters."
-        )
+    if rest := outside[len(turn) :]:
+        lines.append(f"The model's own turn ends at {quote(rest.strip())}, after {len(turn):,} characters.")
     target = read_gold(gold) if isinstance(gold, str) else "it is no text"
     if isinstance(target, str):
         lines.append(f"The gold {quote(str(gold))} can't be read: {target}.")
@@ -337,17 +341,14 @@ def explain_answer(
         joined = isinstance(target.parsed, Collection)
         statements = find_statements(turn[: MAX_TURN_CHARACTERS + 1], prose=prose, joined=joined)
         lines.append(f"Statements of a final answer: {len(statements) or 'none'}.")
-        names = {"mark": "a line with ####", "box": "a box", "tag": "an <answer> tag", "prose": "a sentence",
-                 "bare": "the turn itself"}  # fmt: skip
         for statement in statements[:10]:
             readings = (_describe(one) for one in map(parse_answer, statement.texts) if not isinstance(one, str))
             reading = next((f"read as {one}" for one in readings), "not readable as one answer")
             defect = f", but {statement.defect}" if statement.defect else ""
-            where = f"{names[statement.kind]} at character {statement.start:,}"
+            where = f"{_NOTATIONS[statement.kind]} at character {statement.start:,}"
             lines.append(f"  {where}: {quote(statement.texts[0])}, {reading}{defect}")
     verdict = check_answer(completion, gold, prose=prose, tolerance=tolerance)
-    word = {True: "right", False: "wrong", None: "can't be said"}[verdict.correct]
-    return [*lines, f"Verdict: {word}: {verdict.why}."]
+    return [*lines, f"Verdict: {_VERDICTS[verdict.correct]}: {verdict.why}."]
 
 
 def _describe(answer: ParsedAnswer) -> str:

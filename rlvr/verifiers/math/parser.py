@@ -121,14 +121,17 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
 def _parse_list(parts: list[str], depth: int) -> ParsedAnswer:
     if not parts[-1].strip():
         parts.pop()  # a comma at the end
+    items = _parse_items(parts, depth)
+    name = "" if any(item.name for item in items[1:]) else items[0].name
+    if name:  # "x = 2, 3"
+        items[0] = replace(items[0], name="")
+    return Collection("list", _flatten(items), name=name)
+
+
+def _parse_items(parts: Sequence[str], depth: int) -> list[ParsedAnswer]:
     if len(parts) > MAX_ITEMS:
         raise UnreadableAnswer(f"it has over {MAX_ITEMS} items")
-    items = [_parse(part, depth + 1) for part in parts]
-    name = items[0].name
-    if name and not any(item.name for item in items[1:]):  # "x = 2, 3"
-        items[0] = replace(items[0], name="")
-        return Collection("list", _flatten(items), name=name)
-    return Collection("list", _flatten(items))
+    return [_parse(part, depth + 1) for part in parts]
 
 
 def _parse_brackets(text: str, depth: int) -> ParsedAnswer | None:
@@ -147,9 +150,7 @@ def _parse_brackets(text: str, depth: int) -> ParsedAnswer | None:
         items = [_parse(part, depth + 1) for part in items_text]
         return Collection("set" if opening == "\\{" else "list", _flatten(items))
     if len(items_text) > 1:
-        if len(items_text) > MAX_ITEMS:
-            raise UnreadableAnswer(f"it has over {MAX_ITEMS} items")
-        return Collection("tuple", tuple(_parse(part, depth + 1) for part in items_text), opening + closing)
+        return Collection("tuple", tuple(_parse_items(items_text, depth)), opening + closing)
     if opening == "{" or (opening == "(" and not _RELATION.search(content)):
         return _parse(content, depth + 1)
     return None
@@ -206,34 +207,28 @@ def _parse_equation(text: str, depth: int) -> ParsedAnswer:
     return Term("relation", _remove_spaces(text))
 
 
+_THOUSANDS = re.compile(r",[0-9]{3}(?![0-9])")
+_BEFORE_THOUSANDS = re.compile(r"(?:^|[^0-9,])[0-9]{1,3}(?:,[0-9]{3})*$")
+
+
 def _split(text: str, separators: Sequence[str]) -> list[str]:
     """Split at separators outside all brackets; return one part if the brackets do not match."""
     if not any(separator in text for separator in separators):
         return [text]
     parts, depth, start, index = [], 0, 0, 0
-    thousands = re.compile(r",[0-9]{3}(?![0-9])")
     while index < len(text):
         character = text[index]
-        if character == "\\" and text[index : index + 2] in ("\\{", "\\}", "\\|"):
+        if character == "\\" and text[index + 1 : index + 2] in ("{", "}", "|"):
             depth += {"{": 1, "}": -1}.get(text[index + 1], 0)
             index += 2
             continue
-        if character in "{([":
-            depth += 1
-        elif character in "})]":
-            depth -= 1
-        elif depth == 0:
+        depth += (character in "{([") - (character in "})]")
+        if depth == 0 and character not in "{([})]":
             separator = next((one for one in separators if text.startswith(one, index)), None)
             if separator == "\\cup" and text[index + 4 : index + 5].isalpha():
                 separator = None
-            if (
-                separator == ","
-                and index > 0
-                and text[index - 1].isdigit()
-                and thousands.match(text, index)
-                and re.search(r"(?:^|[^0-9,])[0-9]{1,3}(?:,[0-9]{3})*$", text[:index])
-                and (" ," in text or ", " in text or ";" in text)
-            ):
+            is_thousands = separator == "," and _THOUSANDS.match(text, index) and _BEFORE_THOUSANDS.search(text[:index])
+            if is_thousands and (" ," in text or ", " in text or ";" in text):
                 separator = None  # "1,234, 5,678"
             if separator:
                 parts.append(text[start:index])
@@ -366,7 +361,5 @@ def _remove_spaces(text: str) -> str:
 def _is_name(text: str) -> bool:
     """Whether the left side of an equation names the right side, rather than being part of its value."""
     text = text.strip()
-    if _NAME.fullmatch(text) or _RATIO_NAME.fullmatch(text) or _NAMES.fullmatch(text):
-        words = re.findall(r"(?<![A-Z])[A-Z]?[a-z]{2,}", text)
-        return all(is_label_word(word) for word in words)
-    return False
+    is_name = any(pattern.fullmatch(text) for pattern in (_NAME, _RATIO_NAME, _NAMES))
+    return is_name and all(map(is_label_word, re.findall(r"(?<![A-Z])[A-Z]?[a-z]{2,}", text)))
