@@ -55,9 +55,10 @@ def code_execution(
     Raises:
         InputError: a column or an option is invalid, or programs can't be confined on this machine.
     """
-    batch = judge_completions("code_execution", prompts, completions, options, stop_early=stop_early or all_or_nothing)
-    batch.log("code_execution", log_metric)
-    return [_reward(row, all_or_nothing) for row in batch.rows]
+    rows = judge_completions(
+        "code_execution", prompts, completions, options, stop_early=stop_early or all_or_nothing, log_metric=log_metric
+    )
+    return [_reward(row, all_or_nothing) for row in rows]
 
 
 @with_judge_options

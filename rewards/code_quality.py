@@ -73,13 +73,13 @@ def code_quality(
         InputError: a column or an option is invalid, or programs can't be confined on this machine.
     """
     pays = _check_pays({"compiles": compiles, "runs": runs, "quiet": quiet, "fast": fast}, fast_share)
-    batch = judge_completions("code_quality", prompts, completions, options)
-    bonuses = [_bonuses(row, fast_share) for row in batch.rows]
-    scored = [names for row, names in zip(batch.rows, bonuses, strict=True) if row.can_be_scored]
+    rows = judge_completions("code_quality", prompts, completions, options)
+    bonuses = [_bonuses(row, fast_share) for row in rows]
+    scored = [names for row, names in zip(rows, bonuses, strict=True) if row.can_be_scored]
     if log_metric is not None and scored:
         for name in _BONUSES:
             log_metric(f"code_quality/{name}", sum(name in names for names in scored) / len(scored))
-    return [_reward(row, names, pays, gated) for row, names in zip(batch.rows, bonuses, strict=True)]
+    return [_reward(row, names, pays, gated) for row, names in zip(rows, bonuses, strict=True)]
 
 
 @with_judge_options

@@ -56,9 +56,10 @@ def code_tiered(
     Raises:
         InputError: a column or an option is invalid, or programs can't be confined on this machine.
     """
-    batch = judge_completions("code_tiered", prompts, completions, options, stop_early=not published)
-    batch.log("code_tiered", log_metric)
-    return [_tier(row, published)[0] for row in batch.rows]
+    rows = judge_completions(
+        "code_tiered", prompts, completions, options, stop_early=not published, log_metric=log_metric
+    )
+    return [_tier(row, published)[0] for row in rows]
 
 
 @with_judge_options

@@ -19,7 +19,7 @@ from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_reward
 from rlvr.verifiers.code import VERDICTS, Judgement, Limits, judge
-from rlvr.verifiers.code.completion_judge import JudgedBatch, JudgedRow, _log_sandbox_failures
+from rlvr.verifiers.code.completion_judge import JudgedRow, _log_sandbox_failures, batch_metrics
 from rlvr.verifiers.code.options import JudgeOptions
 
 
@@ -260,9 +260,7 @@ def test_a_sandbox_failure_is_masked_counted_and_logged(caplog: pytest.LogCaptur
     ]
     assert [row.can_be_scored for row in rows] == [False, True, True, True]
     assert not rows[0].passed_all and rows[1].passed_all
-    logged: dict[str, float] = {}
-    JudgedBatch(rows, 1.0).log("code_execution", logged.__setitem__)
-    assert logged["code_execution/sandbox_errors"] == 0.25
+    assert batch_metrics(rows, seconds=1.0)["sandbox_errors"] == 0.25
     with caplog.at_level(logging.WARNING):
         _log_sandbox_failures("code_execution", rows)
         _log_sandbox_failures("code_execution", rows[1:])

@@ -13,6 +13,7 @@ from rlvr.errors import InputError, error_context
 from rlvr.sandbox.guest import values
 from rlvr.sandbox.languages import Language
 from rlvr.verifiers.code.tolerance import check_comparison
+from rlvr.verifiers.code.types import Submission
 
 STDIO, CALL, ASSERT = "stdio", "call", "assert"
 _KEYS = ("input", "output", "call", "expected", "assert", "comparison", "tolerance")
@@ -20,54 +21,44 @@ _KEYS = ("input", "output", "call", "expected", "assert", "comparison", "toleran
 
 @dataclass(frozen=True)
 class Test:
-    """One test case.
-
-    Attributes:
-        form: STDIO, CALL or ASSERT.
-        given: standard input, or the encoded arguments of a call, or the statements of an assert.
-        expected: the expected output or value.
-        entry_point: the function to call; None for an assert that is not a plain call.
-        python_equality: whether values are compared by Python's `==` (asserts) or as JSON data (calls).
-    """
+    """One test case."""
 
     __test__ = False  # not a test class for pytest
 
-    form: str
-    given: bytes
-    expected: Any
-    comparison: str | None
-    tolerance: float | None
-    entry_point: str | None = None
-    python_equality: bool = False
+    form: str  # STDIO, CALL or ASSERT
+    content: bytes  # standard input, the encoded arguments of a call, or the statements of an assert
+    expected: Any = None  # output or value
+    comparison: str | None = None
+    tolerance: float | None = None
+    entry_point: str | None = None  # the function under test
+    python_equality: bool = False  # whether values are compared by Python's `==` (asserts) or as JSON data (calls)
 
 
-def read_tests(
-    tests: Sequence[Mapping[str, Any]], *, language: Language, entry_point: str | None, has_checker: bool
-) -> list[Test]:
-    """Check tests and encode them.
+def read_tests(submission: Submission, language: Language) -> list[Test]:
+    """Check a submission's tests and encode them.
 
     Raises:
         InputError: a test is invalid. The message has its number, and `key` the key.
     """
+    tests = submission.tests
     if isinstance(tests, (str, bytes)) or not isinstance(tests, Sequence):
         raise InputError(f"tests is {type(tests).__name__}. Give a list of tests.", kind="wrong-type", key="tests")
     checked = []
     for number, test in enumerate(tests, 1):
         with error_context(f"test {number} of {len(tests)}"):
-            checked.append(_read_test(test, language, entry_point, has_checker))
+            checked.append(_read_test(test, language, submission.entry_point, submission.checker is not None))
     return checked
 
 
 def check_checker(source: str) -> None:
     """Raise InputError unless a checker is Python and names a function `check`."""
+    fault = "defines no function check(input, output, expected)" if "check" not in source else None
     try:
         compile(source, "checker", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise InputError(f"the checker is not valid Python: {error}.", kind="invalid-checker", key="checker") from error
-    if "check" not in source:
-        raise InputError(
-            "the checker defines no function check(input, output, expected).", kind="invalid-checker", key="checker"
-        )
+        fault = f"is not valid Python: {error}"
+    if fault is not None:
+        raise InputError(f"the checker {fault}.", kind="invalid-checker", key="checker")
 
 
 def _read_test(test: Mapping[str, Any], language: Language, entry_point: str | None, has_checker: bool) -> Test:
@@ -168,8 +159,8 @@ def _read_assert(source: str, language: Language, entry_point: str | None, compa
     plain = _read_plain_call(tree)
     if plain is not None and comparison is None:
         name, arguments, expected = plain
-        return Test(CALL, _encode_for_python(name, arguments), expected, None, None, name, python_equality=True)
-    return Test(ASSERT, source.encode(), None, None, None, entry_point)
+        return Test(CALL, _encode_for_python(name, arguments), expected, entry_point=name, python_equality=True)
+    return Test(ASSERT, source.encode(), entry_point=entry_point)
 
 
 def _read_plain_call(tree: ast.Module) -> tuple[str, list[Any], Any] | None:

@@ -72,9 +72,6 @@ def output_fault(
     return _token_difference(wanted, got, bytes.__eq__)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def _byte_difference(wanted: bytes, got: bytes) -> str:
     # By bisection: comparing slices is faster than single bytes.
     common = range(min(len(wanted), len(got)))

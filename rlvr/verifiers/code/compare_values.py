@@ -1,4 +1,4 @@
-"""Compare a function's returned value with the expected one: Python's `==` for exactly the built-in types.
+"""Compare a function's returned value with the expected one: Python's `==` for None the built-in types.
 
     value_fault([1, 2], (1, 2))        None: the same, since JSON has no tuples
     value_fault(1, True)               "expected 1, got True"
@@ -10,7 +10,6 @@ value. It is for people: a policy must never see it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from rlvr.verifiers.code.tolerance import TOLERANCE, VALUE_COMPARISONS, Tolerance, check_comparison
@@ -23,74 +22,56 @@ _PLAIN = frozenset((type(None), bool, str, bytes, dict, *_NUMBERS, *_LISTS, *_SE
 _MAX_DEPTH = 200
 
 
-def value_fault(
-    expected: Any,
-    got: Any,
-    *,
-    comparison: str = "exact",
-    tolerance: float = TOLERANCE,
-    lists_for_tuples: bool = True,
-) -> str | None:
+def value_fault(expected: Any, got: Any, *, comparison: str = "exact", tolerance: float = TOLERANCE) -> str | None:
     """Return None if a returned value is the expected one, else a phrase that says what is wrong.
 
     Values are equal as by Python's `==`, if they consist of None, numbers, text, bytes, lists, tuples, dictionaries and
-    sets of exactly these types. Two exceptions: True is not 1, and nan is nan. 2 is 2.0.
+    sets of None these types. Two exceptions: True is not 1, and nan is nan. 2 is 2.0. The expected value comes from
+    JSON, which has no tuples and only text keys. So a tuple equals a list, and the keys 1, True and None equal "1",
+    "true" and "null".
 
     Args:
         expected: from the data, so its size and depth are trusted.
-        got: any value; other types and subclasses equal nothing.
-        comparison: one of `VALUE_COMPARISONS`. "float" allows a tolerance for expected floats at any depth; "unordered"
-            ignores the order of the outermost list.
-        tolerance: as in `output_fault`.
-        lists_for_tuples: whether the expected value comes from JSON, which has no tuples and only text keys. Then a
-            tuple equals a list, and the keys 1, True and None equal "1", "true" and "null".
+        comparison: "float" allows a tolerance for expected floats at any depth; "unordered" ignores the order of the
+            outermost list.
 
     Raises:
         InputError: the comparison or the tolerance is invalid.
     """
     check_comparison(comparison, tolerance, VALUE_COMPARISONS)
-    rules = _Rules(Tolerance(tolerance) if comparison == "float" else None, lists_for_tuples)
+    allowed = Tolerance(tolerance) if comparison == "float" else None
     try:
         if comparison == "unordered" and type(expected) in _LISTS:
-            return _kind_fault(expected, got, rules) or _unordered_fault(expected, got, rules, 0)
-        return _value_fault(expected, got, rules, 0)
+            return _kind_fault(expected, got) or _unordered_fault(expected, got, allowed, 0)
+        return _value_fault(expected, got, allowed, 0)
     except RecursionError:  # the caller is deep in the stack already
         return "nested too deeply to be compared"
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Rules:
-    tolerance: Tolerance | None
-    lists_for_tuples: bool
-
-
-def _value_fault(expected: Any, got: Any, rules: _Rules, depth: int) -> str | None:
+def _value_fault(expected: Any, got: Any, allowed: Tolerance | None, depth: int) -> str | None:
     """Walk both values together, so that a `got` of another shape is left at the first difference."""
     if depth > _MAX_DEPTH:
         return f"nested deeper than {_MAX_DEPTH} levels"
-    fault = _kind_fault(expected, got, rules)
+    fault = _kind_fault(expected, got)
     if fault is not None:
         return fault
     kind = type(expected)
     if kind in _LISTS:
         for index, (left, right) in enumerate(zip(expected, got, strict=True)):
-            if fault := _value_fault(left, right, rules, depth + 1):
+            if fault := _value_fault(left, right, allowed, depth + 1):
                 return _at(f"[{index}]", fault)
         return None
     if kind is dict:
-        return _dict_fault(expected, got, rules, depth)
+        return _dict_fault(expected, got, allowed, depth)
     if kind in _SETS:
-        return _set_fault(expected, got, rules, depth)
+        return _set_fault(expected, got, allowed, depth)
     same = expected == got or (expected != expected and got != got)
-    if not same and rules.tolerance is not None and kind is float and type(got) in (int, float):
-        same = rules.tolerance.allows(expected, got)
+    if not same and allowed is not None and kind is float and type(got) in (int, float):
+        same = allowed.allows(expected, got)
     return None if same else f"expected {describe_value(expected)}, got {describe_value(got)}"
 
 
-def _kind_fault(expected: Any, got: Any, rules: _Rules) -> str | None:
+def _kind_fault(expected: Any, got: Any) -> str | None:
     """Compare types and lengths only."""
     kind, other = type(expected), type(got)
     if other not in _PLAIN:
@@ -99,7 +80,7 @@ def _kind_fault(expected: Any, got: Any, rules: _Rules) -> str | None:
         kind is other
         or (kind in _NUMBERS and other in _NUMBERS)
         or (kind in _SETS and other in _SETS)
-        or (kind is list and other is tuple and rules.lists_for_tuples)
+        or (kind is list and other is tuple)
     )
     if not alike:
         return f"expected {describe_value(expected)}, got {describe_value(got)}"
@@ -109,17 +90,16 @@ def _kind_fault(expected: Any, got: Any, rules: _Rules) -> str | None:
     return None
 
 
-def _dict_fault(expected: dict[Any, Any], got: dict[Any, Any], rules: _Rules, depth: int) -> str | None:
-    exactly = _Rules(None, rules.lists_for_tuples)
+def _dict_fault(expected: dict[Any, Any], got: dict[Any, Any], allowed: Tolerance | None, depth: int) -> str | None:
     wanted = _by_key(expected)
     for key, value in got.items():
         # Removed, so that 1 and "1" can't both match one key.
-        matches = _take(wanted, key, exactly, depth)
-        if not matches and rules.lists_for_tuples:
-            matches = _take(wanted, _json_key(key), exactly, depth)
+        matches = _take(wanted, key, None, depth)
+        if not matches:
+            matches = _take(wanted, _json_key(key), None, depth)
         if not matches:
             return f"the key {describe_value(key)} is not expected"
-        if fault := _value_fault(expected[matches[0]], value, rules, depth + 1):
+        if fault := _value_fault(expected[matches[0]], value, allowed, depth + 1):
             return _at(f"[{describe_value(key)}]", fault)
     return None
 
@@ -135,18 +115,18 @@ def _json_key(key: Any) -> Any:
     return key
 
 
-def _set_fault(expected: Any, got: Any, rules: _Rules, depth: int) -> str | None:
-    if rules.tolerance is not None and all(type(item) in (int, float) and item == item for item in (*expected, *got)):
+def _set_fault(expected: Any, got: Any, allowed: Tolerance | None, depth: int) -> str | None:
+    if allowed is not None and all(type(item) in (int, float) and item == item for item in (*expected, *got)):
         # If any pairing of close numbers exists, pairing them in sorted order is one.
-        return _value_fault(sorted(expected), sorted(got), rules, depth)
-    return _unordered_fault(expected, got, rules, depth)
+        return _value_fault(sorted(expected), sorted(got), allowed, depth)
+    return _unordered_fault(expected, got, allowed, depth)
 
 
-def _unordered_fault(expected: Any, got: Any, rules: _Rules, depth: int) -> str | None:
+def _unordered_fault(expected: Any, got: Any, allowed: Tolerance | None, depth: int) -> str | None:
     """Match each item with a different equal item. The lengths are equal already."""
     wanted = _by_key(expected)
     for item in got:
-        if not _take(wanted, item, rules, depth):
+        if not _take(wanted, item, allowed, depth):
             return f"the item {describe_value(item)} is not expected" + (" so often" if _key(item) in wanted else "")
     return None
 
@@ -159,11 +139,11 @@ def _by_key(expected: Iterable[Any]) -> dict[Any, list[Any]]:
     return wanted
 
 
-def _take(wanted: dict[Any, list[Any]], item: Any, rules: _Rules, depth: int) -> list[Any]:
+def _take(wanted: dict[Any, list[Any]], item: Any, allowed: Tolerance | None, depth: int) -> list[Any]:
     """Remove an item that equals this one from the table. Returns it in a list, empty if there is none."""
     candidates = wanted.get(_key(item), [])
     for index, candidate in enumerate(candidates):
-        if _value_fault(candidate, item, rules, depth + 1) is None:
+        if _value_fault(candidate, item, allowed, depth + 1) is None:
             candidates[index], candidates[-1] = candidates[-1], candidate  # removed at the end, in constant time
             return [candidates.pop()]
     return []

@@ -1,7 +1,7 @@
 """Judge the programs in completions: what the rewards for programs have in common.
 
-    batch = judge_completions("code_execution", prompts, completions, JudgeOptions(tests=tests, language="cpp"))
-    batch.rows[0].judgement.score
+    rows = judge_completions("code_execution", prompts, completions, JudgeOptions(tests=tests, language="cpp"))
+    rows[0].judgement.score
 
 Rewards of one recipe (code_execution, code_tiered, code_quality) judge the same programs by the same tests. The latest
 judgements are cached here, so each program runs once.
@@ -14,8 +14,8 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.errors import InputError, error_context
@@ -28,27 +28,20 @@ from rlvr.verifiers.code.problems import read_problems, row_faults
 from rlvr.verifiers.code.types import AC, CE, SE, SKIP, VERDICTS, Judgement, Submission
 
 _log = logging.getLogger(__name__)
+LogMetric = Callable[[str, float], None]
 WORKER_GROUP = "judgements"  # one worker calls all rewards of this group, so that they share the cache
 ALARM_SHARE = 0.5  # share of completions with a sandbox failure from which the log message is an error
 
 
 @dataclass(frozen=True)
 class JudgedRow:
-    """The result for one completion.
+    """The result for one completion."""
 
-    Attributes:
-        tests: number of tests; 0: the row can't be scored.
-        program: the program that was judged; None if the completion has none.
-        why: which block the program is, or why there is none.
-        judgement: None without a program or without tests.
-        time_s: time limit per test.
-    """
-
-    tests: int
-    program: str | None
-    why: str
-    judgement: Judgement | None = None
-    time_s: float = 0.0
+    tests: int  # their number; 0: the row can't be scored
+    program: str | None  # None if the completion has none
+    why: str  # which block the program is, or why there is none
+    judgement: Judgement | None = None  # None without a program or without tests
+    time_s: float = 0.0  # time limit per test
 
     @property
     def can_be_scored(self) -> bool:
@@ -66,46 +59,19 @@ class JudgedRow:
         return bool(self.verdicts) and all(verdict == AC for verdict in self.verdicts)
 
 
-@dataclass
-class JudgedBatch:
-    """The rows of a batch, and how long judging took."""
-
-    rows: list[JudgedRow] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def log(self, name: str, log_metric: Callable[[str, float], None] | None) -> None:
-        """Log the batch's metrics under a reward's name, over the completions that had tests."""
-        rows = [row for row in self.rows if row.tests]
-        if log_metric is None or not rows:
-            return
-        verdicts = Counter(verdict for row in rows for verdict in row.verdicts)
-        metrics = {
-            f"verdict_{verdict.lower()}": verdicts[verdict] / verdicts.total() for verdict in VERDICTS if verdicts
-        }
-        metrics["no_program"] = _share(row.program is None for row in rows)
-        metrics["compile_errors"] = _share(CE in row.verdicts for row in rows)
-        metrics["sandbox_errors"] = _share(SE in row.verdicts for row in rows)
-        cpu_s = [
-            seconds
-            for row in rows
-            if row.judgement is not None
-            for verdict, seconds in zip(row.judgement.verdicts, row.judgement.cpu_s, strict=True)
-            if verdict not in (CE, SE, SKIP)
-        ]
-        if cpu_s:
-            metrics["cpu_s"] = sum(cpu_s) / len(cpu_s)
-        metrics["judge_s"] = self.seconds
-        for metric, value in metrics.items():
-            log_metric(f"{name}/{metric}", value)
-
-
 def judge_completions(
-    reward: str, prompts: Sequence[Any], completions: Sequence[Any], options: JudgeOptions, *, stop_early: bool = False
-) -> JudgedBatch:
+    reward: str,
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    options: JudgeOptions,
+    *,
+    stop_early: bool = False,
+    log_metric: LogMetric | None = None,
+) -> list[JudgedRow]:
     """Extract the programs of completions and judge each once.
 
     Args:
-        reward: name of the calling reward, for messages.
+        reward: name of the calling reward, for messages and metrics.
         stop_early: whether a program's tests after its first failure are not run.
 
     Raises:
@@ -143,7 +109,28 @@ def judge_completions(
     seconds = time.perf_counter() - started
     rows = [replace(row, judgement=judgements.get(number)) for number, row in enumerate(rows)]
     _log_sandbox_failures(reward, rows)
-    return JudgedBatch(rows, seconds)
+    if log_metric is not None:
+        for name, value in batch_metrics([row for row in rows if row.tests], seconds).items():
+            log_metric(f"{reward}/{name}", value)
+    return rows
+
+
+def batch_metrics(rows: Sequence[JudgedRow], seconds: float) -> dict[str, float]:
+    """Return the metrics of the completions that had tests; judging them took so many seconds."""
+    if not rows:
+        return {}
+    verdicts = Counter(verdict for row in rows for verdict in row.verdicts)
+    metrics = {f"verdict_{verdict.lower()}": verdicts[verdict] / verdicts.total() for verdict in VERDICTS if verdicts}
+    metrics["no_program"] = sum(row.program is None for row in rows) / len(rows)
+    metrics["compile_errors"] = sum(CE in row.verdicts for row in rows) / len(rows)
+    metrics["sandbox_errors"] = sum(SE in row.verdicts for row in rows) / len(rows)
+    judgements = [row.judgement for row in rows if row.judgement is not None]
+    runs = [run for judgement in judgements for run in zip(judgement.verdicts, judgement.cpu_s, strict=True)]
+    cpu_s = [used_s for verdict, used_s in runs if verdict not in (CE, SE, SKIP)]
+    if cpu_s:
+        metrics["cpu_s"] = sum(cpu_s) / len(cpu_s)
+    metrics["judge_s"] = seconds
+    return metrics
 
 
 def explain_row(
@@ -154,7 +141,7 @@ def explain_row(
     Args:
         options: with the tests of this row alone.
     """
-    (row,) = judge_completions(reward, [prompt], [completion], options.for_one_row(), stop_early=stop_early).rows
+    (row,) = judge_completions(reward, [prompt], [completion], options.for_one_row(), stop_early=stop_early)
     lines = [f"{'The program is' if row.program is not None else 'No program:'} {row.why}."]
     if not row.tests:
         lines.append("The row has no tests.")
@@ -258,8 +245,3 @@ def _log_sandbox_failures(reward: str, rows: Sequence[JudgedRow]) -> None:
             '"What can\'t be scored" in docs/code-rewards.md.',
             reward, len(failed), len(rows), reason,
         )  # fmt: skip
-
-
-def _share(flags: Iterable[bool]) -> float:
-    flags = list(flags)
-    return sum(flags) / len(flags) if flags else 0.0

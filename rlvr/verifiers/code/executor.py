@@ -119,9 +119,6 @@ class Executor:
         zygote.load(program.source)
         return self._run_once(zygote, program.submission.limits, mode=protocol.MAKE_BYTECODE)
 
-    # ------------------------------------------------------------------------------------------------------------------
-    # Running tests
-
     def _run_test(self, program: Program, test: Test) -> Outcome:
         submission, limits = program.submission, program.submission.limits
         compiled = program.language.compiled
@@ -134,9 +131,9 @@ class Executor:
             return self._run_assert(zygote, limits, test)
         descriptor = program.compiled if zygote.loaded is not program else None
         if test.form == cases.CALL:
-            result = self._run(zygote, limits, mode=protocol.CALL, exchange=test.given, descriptor=descriptor)
+            result = self._run(zygote, limits, mode=protocol.CALL, exchange=test.content, descriptor=descriptor)
         else:
-            result = self._run(zygote, limits, stdin=test.given, descriptor=descriptor)
+            result = self._run(zygote, limits, stdin=test.content, descriptor=descriptor)
         zygote.loaded = program  # the launcher keeps the descriptor
         failed = verdict.failure(result, limits, compiled=compiled)
         if failed is not None:
@@ -164,7 +161,7 @@ class Executor:
 
     def _run_checker(self, checker: bytes, limits: Limits, test: Test, output: bytes) -> str | None:
         """Return why a checker rejects an output, or None. Its process never runs a program."""
-        arguments = [text.decode("utf-8", "surrogateescape") for text in (test.given, output, test.expected)]
+        arguments = [text.decode("utf-8", "surrogateescape") for text in (test.content, output, test.expected)]
         zygote = self._python_zygote("", runner=True)
         zygote.load(checker)
         # A program's output must not keep the checker busy for much longer than the program itself ran.
@@ -180,7 +177,7 @@ class Executor:
     def _run_assert(self, zygote: Zygote, limits: Limits, test: Test) -> Outcome:
         """Run an assert that is not a plain call: in a second process, which calls the program over a connection."""
         runner_zygote = self._python_zygote("", runner=True)
-        runner_zygote.load(test.given)
+        runner_zygote.load(test.content)
         program, runner = self._run_connected(zygote, runner_zygote, limits, test)
         if verdict.killed_within_limits(program, limits) or verdict.killed_within_limits(runner, _RUNNER_LIMITS):
             program, runner = self._run_connected(zygote, runner_zygote, limits, test)
@@ -205,9 +202,6 @@ class Executor:
         runner = runner_zygote.finish_run()
         self._running = []
         return program, runner
-
-    # ------------------------------------------------------------------------------------------------------------------
-    # Processes
 
     def _retry_once(self, action: Callable[[], _T]) -> _T:
         """Repeat an action in fresh processes if a zygote fails. The first failure may have any cause."""

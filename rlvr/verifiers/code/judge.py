@@ -109,12 +109,7 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
         tests_key = (language.name, submission.entry_point, submission.checker is None, digests[id(submission.tests)])
         if tests_key not in tests_by_key:
             with _location(index, len(checked)):
-                tests_by_key[tests_key] = read_tests(
-                    submission.tests,
-                    language=language,
-                    entry_point=submission.entry_point,
-                    has_checker=submission.checker is not None,
-                )
+                tests_by_key[tests_key] = read_tests(submission, language)
                 _check_calls(submission, language, tests_by_key[tests_key])
         key = (replace(submission, tests=(), allow_weak_sandbox=False), tests_key)
         keys.append(key)
@@ -200,9 +195,6 @@ def _check_calls(submission: Submission, language: Language, tests: Sequence[Tes
         raise InputError(
             "calls and tests of standard input are mixed. A C++ program has one or the other.", kind="mixed-tests"
         )
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 class _SubmissionRun:

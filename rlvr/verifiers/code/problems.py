@@ -41,20 +41,15 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
             if not submission.tests:
                 faults.append("there is no test" if options.visibility != "public" else "there is no public test")
                 continue
-            language, checker = find_language(submission.language), submission.checker
-            read_tests(
-                submission.tests,
-                language=language,
-                entry_point=submission.entry_point,
-                has_checker=checker is not None,
-            )
-            if checker is not None:
-                check_checker(checker)
+            language = find_language(submission.language)
+            read_tests(submission, language)
+            if submission.checker is not None:
+                check_checker(submission.checker)
             languages.add(language)
             faults.append(None)
         except InputError as error:
             faults.append(str(error))
-    for language in languages:
+    for language in sorted(languages, key=lambda language: language.name):
         if language.compiled:
             compiler_path(language)
     if languages:  # a submission without tests starts the sandbox: can anything be judged here?

@@ -47,16 +47,11 @@ class JudgeJob:
 
 
 class JudgeScheduler:
-    """Executors, each with its thread, and the jobs whose tasks they run in turns.
-
-    Args:
-        size: number of executors.
-        shared: whether other workers of the same server judge on the same processors.
-    """
+    """Executors, each with its thread, and the jobs whose tasks they run in turns."""
 
     def __init__(self, size: int, *, shared: bool = False) -> None:
         self.size = size
-        self.shared = shared
+        self.shared = shared  # whether other workers of the same server judge on the same processors
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
         self.share_grown = threading.Condition(lock)  # executors beyond the share wait for it
@@ -67,10 +62,7 @@ class JudgeScheduler:
         self._share = size
 
     def run(self, tasks: Sequence[JudgeTask], executors: int) -> None:
-        """Run tasks, and those that they add, and return when all are done.
-
-        Args:
-            executors: how many tasks may run at once.
+        """Run tasks, and those that they add, on so many executors; return when all are done.
 
         Raises:
             BaseException: whatever a task raised, such as SandboxUnavailable.
@@ -180,11 +172,6 @@ class JudgeScheduler:
         for executor in self.executors:
             executor.close()
 
-    def release_in_child(self) -> None:
-        """Close the parent's descriptors in a forked child: open control sockets would keep its zygotes alive."""
-        for executor in self.executors:
-            executor.close()
-
 
 _scheduler: JudgeScheduler | None = None
 _lock = threading.Lock()
@@ -228,11 +215,11 @@ def close() -> None:
 
 
 def _after_fork() -> None:
+    """Close the parent's descriptors in a forked child: open control sockets would keep its zygotes alive."""
     global _scheduler, _lock
-    scheduler, _scheduler = _scheduler, None
-    _lock = threading.Lock()
-    if scheduler is not None:
-        scheduler.release_in_child()
+    for executor in _scheduler.executors if _scheduler is not None else ():
+        executor.close()
+    _scheduler, _lock = None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

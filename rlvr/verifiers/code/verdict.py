@@ -35,8 +35,7 @@ class Outcome:
 def failure(result: ExecutionResult, limits: Limits, *, compiled: bool = False) -> Outcome | None:
     """Return the verdict on an execution that did not end well, or None if it ended with status 0 within its limits.
 
-    Args:
-        compiled: whether it is a program of a compiled language, whose notes mean nothing.
+    The notes of a compiled program mean nothing.
     """
     memory = f"{result.memory_mb:.0f} MB of {limits.memory_mb:g} MB"
     last_line = last_line_of(result.stderr)
@@ -122,10 +121,6 @@ def final_outcomes(outcomes: Sequence[Outcome | None], selected: Sequence[int], 
     """Return the outcomes of all tests of a submission, independent of the order in which they ran.
 
     Tests of one submission run at the same time. So some tests behind a failed one have run, by chance.
-
-    Args:
-        selected: indexes of the tests to run.
-        stop_early: whether tests behind the first failure are SKIP.
     """
     final: list[Outcome | None] = list(outcomes)
     compile_error = next((outcome for outcome in outcomes if outcome and outcome.verdict == CE), None)
@@ -133,13 +128,10 @@ def final_outcomes(outcomes: Sequence[Outcome | None], selected: Sequence[int], 
         for index in selected:
             final[index] = Outcome(CE, compile_error.reason)
     elif stop_early:
-        failed = False
-        for index in selected:
-            outcome = final[index]
-            if failed:
-                final[index] = None
-            elif outcome is None or outcome.verdict != AC:
-                failed = True
+        passed = [outcome is not None and outcome.verdict == AC for outcome in outcomes]
+        failed = next((place for place, index in enumerate(selected) if not passed[index]), len(selected))
+        for index in selected[failed + 1 :]:
+            final[index] = None
     return [outcome or Outcome(SKIP) for outcome in final]
 
 
