@@ -15,7 +15,6 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,14 +32,10 @@ MECHANISMS = {"seccomp": "seccomp", "landlock": "Landlock", "chroot": "empty roo
 
 @dataclass(frozen=True)
 class SandboxCapabilities:
-    """The mechanisms in use, and the reason for each that is not.
-
-    Attributes:
-        missing: mechanism -> why it is unavailable.
-    """
+    """The mechanisms in use, and the reason for each that is not."""
 
     confinement: Confinement
-    missing: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # mechanism -> why it is unavailable
 
     @property
     def level(self) -> str:
@@ -128,11 +123,10 @@ def _verify(capabilities: SandboxCapabilities) -> None:
     if capabilities.level == WEAK:
         return
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         files = [str(GUEST / "escape_attempts.py"), "/etc/passwd"]
         with contextlib.suppress(OSError):
             files.append(stack.enter_context(tempfile.NamedTemporaryFile(dir=directories.temporary_folders()[0])).name)
-        targets = {"files": files, "port": listener.getsockname()[1], "judge": os.getpid()}
+        targets = {"files": files, "judge": os.getpid()}
         try:
             zygote = Zygote(ZygoteSpec("python", preload=("ctypes", "functools", "json")), capabilities.confinement)
         except ZygoteError as error:

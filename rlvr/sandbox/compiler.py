@@ -36,16 +36,10 @@ _SYSTEM_PATHS = (
 
 @dataclass(frozen=True)
 class Compiled:
-    """The result of a compilation.
+    """The result of a compilation."""
 
-    Attributes:
-        program: read-only descriptor of the program; None if it does not compile. The caller closes it.
-        output: the compiler's messages.
-        cpu_s: CPU seconds of the compiler.
-    """
-
-    program: int | None
-    output: str
+    program: int | None  # read-only descriptor of the program; None if it does not compile. The caller closes it
+    output: str  # the compiler's messages
     cpu_s: float
 
 

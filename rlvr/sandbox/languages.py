@@ -14,25 +14,15 @@ from rlvr.errors import InputError
 
 @dataclass(frozen=True)
 class Language:
-    """A language.
+    """A language."""
 
-    Attributes:
-        name: as in recipes.
-        fences: further labels of its code blocks.
-        source: name of its source file; empty if programs are not compiled (Python).
-        compiler: its compiler, looked up in PATH.
-        arguments: of the compiler: {source} and {program} are files, {headers} the precompiled header's folder.
-        package: how to install the compiler.
-        header: a header to precompile.
-    """
-
-    name: str
-    fences: tuple[str, ...]
-    source: str = ""
-    compiler: str = ""
-    arguments: tuple[str, ...] = ()
-    package: str = ""
-    header: str = ""
+    name: str  # as in recipes
+    fences: tuple[str, ...]  # further labels of its code blocks
+    source: str = ""  # name of its source file; empty if programs are not compiled (Python)
+    compiler: str = ""  # looked up in PATH
+    arguments: tuple[str, ...] = ()  # {source} and {program} are files, {headers} the precompiled header's folder
+    package: str = ""  # how to install the compiler
+    header: str = ""  # a header to precompile
 
     @property
     def compiled(self) -> bool:

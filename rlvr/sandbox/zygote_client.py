@@ -60,25 +60,17 @@ class ZygoteError(Exception):
 
 @dataclass(frozen=True)
 class ExecutionResult:
-    """Facts about one execution, no verdict.
+    """Facts about one execution, no verdict."""
 
-    Attributes:
-        status: wait status, as of `os.waitpid`.
-        stopped: "cpu" or "idle" if the watchdog killed it for using up that time, else empty.
-        output: standard output, cut at the limit.
-        output_exceeded: whether standard output or standard error was larger than the limit.
-        exchange: what the execution wrote back: a note of one byte, and for calls the encoded result.
-    """
-
-    status: int
-    stopped: str
+    status: int  # as of os.waitpid
+    stopped: str  # "cpu" or "idle" if the watchdog killed it for using up that time, else empty
     cpu_s: float
     wall_s: float
-    memory_mb: float
-    output: bytes
-    output_exceeded: bool
-    stderr: bytes
-    exchange: bytes
+    memory_mb: float  # largest resident memory
+    output: bytes  # cut at the limit
+    output_exceeded: bool  # whether standard output or standard error was larger than the limit
+    stderr: bytes  # its end
+    exchange: bytes  # what the execution wrote back: a note of one byte, and for calls the encoded result
 
     @property
     def signal(self) -> int | None:
@@ -93,39 +85,26 @@ class ExecutionResult:
 
 @dataclass(frozen=True)
 class Confinement:
-    """The mechanisms that a zygote uses; see capabilities.py.
-
-    Attributes:
-        small_users: whether the container maps only user numbers below 65,536.
-    """
+    """The mechanisms that a zygote uses; see capabilities.py."""
 
     seccomp: bool
     landlock: bool
     chroot: bool
     user: bool
-    small_users: bool = False
+    small_users: bool = False  # whether the container maps only user numbers below 65,536
 
 
 @dataclass(frozen=True)
 class ZygoteSpec:
-    """What a zygote is prepared for.
+    """What a zygote is prepared for."""
 
-    Attributes:
-        kind: "python", "launch" (compiled programs) or "compile" (compilers).
-        preload: modules to import before the confinement, since programs can open no file.
-        site: folder to import them from, besides the standard library.
-        readable, writable: paths that compilers need. Programs have none.
-        root: folder to use as `/`, for compilers without Landlock.
-        launcher: path of the compiled launcher, for "launch".
-    """
-
-    kind: str
-    preload: tuple[str, ...] = ()
-    site: str | None = None
-    readable: tuple[str, ...] = ()
+    kind: str  # "python", "launch" (compiled programs) or "compile" (compilers)
+    preload: tuple[str, ...] = ()  # modules to import before the confinement, since programs can open no file
+    site: str | None = None  # folder to import them from, besides the standard library
+    readable: tuple[str, ...] = ()  # paths that compilers need. Programs have none
     writable: tuple[str, ...] = ()
-    root: str | None = None
-    launcher: str | None = None
+    root: str | None = None  # folder to use as `/`, for compilers without Landlock
+    launcher: str | None = None  # path of the compiled launcher, for "launch"
 
 
 class Zygote:

@@ -29,14 +29,13 @@ _STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 def run(mode: int, program_format: int) -> NoReturn:
     """Run the program in the descriptor PROGRAM and end the process as an interpreter would.
 
-    Args:
-        program_format: source, or bytecode that an earlier run made in the mode MAKE_BYTECODE. The judge only carries
-            bytecode and never loads it: it is the program's, and is loaded inside the sandbox alone.
+    It is source, or bytecode that an earlier run made in the mode MAKE_BYTECODE. The judge only carries bytecode and
+    never loads it: it is the program's, and is loaded inside the sandbox alone.
     """
     gc.enable()
     arguments: Any = None
     if mode in (protocol.CALL, protocol.RUN_ASSERTS):
-        arguments = values.decode(os.pread(protocol.EXCHANGE, os.fstat(protocol.EXCHANGE).st_size, 0).decode())
+        arguments = values.decode(_content(protocol.EXCHANGE).decode())
         os.ftruncate(protocol.EXCHANGE, 0)
     status = 1
     try:
@@ -44,17 +43,14 @@ def run(mode: int, program_format: int) -> NoReturn:
             sys.modules["assert_runner"].run_asserts(arguments["entry_point"])
             status = 0
         else:
-            text = os.pread(protocol.PROGRAM, os.fstat(protocol.PROGRAM).st_size, 0)
+            text = _content(protocol.PROGRAM)
             code = _compiled(text) if program_format == protocol.SOURCE else marshal.loads(text)
             if mode == protocol.MAKE_BYTECODE:
                 _note(protocol.NOTE_BYTECODE + marshal.dumps(code))
                 os._exit(0)
             module = ModuleType("__main__" if mode == protocol.SCRIPT else "program")
-            module.__dict__["__file__"] = NAME
-            module.__dict__["__builtins__"] = builtins
-            sys.modules[module.__name__] = module
-            if mode != protocol.SCRIPT:
-                sys.modules["__main__"] = module
+            module.__dict__.update(__file__=NAME, __builtins__=builtins)
+            sys.modules[module.__name__] = sys.modules["__main__"] = module
             exec(code, module.__dict__)
             if mode == protocol.CALL:
                 function = find(module.__dict__, arguments["entry_point"])
@@ -73,6 +69,10 @@ def run(mode: int, program_format: int) -> NoReturn:
     _end(status)
 
 
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
 def find(namespace: dict[str, Any], name: str) -> Any:
     """Return the function `f`, `Solution.f`, or a method `f` of a class `Solution`.
 
@@ -82,12 +82,10 @@ def find(namespace: dict[str, Any], name: str) -> Any:
     holder, _, method = name.rpartition(".")
     if not holder and name not in namespace and "Solution" in namespace:
         holder, method = "Solution", name
+    if (holder or name) not in namespace:
+        raise NameError(f"the program defines no {holder or name!r}")
     if not holder:
-        if name not in namespace:
-            raise NameError(f"the program defines no {name!r}")
         return namespace[name]
-    if holder not in namespace:
-        raise NameError(f"the program defines no {holder!r}")
     owner = namespace[holder]
     return getattr(owner() if isinstance(owner, type) else owner, method)
 

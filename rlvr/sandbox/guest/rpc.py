@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+from collections.abc import Callable
 from typing import Any
 
 import values  # type: ignore[import-not-found]
@@ -22,6 +23,10 @@ class ProgramEnded(BaseException):
 
 class Peer:
     """One end: it sends requests, and answers the other end's requests while it waits."""
+
+    answer: Callable[..., list[Any]]
+    export: Callable[[object], object]
+    make_proxy: Callable[[Any], object]
 
     def send(self, message: list[Any]) -> None:
         data = values.encode(message, self.export).encode()
@@ -57,15 +62,6 @@ class Peer:
         except BaseException as error:  # SystemExit and the like fail a test, they do not end it
             answer = ["ended", f"{type(error).__name__}: {message_of(error)}"]
         self.send(answer)
-
-    def answer(self, *operation: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def export(self, value: object) -> object:
-        raise NotImplementedError
-
-    def make_proxy(self, content: Any) -> object:
-        raise NotImplementedError
 
 
 def _read_exactly(size: int) -> bytes:

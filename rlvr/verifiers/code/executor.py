@@ -33,17 +33,12 @@ _T = TypeVar("_T")
 
 @dataclass
 class Program:
-    """A submission in work.
-
-    Attributes:
-        bytecode: of a Python program that runs many times, if it could be made.
-        compiled: descriptor of a compiled program.
-    """
+    """A submission in work."""
 
     submission: Submission
     language: Language
-    bytecode: bytes | None = None
-    compiled: int | None = None
+    bytecode: bytes | None = None  # of a Python program that runs many times, if it could be made
+    compiled: int | None = None  # descriptor of a compiled program
 
     @functools.cached_property
     def source(self) -> bytes:

@@ -18,56 +18,35 @@ VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
-    """How programs are read from completions and judged.
+    """How programs are read from completions and judged."""
 
-    Columns of the data, one value per row. All but the first two may also be one value for all rows, set in the recipe;
-    an empty entry of a column means the default.
-        tests: a list of tests (docs/code-rewards.md), or the same as JSON. None: the row can't be scored.
-        public_tests: the tests that the prompt shows, in the same form.
-        prefix: start of the program, given by the prompt (HumanEval). Put before a program that lacks it.
-        checker: Python source of `check(input, output, expected)`, for problems with several right outputs.
-        language: "python", "cpp", or another name in rlvr/sandbox/languages.py.
-        entry_point: the function that tests call.
-        signature: of that function, in C++: "int add(int, int)".
-        comparison: of outputs: "lines", "tokens", "exact", "float", "unordered" or "yes_no".
-        tolerance: of "float".
-        time_s: CPU seconds per test; 2 by default.
-        memory_mb: memory per test; 256 by default.
+    # Columns of the data, one value per row. All but the first two may also be one value for all rows, set in the
+    # recipe; an empty entry of a column means the default.
+    tests: list[Any]  # lists of tests (docs/code-rewards.md), or the same as JSON. None: the row can't be scored
+    public_tests: list[Any] | None = None  # the tests that the prompt shows, in the same form
+    prefix: list[Any] | str | None = None  # start of the program, given by the prompt (HumanEval)
+    checker: list[Any] | str | None = None  # Python source of check(input, output, expected)
+    language: list[Any] | str = "python"  # or "cpp", or another name in rlvr/sandbox/languages.py
+    entry_point: list[Any] | str | None = None  # the function that tests call
+    signature: list[Any] | str | None = None  # of that function, in C++: "int add(int, int)"
+    comparison: list[Any] | str | None = None  # of outputs: one of OUTPUT_COMPARISONS in tolerance.py
+    tolerance: list[Any] | float | None = None  # of "float"
+    time_s: list[Any] | float | None = None  # CPU seconds per test; 2 by default
+    memory_mb: list[Any] | float | None = None  # memory per test; 256 by default
 
-    Options, one value for all rows.
-        visibility: which tests count: "private" (`tests`), "public" (`public_tests`), or "all".
-        time_factor: multiplies every `time_s`, for slow machines or languages.
-        blocks: which of several code blocks is the program: the "last", the "first", "only" (a completion with several
-            has no program), or all of them ("join").
-        code_tags: whether <code>…</code> is a block, like a fence.
-        bare: whether a completion without any block is a program as it stands.
-        opened: whether the prompt has opened <think>. By default read from a prompt that is text. Set `opened: true`
-            for a chat template that ends in <think>, which is not visible here.
-        sample: run only this many tests per problem, drawn with `seed`.
-        seed: of the sample.
-        allow_weak_sandbox: whether to run programs where they can't be confined. They can then do whatever you can.
-    """
-
-    tests: list[Any]
-    public_tests: list[Any] | None = None
-    prefix: list[Any] | str | None = None
-    checker: list[Any] | str | None = None
-    language: list[Any] | str = "python"
-    entry_point: list[Any] | str | None = None
-    signature: list[Any] | str | None = None
-    comparison: list[Any] | str | None = None
-    tolerance: list[Any] | float | None = None
-    time_s: list[Any] | float | None = None
-    memory_mb: list[Any] | float | None = None
-    visibility: Literal["private", "public", "all"] = "private"
-    time_factor: float = 1.0
+    # Options, one value for all rows.
+    visibility: Literal["private", "public", "all"] = "private"  # which count: `tests`, `public_tests`, or both
+    time_factor: float = 1.0  # multiplies every `time_s`, for slow machines or languages
+    # Which of several code blocks is the program: the last, the first, none unless it is the only one, or all joined.
     blocks: Literal["last", "first", "only", "join"] = "last"
-    code_tags: bool = True
-    bare: bool = False
+    code_tags: bool = True  # whether <code>…</code> is a block, like a fence
+    bare: bool = False  # whether a completion without any block is a program as it stands
+    # Whether the prompt has opened <think>. By default read from a prompt that is text. Set `opened: true` for a chat
+    # template that ends in <think>, which is not visible here.
     opened: bool | None = None
-    sample: int | None = None
+    sample: int | None = None  # run only this many tests per problem, drawn with `seed`
     seed: int = 0
-    allow_weak_sandbox: bool = False
+    allow_weak_sandbox: bool = False  # run programs where they can't be confined: they can do whatever you can
 
     def for_one_row(self) -> JudgeOptions:
         """Return options for a batch of one, from options that hold the tests of a single row."""
@@ -104,10 +83,7 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-COLUMNS = (
-    "tests", "public_tests", "prefix", "checker", "language", "entry_point", "signature", "comparison", "tolerance",
-    "time_s", "memory_mb",
-)  # fmt: skip
+COLUMNS = tuple(field.name for field in fields(JudgeOptions) if str(field.type).startswith("list"))
 
 
 def with_judge_options(function: Callable[..., _Result]) -> Callable[..., _Result]:

@@ -16,10 +16,10 @@ VERDICT_NAMES = {
     "TLE": "time limit exceeded",
     "MLE": "memory limit exceeded",
     "OLE": "output limit exceeded",
-    "RE": "runtime error",
+    "RE": "runtime error",  # an exception, a signal, an exit status other than 0
     "CE": "does not compile",
     "SE": "the sandbox failed",
-    "SKIP": "not run",
+    "SKIP": "not run",  # because of an early stop or a sample
 }
 
 MAX_SOURCE_BYTES = 1 << 20
@@ -46,28 +46,16 @@ class Submission:
 
 @dataclass
 class Judgement:
-    """The result of a submission.
+    """The result of a submission. The first five lists have one entry per test, in order."""
 
-    Attributes:
-        verdicts: one per test, in order: AC (passed), WA (wrong answer), TLE (time), MLE (memory), OLE (too much
-            output), RE (runtime error: exception, signal, exit status other than 0), CE (does not compile), SE (the
-            sandbox failed), SKIP (not run, because of an early stop or a sample).
-        reasons: a few words per test that is not AC. They may quote expected outputs, so a policy must not see them.
-        cpu_s: CPU seconds per test, without compilation.
-        memory_mb: largest resident memory per test.
-        stderr: end of the standard error per test.
-        compile_output: the compiler's messages.
-        sampled: indexes of the tests that were run, if only a sample was.
-    """
-
-    verdicts: list[str]
-    reasons: list[str]
-    cpu_s: list[float]
-    memory_mb: list[float]
-    stderr: list[str]
-    compile_output: str = ""
+    verdicts: list[str]  # see VERDICT_NAMES
+    reasons: list[str]  # why it is not AC. They may quote expected outputs, so a policy must not see them
+    cpu_s: list[float]  # without compilation
+    memory_mb: list[float]  # largest resident memory
+    stderr: list[str]  # its end
+    compile_output: str = ""  # the compiler's messages
     compile_s: float = 0.0
-    sampled: list[int] | None = None
+    sampled: list[int] | None = None  # indexes of the tests that were run, if only a sample was
 
     @property
     def counted_verdicts(self) -> list[str]:
