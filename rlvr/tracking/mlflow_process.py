@@ -207,10 +207,6 @@ class MLflowRun:
             self.client.log_artifacts(self.run_id, str(self.folder / "completions"), "completions")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The process
-
-
 class CommandReader:
     """Reads the trainer's commands, and notices when the trainer has died."""
 

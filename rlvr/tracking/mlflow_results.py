@@ -140,10 +140,6 @@ def _read(path: Path) -> Mapping[str, Any]:
         return {}
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The process
-
-
 def main() -> None:
     """Run one command from standard input; print a message."""
     command = json.load(sys.stdin)

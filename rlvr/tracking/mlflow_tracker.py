@@ -60,11 +60,8 @@ def make_tracker(recipe: Recipe, tags: Mapping[str, str] | None = None) -> MLflo
 
 
 def _user_tags() -> dict[str, str]:
-    text = os.environ.get("MLFLOW_TAGS")
-    if not text:
-        return {}
     try:
-        tags = json.loads(text)
+        tags = json.loads(os.environ.get("MLFLOW_TAGS") or "{}")
     except ValueError:
         tags = None
     if not isinstance(tags, dict):
@@ -78,12 +75,9 @@ class MLflowTracker(TrainerCallback):
     The callbacks print that process's messages and never wait. Only rank 0 tracks.
 
     Args:
-        run_name: the run's name in MLflow.
-        params: MLflow's parameters; nested keys are joined by dots, secrets are left out.
-        tags: MLflow's tags.
+        params: the recipe; nested keys are joined by dots, secrets are left out.
         folder: the run directory with metrics.jsonl.
         tracking_uri: server or store; a password in it is never printed or written.
-        experiment: experiment of a new run; created if missing.
     """
 
     def __init__(
@@ -160,17 +154,16 @@ class MLflowTracker(TrainerCallback):
         self._closed = True
         until = time.monotonic() + timeout_s
         self._send({"do": "close", "status": status})
-        assert self._process.stdout is not None
+        assert self._process.stdin is not None and self._process.stdout is not None and self._stderr is not None
         while (left := until - time.monotonic()) > 0 and not self._ended:
             select.select([self._process.stdout], [], [], left)
             self._read_output()
-        in_time = self._ended and self._process.wait() == 0
+        in_time = self._ended and self._process.returncode == 0
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+            with contextlib.suppress(OSError):
+                stream.close()
         missing = unsent_lines(self.folder) if self._is_training else 0
         where = f"MLflow at {redact_uri(self.tracking_uri)}"
         if missing:

@@ -10,6 +10,7 @@ loopback by default, and answers without a key. See docs/dashboards.md. Exit cod
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import re
@@ -17,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -33,89 +34,61 @@ PORT = 9460
 STALE_AFTER_S = 2 * 3600.0
 _REQUEST_TIMEOUT_S = 10.0
 
-HELP: Mapping[str, str] = {
-    "grpo_training_runs": "Exported runs.",
-    "grpo_training_status": "1 for the status in run.json: running, interrupted, failed, trained or done.",
-    "grpo_training_step": "The step of the last log line.",
-    "grpo_training_epoch": "Passes over the data, so far.",
-    "grpo_training_last_log_timestamp_seconds": "Time of the last log line, in Unix time.",
-    "grpo_training_tokens": "Tokens seen so far; falls back when a run is resumed from an earlier step.",
-    "grpo_training_reward": "Weighted sum of the rewards over the completions of a step.",
-    "grpo_training_reward_part": "One reward without its weight, over the completions of a step.",
-    "grpo_training_unscored_ratio": "Share of the completions that a reward could not score, which are masked.",
-    "grpo_training_groups_without_spread_ratio": "Share of the groups whose completions all got the same reward.",
-    "grpo_training_advantage": "Advantages of the completions.",
-    "grpo_training_completion_tokens": "Lengths of the completions.",
-    "grpo_training_ended_completion_tokens": "Lengths of the completions that ended by themselves.",
-    "grpo_training_prompt_tokens": "Lengths of the prompts.",
-    "grpo_training_cut_off_ratio": "Share of the completions that hit the limit of their length.",
-    "grpo_training_duplicates_ratio": "Share of the completions that repeat another one of their group.",
-    "grpo_training_step_seconds": "Time of a step.",
-    "grpo_training_phase_seconds": "Time of a part of a step; rewards: the slowest process's.",
-    "grpo_training_loss": "The loss. In GRPO it only has to be finite.",
-    "grpo_training_learning_rate": "Learning rate of the schedule.",
-    "grpo_training_gradient_norm": "Norm of the gradient before clipping.",
-    "grpo_training_entropy_nats": "Entropy of the policy, a token.",
-    "grpo_training_kl_nats": "KL divergence from the reference, a token.",
-    "grpo_training_clipped_tokens_ratio": "Share of the tokens whose update is clipped.",
-    "grpo_training_verdict_ratio": "Share of all tests of programs, by reward and verdict.",
-    "grpo_training_validation_accuracy_ratio": "Greedy accuracy on validation rows.",
-    "grpo_training_validation_source_accuracy_ratio": "The same, by source of the rows.",
-    "grpo_training_validation_reward": "The weighted sum of the rewards on validation rows.",
-    "grpo_training_figure": "Any other metric, by its name in metrics.jsonl.",
+RUNS, STATUS = "grpo_training_runs", "grpo_training_status"
+_ANY = "(?P<statistic>mean|std|min|max)"
+# Prometheus' name after grpo_training_, the keys in metrics.jsonl, and the help text. Groups become labels. The first
+# match counts.
+_METRICS = (
+    ("step", "step", "The step of the last log line."),
+    ("epoch", "epoch", "Passes over the data, so far."),
+    ("last_log_timestamp_seconds", "time", "Time of the last log line, in Unix time."),
+    ("tokens", "num_tokens", "Tokens seen so far; falls back when a run is resumed from an earlier step."),
+    ("reward", f"reward(?:[/_]{_ANY})?", "Weighted sum of the rewards over the completions of a step."),
+    ("reward_part", f"rewards/(?P<reward>.+)/{_ANY}", "One reward without its weight, over the completions of a step."),
+    ("unscored_ratio", "rewards/unscored_fraction", "Share of the completions without a score, which are masked."),
+    ("groups_without_spread_ratio", "frac_reward_zero_std", "Share of the groups whose rewards are all equal."),
+    ("advantage", "advantages/(?P<statistic>mean|std|min|max|abs_mean)", "Advantages of the completions."),
+    ("completion_tokens", f"completions/{_ANY}_length", "Lengths of the completions."),
+    (
+        "ended_completion_tokens",
+        f"completions/{_ANY}_terminated_length",
+        "Lengths of completions that ended themselves.",
+    ),
+    ("prompt_tokens", f"prompts/{_ANY}_length", "Lengths of the prompts."),
+    ("cut_off_ratio", "completions/clipped_ratio", "Share of the completions that hit the limit of their length."),
+    ("duplicates_ratio", "completions/duplicate_fraction", "Share of completions that repeat another of their group."),
+    ("step_seconds", "step_time", "Time of a step."),
+    ("phase_seconds", "time/(?P<phase>.+)", "Time of a part of a step; rewards: the slowest process's."),
+    ("loss", "loss", "The loss. In GRPO it only has to be finite."),
+    ("learning_rate", "learning_rate", "Learning rate of the schedule."),
+    ("gradient_norm", "grad_norm", "Norm of the gradient before clipping."),
+    ("entropy_nats", "entropy", "Entropy of the policy, a token."),
+    ("kl_nats", "(?P<reference>policy_)?kl", "KL divergence from the reference, a token."),
+    ("clipped_tokens_ratio", f"clip_ratio/(?P<side>region|low|high)_{_ANY}", "Share of the tokens that are clipped."),
+    ("verdict_ratio", "(?P<reward>.+)/verdict_(?P<verdict>[a-z]+)", "Share of all tests, by reward and verdict."),
+    ("validation_accuracy_ratio", "eval_accuracy", "Greedy accuracy on validation rows."),
+    ("validation_source_accuracy_ratio", "eval_(?P<source>.+)/accuracy", "The same, by source of the rows."),
+    ("validation_reward", "eval_reward", "The weighted sum of the rewards on validation rows."),
+    ("figure", "(?P<figure>.*)", "Any other metric, by its name in metrics.jsonl."),
+)
+_PATTERNS = [(f"grpo_training_{name}", re.compile(pattern, re.DOTALL)) for name, pattern, _ in _METRICS]
+HELP = {
+    RUNS: "Exported runs.",
+    STATUS: "1 for the status in run.json: running, interrupted, failed, trained or done.",
+    **{f"grpo_training_{name}": text for name, _, text in _METRICS},
 }
-
-# Name in metrics.jsonl -> Prometheus' name; groups become labels. The first match counts; without one the metric is
-# grpo_training_figure.
-_NAMES: Sequence[tuple[re.Pattern[str], str]] = [
-    (re.compile(pattern, re.DOTALL), f"grpo_training_{name}")
-    for pattern, name in (
-        (r"step", "step"),
-        (r"epoch", "epoch"),
-        (r"time", "last_log_timestamp_seconds"),
-        (r"num_tokens", "tokens"),
-        (r"rewards/unscored_fraction", "unscored_ratio"),
-        (r"rewards/(?P<reward>.+)/(?P<statistic>mean|std|min|max)", "reward_part"),
-        (r"reward(?:[/_](?P<statistic>std|min|max))?", "reward"),
-        (r"frac_reward_zero_std", "groups_without_spread_ratio"),
-        (r"advantages/(?P<statistic>mean|std|min|max|abs_mean)", "advantage"),
-        (r"completions/(?P<statistic>mean|min|max)_length", "completion_tokens"),
-        (r"completions/(?P<statistic>mean|min|max)_terminated_length", "ended_completion_tokens"),
-        (r"prompts/(?P<statistic>mean|min|max)_length", "prompt_tokens"),
-        (r"completions/clipped_ratio", "cut_off_ratio"),
-        (r"completions/duplicate_fraction", "duplicates_ratio"),
-        (r"step_time", "step_seconds"),
-        (r"time/(?P<phase>.+)", "phase_seconds"),
-        (r"loss", "loss"),
-        (r"learning_rate", "learning_rate"),
-        (r"grad_norm", "gradient_norm"),
-        (r"entropy", "entropy_nats"),
-        (r"(?P<of>policy_)?kl", "kl_nats"),
-        (r"clip_ratio/(?P<side>region|low|high)_(?P<statistic>mean|min|max)", "clipped_tokens_ratio"),
-        (r"(?P<reward>.+)/verdict_(?P<verdict>[a-z]+)", "verdict_ratio"),
-        (r"eval_accuracy", "validation_accuracy_ratio"),
-        (r"eval_(?P<source>.+)/accuracy", "validation_source_accuracy_ratio"),
-        (r"eval_reward", "validation_reward"),
-    )
-]
 Labels = tuple[tuple[str, str], ...]
 
 
 def metric_of(key: str) -> tuple[str, Labels]:
     """Prometheus' name and labels of a key of metrics.jsonl."""
-    for pattern, name in _NAMES:
-        match = pattern.fullmatch(key)
-        if match is None:
-            continue
-        labels = match.groupdict()
-        if name == "grpo_training_reward":
-            labels["statistic"] = labels["statistic"] or "mean"
-        if name == "grpo_training_kl_nats":
-            labels = {"reference": "generating policy" if labels["of"] else "starting model"}
-        if "verdict" in labels:
-            labels["verdict"] = labels["verdict"].upper()
-        return name, tuple(labels.items())
-    return "grpo_training_figure", (("figure", key),)
+    name, match = next((name, match) for name, pattern in _PATTERNS if (match := pattern.fullmatch(key)))
+    labels = match.groupdict()
+    if "reference" in labels:
+        labels["reference"] = "generating policy" if labels["reference"] else "starting model"
+    if "verdict" in labels:
+        labels["verdict"] = labels["verdict"].upper()
+    return name, tuple((label, "mean" if value is None else value) for label, value in labels.items())
 
 
 class ExportedRun:
@@ -145,12 +118,9 @@ class ExportedRun:
     def samples(self) -> Iterator[tuple[str, Labels, float]]:
         for key, value in self.latest.items():
             yield *metric_of(key), value
-        try:
-            status = (directory.read_status(self.folder) or {}).get("status")
-        except InputError:  # of a later version: its metrics are still valid
-            status = None
-        if status is not None:
-            yield "grpo_training_status", (("status", str(status)),), 1.0
+        with contextlib.suppress(InputError):  # of a later version: its metrics are still valid
+            if status := directory.read_status(self.folder):
+                yield STATUS, (("status", str(status["status"])),), 1.0
 
 
 class Exporter(Collector):
@@ -171,7 +141,7 @@ class Exporter(Collector):
         with self._lock:
             self._find_runs()
             # Of keys with equal names and labels, the first counts: Prometheus rejects duplicates.
-            families: dict[str, dict[Labels, float]] = {"grpo_training_runs": {(): len(self._runs)}}
+            families: dict[str, dict[Labels, float]] = {RUNS: {(): len(self._runs)}}
             for folder, run in sorted(self._runs.items()):
                 run.read()
                 # The real name of the folder, which may be given as ".".
