@@ -102,7 +102,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  " + "   ".join(cells).rstrip())
-    lines.insert(1, "  " + "   ".join("─" * width for width in widths))
+    lines.insert(1, dim("  " + "   ".join("─" * width for width in widths)))
     return "\n".join(lines)
 
 

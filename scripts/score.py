@@ -183,7 +183,7 @@ def _score_table(scores: Scores) -> str:
         rows.append([reward.label, f"{reward.weight:g}", gate, *_cells(stats), seconds])
     seconds = f"{1000 * sum(scores.seconds) / len(scores.values):.2f}"
     rows.append(["total", "", "", *_cells(column_stats(scores.totals)), seconds])
-    return _with_dim_rule(console.table(header, rows))
+    return console.table(header, rows)
 
 
 def _cells(stats: ColumnStats) -> list[str]:
@@ -211,7 +211,7 @@ def _step_table(steps: dict[int, tuple[ColumnStats, list[ColumnStats]]], rewards
         means = ["–" if one.mean is None else f"{one.mean:.3f}" for one in [*of_rewards, of_total]]
         rows.append([f"step {number}", f"{of_total.rows + of_total.unscored:,}", *means])
     labels = [reward.label for reward in rewards]
-    return _with_dim_rule(console.table(["mean at", "rows", *labels, "total"], rows))
+    return console.table(["mean at", "rows", *labels, "total"], rows)
 
 
 def _recorded_lines(recorded: Sequence[RecordedComparison]) -> list[str]:
@@ -343,11 +343,6 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _with_dim_rule(table: str) -> str:
-    header, rule, *rest = table.split("\n")
-    return "\n".join([header, console.dim(rule), *rest])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from rlvr import InputError, Task
 from rlvr.data.code import io_tests, problem_text
-from rlvr.data.code.loading import LoadedRows, RowSelection, download_split, find_only_file, read_file, read_split
+from rlvr.data.code.loading import LoadedRows, RowSelection, download_split, read_file, read_files
 from rlvr.data.code.prompts import STDIN, build_instruction, build_messages
 from rlvr.data.io import (
     Row,
@@ -27,6 +27,7 @@ from rlvr.data.io import (
     check_fraction,
     check_integer,
     check_limits,
+    find_splits,
     hold_out,
     limit_rows,
     missing_column_error,
@@ -244,20 +245,11 @@ def _read(path: str | None, test_path: str | None, low: int, high: int, generate
         )
         loaded = download_split(HUB_DATASET, tuple(names.values()), selection, how_else)
         splits = {split: loaded[theirs] for split, theirs in names.items()}
-    elif Path(path).is_dir():
-        splits = {split: read_split(Path(path), theirs, selection) for split, theirs in names.items()}
-        if not splits["train"].rows and not splits["train"].skipped:
-            single = find_only_file(Path(path))
-            if single is None:
-                raise InputError(
-                    f"Task code_contests, option path: {path} has no file for the train split, such as train.parquet "
-                    "or train.jsonl. Rename a file, or name the file in path.",
-                    kind="missing-split",
-                    key="path",
-                )
-            splits = {"train": read_file(single, selection), "validation": LoadedRows([]), "test": LoadedRows([])}
     else:
-        splits = {"train": read_file(Path(path), selection), "validation": LoadedRows([]), "test": LoadedRows([])}
+        files = {"train": [Path(path)]}
+        if Path(path).is_dir():
+            files = find_splits(Path(path), "code_contests", names["validation"])
+        splits = {split: read_files(files.get(split, []), selection) for split in names}
     if test_path is not None:
         splits["test"] = read_file(Path(test_path), selection)
     return splits

@@ -30,7 +30,7 @@ from rlvr.data.io import (
     check_integer,
     check_limits,
     download_rows,
-    find_split_files,
+    find_splits,
     hold_out,
     missing_column_error,
     option_error,
@@ -154,18 +154,7 @@ def _read(
     place = Path(path)
     splits: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
     if place.is_dir():
-        files = {split: find_split_files(place, split) for split in splits}
-        if not files["train"]:
-            data_files = sorted(file for file in place.iterdir() if file.suffix in READABLE)
-            if len(data_files) != 1:
-                names = ", ".join(file.name for file in data_files) or "no data file"
-                raise InputError(
-                    f"Task jsonl, option path: {place} has no file for the train split, such as train.jsonl. "
-                    f"It has: {names}. Rename a file, or name the file in path.",
-                    kind="missing-split",
-                    key="path",
-                )
-            files = {"train": data_files, "validation": [], "test": []}
+        files = find_splits(place, "jsonl")
         splits = {split: [row for file in names for row in read_rows(file)] for split, names in files.items()}
     elif place.exists() or place.suffix in READABLE or not _may_be_hub_id(path):
         splits["train"] = read_rows(place)

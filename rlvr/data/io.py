@@ -175,12 +175,29 @@ def find_split_files(folder: Path, split: str, suffixes: tuple[str, ...] = READA
     ]
     if len(files) > 1 and not all("-of-" in file.stem for file in files):
         names = ", ".join(file.name for file in files)
-        raise InputError(
-            f"Several files in {folder} could be the {split} split: {names}. Keep one of them.",
-            kind="ambiguous-split",
-            path=folder,
-        )
+        message = f"Several files in {folder} could be the {split} split: {names}. Keep one of them."
+        raise InputError(message, kind="ambiguous-split", path=folder)
     return files
+
+
+def find_splits(folder: Path, task: str, validation: str = "validation") -> dict[str, list[Path]]:
+    """List the files of all splits in a folder. If it has only one file, that has the training rows.
+
+    Args:
+        validation: what the names of the validation split's files begin or end with.
+    """
+    names = {"train": "train", "validation": validation, "test": "test"}
+    splits = {split: find_split_files(folder, name) for split, name in names.items()}
+    files = sorted(file for file in folder.iterdir() if file.suffix in READABLE)
+    if not splits["train"] and len(files) == 1:
+        return {"train": files, "validation": [], "test": []}
+    if not splits["train"]:
+        message = (
+            f"Task {task}, option path: {folder} has no file for the train split, such as train.jsonl. It has: "
+            f"{', '.join(file.name for file in files) or 'no data file'}. Rename a file, or name the file in path."
+        )
+        raise InputError(message, kind="missing-split", key="path")
+    return splits
 
 
 def _suggest_files(path: Path) -> str:

@@ -6,12 +6,12 @@ rows outside the selection never become Python objects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr.data.io import READABLE, Row, check_data_file, find_split_files, load_hub_dataset, read_rows, unreadable
+from rlvr.data.io import Row, check_data_file, load_hub_dataset, read_rows, unreadable
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -41,9 +41,9 @@ class LoadedRows:
     skipped: int = 0
 
 
-def read_split(folder: Path, split: str, selection: RowSelection) -> LoadedRows:
-    """Read a split from a folder (train-00000-of-00039.parquet, train.jsonl, …); without such files it has no rows."""
-    parts = [read_file(file, selection) for file in find_split_files(folder, split)]
+def read_files(files: Iterable[Path], selection: RowSelection) -> LoadedRows:
+    """Read the files of a split; see `read_file`."""
+    parts = [read_file(file, selection) for file in files]
     return LoadedRows([row for part in parts for row in part.rows], sum(part.skipped for part in parts))
 
 
@@ -82,12 +82,6 @@ def download_split(
     loaded = load_hub_dataset(dataset, None, how_else)
     tables = {split: pyarrow.dataset.dataset(loaded[split].data.table) for split in splits if split in loaded}
     return {split: _select(tables[split], selection) if split in tables else LoadedRows([]) for split in splits}
-
-
-def find_only_file(folder: Path) -> Path | None:
-    """Return the only data file of a folder; None if there are none or several."""
-    files = [file for file in sorted(folder.iterdir()) if file.suffix in READABLE]
-    return files[0] if len(files) == 1 else None
 
 
 def _select(data: pyarrow.dataset.Dataset, selection: RowSelection) -> LoadedRows:

@@ -8,10 +8,7 @@ Use "fence" for a model that always thinks, or whose chat template opens <think>
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-Language = Literal["python", "cpp"]
-AnswerFormat = Literal["fence", "tags"]
+from typing import Any
 
 _NAMES = {"python": ("Python 3", "python"), "cpp": ("C++17", "cpp")}
 
