@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
@@ -120,17 +119,6 @@ def parent_uri(uri: str) -> str:
     bucket, key = split_uri(uri.rstrip("/"))
     folder = key.rpartition("/")[0]
     return f"s3://{bucket}/{folder}" if folder else f"s3://{bucket}"
-
-
-def upload(s3: Any, source: Path, uri: str) -> None:
-    bucket, key = split_uri(uri)
-    s3.upload_file(str(source), bucket, key)
-
-
-def download(s3: Any, uri: str, target: Path) -> None:
-    bucket, key = split_uri(uri)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    s3.download_file(bucket, key, str(target))
 
 
 def write_json(s3: Any, uri: str, content: Any) -> None:

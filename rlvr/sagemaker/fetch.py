@@ -54,7 +54,7 @@ def _download_archive(s3: Any, job: TrainingJob, archive: Path) -> None:
     status = description["TrainingJobStatus"]
     uri = description.get("ModelArtifacts", {}).get("S3ModelArtifacts") or f"{job.output}/model.tar.gz"
     try:
-        aws.download(s3, uri, archive)
+        s3.download_file(*aws.split_uri(uri), str(archive))
     except Exception as error:
         if aws.error_code(error) not in ("404", "NoSuchKey", "403"):
             with aws.translate_errors(f"Downloading {uri}"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rlvr.config.recipe import Recipe
@@ -68,11 +68,7 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
             if _is_unreachable(error):
                 notes.append(_not_checked(what))
             else:
-                problems.extend(
-                    replace(problem, message=line)
-                    for problem in error.problems
-                    for line in problem.message.splitlines()
-                )
+                problems.extend(error.problems)
             return None
 
     train = settings.train_group
@@ -150,9 +146,7 @@ def _is_loadable(recipe: Recipe) -> bool:
 
 
 def _is_unreachable(error: BaseException | None) -> bool:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    while error is not None:
         if {base.__name__ for base in type(error).__mro__} & _UNREACHABLE:
             return True
         error = error.__cause__ or error.__context__

@@ -84,11 +84,7 @@ class JobPlan:
         return request.checkpoints_uri(self.settings, self.name)
 
     def check(self) -> None:
-        """Raise the plan's problems.
-
-        Raises:
-            InputError: with all problems.
-        """
+        """Raise all problems as one InputError."""
         raise_problems(self.problems)
 
     def lines(self, *, all_files: bool = False) -> list[str]:
@@ -160,13 +156,9 @@ class JobPlan:
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
-    """Raise one InputError for all problems, if there are any.
-
-    Raises:
-        InputError: with a line for each problem.
-    """
+    """Raise one InputError for all problems, if there are any."""
     if problems:
-        raise InputError("\n".join(problem.message for problem in problems), problems=problems)
+        raise InputError(problems=problems)
 
 
 def make_plan(
@@ -242,10 +234,7 @@ def _environment_region() -> str | None:
             return os.environ[name]
     try:
         import botocore.session
-    except ImportError:
+
+        return botocore.session.Session().get_config_variable("region") or None
+    except Exception:  # without botocore, and with a missing profile or an unreadable configuration, none is known
         return None
-    try:
-        region = botocore.session.Session().get_config_variable("region")
-    except Exception:  # a missing profile or an unreadable configuration names no region
-        return None
-    return str(region) if region else None

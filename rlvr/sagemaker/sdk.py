@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import InputError
 from rlvr.sagemaker import request, submission
-from rlvr.sagemaker.job import TrainingJob
+from rlvr.sagemaker.job import TrainingJob, write_record
 from rlvr.sagemaker.plan import JobPlan
 
 if TYPE_CHECKING:
     from sagemaker.train import ModelTrainer
 
-_CONFIGURATION = {
-    "SchemaVersion": "1.0",
-    "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}},
-}
+_NO_TELEMETRY = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
 
 
 def make_model_trainer(plan: JobPlan) -> ModelTrainer:
@@ -36,10 +33,10 @@ def make_model_trainer(plan: JobPlan) -> ModelTrainer:
     assert plan.request is not None  # a plan without problems has one
     fields = _snake_case(plan.request)
     boto_session = boto3.Session(region_name=plan.settings.region)
-    _Submission(plan).register(boto_session.events)
+    _handle_events(plan, boto_session.events)
     network = fields.get("vpc_config")
     trainer = ModelTrainer(
-        sagemaker_session=Session(boto_session, sagemaker_config=_CONFIGURATION),
+        sagemaker_session=Session(boto_session, sagemaker_config=_NO_TELEMETRY),
         role=fields["role_arn"],
         base_job_name=request.base_name(plan.recipe, plan.settings),
         training_image=fields["algorithm_specification"]["training_image"],
@@ -63,42 +60,33 @@ def make_model_trainer(plan: JobPlan) -> ModelTrainer:
     return trainer
 
 
-class _Submission:
-    """Handle botocore's events around the trainer's CreateTrainingJob.
+def _handle_events(plan: JobPlan, events: Any) -> None:
+    """Upload the plan's files before the trainer's CreateTrainingJob, and keep or delete them after it.
 
     ModelTrainer has no argument for the container's entry point, and adds a time of its own to the job's name.
     """
+    jobs: list[TrainingJob] = []
 
-    def __init__(self, plan: JobPlan) -> None:
-        self._plan = plan
-        self._job: TrainingJob | None = None
-
-    def register(self, events: Any) -> None:
-        events.register("provide-client-params.sagemaker.CreateTrainingJob", self._before)
-        events.register("after-call.sagemaker.CreateTrainingJob", self._after)
-
-    def _before(self, params: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def before(params: dict[str, Any], **_: Any) -> dict[str, Any]:
         name = params["TrainingJobName"]
-        params = _replace_text(params, self._plan.name, name)
-        params["AlgorithmSpecification"] |= {
+        sent = dict(json.loads(json.dumps(params).replace(plan.name, name)))
+        sent["AlgorithmSpecification"] |= {
             "ContainerEntrypoint": request.ENTRYPOINT,
             "ContainerArguments": request.ARGUMENTS,
         }
-        named = dataclasses.replace(
-            self._plan,
-            name=name,
-            request=params,
-            uploads=[(file, uri.replace(self._plan.name, name)) for file, uri in self._plan.uploads],
-        )
-        self._job = submission.upload_job(named)
-        return params
+        uploads = [(file, uri.replace(plan.name, name)) for file, uri in plan.uploads]
+        jobs.append(submission.upload_job(dataclasses.replace(plan, name=name, request=sent, uploads=uploads)))
+        return sent
 
-    def _after(self, http_response: Any, **_: Any) -> None:
-        assert self._job is not None  # `_before` comes first
+    def after(http_response: Any, **_: Any) -> None:
+        job = jobs.pop()
         if http_response.status_code < 300:
-            submission.write_record(self._job, self._plan.recipe.output_dir)
+            write_record(job, plan.recipe.output_dir)
         else:
-            submission.delete_upload(self._job)
+            submission.delete_upload(job)
+
+    events.register("provide-client-params.sagemaker.CreateTrainingJob", before)
+    events.register("after-call.sagemaker.CreateTrainingJob", after)
 
 
 def _snake_case(value: Any) -> Any:
@@ -109,7 +97,3 @@ def _snake_case(value: Any) -> Any:
         return value
     words = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
     return {words.sub("_", key).lower(): _snake_case(item) for key, item in value.items()}
-
-
-def _replace_text(content: Any, old: str, new: str) -> Any:
-    return json.loads(json.dumps(content).replace(old, new))

@@ -16,7 +16,7 @@ from rlvr.artifacts.identity import RESUME_MAY_CHANGE, Identity
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws, request
 from rlvr.sagemaker.account import account_problems, make_default_bucket
-from rlvr.sagemaker.job import DONE, RECORD, TrainingJob, find_job, read_record, write_record
+from rlvr.sagemaker.job import DONE, RECORD, TrainingJob, find_job, write_record
 from rlvr.sagemaker.plan import JobPlan, raise_problems
 
 EXPERIMENT = "experiment.json"
@@ -74,7 +74,7 @@ def upload_job(plan: JobPlan, overrides: tuple[str, ...] = (), *, allow_duplicat
     with aws.translate_errors(f"Uploading to {job.root}"):
         make_default_bucket(s3, plan.settings)
         with ThreadPoolExecutor(aws.MAX_THREADS) as threads:
-            list(threads.map(lambda upload: aws.upload(s3, upload[0].source, upload[1]), plan.uploads))
+            list(threads.map(lambda one: s3.upload_file(str(one[0].source), *aws.split_uri(one[1])), plan.uploads))
         aws.write_json(s3, f"{job.root}/{RECORD}", asdict(job))
         aws.write_json(s3, f"{aws.parent_uri(job.checkpoints)}/{EXPERIMENT}", {"job": job.name, **job.identity})
     return job
@@ -103,14 +103,7 @@ def _job_of(plan: JobPlan, overrides: tuple[str, ...]) -> TrainingJob:
 
 
 def find_running_duplicate(plan: JobPlan) -> TrainingJob | None:
-    """A job of the same recipe that is in progress: this machine's last job, or any of the account."""
-    recorded = read_record(plan.recipe.output_dir / RECORD)
-    if recorded is not None and recorded.digest == plan.digest and recorded.region == plan.settings.region:
-        try:
-            if recorded.describe()["TrainingJobStatus"] not in DONE:
-                return recorded
-        except InputError:
-            pass  # a job of another account, or deleted long ago
+    """A job of the account that has the same recipe and name, and is in progress."""
     client = aws.client("sagemaker", plan.settings.region)
     base = request.base_name(plan.recipe, plan.settings)
     with aws.translate_errors("Looking for jobs in progress"):

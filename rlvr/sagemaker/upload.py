@@ -74,9 +74,6 @@ class JobFiles:
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
 
-    def in_channel(self, channel: str) -> tuple[UploadFile, ...]:
-        return tuple(file for file in self.files if file.channel == channel)
-
 
 def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) -> JobFiles:
     """Write the job's code to `folder`/code, and list all files to upload.

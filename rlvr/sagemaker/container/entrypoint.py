@@ -80,8 +80,7 @@ def train(command: Sequence[str]) -> int:
                 environment |= _join_ray(ray_node, key, leader, heartbeat)
             else:
                 environment[KEY_VARIABLE] = key
-                for judge in judges:
-                    _wait_for_judge(judge, heartbeat)
+                _wait_for_hosts(judges, JUDGE_PORT, "serve rewards", heartbeat)
         code = subprocess.call(command, env=environment)
         exits = read_exits(RANKS) if code else []
         reason, code = failure_reason(exits, code) if code else ("", 0)
@@ -107,10 +106,10 @@ def serve(command: Sequence[str]) -> int:
         program = subprocess.Popen(command, env={**os.environ, **token, KEY_VARIABLE: leader.key})
         try:
             while not leader.lost.wait(0.2):
-                code = program.poll()
-                if code is not None:
+                if program.poll() is not None:
                     raise JobError(
-                        f"The program of the role {role} ended before the training did, with exit code {code}.",
+                        f"The program of the role {role} ended before the training did, with exit code "
+                        f"{program.returncode}.",
                         "server-ended",
                     )
         finally:
@@ -149,33 +148,48 @@ def _join_ray(ray_node: ExitStack, key: str, leader: LeaderWatch | None, heartbe
     Raises:
         JobError: a host has not joined; the message names it.
     """
-    member = ray_cluster.find_member(os.environ, os.environ["GRPO_HOST"])
-    node = ray_node.enter_context(ray_cluster.RayNode(member, key))
+    node = ray_node.enter_context(
+        ray_cluster.RayNode(ray_cluster.find_member(os.environ, os.environ["GRPO_HOST"]), key)
+    )
     all_hosts = [*_hosts("GRPO_TRAIN_HOSTS"), *_hosts("GRPO_JUDGE_HOSTS")]
+    _wait_for_hosts(all_hosts, ray_cluster.NODE_PORT, "join the Ray cluster", heartbeat, leader, node)
+    workers = "judge hosts" if _hosts("GRPO_JUDGE_HOSTS") else "training hosts"
+    print(f"All {len(all_hosts)} hosts are in the Ray cluster. Rewards run on the CPUs of the {workers}.", flush=True)
+    return node.driver_environment
+
+
+def _wait_for_hosts(
+    hosts: list[str],
+    port: int,
+    action: str,
+    heartbeat: LeaderHeartbeat,
+    leader: LeaderWatch | None = None,
+    node: ray_cluster.RayNode | None = None,
+) -> None:
+    """Wait until all hosts accept connections. A Ray node does so after the cluster's head has accepted it.
+
+    Raises:
+        JobError: they did not in time, or a host, the leader or this host's node ended before.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
-    while missing := ray_cluster.missing_hosts(all_hosts):
+    while missing := [host for host in hosts if not ray_cluster.is_reachable(host, port)]:
         names = ", ".join(missing)
         if leader is not None and leader.lost.is_set():
             raise JobError(
                 f"{leader.host}, which leads the training, ended before the training started. See its log.",
                 "leader-ended",
             )
-        if node.failed.is_set():
+        if node is not None and node.failed.is_set():
             raise _ray_failed(node)
         if heartbeat.peer_lost.is_set():
-            raise JobError(
-                f"A host ended before it joined the Ray cluster. Missing: {names}. See their logs.", "host-ended"
-            )
+            raise JobError(f"A host ended before it could {action}. Missing: {names}. See their logs.", "host-ended")
         if time.monotonic() > deadline:
             raise JobError(
-                f"{names} did not join the Ray cluster within {_minutes(START_TIMEOUT_S)}. See the log of that host. "
-                "In a VPC the security group must allow all traffic from itself.",
-                "ray-join-timeout",
+                f"{names} did not {action} within {_minutes(START_TIMEOUT_S)}. See the log of that host. In a VPC the "
+                "security group must allow all traffic from itself.",
+                "host-timeout",
             )
         time.sleep(0.5)
-    workers = "judge hosts" if _hosts("GRPO_JUDGE_HOSTS") else "training hosts"
-    print(f"All {len(all_hosts)} hosts are in the Ray cluster. Rewards run on the CPUs of the {workers}.", flush=True)
-    return node.driver_environment
 
 
 def _ray_failed(node: ray_cluster.RayNode) -> JobError:
@@ -226,22 +240,6 @@ def _wait_for_leader(host: str) -> LeaderWatch:
             f"{host}, which leads the training, did not answer within {_minutes(START_TIMEOUT_S)}.", "leader-timeout"
         )
     return watch
-
-
-def _wait_for_judge(judge: str, heartbeat: LeaderHeartbeat) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            socket.create_connection((judge, JUDGE_PORT), timeout=10).close()
-            return
-        except OSError:
-            if heartbeat.peer_lost.is_set():
-                raise JobError("A judge host ended before it served. See its log.", "host-ended") from None
-            if time.monotonic() > deadline:
-                raise JobError(
-                    f"The judge host {judge} did not serve within {_minutes(START_TIMEOUT_S)}.", "judge-timeout"
-                ) from None
-            time.sleep(0.5)
 
 
 def fetch_token(arn: str | None) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Run one Ray cluster of all hosts of a job, for rewards with `where: ray`.
 
-    with RayNode(member, key) as node:
-        missing_hosts(["algo-1", "algo-2"])      # that have not joined yet
+    with RayNode(find_member(os.environ, "algo-1"), token) as node:
+        …      # is_reachable(host, NODE_PORT) once a host has joined
 
 The head is on the leading host. A node that ends is restarted while the training lasts. A node gets only the variables
 of NODE_VARIABLES from the job's environment: no hub token, no credentials. Calls between nodes need a token, which the
@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -210,11 +210,6 @@ class RayNode:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-
-
-def missing_hosts(hosts: Iterable[str]) -> list[str]:
-    """The hosts whose node has not joined the cluster. A node opens its port after the head has accepted it."""
-    return [host for host in hosts if not is_reachable(host, NODE_PORT)]
 
 
 def is_reachable(address: str, port: int) -> bool:

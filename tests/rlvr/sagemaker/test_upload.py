@@ -9,7 +9,7 @@ import pytest
 
 from rlvr.config.recipe import load_recipe
 from rlvr.sagemaker.secret_scan import find_secrets
-from rlvr.sagemaker.upload import INPUT, PROJECT, JobFiles, collect_files
+from rlvr.sagemaker.upload import INPUT, PROJECT, JobFiles, UploadFile, collect_files
 
 DEMO = PROJECT / "recipes" / "demo-arithmetic.yaml"
 JSONL = ["--task", "{name: jsonl, path: rows.jsonl}"]
@@ -20,6 +20,10 @@ TOKEN = "hf_" + "aB3" * 12
 
 def packed(folder: Path, words: Sequence[str] = (), environment: dict[str, str] | None = None) -> JobFiles:
     return collect_files(load_recipe(DEMO, words), environment or {}, folder)
+
+
+def in_channel(files: JobFiles, channel: str) -> list[UploadFile]:
+    return [file for file in files.files if file.channel == channel]
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ def test_the_uploaded_recipe_is_the_resolved_one(tmp_path: Path) -> None:
 
 def test_a_data_file_gets_a_channel_and_the_recipe_names_its_path_there(tmp_path: Path, working_folder: Path) -> None:
     files = packed(tmp_path, JSONL)
-    (file,) = files.in_channel("data")
+    (file,) = in_channel(files, "data")
     assert file.source.read_bytes() == (working_folder / "rows.jsonl").read_bytes()
     assert files.recipe.task.options["path"] == f"{INPUT}/data/{file.name}"
 
@@ -74,7 +78,7 @@ def test_a_data_folder_is_uploaded_without_caches_and_version_control(tmp_path: 
         (working_folder / name).write_text("{}\n", encoding="utf-8")
     files = packed(tmp_path, ["--task", "{name: gsm8k, path: data}"])
     root = files.recipe.task.options["path"].removeprefix(f"{INPUT}/data/")
-    assert [file.name.removeprefix(f"{root}/") for file in files.in_channel("data")] == [
+    assert [file.name.removeprefix(f"{root}/") for file in in_channel(files, "data")] == [
         "train.jsonl",
         "sub/test.jsonl",
     ]
@@ -84,7 +88,7 @@ def test_two_files_of_one_name_get_different_paths(tmp_path: Path, working_folde
     (working_folder / "held").mkdir()
     (working_folder / "held" / "rows.jsonl").write_text('{"other": 1}\n', encoding="utf-8")
     files = packed(tmp_path, ["--task", "{name: jsonl, path: rows.jsonl, test_path: held/rows.jsonl}"])
-    names = [file.name for file in files.in_channel("data")]
+    names = [file.name for file in in_channel(files, "data")]
     assert len(set(names)) == len(names) == 2
     assert {files.recipe.task.options[key] for key in ("path", "test_path")} == {
         f"{INPUT}/data/{name}" for name in names
@@ -134,7 +138,7 @@ def test_a_local_model_gets_a_channel(tmp_path: Path, working_folder: Path) -> N
     (working_folder / "my-model").mkdir()
     (working_folder / "my-model" / "config.json").write_text("{}", encoding="utf-8")
     files = packed(tmp_path, ["--model_name_or_path", "my-model"])
-    assert [file.name for file in files.in_channel("model")] == ["config.json"]
+    assert [file.name for file in in_channel(files, "model")] == ["config.json"]
     assert files.recipe.settings["model_name_or_path"] == f"{INPUT}/model"
 
 

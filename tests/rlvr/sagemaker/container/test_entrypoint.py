@@ -207,7 +207,7 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
         monkeypatch.setattr(entrypoint, "JUDGE_PORT", closed.getsockname()[1])  # once closed, nothing listens on it
     socket.create_connection(("127.0.0.1", leader.port)).close()
     with pytest.raises(JobError) as caught:
-        entrypoint._wait_for_judge("127.0.0.1", leader)
+        entrypoint._wait_for_hosts(["127.0.0.1"], entrypoint.JUDGE_PORT, "serve rewards", leader)
     assert caught.value.kind == "host-ended"
 
 

@@ -168,7 +168,7 @@ RUN = "cd /opt/ml/input/data/code && exec python3 {}.py"
         ({"algo-2": RUN.format("leader"), "algo-3": training("train", "false")}, "algo-3",
          "algo-2, which leads the training, ended before the training started", "the head will never come"),
         ({"algo-1": RUN.format("judge"), "algo-2": training("train", "false")}, "algo-2",
-         "A host ended before it joined the Ray cluster. Missing: algo-2, algo-3, algo-1.", "one that is gone"),
+         "A host ended before it could join the Ray cluster. Missing: algo-2, algo-3, algo-1.", "one that is gone"),
         ({"algo-2": training("train", "false", start_s=1)}, "algo-2",
          "algo-1 did not join the Ray cluster within 1 seconds", "one that never came"),
         ({"algo-1": training("ray-node", start_s=1)}, "algo-1",
