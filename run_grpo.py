@@ -290,7 +290,8 @@ def print_as_json(problems: Sequence[Problem], plan: BatchPlan | None = None) ->
         "notes": levels["note"],
         "plan": asdict(plan) if plan is not None else None,
     }
-    console.info(json.dumps(result, indent=2, ensure_ascii=False))
+    if console.is_main():
+        print(json.dumps(result, indent=2, ensure_ascii=False), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shutil
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import TextIO
 
 LOG_INTERVAL_S = 60.0
 
@@ -64,15 +68,15 @@ def is_terminal() -> bool:
 
 
 def info(text: str = "") -> None:
-    """Print a line, from the main process only."""
+    """Print lines that fit the terminal, from the main process only."""
     if is_main():
-        print(text, flush=True)
+        print(wrap(text, columns(sys.stdout)), flush=True)
 
 
 def error(text: str) -> None:
     """Print to standard error, from the main process only: all ranks meet the same error."""
     if is_main():
-        print(text, file=sys.stderr, flush=True)
+        print(wrap(text, columns(sys.stderr)), file=sys.stderr, flush=True)
 
 
 def replace_former_flags(words: Sequence[str], successors: Mapping[str, str]) -> list[str]:
@@ -92,18 +96,52 @@ def replace_former_flags(words: Sequence[str], successors: Mapping[str, str]) ->
     return replaced
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format an aligned text table: first column left-aligned, the others right-aligned."""
-    widths = [max(len(str(row[column])) for row in (header, *rows)) for column in range(len(header))]
+def columns(stream: TextIO) -> int:
+    """The width of a terminal; 0 for a file or a pipe, whose lines are not wrapped."""
+    return shutil.get_terminal_size((0, 0)).columns if stream.isatty() else 0
+
+
+def wrap(text: str, width: int) -> str:
+    """Break lines that are longer than the width, at spaces and with a hanging indent. A width of 0 breaks none."""
     lines = []
-    for row in (header, *rows):
-        cells = [
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  " + "   ".join(cells).rstrip())
-    lines.insert(1, dim("  " + "   ".join("─" * width for width in widths)))
+    for line in text.split("\n"):
+        if not width or len(re.sub(r"\x1b\[\d+m", "", line)) <= width:
+            lines.append(line)
+            continue
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format an aligned text table: first column left-aligned, the others right-aligned.
+
+    If the terminal is too narrow, the columns that don't fit follow below, after the first column again. A column whose
+    title occurs several times, such as an interval, stays with the column before it.
+    """
+    widths = [max(len(str(row[column])) for row in (header, *rows)) for column in range(len(header))]
+    groups: list[list[int]] = []
+    for column in range(1, len(header)):
+        if groups and header.count(header[column]) > 1:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    blocks, room = [[0]], columns(sys.stdout)
+    for group in groups:
+        if room and len(blocks[-1]) > 1 and sum(widths[column] + 3 for column in blocks[-1] + group) - 1 > room:
+            blocks.append([0])
+        blocks[-1] += group
+
+    def line(cells: Sequence[str], block: Sequence[int]) -> str:
+        first, *others = block
+        aligned = [cells[first].ljust(widths[first]), *(cells[column].rjust(widths[column]) for column in others)]
+        return "  " + "   ".join(aligned).rstrip()
+
+    rule = ["─" * width for width in widths]
+    return "\n\n".join(
+        "\n".join([line(header, block), dim(line(rule, block)), *(line(row, block) for row in rows)])
+        for block in blocks
+    )
 
 
 def duration(seconds: float) -> str:

@@ -209,7 +209,7 @@ class MLflowTracker(TrainerCallback):
 
     def _print(self, text: str) -> None:
         # tqdm.write keeps a progress bar intact.
-        tqdm.write(f"  {text}", file=sys.stdout)
+        tqdm.write(console.wrap(f"  {text}", console.columns(sys.stdout)), file=sys.stdout)
         sys.stdout.flush()
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ class Progress(TrainerCallback):
 
     def _write(self, text: str) -> None:
         if self.bar is not None:
-            self.bar.write(text)
+            self.bar.write(console.wrap(text, console.columns(sys.stdout)))
         else:
             console.info(text)
 

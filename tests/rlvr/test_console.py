@@ -1,6 +1,14 @@
-"""Former command-line flags still work, and name their successors."""
+"""Output fits the terminal. Former command-line flags still work, and name their successors."""
 
 from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +23,55 @@ def test_a_former_flag_is_replaced_and_its_successor_is_named_on_standard_error(
     assert replaced == ["--allow_duplicate", "--key_file=a=b", "--another-one", "another"]
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2 and "--allow_duplicate" in errors[0] and "--key_file" in errors[1]
+
+
+HEADER = ["", "base", "95 % interval", "trained", "95 % interval", "math_correctness", "answer_format", "tokens"]
+ROWS = [[name, "24.4 %", "19.5 … 30.1", "94.0 %", "90.3 … 96.3", "0.94", "1.00", "31"] for name in ("all", "a source")]
+SENTENCE = "  trained − base: +69.6 points (95 % interval +62.9 … +75.2); " * 2 + "/a/long/path/that/stays-whole"
+PROGRAM = f"from rlvr import console; console.info(console.table({HEADER}, {ROWS})); console.info(); "
+PROGRAM += f"console.info({SENTENCE!r}); console.error({SENTENCE!r})"
+
+
+def printed(width: int) -> list[str]:
+    """The lines that a program prints on a terminal of so many columns."""
+    repository = Path(__file__).resolve().parents[2]
+    terminal, its_end = pty.openpty()
+    termios.tcsetwinsize(its_end, (24, width))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "RANK")}
+    environment["PYTHONPATH"] = str(repository)
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdout=its_end, stderr=its_end, cwd=repository, env=environment) as process:
+        os.close(its_end)
+        output = b""
+        while True:
+            try:
+                output += os.read(terminal, 1 << 16)
+            except OSError:  # the terminal's other end is closed
+                break
+    os.close(terminal)
+    assert process.returncode == 0, output.decode()
+    return re.sub(r"\x1b\[\d+m", "", output.decode()).replace("\r", "").splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_and_sentences_fit_the_terminal(width: int) -> None:
+    lines = printed(width)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    *blocks, sentences = text.split("\n\n")
+    assert sum(block.count("24.4 %") for block in blocks) == sum(block.count("1.00") for block in blocks) == 2
+    for block in blocks:
+        rows = block.splitlines()
+        assert [row.split("  ")[1].strip() for row in rows[2:]] == ["all", "a source"], "each block names its rows"
+        intervals = [match.start() for match in re.finditer("95 % interval", rows[0])]
+        for at, model in zip(intervals, re.findall("base|trained", rows[0]), strict=True):
+            assert rows[0].rindex(model, 0, at) > 0, "an interval stays with its model"
+    assert sentences.count("/a/long/path/that/stays-whole") == 2, "a path is never broken"
+    assert all(line.startswith("    ") for line in sentences.splitlines() if not line.startswith("  trained"))
+
+
+def test_a_pipe_gets_whole_lines() -> None:
+    environment = {**os.environ, "COLUMNS": "40"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment)
+    assert SENTENCE in done.stdout.splitlines() and SENTENCE in done.stderr.splitlines()
+    assert len(done.stdout.split("\n\n")) == 2, "one table"
