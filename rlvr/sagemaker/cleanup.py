@@ -15,7 +15,7 @@ from typing import Any
 from rlvr.errors import InputError
 from rlvr.formatting import byte_count
 from rlvr.sagemaker import aws, request
-from rlvr.sagemaker.job import DONE, RECORD, TrainingJob
+from rlvr.sagemaker.job import DONE, RECORD, TrainingJob, find_in_account
 from rlvr.sagemaker.submission import EXPERIMENT
 
 _WARM_POOL_STATUSES = ("Available", "InUse")
@@ -29,7 +29,6 @@ class JobResources:
 
     Attributes:
         in_use: the job, or a job that continues its checkpoints, is in progress. Nothing may be deleted.
-        warm_pool: the job's hosts are kept for a next job, at full price.
         folders: S3 folders, with the number and the bytes of their objects.
     """
 
@@ -59,12 +58,16 @@ def list_account_jobs(region: str | None, known: Iterable[str] = ()) -> list[Tra
     client = aws.client("sagemaker", region)
     excluded = set(known)
 
-    def parse(summary: dict[str, Any]) -> TrainingJob | None:
+    def read(summary: dict[str, Any]) -> TrainingJob | None:
         tags = client.list_tags(ResourceArn=summary["TrainingJobArn"])["Tags"]
         if not any(tag["Key"] == request.TAG for tag in tags):
             return None
-        description = client.describe_training_job(TrainingJobName=summary["TrainingJobName"])
-        return _parse_description(description, client.meta.region_name)
+        try:
+            return find_in_account(summary["TrainingJobName"], client.meta.region_name)
+        except InputError as error:
+            if error.kind != "job-not-found":
+                raise
+            return None
 
     with aws.translate_errors("Looking for the project's jobs in the account"):
         pages = client.get_paginator("list_training_jobs").paginate(SortBy="CreationTime", SortOrder="Descending")
@@ -75,21 +78,7 @@ def list_account_jobs(region: str | None, known: Iterable[str] = ()) -> list[Tra
             if _JOB_NAME.fullmatch(summary["TrainingJobName"]) and summary["TrainingJobName"] not in excluded
         ]
         with ThreadPoolExecutor(aws.MAX_THREADS) as threads:
-            return [job for job in threads.map(parse, summaries) if job is not None]
-
-
-def _parse_description(description: dict[str, Any], region: str) -> TrainingJob | None:
-    """The job of a service's description, as far as deleting needs it; None if its S3 layout is not the project's."""
-    name = description["TrainingJobName"]
-    channels = {channel["ChannelName"]: channel for channel in description.get("InputDataConfig", [])}
-    if "code" not in channels:
-        return None
-    root, _, rest = channels["code"]["DataSource"]["S3DataSource"]["S3Uri"].partition("/input/code")
-    if rest or root.rpartition("/")[2] != name:
-        return None
-    output = f"{description['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{name}/output"
-    checkpoints = description.get("CheckpointConfig", {}).get("S3Uri", "")
-    return TrainingJob(name, region, root, output, checkpoints, recipe="")
+            return [job for job in threads.map(read, summaries) if job is not None]
 
 
 def find_resources(jobs: list[TrainingJob]) -> list[JobResources]:

@@ -47,6 +47,10 @@ class TrainingJob:
     identity: Mapping[str, Any] = field(default_factory=dict)
     submitted: float = 0.0
 
+    @classmethod
+    def from_record(cls, content: Mapping[str, Any]) -> TrainingJob:
+        return cls(**{**content, "overrides": tuple(content.get("overrides", ()))})
+
     @property
     def link(self) -> str:
         """The job's page in the AWS console."""
@@ -87,13 +91,9 @@ def write_record(job: TrainingJob, folder: Path) -> None:
 def read_record(path: Path) -> TrainingJob | None:
     """Read a job.json; None if the file is missing or is no record."""
     try:
-        return _parse_record(json.loads(path.read_text(encoding="utf-8")))
+        return TrainingJob.from_record(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _parse_record(content: Mapping[str, Any]) -> TrainingJob:
-    return TrainingJob(**{**content, "overrides": tuple(content.get("overrides", ()))})
 
 
 def find_job(reference: str, region: str | None = None) -> TrainingJob:
@@ -119,10 +119,11 @@ def find_job(reference: str, region: str | None = None) -> TrainingJob:
         job = read_record(file)
         if job is not None and job.name == reference:
             return job
-    return _find_in_account(reference, region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"))
+    return find_in_account(reference, region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"))
 
 
-def _find_in_account(name: str, region: str | None) -> TrainingJob:
+def find_in_account(name: str, region: str | None) -> TrainingJob:
+    """Find a job by the record beside its files in S3; errors as in `find_job`."""
     client = aws.client("sagemaker", region)
     region = client.meta.region_name
     try:
@@ -145,4 +146,4 @@ def _find_in_account(name: str, region: str | None) -> TrainingJob:
             f"The job {name} has no {root}/{RECORD}: it was cleaned up, or another project submitted it.",
             kind="job-not-found",
         )
-    return _parse_record(record)
+    return TrainingJob.from_record(record)

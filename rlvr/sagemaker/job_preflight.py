@@ -34,10 +34,9 @@ class PreflightResult:
     """Result of a preflight.
 
     Attributes:
-        problems: what prevents the job.
         notes: what was not checked.
         lines: the run in numbers, and its estimate.
-        processes: number of training processes; None if the instance type's GPUs are unknown.
+        processes: None if the instance type's GPUs are unknown.
         estimate: None if the model or the machine is unknown.
     """
 

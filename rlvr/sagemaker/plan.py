@@ -39,9 +39,7 @@ class JobPlan:
     """A job before it is submitted. A context manager: leaving it deletes the temporary files.
 
     Attributes:
-        recipe, settings: the recipe and its section, completed from the environment.
-        name: the job's name.
-        files: the files to upload.
+        settings: the recipe's section, completed from the environment.
         digest: of the uploaded recipe; equal for two jobs that train the same.
         request: of CreateTrainingJob; None if a problem prevents it.
         uploads: each file and its S3 URI.

@@ -39,13 +39,7 @@ _MAX_SCANNED_DATA = 32 * 2**20  # bytes of data that are scanned for secrets
 
 @dataclass(frozen=True)
 class UploadFile:
-    """A file to upload.
-
-    Attributes:
-        channel: "code", "data" or "model".
-        name: its path within the channel.
-        source: its path on this machine.
-    """
+    """A file of this machine, and its name within a channel: "code", "data" or "model"."""
 
     channel: str
     name: str
@@ -58,15 +52,7 @@ class UploadFile:
 
 @dataclass(frozen=True)
 class JobFiles:
-    """The files of a job.
-
-    Attributes:
-        code: folder with the job's source code.
-        files: of all channels.
-        recipe: the recipe as it runs in the job.
-        problems: what prevents the job.
-        notes: what the user should know.
-    """
+    """The files of all channels, the folder with the job's code, and the recipe as it runs in the job."""
 
     code: Path
     files: tuple[UploadFile, ...]

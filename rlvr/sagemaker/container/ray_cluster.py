@@ -55,14 +55,7 @@ _SHUTDOWN_TIMEOUT_S = 10.0  # then a node is killed
 
 @dataclass(frozen=True)
 class RayMember:
-    """A host of the cluster.
-
-    Attributes:
-        host: its name, and its node's name.
-        address: of the host, for the others.
-        head: address of the head's host.
-        cpus: number of CPUs for rewards.
-    """
+    """A host of the cluster: its name, its address for the others, the head's address, and its CPUs for rewards."""
 
     host: str
     address: str
