@@ -201,6 +201,9 @@ WRONG = [
     ("32, 349", "32349", "two numbers"),
     (r"\text{42 or so}", "42", "no claim"),
     (r"\log 2", r"\ln 3", "another logarithm"),
+    ("x", "|x|", "differs where x is negative"),
+    ("x + 9", "|x + 9|", "differs where x is below -9"),
+    ("xyz", "|xyz|", "differs where one or three factors are negative"),
 ]
 
 # whole completion, gold, why

@@ -2,7 +2,7 @@
 
 math-verify parses LaTeX into sympy, and compares relations with intervals, unions and sets. Expressions are compared
 here, because math-verify rounds (1.414214 equals the square root of 2 there, and 1/2^99 equals 1/2^98). Two expressions
-are different if their values differ at random points in 50 digits. They are equal only if sympy's simplification proves
+are different if their values differ at some point in 50 digits. They are equal only if sympy's simplification proves
 it, or the values agree in 400 digits.
 """
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import sympy
@@ -121,14 +123,14 @@ def _same_value(one: sympy.Expr, other: sympy.Expr, tolerance: float | None) -> 
     if difference.is_Rational and not tolerance:
         return bool(difference == 0)
     symbols = sorted(one.free_symbols | other.free_symbols, key=str)
-    agreeing = _same_at_random_points(one, other, symbols, 50, tolerance or 1e-40)
+    agreeing = _same_at_points(one, other, symbols, 50, tolerance or 1e-40)
     if agreeing is not None and not agreeing:
         return False
     if tolerance:
         return bool(agreeing)
     if _is_zero(difference):
         return True
-    return bool(_same_at_random_points(one, other, symbols, 400, 1e-300))
+    return bool(_same_at_points(one, other, symbols, 400, 1e-300))
 
 
 def _is_zero(difference: sympy.Expr) -> bool:
@@ -142,17 +144,16 @@ def _is_zero(difference: sympy.Expr) -> bool:
     return bool(difference.equals(0))
 
 
-def _same_at_random_points(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: float) -> bool | None:
-    """Check whether two expressions agree at random points; None if they have no value at any.
+def _same_at_points(one: Any, other: Any, symbols: list[Any], digits: int, tolerance: float) -> bool | None:
+    """Check whether two expressions agree at the points of `draw_points`; None if they have no value at any.
 
-    Points of all signs are tried, but only where all parts of both expressions are real: sqrt(x^2) is not x, while
+    Points with a negative coordinate count only where all parts of both expressions are real: sqrt(x^2) is not x, while
     log(x^2) is 2 log(x) wherever both exist.
     """
-    source = random.Random()
-    agreed = 0
-    for attempt in range(16 if symbols else 1):
-        point = {symbol: _random_coordinate(source, positive=attempt < 4) for symbol in symbols}
-        if symbols and attempt >= 4 and not (_is_real_at(one, point) and _is_real_at(other, point)):
+    agreed = False
+    for point in draw_points(symbols, seed=f"{one} {other}"):
+        is_positive = all(value > 0 for value in point.values())
+        if not is_positive and not (_is_real_at(one, point) and _is_real_at(other, point)):
             continue
         try:
             left, right = one.subs(point).evalf(digits), other.subs(point).evalf(digits)
@@ -160,17 +161,32 @@ def _same_at_random_points(one: Any, other: Any, symbols: list[Any], digits: int
             continue
         if not (left.is_number and right.is_number and left.is_finite and right.is_finite):
             continue
-        agreed += 1
+        agreed = True
         if abs(left - right) > sympy.Float(tolerance, digits) * max(abs(left), abs(right)):
             return False
-        if agreed == 8:
-            break
-    return True if agreed else None
+    return agreed or None
 
 
-def _random_coordinate(source: random.Random, *, positive: bool) -> sympy.Rational:
-    size = sympy.Rational(source.randrange(101, 9973), source.randrange(101, 997))
-    return size if positive or source.random() < 0.4 else -size
+def draw_points(symbols: Sequence[Any], seed: str) -> list[dict[Any, sympy.Rational]]:
+    """Draw points, the same for the same seed: 4 positive ones, then near and far ones with negative coordinates.
+
+    The signs are Walsh functions: every symbol and every product of two takes both signs, and one near and one far
+    point are all negative. So x is never |x|, x + 9 never |x + 9|, and x y never |x y|. The seed depends on the
+    expressions: no expression vanishes at the points of all golds.
+    """
+    source = random.Random(seed)
+
+    def coordinate(numerators: tuple[int, int], denominators: tuple[int, int]) -> sympy.Rational:
+        return sympy.Rational(source.randrange(*numerators), source.randrange(*denominators))
+
+    if not symbols:
+        return [{}]
+    points = [{symbol: coordinate((101, 9973), (101, 997)) for symbol in symbols} for _ in range(4)]
+    near, far = ((101, 997), (997, 9973)), ((4999, 9973), (101, 199))  # below 1, and 25 to 99
+    for ranges, pattern in product((near, far), range(min(1 << len(symbols).bit_length(), 16))):
+        signs = [1 if (pattern & place).bit_count() % 2 else -1 for place in range(1, len(symbols) + 1)]
+        points.append({symbol: sign * coordinate(*ranges) for symbol, sign in zip(symbols, signs, strict=True)})
+    return points
 
 
 def _is_real_at(expression: Any, point: dict[Any, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -136,6 +137,26 @@ def test_every_gold_verifies_against_itself() -> None:
     golds = [gold for _, gold, _ in RIGHT + WRONG]
     verdicts = check_answers([f"$\\boxed{{{gold}}}$" for gold in golds], golds)
     assert [gold for gold, verdict in zip(golds, verdicts, strict=True) if verdict.correct is not True] == []
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_the_points_of_a_comparison_are_fixed_and_have_all_signs(count: int) -> None:
+    from rlvr.verifiers.math.symbolic import draw_points
+
+    symbols = [f"x{number}" for number in range(count)]
+    points = draw_points(symbols, seed="x |x|")
+    assert points == draw_points(symbols, seed="x |x|") != draw_points(symbols, seed="y |y|")
+    for scale in (points[4 : 4 + (len(points) - 4) // 2], points[4 + (len(points) - 4) // 2 :]):
+        assert all(value < 0 for value in scale[0].values())
+        for one, other in itertools.combinations(symbols, 2):
+            assert {point[one] * point[other] > 0 for point in scale} == {True, False}
+    assert all(value > 0 for point in points[:4] for value in point.values())
+
+
+def test_no_seed_credits_an_expression_for_its_absolute_value() -> None:
+    answers = [f"x_{{{number}}}" for number in range(30)]
+    verdicts = check_answers([f"\\boxed{{{answer}}}" for answer in answers], [f"|{answer}|" for answer in answers])
+    assert {verdict.correct for verdict in verdicts} == {False}
 
 
 LEAVES = st.sampled_from(["x", "y", "2", "3", "7", r"\pi", r"\sqrt{2}", r"\frac{1}{3}", "0.5"])
