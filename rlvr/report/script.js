@@ -80,6 +80,13 @@ class Browser {
       if (item) this.show(Number(item.dataset.place));
     });
     this.list.addEventListener("keydown", (event) => this.key(event));
+    this.filters.elements.search.addEventListener("keydown", (event) => {
+      if (!["ArrowDown", "ArrowUp", "Enter"].includes(event.key)) return;
+      clearTimeout(this.timer);
+      this.filter(); // the typed text may still wait for its filter
+      this.list.focus();
+      this.key(event);
+    });
     this.list.addEventListener("scroll", () => {
       if (this.list.scrollTop + this.list.clientHeight > this.list.scrollHeight - 300) this.draw();
     });

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,6 +131,17 @@ def test_the_keyboard_reaches_all_controls(opened: Tab) -> None:
     assert shown(opened) == before
 
 
+def test_arrow_keys_lead_from_the_search_to_the_list(opened: Tab) -> None:
+    opened.press("/")
+    for letter in "step 4":
+        opened.press(letter)
+    opened.press("ArrowDown")  # before the page has filtered by the typed text
+    assert opened.evaluate("document.activeElement.id") == "list"
+    assert opened.evaluate("document.getElementById('found').textContent").startswith("4 of 18")
+    opened.press("ArrowDown")
+    assert opened.evaluate("document.querySelector('[aria-selected=true]').id") == "found-2"
+
+
 def test_base_and_trained_answers_are_side_by_side(opened: Tab) -> None:
     set_filters(opened, kind="base")
     sides = "[...document.querySelectorAll('#detail .sides .answer h4')].map((title) => title.textContent)"
@@ -168,6 +181,38 @@ def test_it_fits_any_width_in_light_and_dark(
         )
         light = [sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 3 for colour in colours]
         assert (light[0] < 60 and light[1] > 180) if dark else (light[0] > 200 and light[1] < 80)
+
+
+WIDE_NAME = "keyword_coverage_of_the_completion"
+
+
+@pytest.mark.parametrize("width", [390, 900, 1100, 1440, 1920])
+def test_no_column_of_a_table_is_cut(browser: Tab, runs: list[Path], tmp_path: Path, width: int) -> None:
+    run = tmp_path / "wide"
+    shutil.copytree(runs[1], run)
+    content = json.loads((run / "evaluation.json").read_text())
+    for model in ("base", "trained"):
+        content[model] |= {"rewards": {WIDE_NAME: -0.25}, "lenient": 5, "formatted": 5, "right_without_format": 3}
+    (run / "evaluation.json").write_text(json.dumps(content))
+    browser.open(write_report(run), width=width)
+    browser.evaluate("document.body.style.fontFamily = 'DejaVu Sans'")  # wider than the other fonts of the page
+    sizes = "[...document.querySelectorAll('.scroll:has(table)')].map((one) => [one.clientWidth, one.scrollWidth])"
+    assert [shown for shown, needed in browser.evaluate(sizes) if needed > shown] == []
+    assert WIDE_NAME in browser.evaluate("document.querySelector('table').textContent")
+
+
+def test_only_the_first_row_of_results_is_bold(browser: Tab, runs: list[Path], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(runs[1], other)
+    recipe = other / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("0.001", "0.002"))
+    browser.open(write_comparison([runs[0], other]))
+    weights = (
+        "[...document.querySelectorAll('table')].map((table) => [...table.querySelectorAll('tbody tr')]"
+        ".map((row) => Number(getComputedStyle(row.lastElementChild).fontWeight) > 400))"
+    )
+    results, differences = browser.evaluate(weights)[:2]
+    assert results[0] and not any(results[1:]) and differences and not any(differences)
 
 
 def test_the_comparison_opens_without_errors(browser: Tab, runs: list[Path]) -> None:
