@@ -30,6 +30,7 @@ from rlvr.data.io import (
     check_integer,
     check_limits,
     download_rows,
+    drop_long_prompts,
     find_splits,
     hold_out,
     missing_column_error,
@@ -61,6 +62,7 @@ def jsonl(
     validation_fraction: float = 0.0,
     test_fraction: float = 0.1,
     stop_strings: list[str] | None = None,
+    max_prompt_characters: int | None = None,
     limit_train: int | None = None,
     limit_validation: int | None = None,
     limit_test: int | None = None,
@@ -80,6 +82,7 @@ def jsonl(
         style: "text" keeps a text prompt as it is, "chat" makes it a user message.
         validation_fraction, test_fraction: share of the training rows to hold out, if the data has no such split.
         stop_strings: ends of the model's own turn in plain-text prompts, such as ["\\nQuestion:"].
+        max_prompt_characters: drop rows with longer prompts, and count them.
         limit_train, limit_validation, limit_test: maximal rows of a split, drawn at random.
         seed: seed of the splits and limits.
 
@@ -97,6 +100,7 @@ def jsonl(
     check_fraction("jsonl", "test_fraction", test_fraction)
     check_integer("jsonl", "seed", seed, 0)
     check_limits("jsonl", limit_train=limit_train, limit_validation=limit_validation, limit_test=limit_test)
+    check_limits("jsonl", max_prompt_characters=max_prompt_characters)
     if stop_strings is not None and not all(isinstance(text, str) and text for text in stop_strings):
         raise option_error("jsonl", "stop_strings", 'an entry is no text. Write a list like ["\\nQuestion:"].')
     fields = _fields(prompt_template) if prompt_template is not None else ()
@@ -117,6 +121,8 @@ def jsonl(
     ):
         notes.append(f"Left out the columns {', '.join(ignored)}: TRL reserves these names.")
 
+    if max_prompt_characters is not None:
+        notes += drop_long_prompts(splits, max_prompt_characters)
     train = splits["train"]
     held_out = {_key(row) for split in ("validation", "test") for row in splits[split]}
     kept = [row for row in train if _key(row) not in held_out]
@@ -133,8 +139,8 @@ def jsonl(
         notes.append("There is no test split, so there is no held-out accuracy.")
     if not train:
         raise InputError(
-            f"Task jsonl: none of the {len(raw['train'])} training rows of {path} is left after removing the held-out "
-            "rows. Lower test_fraction or validation_fraction, or add training rows that differ from them.",
+            f"Task jsonl: none of the {len(raw['train'])} training rows of {path} is left. {' '.join(notes)} Lower "
+            "test_fraction or validation_fraction, raise max_prompt_characters, or add training rows.",
             kind="empty-data",
             key="path",
         )

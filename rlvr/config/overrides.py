@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlvr.config import schema
 from rlvr.errors import InputError
 
 
 def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
-    """Parse `["--lr", "1e-4", "--flag", "--a=b"]` as `[("lr", 0.0001), ("flag", True), ("a", "b")]`."""
+    """Parse `["--seed", "3", "--bf16", "--optim=sgd"]` as `[("seed", 3), ("bf16", True), ("optim", "sgd")]`."""
     overrides: list[tuple[str, Any]] = []
     position = 0
     while position < len(words):
@@ -25,8 +26,11 @@ def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
             if position < len(words) and not words[position].startswith("--"):
                 text = words[position]
                 position += 1
-            else:
+            elif schema.takes_flag(key):
                 text = "true"
+            else:
+                message = f"--{key} has no value. Write --{key} VALUE."
+                raise InputError(message, kind="invalid-override", key=key)
         overrides.append((key, _read_value(key, text)))
     return overrides
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rlvr.config import schema
-from rlvr.config.key_location import KeyLocation
+from rlvr.config.key_location import KeyLocation, Lines
 from rlvr.config.overrides import apply_override, parse_overrides
 from rlvr.config.sagemaker import SageMakerSettings, read_settings
 from rlvr.config.sections import EvaluationSpec, RewardSpec, TaskSpec, read_evaluation, read_rewards, read_task
@@ -62,6 +62,7 @@ class Recipe:
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
         sagemaker: where scripts/sagemaker.py runs it; None without such a section.
         warnings: deprecated keys of its text.
+        lines: where its keys were written, for messages.
     """
 
     path: Path
@@ -71,6 +72,7 @@ class Recipe:
     settings: Mapping[str, Any]
     sagemaker: SageMakerSettings | None = None
     warnings: tuple[Problem, ...] = ()
+    lines: Lines = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def output_dir(self) -> Path:
@@ -81,6 +83,17 @@ class Recipe:
         """Return the flat keys of "training" (TRL's GRPOConfig), "model" (its ModelConfig) or "run" (ours)."""
         known = schema.fields()
         return {key: value for key, value in self.settings.items() if known[key].belongs_to == belongs_to}
+
+    def locate(self, problem: Problem) -> Problem:
+        """Add to an error where its key was written, if it names no place itself."""
+        names = (str(problem.key), f"task.{problem.key}", f"rewards.{problem.key}")
+        keys = [name for name in names if name in self.lines]
+        if problem.level != "error" or problem.path is not None or problem.row is not None or not keys:
+            return problem
+        line = self.lines[keys[0]]
+        where = f"--{keys[0]}" if line is None else f"{self.path}, line {line}"
+        path = None if line is None else str(self.path)
+        return replace(problem, message=f"{where}: {problem.message}", path=path, line=line)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of the YAML file, overrides and defaults included. Loading it gives the same recipe.
@@ -150,7 +163,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     run_name = text.path.stem if seed == seed_of_file else f"{text.path.stem}-seed{seed}"
     settings = {"output_dir": f"runs/{run_name}", **defaults, **settings}
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
-    recipe = Recipe(text.path, task, tuple(rewards), evaluation, settings, sagemaker, tuple(text.warnings))
+    recipe = Recipe(text.path, task, tuple(rewards), evaluation, settings, sagemaker, tuple(text.warnings), text.lines)
     if problems:
         # Each reward once, without a gate, and local: so far, they can be checked.
         usable = tuple({spec.name: replace(spec, gate=None, where=None) for spec in rewards}.values())
@@ -182,15 +195,15 @@ class _RecipeText:
         self.path = path
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
-        self.content, self._lines = read_yaml(path)
-        self._overridden: list[str] = []
+        content, lines = read_yaml(path)
+        self.content, self.lines = content, dict[str, int | None](lines)
         for old in [key for key in self.content if key in schema.DEPRECATED]:
             at = self.location(old)
             new, value = self._successor(old, self.content.pop(old), at)
             if new in self.content:
                 self.problems.append(at.problem(f"is the former name of {new}. Remove it.", "conflicting-keys"))
             else:
-                self.content[new], self._lines[new] = value, self._lines[old]
+                self.content[new], self.lines[new] = value, self.lines[old]
 
     def _successor(self, old: str, value: Any, at: KeyLocation) -> tuple[str, Any]:
         new = schema.DEPRECATED[old]
@@ -202,23 +215,21 @@ class _RecipeText:
         """Apply the values of the command line."""
         for key, value in overrides:
             if key in schema.DEPRECATED:
-                key, value = self._successor(key, value, KeyLocation.on_command_line(key))
-            self._overridden.append(key)
+                key, value = self._successor(key, value, KeyLocation.of(key, str(self.path), {key: None}))
+            for each in [each for each in self.lines if each.startswith(f"{key}.")]:
+                del self.lines[each]
+            self.lines[key] = None
             fault = apply_override(self.content, key, value, SECTIONS)
             if fault is not None:
-                self.problems.append(KeyLocation.on_command_line(key).problem(f": {fault}", "invalid-override"))
-            else:
-                self._lines.pop(key.split(".")[0], None)
+                self.problems.append(self.location(key).problem(f": {fault}", "invalid-override"))
 
     def is_overridden(self, key: str, prefix: str) -> bool:
         """Whether the command line sets `key` itself, or a key that begins with `prefix`."""
-        return any(each == key or each.startswith(prefix) for each in self._overridden)
+        return any(line is None and (each == key or each.startswith(prefix)) for each, line in self.lines.items())
 
     def location(self, key: str) -> KeyLocation:
-        """Where a top-level key was written, or is missing."""
-        if key in self.content and key not in self._lines:
-            return KeyLocation.on_command_line(key)
-        return KeyLocation.in_file(key, str(self.path), self._lines.get(key) if key in self.content else None)
+        """Where a key was written, or is missing."""
+        return KeyLocation.of(key, str(self.path), self.lines)
 
 
 def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
@@ -236,7 +247,9 @@ def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
                 text.problems.append(at.problem(f"is not a recipe key. {schema.REMOVED[key]}.", "removed-key"))
         elif key not in schema.fields():
             known = {*schema.fields(), *SECTIONS} - {*schema.RENAMED, *schema.REMOVED}
-            text.problems.append(at.unknown(sorted(known), "a recipe key"))
+            before = list(text.content)[list(text.content).index(key) - 1]
+            advice = f". If it belongs to {before}, indent it" if before in SECTIONS and at.line is not None else ""
+            text.problems.append(at.unknown(sorted(known), "a recipe key", advice))
         elif fault := schema.value_fault(key, value):
             text.problems.append(at.problem(f"{fault.text}.", fault.kind))
         else:

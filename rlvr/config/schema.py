@@ -13,6 +13,7 @@ import difflib
 import functools
 import importlib.util
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ REMOVED: dict[str, str] = {
     "reward_model_name_or_path": "Remove it: rewards are functions (rewards:), and one of them may call a model",
     "gradient_checkpointing_use_reentrant": "Use activation_checkpointing_kwargs: {use_reentrant: …}",
     "bnb_4bit_compute_dtype": "Remove it: 4-bit weights are computed in dtype",
-    "max_prompt_length": "Remove it: prompts are never truncated. Filter long rows in the task",
+    "max_prompt_length": "Use the option max_prompt_characters of the task jsonl: prompts are never truncated",
     "use_liger_loss": "Remove it: the loss no longer materialises the logits",
     "token_entropy_percentile_threshold": "Use top_entropy_quantile, the share of tokens that are trained on",
     "vllm_device": "Remove it: vllm_mode says where vLLM runs (colocate or server)",
@@ -166,6 +167,7 @@ _RANGES: dict[Range, tuple[str, ...]] = {
 }  # fmt: skip
 RANGES = {key: bounds for bounds, keys in _RANGES.items() for key in keys}
 
+_NAMES = re.compile(r"\s*[\w.-]+(\s*,\s*[\w.-]+)+\s*")  # several, with commas
 # TRL's `ModelConfig` declares `list[str]` and accepts a single string.
 _ALSO_TEXT = {"lora_target_modules", "lora_modules_to_save", "lora_target_parameters"}
 
@@ -276,11 +278,19 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
     return ValueFault("out-of-range", text) if text is not None else None
 
 
-def as_its_type(key: str, value: Any) -> Any:
-    """Convert a whole number to float for float keys, because transformers refuses `temperature: 3`.
+def takes_flag(key: str) -> bool:
+    """Whether `--key` alone may mean true; for keys of sections and unknown ones, it may."""
+    return key not in fields() or "bool" in types_of(fields()[key].annotation)
 
-    Keys that count steps stay as they are: below 1 they are a share of all steps, otherwise a number of steps.
+
+def as_its_type(key: str, value: Any) -> Any:
+    """Convert a value to the type that TRL and transformers want.
+
+    - `q_proj, v_proj` is a list, where a list is allowed. A regular expression stays as it is.
+    - `temperature: 3` is a float. Keys that count steps stay whole: below 1 they would be a share of all steps.
     """
+    if isinstance(value, str) and "list" in types_of(fields()[key].annotation) and _NAMES.fullmatch(value):
+        return [name.strip() for name in value.split(",")]
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or key.endswith("_steps") or types_of(fields()[key].annotation) - {"None"} != {"float"}:
         return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str, bool], ...] = (
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the file's content as plain Python, and the line of every top-level key.
+    """Return the file's content as plain Python, and the line of every key (see `rlvr.config.key_location.Lines`).
 
     Raises:
         InputError: there is no such file, it is no text, no YAML, or no mapping.
@@ -48,7 +48,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         content = YAML(typ="rt").load(text)
     except DuplicateKeyError as error:
         line = error.problem_mark.line + 1
-        key = text.splitlines()[line - 1].split(":")[0].strip().lstrip("- ")
+        key = str(error.problem).split('"')[1]
         raise InputError(
             f"{path}, line {line}: {key} is given twice. Keep one.", kind="duplicate-key", key=key, path=path, line=line
         ) from None
@@ -63,8 +63,23 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         raise _invalid(path, "the recipe is empty. Start from a copy of recipes/demo-arithmetic.yaml")
     if not isinstance(content, CommentedMap):
         raise _invalid(path, "the recipe is not a mapping. Write one `key: value` per line")
-    lines = {str(key): content.lc.key(key)[0] + 1 for key in content}
-    return _plain(content), lines
+    return _plain(content), dict(_lines(content, ""))
+
+
+def _lines(value: Any, prefix: str) -> Iterator[tuple[str, int]]:
+    """Yield the dotted keys inside a value, with their lines."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    if isinstance(value, CommentedMap):
+        for key, item in value.items():
+            yield f"{prefix}{key}", value.lc.key(key)[0] + 1
+            yield from _lines(item, f"{prefix}{key}.")
+    elif isinstance(value, CommentedSeq):
+        for number, item in enumerate(value, start=1):
+            names = (number, item["name"]) if isinstance(item, dict) and item.get("name") else (number,)
+            for name in names:
+                yield f"{prefix}{name}", value.lc.item(number - 1)[0] + 1
+                yield from _lines(item, f"{prefix}{name}.")
 
 
 def _invalid(path: Path, explanation: str, line: int | None = None) -> InputError:
@@ -79,7 +94,7 @@ def _read_text(path: Path) -> str:
         line = error.object[: error.start].count(b"\n") + 1
         raise _invalid(path, "this is not UTF-8 text. Save the file as UTF-8", line) from None
     except FileNotFoundError:
-        message = f"There is no recipe {path}.{_recipes_in(path.parent, path.name)}"
+        message = f"There is no recipe {path.absolute()}.{_recipes_in(path.parent, path.name)}"
     except IsADirectoryError:
         message = f"{path} is a folder. Name a recipe, a YAML file.{_recipes_in(path)}"
     except OSError as error:
@@ -91,7 +106,7 @@ def _recipes_in(folder: Path, name: str = "") -> str:
     """A sentence with the recipes of a folder, those whose names resemble `name`; empty if there are none."""
     recipes = sorted(file.name for file in folder.glob("*.yaml")) if folder.is_dir() else []
     close = schema.nearest(name, recipes) or recipes[:5]
-    return f" Recipes in {folder}/: {', '.join(close)}." if close else ""
+    return f" Recipes in {folder.absolute()}/: {', '.join(close)}." if close else ""
 
 
 def _explain(error: MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
@@ -100,10 +115,22 @@ def _explain(error: MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
     line = mark.line + 1 if mark else 1
     if 0 < line <= len(lines) and "\t" in lines[line - 1]:
         return line, "a tab. YAML is indented with spaces only"
+    if (odd := _less_indented(lines, line)) is not None:
+        return odd, "this line is indented less than the lines around it. Indent it as they are"
     for context, problem, explanation, is_at_start in _EXPLANATIONS:
         if context in (error.context or "") and problem in (error.problem or ""):
             return error.context_mark.line + 1 if error.context_mark and is_at_start else line, explanation
     return line, f"not valid YAML: {error.problem or error.context}"
+
+
+def _less_indented(lines: list[str], line: int) -> int | None:
+    """The line of text before `line`, if it is a key with a value between two lines that are indented more."""
+    written = [number for number, text in enumerate(lines[:line], start=1) if text.strip(" -").partition("#")[0]]
+    if len(written) < 3 or written[-1] != line:
+        return None
+    before, middle, after = (len(lines[n - 1]) - len(lines[n - 1].lstrip(" ")) for n in written[-3:])
+    has_value = lines[written[-2] - 1].partition(":")[2].partition("#")[0].strip()
+    return written[-2] if before > middle < after and has_value else None
 
 
 def _plain(value: Any) -> Any:

@@ -89,7 +89,8 @@ def read_rows(path: Path) -> list[Row]:
 def check_data_file(path: Path) -> None:
     """Check that a file exists and has a known type."""
     if not path.is_file():
-        raise InputError(f"The file {path} does not exist.{_suggest_files(path)}", kind="file-not-found", path=path)
+        message = f"The file {path.absolute()} does not exist.{_suggest_files(path)}"
+        raise InputError(message, kind="file-not-found", path=path)
     if path.suffix not in READABLE:
         message = f"Cannot read {path} as data: unknown file type. Use one of {', '.join(READABLE)}."
         raise InputError(message, kind="unreadable-file", path=path)
@@ -203,7 +204,7 @@ def find_splits(folder: Path, task: str, validation: str = "validation") -> dict
 def _suggest_files(path: Path) -> str:
     """Suggest the file that a missing path may be a misspelling of."""
     if not path.parent.is_dir():
-        return f" Nor does the folder {path.parent}; relative paths start from {Path.cwd()}."
+        return f" Nor does the folder {path.parent}. Relative paths start from the working directory, {Path.cwd()}."
     names = sorted(file.name for file in path.parent.iterdir() if file.suffix in READABLE)
     return f" {schema.hint(path.name, names)}"
 
@@ -249,8 +250,10 @@ def _untagged(value: Any) -> Any:
 def missing_column_error(
     where: str, column: str, columns: Iterable[str], how: str = "", *, row: int | None = None
 ) -> InputError:
-    """Return the error for a missing column, with the nearest of the existing columns."""
-    message = f"{where} has no column {column!r}. {schema.hint(column, columns)}{' ' + how if how else ''}"
+    """Return the error for a missing column, with the existing ones: a guess could name the answer."""
+    message = (
+        f"{where} has no column {column!r}. Its columns are: {', '.join(columns) or 'none'}.{' ' + how if how else ''}"
+    )
     return InputError(message, kind="missing-column", key=column, row=row)
 
 
@@ -328,6 +331,23 @@ def apply_limits(splits: dict[str, list[Row]], seed: int, noun: str = "rows", **
         splits[split] = limit_rows(splits[split], limit, f"{seed}/limit")
         if len(splits[split]) < before:
             notes.append(f"Kept {len(splits[split]):,} of {before:,} {split} {noun}, as limit_{split} asks.")
+    return notes
+
+
+def prompt_characters(prompt: str | list[dict[str, Any]]) -> int:
+    """Return the number of characters of a text prompt, or of the contents of all messages."""
+    return len(prompt) if isinstance(prompt, str) else sum(len(message["content"] or "") for message in prompt)
+
+
+def drop_long_prompts(splits: dict[str, list[Row]], limit: int) -> list[str]:
+    """Drop rows with longer prompts from the splits in place, and return a note on each split that lost rows."""
+    notes = []
+    for split, rows in splits.items():
+        splits[split] = [row for row in rows if prompt_characters(row["prompt"]) <= limit]
+        if dropped := len(rows) - len(splits[split]):
+            notes.append(
+                f"Dropped {dropped:,} of {len(rows):,} {split} rows with prompts of over {limit:,} characters."
+            )
     return notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rlvr.config.batch_plan import batch_sizes, ddp_timeout, reward_batch_timeout
@@ -19,10 +20,8 @@ def check_batches(components: RunComponents) -> Iterator[Problem]:
     rows = len(components.train or [])
     if sizes.completions % sizes.group:
         message = (
-            f"A generation makes {sizes.completions} completions (per_device_train_batch_size x "
-            f"{components.processes} processes x gradient_accumulation_steps), which does not divide into groups "
-            f"of num_generations = {sizes.group}. Make it a multiple of {sizes.group}, for example with "
-            f"per_device_train_batch_size: {sizes.group}."
+            f"A generation makes {sizes.completions} completions ({_factors(components)}), which does not divide into "
+            f"groups of num_generations = {sizes.group}. {_nearest_batch(components)}"
         )
         yield Problem(message, "incomplete-group", "num_generations")
     elif sizes.prompts > rows:
@@ -32,6 +31,35 @@ def check_batches(components: RunComponents) -> Iterator[Problem]:
             "more rows."
         )
         yield Problem(message, "too-few-rows", "task")
+
+
+def _factors(components: RunComponents) -> str:
+    """How the completions of a generation are computed."""
+    settings = components.settings
+    if settings.get("generation_batch_size"):
+        return "generation_batch_size"
+    steps = "steps_per_generation" if settings.get("steps_per_generation") else "gradient_accumulation_steps"
+    sizes = batch_sizes(components.recipe, components.processes)
+    device = settings.get("per_device_train_batch_size", 8)
+    processes = f"{components.processes} process{'es' if components.processes != 1 else ''}"
+    return f"per_device_train_batch_size {device} x {processes} x {steps} {sizes.steps}"
+
+
+def _nearest_batch(components: RunComponents) -> str:
+    """The change of one key that makes whole groups of the next larger number of completions."""
+    settings, sizes = components.settings, batch_sizes(components.recipe, components.processes)
+    if settings.get("generation_batch_size"):
+        return f"Set generation_batch_size: {math.ceil(sizes.completions / sizes.group) * sizes.group}."
+    device = settings.get("per_device_train_batch_size", 8)
+    steps = "steps_per_generation" if settings.get("steps_per_generation") else "gradient_accumulation_steps"
+    choices = []
+    for key, value in (("per_device_train_batch_size", device), (steps, sizes.steps)):
+        others = sizes.completions // value
+        multiple = sizes.group // math.gcd(others, sizes.group)  # `value` must be one of it
+        larger = math.ceil(value / multiple) * multiple
+        choices.append((larger * others, f"{key}: {larger}"))
+    completions, setting = min(choices)
+    return f"Set {setting}, which makes {completions}."
 
 
 def check_learning_rate(components: RunComponents) -> Iterator[Problem]:

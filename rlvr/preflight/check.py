@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError, Problem
 from rlvr.preflight import batch_checks, compatibility, data_checks, generation_checks
 from rlvr.preflight.components import RunComponents
@@ -44,9 +45,11 @@ class Findings:
     Args:
         known_problems: errors of the recipe's text, which are reported already. The values of their keys are unknown,
             so checks that read these keys are skipped.
+        recipe: tells where the key of a problem was written.
     """
 
-    def __init__(self, known_problems: Iterable[Problem] = ()) -> None:
+    def __init__(self, known_problems: Iterable[Problem] = (), recipe: Recipe | None = None) -> None:
+        self._recipe = recipe
         self.problems: list[Problem] = []
         self.known_problems = tuple(known_problems)
         self.unknown_keys = {key for one in self.known_problems for key in (one.key, one.suggestion) if key}
@@ -59,8 +62,12 @@ class Findings:
         return [problem for problem in self.problems if problem.level == "error"]
 
     def add(self, problems: Iterable[Problem]) -> None:
-        """Add problems that are new."""
-        self.problems += [problem for problem in dict.fromkeys(problems) if problem not in self.problems]
+        """Add problems that are new, each with its place in the recipe."""
+        located = dict.fromkeys(self._recipe.locate(one) if self._recipe is not None else one for one in problems)
+        for problem in located:
+            is_consequence = problem.kind == "missing-key" and problem.key in self.unknown_keys
+            if problem not in self.problems and not is_consequence:
+                self.problems.append(problem)
 
     def attempt(self, load: Callable[[], Component]) -> Component | None:
         """Return what `load` returns, or None if it raises InputError, which is then among the problems."""

@@ -84,7 +84,7 @@ def prepare_run(
     """
     launch.check_environment(recipe)
     target = target or TargetMachine()
-    findings = Findings(known_problems)
+    findings = Findings(known_problems, recipe)
     findings.add(recipe.warnings)
     world_size = target.processes()
     state = launch.join(recipe)

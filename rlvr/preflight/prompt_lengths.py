@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import Recipe
 from rlvr.console import ProgressBar
+from rlvr.data.io import prompt_characters
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 
@@ -45,7 +46,7 @@ def measure_prompts(
     completion_tokens = completion_limits(recipe)
     prompts = {split: task.prompts(split) for split in completion_tokens if len(task.split(split))}
     # Characters rank prompts nearly as tokens do.
-    ranked = sorted((prompt for split in prompts.values() for prompt in split), key=lambda one: -len(_text(one)))
+    ranked = sorted((prompt for split in prompts.values() for prompt in split), key=lambda one: -prompt_characters(one))
     most_characters = ranked[:ALWAYS_TOKENISED]
     longest = max(_token_counts(tokenizer, most_characters), default=0)
     positions = position_limit(recipe, config)
@@ -78,7 +79,8 @@ def measure_prompts(
                 f"{len(too_long)} of {len(split_prompts)} {split} prompts are too long (rows {first_rows(too_long)}; "
                 f"the longest has {max(sizes)} tokens): with max_completion_length = {completion_tokens[split]} that "
                 f"is more than the {positions} positions of {model}. Prompts are never cut, and no row is dropped. Use "
-                "fewer shots, filter the rows, or lower max_completion_length."
+                "fewer shots, lower max_completion_length, or drop the rows (in the task jsonl with "
+                f"max_prompt_characters: {min(prompt_characters(split_prompts[row]) for row in too_long) - 1})."
             )
             problems.append(Problem(message, "prompt-too-long", "prompt", row=too_long[0]))
     return PromptLengths(longest, tuple(problems))
@@ -122,9 +124,6 @@ def _token_counts(
     return sizes
 
 
-def _text(prompt: Prompt) -> str:
-    return prompt if isinstance(prompt, str) else "".join(message["content"] or "" for message in prompt)
-
-
 def _bytes(prompt: Prompt) -> int:
-    return len(_text(prompt).encode())
+    texts = [prompt] if isinstance(prompt, str) else [message["content"] or "" for message in prompt]
+    return sum(len(text.encode()) for text in texts)

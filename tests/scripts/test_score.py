@@ -139,7 +139,7 @@ def test_a_reward_that_raises_is_named_after_the_summary(rows: Path) -> None:
         ([], "FILE is missing", "no file"),
         (["rows.jsonl", "b.jsonl"], "only one file", "two files"),
         (["--bf16", "rows.jsonl"], "write --key true", "a key that swallowed the file"),
-        (["rows.jsonl", "--completion_column", "complete"], "completion?", "no such column"),
+        (["rows.jsonl", "--completion_column", "complete"], "completion", "no such column"),
         (["rows.jsonl", "--why", "4"], "rows are 0 to 3", "a row beyond the last"),
         (["rows.jsonl", "--why", "-1"], "rows are 0 to 3", "a row before the first"),
         (["rows.jsonl", "--limit", "0"], "at least 1", "nothing to score"),

@@ -203,6 +203,18 @@ def test_invalid_rows_are_named(
     assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
 
 
+def test_long_prompts_are_dropped_and_counted_in_every_split(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        rows = [{"prompt": [{"role": "user", "content": split + "x" * size}]} for size in (1, 20, 30)]
+        write(tmp_path / f"{split}.jsonl", rows)
+    task = jsonl(path=str(tmp_path), max_prompt_characters=20)
+    assert (len(task.train), len(task.test)) == (1, 1)
+    assert sum(note.startswith("Dropped 2 of 3") for note in task.notes) == 2
+    with pytest.raises(InputError) as error:
+        jsonl(path=str(tmp_path), max_prompt_characters=3)
+    assert error.value.kind == "empty-data" and "max_prompt_characters" in str(error.value)
+
+
 def test_test_rows_that_are_the_training_rows_leave_nothing_to_train_on(tmp_path: Path, file: str) -> None:
     with pytest.raises(InputError) as error:
         jsonl(path=file, test_path=file, prompt_template="{problem}")

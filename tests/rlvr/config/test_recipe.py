@@ -98,7 +98,7 @@ def test_a_syntax_error_is_reported_with_its_line(write_yaml: Write, text: str, 
     ("text", "kind", "key", "why"),
     [
         ("seed: 1\nseed: 2\n", "duplicate-key", "seed", "a doubled key"),
-        ("task: {name: x, name: y}\n", "duplicate-key", "task", "a doubled key inside a section"),
+        ("task: {name: x, name: y}\n", "duplicate-key", "name", "a doubled key inside a section"),
         (GOOD + "learnig_rate: 1\n", "unknown-key", "learnig_rate", "a typo"),
         ("\ufeff" + GOOD + "x: 1\n", "unknown-key", "x", "a byte order mark is no problem"),
         (GOOD + "task.shots: 4\n", "unknown-key", "task.shots", "dotted keys are for the command line"),

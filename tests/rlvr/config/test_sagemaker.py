@@ -100,13 +100,13 @@ def test_a_faulty_section_is_refused_with_the_key(words: list[str], kind: str, k
     assert (caught.value.kind, caught.value.key) == (kind, f"sagemaker.{key}".rstrip(".")), why
 
 
-def test_a_problem_in_the_file_has_the_line_of_the_section(tmp_path: Path) -> None:
+def test_a_problem_in_the_file_has_the_line_of_the_key(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(DEMO.read_text() + "\nsagemaker:\n  instnce_type: ml.g5.xlarge\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         load_recipe(path)
     [problem] = caught.value.problems
-    assert problem.line == path.read_text().splitlines().index("sagemaker:") + 1
+    assert problem.line == path.read_text().splitlines().index("sagemaker:") + 2
     assert problem.suggestion == "instance_type"
 
 

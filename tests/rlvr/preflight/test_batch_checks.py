@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rlvr.config.batch_plan import batch_sizes
 from rlvr.preflight.batch_checks import check_batches, check_learning_rate, check_reward_timeouts
 from rlvr.preflight.components import RunComponents
 from tests.support.run_components import make_components, only, rows
@@ -37,10 +38,24 @@ def test_an_incomplete_batch_has_no_plan() -> None:
     assert make_components(train=rows(0)).plan is None
 
 
-def test_the_fix_of_an_incomplete_batch_is_right_for_the_processes() -> None:
-    problem = only(check_batches(make_components({"per_device_train_batch_size": 20}, processes=3)))
-    assert problem.kind == "incomplete-group" and "per_device_train_batch_size: 8" in problem.message
-    assert not list(check_batches(make_components({"per_device_train_batch_size": 8}, processes=3)))
+@pytest.mark.parametrize(
+    ("settings", "processes", "key", "value", "completions", "why"),
+    [
+        ({"per_device_train_batch_size": 30}, 1, "per_device_train_batch_size", 32, 32, "the next larger"),
+        ({"per_device_train_batch_size": 20}, 3, "per_device_train_batch_size", 24, 72, "for each process"),
+        ({"per_device_train_batch_size": 10, "gradient_accumulation_steps": 3}, 1, "gradient_accumulation_steps", 4, 40,
+         "40 is nearer than 48"),
+        ({"steps_per_generation": 3, "per_device_train_batch_size": 2}, 1, "steps_per_generation", 4, 8, "its name"),
+        ({"generation_batch_size": 30}, 1, "generation_batch_size", 32, 32, "it is all of the batch"),
+    ],
+)  # fmt: skip
+def test_the_fix_of_an_incomplete_batch_names_a_key_and_a_value_that_work(
+    settings: dict[str, Any], processes: int, key: str, value: int, completions: int, why: str
+) -> None:
+    problem = only(check_batches(make_components(settings, processes=processes)))
+    assert problem.kind == "incomplete-group" and f"Set {key}: {value}" in problem.message, why
+    fixed = make_components({**settings, key: value}, processes=processes)
+    assert not list(check_batches(fixed)) and batch_sizes(fixed.recipe, processes).completions == completions
 
 
 def test_rewards_may_not_take_as_long_as_the_other_processes_wait() -> None:
