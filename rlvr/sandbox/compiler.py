@@ -144,7 +144,8 @@ class Compiler:
         # The messages, without the working folder.
         output = result.stderr.decode(errors="replace").replace(f"{inside}/", "").strip()[:_MAX_OUTPUT_CHARACTERS]
         if result.stopped or result.cpu_s > time_s:
-            return Compiled(None, f"The compiler was stopped after {result.cpu_s:.1f} s.\n{output}", result.cpu_s)
+            used = f"at {_MEMORY_MB} MB" if result.stopped == "memory" else f"after {result.cpu_s:.1f} s"
+            return Compiled(None, f"The compiler was stopped {used}.\n{output}", result.cpu_s)
         if result.status != 0:
             # The compiler has removed its partial files, so the disk may have space again: search its messages too.
             disk_full = _NO_SPACE in result.stderr and _NO_SPACE not in source

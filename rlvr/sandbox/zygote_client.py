@@ -9,31 +9,25 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import math
 import os
 import select
 import signal
 import socket
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr.sandbox import directories, seccomp
-from rlvr.sandbox.child_monitor import ChildMonitor, reap
 from rlvr.sandbox.guest import protocol
 from rlvr.sandbox.guest.protocol import EXCHANGE, PROGRAM, STDERR, STDIN, STDOUT
 from rlvr.sandbox.limits import Limits
 from rlvr.sandbox.memory_files import clear, executable_copy, replace_content, take_content
+from rlvr.sandbox.watchdog import Watchdog, reap
 
 GUEST = Path(__file__).resolve().parent / "guest"
 START_TIMEOUT_S = 60.0
 STDERR_TAIL = 4096
-# A program that waits for a processor is not idle. It is still stopped after this many times its wall time.
-_MAX_WALL_FACTOR = 12
-_MIN_POLL_S = 0.02
-_COMPILER_POLL_S = 0.5
 _ADDRESS_SPACE_MARGIN = 512 << 20  # beyond the memory limit: code, libraries, reserved but unused stacks
 _FLAGS = ["-S", "-s", "-P", "-B", "-X", "utf8"]
 _ENVIRONMENT = {
@@ -63,7 +57,7 @@ class ExecutionResult:
     """Facts about one execution, no verdict."""
 
     status: int  # as of os.waitpid
-    stopped: str  # "cpu" or "idle" if the watchdog killed it for using up that time, else empty
+    stopped: str  # "memory", "cpu" or "idle" if the watchdog killed it for exceeding that limit, else empty
     cpu_s: float
     wall_s: float
     memory_mb: float  # largest resident memory
@@ -124,8 +118,6 @@ class Zygote:
         self._user_lease: socket.socket | None = None
         self._files: list[int] = []
         self._read_only: list[int] = []
-        self._interrupted = False
-        self._started_at = 0.0
         self._limits = Limits()
         self._program_format = protocol.SOURCE
         self.control, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -141,7 +133,7 @@ class Zygote:
                     empty_root = directories.Scratch("root")
                     empty_root.path.chmod(0o555)
                 self._spawn(guest_end, str(empty_root.path) if empty_root else spec.root)
-            self._children = ChildMonitor(self.process, nested=spec.kind == "compile")
+            self._watchdog = Watchdog(self.process, nested=spec.kind == "compile")
             self.missing_modules = self._await_ready()
         except BaseException:
             self.close()
@@ -261,31 +253,32 @@ class Zygote:
             limits.processes + 1 if self.user else 0,
             self._program_format,
         )
-        self._interrupted = False
-        self._started_at = time.monotonic()
-        self._children.reset()
+        self._watchdog.start(limits)
         try:
             socket.send_fds(self.control, [request], [] if descriptor is None else [descriptor])
         except OSError as error:
             raise ZygoteError(f"the zygote is gone ({error})", kind="zygote-ended") from error
 
-    def finish_run(self) -> ExecutionResult:
-        """Wait for a started run and return its result."""
-        stopped = self._watch(self._limits)
+    def finish_run(self, companion: Zygote | None = None) -> ExecutionResult:
+        """Wait for a started run and return its result. Enforce the limits of a companion that runs meanwhile, too."""
+        watchdogs = [zygote._watchdog for zygote in (self, companion) if zygote is not None]
+        while not self._poller.poll(min(watchdog.next_check_s for watchdog in watchdogs) * 1000):
+            for watchdog in watchdogs:
+                watchdog.check()
+            if self._watchdog.killed_s > START_TIMEOUT_S:
+                raise ZygoteError("the zygote does not answer", kind="zygote-ended")
         try:
             message = self.control.recv(protocol.REPLY.size)
         except OSError as error:
             raise ZygoteError(f"the zygote is gone ({error})", kind="zygote-ended") from error
         if len(message) != protocol.REPLY.size:
             raise ZygoteError("the zygote ended", kind="zygote-ended")
-        wall_s = time.monotonic() - self._started_at
         status, resident_kib, cpu_ns = protocol.REPLY.unpack(message)
         if status == -1:
             raise ZygoteError("no process can be started for the program", kind="zygote-ended")
+        stopped = self._watchdog.stopped or ("idle" if self._watchdog.interrupted else "")
         if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
             stopped = ""  # it ended by itself before the kill arrived
-        elif self._interrupted:
-            stopped = stopped or "idle"
         limit = self._limits.output_kb << 10
         output, output_size = take_content(self._files[STDOUT], limit)
         stderr, stderr_size = take_content(self._files[STDERR], limit, tail=STDERR_TAIL)
@@ -294,41 +287,12 @@ class Zygote:
         for descriptor in (*self._files[STDOUT : EXCHANGE + 1], *self._read_only):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)
         exceeded = max(output_size, stderr_size) > limit
-        return ExecutionResult(
-            status, stopped, cpu_ns / 1e9, wall_s, resident_kib / 1024, output, exceeded, stderr, exchange
-        )
-
-    def _watch(self, limits: Limits) -> str:
-        """Wait for a reply; kill a program that uses up its time, and return which time that was ("cpu", "idle")."""
-        stopped = ""
-        # The waiting times of a compiler's processes vanish with them, so they are read while these run.
-        max_poll_s = _COMPILER_POLL_S if self.spec.kind == "compile" else math.inf
-        poll_s = min(limits.time_s, limits.idle_s, max_poll_s)
-        max_wall_s = _MAX_WALL_FACTOR * (limits.idle_s + limits.time_s)
-        while not self._poller.poll(poll_s * 1000 + 1):
-            wall_s = time.monotonic() - self._started_at
-            times = self._children.times()
-            idle_s = wall_s - times.computed_s - times.waited_s
-            if self._interrupted:
-                stopped = "idle"
-            elif times.computed_s >= limits.time_s:
-                stopped = "cpu"
-            elif idle_s >= limits.idle_s or wall_s >= max_wall_s:
-                stopped = "idle"
-            if not stopped:
-                cpu_left_s = (limits.time_s - times.computed_s) / times.threads
-                poll_s = min(max(cpu_left_s, _MIN_POLL_S), max(limits.idle_s - idle_s, _MIN_POLL_S), max_poll_s)
-                continue
-            if wall_s > max_wall_s + START_TIMEOUT_S:
-                raise ZygoteError("the zygote does not answer", kind="zygote-ended")
-            self._children.kill_children()
-            poll_s = 0.2
-        return stopped
+        wall_s, memory_mb = self._watchdog.wall_s, resident_kib / 1024
+        return ExecutionResult(status, stopped, cpu_ns / 1e9, wall_s, memory_mb, output, exceeded, stderr, exchange)
 
     def interrupt(self) -> None:
         """Kill the running program; call it from another thread."""
-        self._interrupted = True
-        self._children.kill_children()
+        self._watchdog.interrupt()
 
     def alive(self) -> bool:
         return self.process > 0 and self.owner == os.getpid() and reap(self.process, os.WNOHANG) is None
@@ -338,7 +302,7 @@ class Zygote:
         self.control.close()
         if self.process > 0 and self.owner == os.getpid():
             with contextlib.suppress(ProcessLookupError):
-                ChildMonitor(self.process, nested=self.spec.kind == "compile").kill_children()
+                Watchdog(self.process, nested=self.spec.kind == "compile").kill()
                 os.kill(self.process, signal.SIGKILL)
             reap(self.process, 0)
         self.process = 0

@@ -41,7 +41,7 @@ def failure(result: ExecutionResult, limits: Limits, *, compiled: bool = False) 
     last_line = last_line_of(result.stderr)
     if result.output_exceeded:
         return _outcome(OLE, f"more than {limits.output_kb} kB", result)
-    if result.memory_mb > limits.memory_mb:
+    if result.memory_mb > limits.memory_mb or result.stopped == "memory":
         return _outcome(MLE, memory, result)
     if result.cpu_s > limits.time_s or result.stopped == "cpu":
         return _outcome(TLE, f"{result.cpu_s:.2f} s of {limits.time_s:g} s", result)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.sandbox import child_monitor
+from rlvr.sandbox import watchdog
 from rlvr.verifiers.code import Limits, Submission, close, executor_count, judge, judge_many
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
 
@@ -234,11 +234,11 @@ def test_verdicts_do_not_change_when_the_machine_is_busy() -> None:
 def test_children_are_found_without_the_kernels_list_of_children() -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
-        assert child.pid in child_monitor.children_by_search(os.getpid())
+        assert child.pid in watchdog.children_by_search(os.getpid())
     finally:
         child.kill()
         child.wait()
-    assert child.pid not in child_monitor.children_by_search(os.getpid())
+    assert child.pid not in watchdog.children_by_search(os.getpid())
 
 
 def test_a_zygote_that_is_killed_is_replaced() -> None:
