@@ -88,6 +88,13 @@ _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PRCTL = (2, 3, 15, 16, 30, 38, 0x53564D41)
 _PR_SET_SECCOMP, _PR_SET_PDEATHSIG = 22, 1
 _ANY_BIT = 0xFFFFFFFF
+# Files shared or private, and private memory. Shared memory stays allocated after MADV_DONTNEED, while it counts as no
+# longer resident. (MAP_SHARED 1, MAP_PRIVATE 2, MAP_SHARED_VALIDATE 3, MAP_ANONYMOUS 0x20)
+_MAP_TYPE = 0x2F
+_MAP_TYPES = (0x01, 0x02, 0x03, 0x22)
+# MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE. Not MADV_PAGEOUT, which hides memory
+# in the swap space.
+_MADVISE = (0, 1, 2, 3, 4, 8, 14, 15)
 PROGRAM_FD = 4  # descriptor of the compiled program in the launcher
 
 # Placeholder in the narrow filter for the program's own process number, which is known only after the fork.
@@ -115,6 +122,8 @@ def program_filter() -> bytes:
     for name in ("kill", "tgkill"):
         rules.when(name, (0, _ANY_BIT, [OWN_PID]))
     rules.when("prctl", (0, _ANY_BIT, _PRCTL))
+    rules.when("mmap", (3, _MAP_TYPE, _MAP_TYPES), otherwise=errno.ENOMEM)
+    rules.when("madvise", (2, _ANY_BIT, _MADVISE), otherwise=errno.EINVAL)
     return rules.done(_ALLOW)
 
 

@@ -28,7 +28,7 @@ from rlvr.sandbox.watchdog import Watchdog, reap
 GUEST = Path(__file__).resolve().parent / "guest"
 START_TIMEOUT_S = 60.0
 STDERR_TAIL = 4096
-_ADDRESS_SPACE_MARGIN = 512 << 20  # beyond the memory limit: code, libraries, reserved but unused stacks
+_SPARE_MB = 512  # of address space beyond the memory limit: code, libraries, reserved but unused arrays and stacks
 _FLAGS = ["-S", "-s", "-P", "-B", "-X", "utf8"]
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1",
@@ -231,6 +231,7 @@ class Zygote:
         stdin: bytes = b"",
         exchange: bytes = b"",
         descriptor: int | None = None,
+        spare_mb: int = _SPARE_MB,
     ) -> None:
         """Start a run without waiting for its result.
 
@@ -238,6 +239,7 @@ class Zygote:
             mode: one of the modes in guest/protocol.py.
             exchange: further input, such as the arguments of a function call.
             descriptor: to hand over: a connection to the assert runner, or a compiled program.
+            spare_mb: address space beyond the memory limit. The kernel refuses more, the watchdog what is used of it.
         """
         self._limits = limits
         replace_content(self._files[STDIN], stdin)
@@ -248,7 +250,7 @@ class Zygote:
             protocol.RUN,
             mode,
             int(limits.time_s * 1e9),
-            (int(limits.memory_mb) << 20) + _ADDRESS_SPACE_MARGIN,
+            (int(limits.memory_mb) + spare_mb) << 20,
             (limits.output_kb << 10) + 1,
             limits.processes + 1 if self.user else 0,
             self._program_format,

@@ -11,6 +11,7 @@ import _thread
 import atexit
 import builtins
 import contextlib
+import errno
 import gc
 import marshal
 import os
@@ -119,6 +120,21 @@ def add_builtins() -> None:
     builtins.open = open
 
 
+def make_maps_private() -> None:
+    """Let `mmap.mmap(-1, size)` map private memory: shared memory is refused, since its size can be hidden."""
+    mmap: Any = sys.modules["mmap"]
+
+    class PrivateMap(mmap.mmap):  # type: ignore[misc]
+        def __new__(cls, fileno: int, length: int, *arguments: Any, **options: Any) -> PrivateMap:
+            if fileno == -1 and not arguments and not options:
+                options["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            return super().__new__(cls, fileno, length, *arguments, **options)
+
+    PrivateMap.__name__ = PrivateMap.__qualname__ = "mmap"
+    PrivateMap.__module__ = "mmap"
+    mmap.mmap = PrivateMap
+
+
 def _exit_status(code: object) -> int:
     if code is None:
         return 0
@@ -129,7 +145,8 @@ def _exit_status(code: object) -> int:
 
 
 def _report(error: BaseException) -> None:
-    _note(protocol.NOTE_RAISED)
+    out_of_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM  # of mmap
+    _note(protocol.NOTE_MEMORY if out_of_memory else protocol.NOTE_RAISED)
     trace = error.__traceback__  # from the program's first frame on
     while trace is not None and trace.tb_frame.f_code.co_filename != NAME:
         trace = trace.tb_next

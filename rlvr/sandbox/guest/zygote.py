@@ -103,6 +103,8 @@ def _serve(kind: str, narrow: Any) -> None:
     ancillary_size = _socket.CMSG_LEN(_DESCRIPTOR)
     run = _compile if kind == "compile" else program.run
     program.add_builtins()
+    if "mmap" in sys.modules:
+        program.make_maps_private()
     print(end="", flush=True)  # initialises the stream before the fork
     gc.collect()
     gc.freeze()

@@ -6,6 +6,7 @@ This module handles processes. verdict.py decides what their results mean.
 from __future__ import annotations
 
 import functools
+import signal
 import socket
 from collections import OrderedDict
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from rlvr.verifiers.code.types import RE, SE, Submission
 from rlvr.verifiers.code.verdict import Outcome
 
 _MAX_ZYGOTES = 5
+_MAX_SPARE_MB = 4096
 # Limits of the processes that run checkers and asserts.
 _RUNNER_LIMITS = Limits(time_s=10.0, wall_s=60.0, memory_mb=512, output_kb=1024)
 _T = TypeVar("_T")
@@ -125,11 +127,14 @@ class Executor:
         if test.form == cases.ASSERT:
             return self._run_assert(zygote, limits, test)
         descriptor = program.compiled if zygote.loaded is not program else None
+        arguments: dict[str, Any] = {"stdin": test.content}
         if test.form == cases.CALL:
-            result = self._run(zygote, limits, mode=protocol.CALL, exchange=test.content, descriptor=descriptor)
-        else:
-            result = self._run(zygote, limits, stdin=test.content, descriptor=descriptor)
+            arguments = {"mode": protocol.CALL, "exchange": test.content}
+        result = self._run(zygote, limits, descriptor=descriptor, **arguments)
         zygote.loaded = program  # the launcher keeps the descriptor
+        if compiled and result.signal == signal.SIGSEGV:
+            # Perhaps the kernel refused a large array. The program may have it, if it uses no more than its limit.
+            result = self._run(zygote, limits, spare_mb=_MAX_SPARE_MB, **arguments)
         failed = verdict.failure(result, limits, compiled=compiled)
         if failed is not None:
             return failed
