@@ -124,7 +124,7 @@ def make_maps_private() -> None:
     """Let `mmap.mmap(-1, size)` map private memory: shared memory is refused, since its size can be hidden."""
     mmap: Any = sys.modules["mmap"]
 
-    class PrivateMap(mmap.mmap):  # type: ignore[misc]
+    class PrivateMap(mmap.mmap):
         def __new__(cls, fileno: int, length: int, *arguments: Any, **options: Any) -> PrivateMap:
             if fileno == -1 and not arguments and not options:
                 options["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
