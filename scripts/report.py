@@ -5,8 +5,8 @@
     python scripts/report.py runs/a runs/b --out comparison.html
 
 The page is report.html in the run directory, or comparison.html in the last one. An earlier page is replaced, also in
-MLflow if it has the run. A run may still be in progress. docs/report.md describes the page.
-Exit codes: 0 written; 2 there is no such run directory, or the page can't be written.
+MLflow if it has the run. While a run is in progress, only --out outside its directory is allowed. docs/report.md
+describes the page. Exit codes: 0 written; 2 there is no such run directory, or the page can't be written.
 """
 
 from __future__ import annotations

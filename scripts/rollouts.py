@@ -6,8 +6,8 @@
     python scripts/rollouts.py runs/demo-arithmetic --of trained                     # held-out answers
     python scripts/score.py --config runs/demo-arithmetic/recipe.yaml first.parquet  # score them again
 
-The default is rollouts.jsonl in the run directory. A row is one completion. score.py computes the same scores from the
-file as from the run directory, in the same order.
+The default is rollouts.jsonl in the run directory. While the run is in progress, give --out elsewhere. A row is one
+completion. score.py computes the same scores from the file as from the run directory, in the same order.
 
 Exit codes: 0 written; 2 there is no such run or step, or the file can't be written.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr import console
+from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.data.io import write_rows
 from rlvr.errors import InputError
 
@@ -53,6 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 f"--steps selects training steps, but the answers of {options.of} belong to no step. Leave it out."
             )
             raise InputError(message, kind="invalid-flag", key="--steps")
+        refuse_if_in_use(out.parent, "Choose another file with --out")
         rows, notes = read(options.run_dir, options.of)
         if options.steps is not None:
             rows = of_steps(rows, options.steps)

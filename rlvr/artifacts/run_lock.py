@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from accelerate import PartialState
 
 RETRY_S = 1.0  # a killed process needs a moment to end, and `refuse_if_in_use` holds the lock for one
+OTHER_DIRECTORY = "Set another output_dir"
 
 # The lock files of this process. To open and close such a file once more would release its lock.
 _held: set[Path] = set()
@@ -57,8 +58,11 @@ def lock_run(run_dir: Path, state: PartialState | None = None) -> Iterator[None]
         yield
 
 
-def refuse_if_in_use(run_dir: Path) -> None:
+def refuse_if_in_use(run_dir: Path, fix: str = OTHER_DIRECTORY) -> None:
     """Refuse to write into the directory of a run that another process is writing.
+
+    Args:
+        fix: what the user can do, besides waiting; the end of the message.
 
     Raises:
         InputError: of kind "run-in-use".
@@ -69,7 +73,7 @@ def refuse_if_in_use(run_dir: Path) -> None:
     try:
         with path.open(encoding="utf-8") as file:
             if not _try_lock(file.fileno(), fcntl.LOCK_SH):
-                raise _in_use(run_dir, path)
+                raise _in_use(run_dir, path, fix)
     except OSError:  # no such file, or no such locks: nothing is known of another process
         return
 
@@ -159,14 +163,14 @@ def _try_lock(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _in_use(run_dir: Path, path: Path) -> InputError:
+def _in_use(run_dir: Path, path: Path, fix: str = OTHER_DIRECTORY) -> InputError:
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
         by = f"process {holder['pid']} on {holder['host']} has been writing it since {holder['since']}"
     except (OSError, ValueError, KeyError):
         by = "another process is writing it"
     return InputError(
-        f"The run directory {run_dir} is in use: {by}. Set another output_dir, or wait until that process has ended.",
+        f"The run directory {run_dir} is in use: {by}. {fix}, or wait until that process has ended.",
         kind="run-in-use",
         key="output_dir",
         path=run_dir,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts.evaluation_summary import EvaluationVerdict, score_of, verdict
+from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.errors import InputError
 from rlvr.formatting import count, flatten, mapping, percent, points, shorten
 from rlvr.health import summary
@@ -20,7 +21,7 @@ from rlvr.health.run_metrics import logged_rewards, short_name
 from rlvr.report import svg_charts
 from rlvr.report.curves import METRICS, Panel, change
 from rlvr.report.evaluation_extras import ABSENT, gain_cell, score_cell
-from rlvr.report.page import template, write_page
+from rlvr.report.page import OTHER_FILE, template, write_page
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run, series_of
 
@@ -31,7 +32,7 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
     """Write the page that compares runs, by default as comparison.html in the last directory; return its path.
 
     Raises:
-        InputError: of kind "number-of-runs", "duplicate-run", "not-a-run" or "unwritable".
+        InputError: of kind "number-of-runs", "duplicate-run", "not-a-run", "run-in-use" or "unwritable".
     """
     if not 2 <= len(run_dirs) <= MAX_RUNS:
         message = f"{len(run_dirs)} runs can't be compared on one page. Give 2 to {MAX_RUNS}."
@@ -40,6 +41,8 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
     for folder, path_of_run in zip(run_dirs, paths, strict=True):
         if paths.count(path_of_run) > 1:
             raise InputError(f"{folder} is given twice. Give different runs.", kind="duplicate-run", path=folder)
+    path = path or run_dirs[-1] / "comparison.html"
+    refuse_if_in_use(path.parent, OTHER_FILE)
     runs = [read_run(folder) for folder in run_dirs]
     names = _names(runs)
     page = template("comparison.html.jinja").render(
@@ -54,7 +57,7 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
         panels=_panels(runs, names),
         health=[summary(run.metrics, settings=run.recipe)[1:] for run in runs],
     )
-    return write_page(run_dirs[-1] / "comparison.html" if path is None else path, page)
+    return write_page(path, page)
 
 
 def _names(runs: Sequence[RunRecord]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr.artifacts.evaluation_summary import bars, table, verdict
+from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.errors import InputError
 from rlvr.formatting import count, mapping, shorten
 from rlvr.health import summary
@@ -22,6 +23,7 @@ from rlvr.report.run_reader import RunRecord, read_run
 if TYPE_CHECKING:
     import jinja2
 
+OTHER_FILE = "Choose another file with --out"
 HERE = Path(__file__).parent
 
 
@@ -29,17 +31,18 @@ def write_report(run_dir: Path, path: Path | None = None) -> Path:
     """Write the page of a run, by default as report.html in its directory; return its path.
 
     Raises:
-        InputError: of kind "not-a-run" or "unwritable".
+        InputError: of kind "not-a-run", "run-in-use" or "unwritable".
     """
-    page = _page(read_run(run_dir))
-    return write_page(run_dir / "report.html" if path is None else path, page)
+    path = path or run_dir / "report.html"
+    refuse_if_in_use(path.parent, OTHER_FILE)
+    return write_page(path, _page(read_run(run_dir)))
 
 
 def write_page(path: Path, page: str) -> Path:
     try:
         path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:
-        message = f"The report {path} can't be written: {error.strerror}. Choose another file with --out."
+        message = f"The report {path} can't be written: {error.strerror}. {OTHER_FILE}."
         raise InputError(message, kind="unwritable", path=path) from error
     return path
 
