@@ -74,10 +74,15 @@ class Identity:
 
 
 def _without_locations(key: str, value: Any) -> Any:
-    """Leave out where each reward is computed: its scores are the same everywhere."""
-    if key != "rewards" or not isinstance(value, list):
-        return value
-    return [{name: part for name, part in entry.items() if name != "where"} for entry in value]
+    """Leave out where each reward is computed, and in which folder its file is: its scores are the same everywhere."""
+    if key == "rewards" and isinstance(value, list):
+        return [_without_locations("", {part: entry[part] for part in entry if part != "where"}) for entry in value]
+    if key == "task" or (not key and isinstance(value, dict)):
+        return {
+            part: item.rpartition("/")[2].removesuffix(".py") if part in ("name", "gate") and item else item
+            for part, item in value.items()
+        }
+    return value
 
 
 def _changes(key: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:

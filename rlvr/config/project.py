@@ -16,6 +16,27 @@ def is_checkout() -> bool:
     return (ROOT / "run_grpo.py").is_file()
 
 
+def locate_plugin(folder: str, name: str, recipe: Path) -> str:
+    """Return the name of a reward or task, as a path if the file is found with the recipe alone.
+
+    A file is looked up in the working directory, beside the recipe, in the folder above, and in the project.
+
+    Args:
+        folder: "rewards" or "tasks", where the file of a bare name is.
+    """
+    file, colon, function = name.partition(":")
+    is_path = file.endswith(".py")
+    if not is_path and ("/" in name or "." in name):
+        return name  # a dotted import path
+    relative = Path(file).expanduser() if is_path else Path(folder, f"{name}.py")
+    beside = recipe.absolute().parent
+    usual = roots()[:1] if is_path else roots()  # where such a name is looked up without a recipe
+    for root in dict.fromkeys((Path.cwd(), beside, beside.parent, *roots())):
+        if (root / relative).is_file():
+            return name if root in usual else f"{root / relative}{colon}{function}"
+    return name
+
+
 def roots() -> list[Path]:
     """The folders that relative names are looked up in: the working directory first, then the project's own."""
     own = ROOT if is_checkout() else PACKAGE / "plugins"

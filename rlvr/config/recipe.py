@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.config import schema
+from rlvr.config import project, schema
 from rlvr.config.key_location import KeyLocation, Lines
 from rlvr.config.overrides import apply_override, parse_overrides
 from rlvr.config.sagemaker import SageMakerSettings, read_settings
@@ -139,6 +139,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     seed_of_file = text.content.get("seed", DEFAULT_SEED)
     text.override(parse_overrides(overrides))
     content, problems = text.content, text.problems
+    _locate_plugins(content, text.path)
 
     settings = _read_flat_keys(text)
     task = read_task(content.get("task"), text.location("task"), problems)
@@ -230,6 +231,23 @@ class _RecipeText:
     def location(self, key: str) -> KeyLocation:
         """Where a key was written, or is missing."""
         return KeyLocation.of(key, str(self.path), self.lines)
+
+
+def _locate_plugins(content: dict[str, Any], recipe: Path) -> None:
+    """Replace the names of rewards and of the task whose files only the recipe's folders have, by their paths."""
+
+    def replace_name(section: Any, key: str, folder: str = "rewards") -> None:
+        if isinstance(section, dict) and isinstance(section.get(key), str):
+            section[key] = project.locate_plugin(folder, section[key], recipe)
+
+    replace_name(content.get("task"), "name", "tasks")
+    replace_name(content.get("evaluation"), "metric")
+    if isinstance(content.get("rewards"), list):
+        entries = [{"name": entry} if isinstance(entry, str) else entry for entry in content["rewards"]]
+        content["rewards"] = entries
+        for entry in entries:
+            replace_name(entry, "name")
+            replace_name(entry, "gate")
 
 
 def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:

@@ -146,14 +146,13 @@ def read_rewards(value: Any, at: KeyLocation, problems: list[Problem]) -> list[R
 
 
 def _read_reward(value: Any, number: int, rewards: KeyLocation, problems: list[Problem]) -> RewardSpec | None:
-    entry = {"name": value} if isinstance(value, str) else value
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"].strip():
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"].strip():
         at = rewards.child(str(number), f", entry {number}")
         problems.append(at.problem("must be a mapping with a name, like - name: math_correctness.", "wrong-type"))
         return None
-    at = rewards.child(entry["name"], f", entry {number} ({entry['name']})")
+    at = rewards.child(value["name"], f", entry {number} ({value['name']})")
     advice = " (options of the function belong under options:)"
-    values = read_fields(entry, RewardSpec, at, problems, {"where": _read_where}, advice=advice)
+    values = read_fields(value, RewardSpec, at, problems, {"where": _read_where}, advice=advice)
     return RewardSpec(**{**values, "weight": float(values.get("weight", 1.0))})
 
 

@@ -205,7 +205,8 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
     if file_part.endswith(".py"):
         path = Path(file_part)
         if not path.is_file():
-            raise _not_found(kind, f"The {kind} {name}: there is no file {path} (looked in {Path.cwd()}).")
+            elsewhere = "nor one beside the recipe, in the folder above it or in the project"
+            raise _not_found(kind, f"The {kind} {name}: there is no file {path.absolute()}, {elsewhere}.", name)
         return _from_file(kind, path, function_name or path.stem)
     if "/" in name:
         fix = "write path/to/file.py[:function]."
@@ -219,7 +220,8 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
     names = sorted({file.stem for root in project.roots() for file in (root / folder).glob("[!_]*.py")})
     close = schema.nearest(name, names)
     hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names) or 'none'}."
-    raise _not_found(kind, f"There is no {kind} {name!r}: {folder}/{name}.py does not exist. {hint}", name)
+    searched = " nor ".join(str(root / folder / f"{name}.py") for root in project.roots())
+    raise _not_found(kind, f"There is no {kind} {name!r}: there is no {searched}. {hint}", name)
 
 
 def _not_found(kind: str, message: str, key: str | None = None) -> InputError:

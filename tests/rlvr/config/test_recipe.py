@@ -28,6 +28,7 @@ rewards:
 evaluation: {split: test, rows: 10}
 """
 
+ROOT = Path(__file__).resolve().parents[3]
 HEAD = "model_name_or_path: some/model\ntask: {name: gsm8k}\n"
 FORMAT = "rewards.answer_format"
 
@@ -240,6 +241,38 @@ def test_faulty_overrides_are_refused(write_yaml: Write, words: list[str], kind:
 def test_runs_with_other_seeds_have_folders_of_their_own(write_yaml: Write, words: list[str], folder: str) -> None:
     """A sweep over seeds may run at the same time."""
     assert load_recipe(write_yaml(GOOD), words).output_dir == Path("runs") / folder
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "why"),
+    [
+        ("x.py", "recipes/x.py", "beside the recipe"),
+        ("rewards/x.py", "recipes/rewards/x.py", "in a folder beside the recipe"),
+        ("rewards/x.py:other", "rewards/x.py", "beside the folder of recipes; another function"),
+        ("x", "rewards/x.py", "a bare name"),
+        ("rewards/math_correctness.py", str(ROOT / "rewards/math_correctness.py"), "in the project"),
+    ],
+)
+def test_a_reward_file_is_found_with_the_recipe_from_any_directory(
+    write_yaml: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str, why: str
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    reward = f"rewards: [{{name: {name}}}, {{name: answer_format, gate: {name}}}]\nevaluation: {{metric: {name}}}\n"
+    recipe = load_recipe(write_yaml(HEAD + reward, "recipes/r.yaml"))
+    located = f"{tmp_path / file}{name[name.find(':') :] if ':' in name else ''}"
+    assert recipe.rewards[0].name == recipe.rewards[1].gate == located, why
+    assert recipe.evaluation is not None and recipe.evaluation.metric == located and recipe.task.name == "gsm8k"
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rewards").mkdir(exist_ok=True)
+    (tmp_path / "rewards/x.py").touch()
+    (tmp_path / "x.py").touch()
+    if name.startswith(("x", "rewards/x")):
+        assert load_recipe(tmp_path / "recipes/r.yaml").rewards[0].name == name, "the working directory comes first"
 
 
 def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path) -> None:
