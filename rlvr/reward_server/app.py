@@ -21,6 +21,7 @@ from rlvr.reward_server.schemas import (
     openapi_body,
 )
 from rlvr.reward_server.service import RewardService
+from rlvr.workers.pool import Caller
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text}
@@ -31,17 +32,19 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         (503, "Starting, shutting down, or failed: see Retry-After."),
     )
 }  # fmt: skip
+_CLOSE = {"connection": "close"}  # open to all: a client without a key keeps no connection
 
 
 def make_app(service: RewardService, guard: RequestGuard) -> FastAPI:
     """Make the application behind the guard."""
     app = FastAPI(title="grpo-recipes reward server", description=__doc__ or "", version="1", redoc_url=None)
 
-    def post(path: str, model: type[Model], run: Callable[[Model], Any], summary: str) -> None:
+    def post(path: str, model: type[Model], run: Callable[[Model, Caller], Any], summary: str) -> None:
         async def endpoint(request: Request) -> Response:
-            return await guard.answer(
-                request, lambda body: json_response(run(parse_body(model, request.headers, body, service.limits)))
-            )
+            def work(body: bytearray, caller: Caller) -> Response:
+                return json_response(run(parse_body(model, request.headers, body, service.limits), caller))
+
+            return await guard.answer(request, work)
 
         name = path.strip("/")
         app.post(path, name=name, description=summary, responses=_ERRORS, openapi_extra=openapi_body(model))(endpoint)
@@ -64,13 +67,13 @@ def make_app(service: RewardService, guard: RequestGuard) -> FastAPI:
     @app.get("/healthz")
     async def healthz() -> Response:
         """Liveness."""
-        return json_response({"status": "ok"})
+        return json_response({"status": "ok"}, headers=_CLOSE)
 
     @app.get("/readyz")
     async def readyz() -> Response:
         """Readiness: 503 while the workers start, and during shutdown."""
         state = "ending" if guard.draining else "ready" if guard.ready else "starting"
-        return json_response({"status": state}, 200 if state == "ready" else 503)
+        return json_response({"status": state}, 200 if state == "ready" else 503, _CLOSE)
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rlvr.reward_server.errors import RequestError
 
 HEAD_TIMEOUT_S = 20.0  # for a request's head; middleware.py limits the body
 READ_TIMEOUT_S = 20.0  # in which a client must read READ_BYTES of its answer
 READ_BYTES = 1 << 20
+MAX_HEAD_BYTES = 1 << 16
 
 
 def connection_limit() -> int:
     """The number of connections that leaves file descriptors for files, workers and programs."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 4096 if descriptors < 0 or descriptors > 4608 else max(descriptors - 512, descriptors // 2)
+
+
+class _Parser(h11.Connection):
+    """h11's parser, which refuses bodies that could keep it busy without end.
+
+    Uvicorn goes on parsing a body after it has answered. A chunk of one byte costs the parser as much as a large one,
+    so a few connections without a key could stop the server.
+    """
+
+    refusal: RequestError | None = None
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            length = dict(event.headers).get(b"content-length", b"0")
+            if any(name == b"transfer-encoding" for name, _ in event.headers):
+                self.refusal = RequestError(
+                    411, "Send the body with a Content-Length, not in chunks.", kind="length-required"
+                )
+            elif event.method != b"POST" and length != b"0":
+                self.refusal = RequestError(413, "Only POST requests have a body here.", kind="too-large")
+            if self.refusal is not None:
+                raise h11.RemoteProtocolError(str(self.refusal))
+        return event
 
 
 class HttpConnection(H11Protocol):
@@ -31,6 +60,22 @@ class HttpConnection(H11Protocol):
     _read_timer: asyncio.TimerHandle | None = None
     _unread_bytes = 0  # when the timer started
     _dropped = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn: _Parser = _Parser(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that the parser refuses, and close the connection."""
+        response = (self.conn.refusal or RequestError(400, msg, kind="invalid-http")).response()
+        response.headers["connection"] = "close"
+        for event in (
+            h11.Response(status_code=response.status_code, headers=response.raw_headers),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

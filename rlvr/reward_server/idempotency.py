@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.responses import Response
 
 from rlvr.reward_server.errors import RequestError
+from rlvr.workers.pool import Caller
 
 
 @dataclass
@@ -20,14 +22,30 @@ class PendingRequest:
     """A request in progress, or its response.
 
     Attributes:
+        response: the task that makes the response. It does not raise.
+        caller: cancels the work of the request.
+        patience_s: how long the work goes on while no client waits for the response.
+        waiting: number of clients that wait.
         digest: of path and body.
-        response: future of the response.
         expires: when the response is removed (time.monotonic()).
     """
 
-    digest: bytes
-    response: asyncio.Future[Response] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    response: asyncio.Task[Response]
+    caller: Caller
+    patience_s: float = 0.0
+    waiting: int = 0
+    digest: bytes = b""
     expires: float = 0.0
+
+    def leave(self) -> None:
+        """Have one client less; cancel the work if no other one comes back in time."""
+        self.waiting -= 1
+        if not self.waiting:
+            asyncio.get_running_loop().call_later(self.patience_s, self._cancel_if_abandoned)
+
+    def _cancel_if_abandoned(self) -> None:
+        if not self.waiting:
+            self.caller.cancelled.set()
 
 
 class IdempotencyCache:
@@ -47,8 +65,8 @@ class IdempotencyCache:
         self._requests: dict[str, PendingRequest] = {}
         self._answered: deque[str] = deque()  # keys with a response, oldest first
 
-    def begin(self, key: str, digest: bytes) -> tuple[PendingRequest, bool]:
-        """The request with a key, and whether it is new.
+    def begin(self, key: str, digest: bytes, start: Callable[[], PendingRequest]) -> tuple[PendingRequest, bool]:
+        """The request with a key, and whether it is new; `start` starts a new one.
 
         Raises:
             RequestError: the key belongs to a request with another digest.
@@ -56,31 +74,25 @@ class IdempotencyCache:
         self._expire()
         request = self._requests.get(key)
         if request is None:
-            request = self._requests[key] = PendingRequest(digest)
+            request = self._requests[key] = start()
+            request.digest = digest
+            request.response.add_done_callback(lambda _: self._complete(key))
             return request, True
         if request.digest != digest:
             message = "This Idempotency-Key was used for another request. Use a new key for each request."
             raise RequestError(422, message, kind="idempotency-key")
         return request, False
 
-    def complete(self, key: str, response: Response) -> None:
-        """Pass a response to all that wait for it; keep it if its status is 200, so that failures are retried."""
+    def _complete(self, key: str) -> None:
+        """Keep a response if its status is 200, so that failures are retried."""
         request = self._requests[key]
-        if not request.response.done():
-            request.response.set_result(response)
-        if response.status_code != 200 or len(response.body) > self.max_bytes:
+        if request.response.cancelled() or (response := request.response.result()).status_code != 200:
             del self._requests[key]
             return
         request.expires = time.monotonic() + self.keep_s
         self.bytes += len(response.body)
         self._answered.append(key)
         self._expire()
-
-    def fail(self, key: str) -> None:
-        """Remove a request that got no response; waiting repeats are cancelled."""
-        request = self._requests.pop(key, None)
-        if request is not None and not request.response.done():
-            request.response.cancel()
 
     def _expire(self) -> None:
         now = time.monotonic()

@@ -14,9 +14,9 @@ from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.schemas import JudgeRequest, SubmittedProgram
 from rlvr.reward_server.stored_tests import StoredTests
-from rlvr.scoring.reward_worker import deduplicate
+from rlvr.scoring.reward_worker import served_item
 from rlvr.verifiers.code import Limits
-from rlvr.workers.pool import OUT_OF_TIME, WorkerPool
+from rlvr.workers.pool import OUT_OF_TIME, Caller, WorkerPool
 
 MAX_OUTPUT_KB, MAX_PROCESSES = 64 << 10, 256  # of a test: outputs are held in memory
 START_S = 300.0  # timeout of a worker's imports
@@ -37,7 +37,7 @@ class JudgeService:
             start_s=START_S,
         )
 
-    def judge(self, request: JudgeRequest) -> list[dict[str, Any]]:
+    def judge(self, request: JudgeRequest, caller: Caller) -> list[dict[str, Any]]:
         """The judgement of each submission.
 
         Raises:
@@ -49,11 +49,10 @@ class JudgeService:
             self._arguments(submission, f"Submission {number}", stored_row)
             for number, submission in enumerate(request.submissions, start=1)
         ]
-        tests = deduplicate([submission.pop("tests") for submission in submissions])
+        tests = [submission.pop("tests") for submission in submissions]
+        item = served_item({"submissions": submissions, "tests": tests}, reasons=request.reasons)
         deadline_s = min(request.deadline_s or self.limits.deadline_s, self.limits.deadline_s)
-        judgements = self._call_worker(
-            {"submissions": submissions, "tests": tests, "reasons": request.reasons}, deadline_s
-        )
+        judgements = self._call_worker(item, deadline_s, caller)
         for submission, judgement in zip(submissions, judgements, strict=True):
             self.metrics.add("grpo_programs_total", submission["language"])
             for verdict, count in Counter(judgement["verdicts"]).items():
@@ -61,13 +60,15 @@ class JudgeService:
             self.metrics.add("grpo_program_cpu_seconds_total", by=sum(judgement["cpu_s"]))
         return judgements
 
-    def _call_worker(self, item: Mapping[str, Any], deadline_s: float) -> list[dict[str, Any]]:
+    def _call_worker(self, item: bytes, deadline_s: float, caller: Caller) -> list[dict[str, Any]]:
         end = time.monotonic() + deadline_s
         for _ in range(2):  # the fork server may have been killed
             left_s = max(end - time.monotonic(), 0.0)
-            (result,) = self.pool.map([item], timeout_s=left_s, batch_timeout_s=left_s, count_waiting=True)
+            (result,) = self.pool.map(
+                [item], timeout_s=left_s, batch_timeout_s=left_s, count_waiting=True, caller=caller
+            )
             in_queue = result.status == "unavailable" and result.why == OUT_OF_TIME
-            if result.status != "unavailable" or in_queue:
+            if result.status != "unavailable" or in_queue or caller.cancelled.is_set():
                 break
         longest = deadline_s >= self.limits.deadline_s
         if result.status == "timeout" or (in_queue and not longest):

@@ -16,7 +16,8 @@ class ServerLimits:
 
     Attributes:
         body_bytes: body of one request.
-        total_bytes: bodies and answers of all requests in progress.
+        parsed_bytes: memory that one body needs when it is parsed.
+        total_bytes: bodies, raw and parsed, and answers of all requests in progress.
         rows: completions, or programs, of one request.
         requests: requests in progress; further ones get 429.
         deadline_s: work on one request, whatever the request allows.
@@ -26,7 +27,8 @@ class ServerLimits:
     """
 
     body_bytes: int = 64 << 20
-    total_bytes: int = 256 << 20
+    parsed_bytes: int = 256 << 20
+    total_bytes: int = 512 << 20
     rows: int = 8192
     requests: int = 128
     deadline_s: float = 900.0

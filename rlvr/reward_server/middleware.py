@@ -26,14 +26,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlvr.errors import InputError
 from rlvr.reward_server.errors import RequestError, json_response
-from rlvr.reward_server.idempotency import IdempotencyCache
+from rlvr.reward_server.idempotency import IdempotencyCache, PendingRequest
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
+from rlvr.reward_server.request_body import parsed_size
+from rlvr.workers.pool import Caller
 
 _log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/healthz", "/readyz")  # health checks need no key
-MAX_IDEMPOTENCY_KEY = 200  # characters
+MAX_IDEMPOTENCY_KEY = MAX_CLIENT_ID = 200  # characters
+REPEAT_S = 30.0  # in which a client that hung up may repeat its request with the same Idempotency-Key
+Work = Callable[[bytearray, Caller], Response]
 _HELD = "grpo.held_bytes"  # of a request's scope
 
 
@@ -101,7 +105,7 @@ class RequestGuard:
 
         return protected
 
-    async def answer(self, request: Request, work: Callable[[bytes], Response]) -> Response:
+    async def answer(self, request: Request, work: Work) -> Response:
         """Read a request's body and pass it to `work`, in a thread; once for each Idempotency-Key."""
         try:
             body = await self._read_body(request)
@@ -148,75 +152,89 @@ class RequestGuard:
             message = f"The server is busy with {self.in_flight} requests. Retry later."
             raise self._refuse("too many", 429, message, kind="busy", retry_after_s=1.0)
 
-    async def _read_body(self, request: Request) -> bytes:
-        """Read the body; refuse it as soon as its size is known to be too large.
+    async def _read_body(self, request: Request) -> bytearray:
+        """Read the body, whose Content-Length the connection enforces.
 
         Raises:
             RequestError: it is too large, the server's memory limit is reached, or it arrives too slowly.
             ClientDisconnect: the client is gone.
         """
-        length = request.headers.get("content-length", "")
-        if length.isdigit():
-            self._check_size(int(length[:20]))
-        parts: list[bytes] = []
-        size = 0
+        length, limit = request.headers.get("content-length", ""), self.limits.body_bytes
+        if length.isdigit() and int(length[:20]) > limit:
+            message = f"The body exceeds {limit:,} bytes. Send fewer rows at a time, or refer to stored tests by id."
+            raise self._refuse("too large", 413, message, kind="too-large")
+        body = bytearray()
         try:
             async with asyncio.timeout(self.limits.read_timeout_s):
                 async for part in request.stream():
-                    size += len(part)
-                    self._check_size(size)
-                    if self._held.size + len(part) > self.limits.total_bytes:
-                        message = "The server's memory limit for requests is reached. Retry later."
-                        raise self._refuse("memory", 429, message, kind="busy", retry_after_s=2.0)
+                    self._check_memory(len(part))
                     self._hold(request, len(part))
-                    parts.append(part)
+                    body += part
         except TimeoutError:
             message = f"The request did not arrive within {self.limits.read_timeout_s:g} s."
             raise self._refuse("slow", 408, message, kind="slow-request") from None
-        return b"".join(parts)
+        return body
 
-    def _check_size(self, size: int) -> None:
-        limit = self.limits.body_bytes
-        if size > limit:
-            message = f"The body exceeds {limit:,} bytes. Send fewer rows at a time, or refer to stored tests by id."
-            raise self._refuse("too large", 413, message, kind="too-large")
+    def _check_memory(self, size: int) -> None:
+        if self._held.size + size > self.limits.total_bytes:
+            message = "The server's memory limit for requests is reached. Retry later."
+            raise self._refuse("memory", 429, message, kind="busy", retry_after_s=2.0)
 
     def _hold(self, request: Request, size: int) -> None:
         """Count bytes of a request, or of its answer, until it is sent."""
         for held in (self._held, request.scope[_HELD]):
             held.size += size
 
-    async def _respond(self, request: Request, body: bytes, work: Callable[[bytes], Response]) -> Response:
+    async def _respond(self, request: Request, body: bytearray, work: Work) -> Response:
+        """The response of the work; of the first request with the same Idempotency-Key, if it was sent before.
+
+        Raises:
+            ClientDisconnect: the client is gone. The work is cancelled, with a key only if no client repeats it soon.
+        """
         key = request.headers.get("idempotency-key", "")
         if len(key) > MAX_IDEMPOTENCY_KEY:
             message = f"The Idempotency-Key is longer than {MAX_IDEMPOTENCY_KEY} characters."
             raise RequestError(400, message, kind="idempotency-key")
-        if not key:
-            return await self._run(request, body, work)
-        pending, is_new = self.responses.begin(
-            key, hashlib.sha256(f"{request.scope['path']}\0".encode() + body).digest()
-        )
-        if is_new:
-            try:
-                self.responses.complete(key, await self._run(request, body, work))
-            except BaseException:
-                self.responses.fail(key)
-                raise
-        else:
-            self.metrics.add("grpo_requests_repeated_total")
-        try:
-            return await asyncio.shield(pending.response)
-        except asyncio.CancelledError:
-            if not pending.response.cancelled():
-                raise
-            message = "The request that this one repeats has failed. Retry."
-            raise RequestError(503, message, kind="repeat-failed", retry_after_s=0.1) from None
 
-    async def _run(self, request: Request, body: bytes, work: Callable[[bytes], Response]) -> Response:
-        started, path = time.perf_counter(), request.scope["path"]
+        def start() -> PendingRequest:
+            address = request.client.host if request.client is not None else ""
+            caller = Caller(f"{address} {request.headers.get('client-id', '')[:MAX_CLIENT_ID]}")
+            task = asyncio.create_task(self._run(request.scope["path"], body, work, caller))
+            return PendingRequest(task, caller, REPEAT_S if key else 0.0)
+
+        if key:
+            digest = hashlib.sha256(request.scope["path"].encode() + b"\0" + body).digest()
+            pending, is_new = self.responses.begin(key, digest, start)
+            if not is_new:
+                self.metrics.add("grpo_requests_repeated_total")
+        else:
+            pending = start()
+        disconnect = asyncio.create_task(_disconnected(request))
+        pending.waiting += 1
         try:
+            await asyncio.wait([pending.response, disconnect], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            disconnect.cancel()
+            pending.leave()
+        if not pending.response.done():
+            raise ClientDisconnect
+        return pending.response.result()
+
+    async def _run(self, path: str, body: bytearray, work: Work, caller: Caller) -> Response:
+        started = time.perf_counter()
+        in_thread = functools.partial(asyncio.get_running_loop().run_in_executor, self.threads)
+        size = 0
+        try:
+            needed = await in_thread(parsed_size, body)
+            if needed > self.limits.parsed_bytes:
+                limit = f"{self.limits.parsed_bytes >> 20:,} MB"
+                message = f"The body needs {needed >> 20:,} MB when it is parsed, more than {limit}. Send fewer rows."
+                raise self._refuse("too large", 413, message, kind="too-large")
+            self._check_memory(needed)
+            size = needed
+            self._held.size += size
             # In a thread: megabytes of a body, or of an answer, would block the event loop.
-            response = await asyncio.get_running_loop().run_in_executor(self.threads, work, body)
+            response = await in_thread(work, body, caller)
         except RequestError as error:
             response = error.response()
         except InputError as error:
@@ -225,6 +243,8 @@ class RequestGuard:
             _log.exception("A request to %r failed.", path)
             content = {"detail": "The server failed; its log has the traceback.", "kind": "internal"}
             response = json_response(content, 500)
+        finally:
+            self._held.size -= size
         self.metrics.add("grpo_requests_total", path, str(response.status_code))
         self.metrics.observe_request(path, time.perf_counter() - started)
         return response
@@ -236,6 +256,11 @@ class RequestGuard:
                 await send({**message, "more_body": True})
                 message = {"type": "http.response.body"}  # sending it waits for the previous one
             await send(message)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 @functools.lru_cache(maxsize=64)  # called for every request

@@ -51,7 +51,9 @@ class ScoreRequest(_StrictModel):
         description="Names as in the server's recipe, or objects with options, columns or seeds.",
     )
     prompts: list[Any] = Field(description="One a row: text, or a list of chat messages.")
-    completions: list[Any] = Field(description="One a row: text, or a list of chat messages.")
+    completions: list[str | list[dict[str, Any]]] = Field(
+        fail_fast=True, description="One a row: text, or a list of chat messages."
+    )
     columns: dict[str, list[Any]] = Field(
         default_factory=dict,
         description='Columns of the data, one entry a row. An entry {"id": "…"} stands for that column of the row '

@@ -33,8 +33,8 @@ from rlvr.scoring.registry import (
     worker_group,
 )
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.reward_worker import served_call_item, served_validate_item
-from rlvr.workers.pool import TaskResult, WorkerPool
+from rlvr.scoring.reward_worker import served_item
+from rlvr.workers.pool import Caller, TaskResult, WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch
 DEFAULT_WORKERS = 4  # at most, for each group; each judges on all processors
@@ -102,7 +102,6 @@ class ServedRewards:
     def close(self) -> None:
         for pool in self.pools.values():
             pool.close()
-        self._threads.shutdown(wait=False)
 
     def describe(self) -> list[dict[str, Any]]:
         """Describe each reward, so that a client can compare it with its own."""
@@ -161,7 +160,7 @@ class ServedRewards:
             raise RequestError(422, str(error), kind=error.kind) from error
 
     def validate_rows(
-        self, selected: RequestedReward, columns: Mapping[str, Any], deadline_s: float
+        self, selected: RequestedReward, columns: Mapping[str, Any], deadline_s: float, caller: Caller
     ) -> list[str | None]:
         """Check rows with `validate_rows` of the reward's file: a message or None for each row.
 
@@ -174,9 +173,9 @@ class ServedRewards:
             return [None] * max((len(values) for values in columns.values()), default=0)
         parameters = _parameters(check)
         known = {name: values for name, values in columns.items() if name in parameters}
-        items = [served_validate_item(selected.name, selected.options, known)]
+        items = [served_item(known, action="validate", reward=selected.name, options=selected.options)]
         (result,) = self.pools[served.group].map(
-            items, timeout_s=deadline_s, batch_timeout_s=deadline_s, max_workers=1, count_waiting=True
+            items, timeout_s=deadline_s, batch_timeout_s=deadline_s, max_workers=1, count_waiting=True, caller=caller
         )
         if result.status != "done":
             message = f"The reward {selected.name} could not check the rows: {result.why}."
@@ -186,7 +185,12 @@ class ServedRewards:
         return list(result.value["faults"])
 
     def score(
-        self, request: ScoreRequest, columns: Mapping[str, Sequence[Any]], numbers: Sequence[int], state: dict[str, Any]
+        self,
+        request: ScoreRequest,
+        columns: Mapping[str, Sequence[Any]],
+        numbers: Sequence[int],
+        state: Mapping[str, Any],
+        caller: Caller,
     ) -> list[list[TaskResult]]:
         """Call the rewards: one result for each, or with `one_by_one` one result for each row.
 
@@ -215,6 +219,7 @@ class ServedRewards:
                 batch_timeout_s=left_s,
                 max_workers=None if request.one_by_one else 1,
                 count_waiting=True,
+                caller=caller,
             )
             for number, index in enumerate(indices):
                 results[index] = group_results[number * items.calls : (number + 1) * items.calls]
@@ -258,4 +263,6 @@ class _WorkerItems(Sequence[bytes]):
         if self.one_by_one:
             columns = {name: [values[row]] for name, values in columns.items()}
             seed = [*seed, self.numbers[row]]
-        return served_call_item(reward.name, reward.options, columns, self.state, seed)
+        return served_item(
+            columns, action="call", reward=reward.name, options=reward.options, state=self.state, seed=seed
+        )

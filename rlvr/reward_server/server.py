@@ -15,7 +15,6 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from rlvr import console
 from rlvr.config.recipe import RewardSpec
@@ -34,6 +33,7 @@ from rlvr.verifiers.code import detect_capabilities, executor_count
 from rlvr.workers.pool import WorkerError
 
 SHUTDOWN_TIMEOUT_S = 120.0
+CLOSE_S = 1.0  # in which requests end whose workers were closed
 MIN_KEY_LENGTH = 16
 
 
@@ -83,7 +83,7 @@ def serve(config: ServerConfig) -> int:
     service = RewardService(rewards, judge, stored_tests, labels, metrics)
     guard = RequestGuard(config.limits, metrics, config.key)
     listener = _listen(config.host, config.port)
-    server = _GracefulServer(guard.protect(make_app(service, guard)), guard, config.shutdown_timeout_s)
+    server = _GracefulServer(service, guard, config.shutdown_timeout_s)
     failures: list[Exception] = []
 
     def start() -> None:
@@ -113,7 +113,7 @@ def serve(config: ServerConfig) -> int:
     finally:
         guard.draining = True
         service.close()
-        guard.threads.shutdown(wait=False)
+        guard.threads.shutdown(wait=False, cancel_futures=True)
     if failures:
         if not isinstance(failures[0], WorkerError):
             raise failures[0]
@@ -125,10 +125,10 @@ def serve(config: ServerConfig) -> int:
 class _GracefulServer(uvicorn.Server):
     """Uvicorn that keeps answering during shutdown, so that clients get a 503 and not a refused connection."""
 
-    def __init__(self, app: ASGIApp, guard: RequestGuard, shutdown_timeout_s: float) -> None:
+    def __init__(self, service: RewardService, guard: RequestGuard, shutdown_timeout_s: float) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                guard.protect(make_app(service, guard)),
                 log_level="error",  # any client could flood the log with warnings
                 access_log=False,
                 http=HttpConnection,
@@ -137,16 +137,17 @@ class _GracefulServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,  # nothing depends on the client's address
                 timeout_keep_alive=75,
-                timeout_graceful_shutdown=10,
+                timeout_graceful_shutdown=1,  # for clients that do not read their answers
                 backlog=1024,
             )
         )
+        self.service = service
         self.guard = guard
         self.shutdown_timeout_s = shutdown_timeout_s
         self._deadline: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Shut down at the first signal; stop at once at the second."""
+        """Shut down at the first signal; end the requests in progress at the second."""
         if self._deadline is not None:
             self._deadline = 0.0
             return
@@ -157,6 +158,14 @@ class _GracefulServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         is_done = self._deadline is not None and (self.guard.in_flight == 0 or time.monotonic() >= self._deadline)
         return is_done or await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the workers, so that requests that are still in progress get their answer (503), and close."""
+        await asyncio.to_thread(self.service.close)
+        end = time.monotonic() + CLOSE_S
+        while self.guard.in_flight and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        await super().shutdown(sockets)
 
 
 def _listen(host: str, port: int) -> socket.socket:

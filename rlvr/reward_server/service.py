@@ -19,7 +19,7 @@ from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import apply_gates_and_mask, total
 from rlvr.scoring.reward_worker import WIRE_STATUS
 from rlvr.verifiers.code import detect_capabilities
-from rlvr.workers.pool import TaskResult, WorkerPool
+from rlvr.workers.pool import Caller, TaskResult, WorkerPool
 
 
 class RewardService:
@@ -72,7 +72,7 @@ class RewardService:
             "sandbox": detect_capabilities().describe(),
         }
 
-    def score(self, request: ScoreRequest) -> dict[str, Any]:
+    def score(self, request: ScoreRequest, caller: Caller) -> dict[str, Any]:
         started = time.perf_counter()
         count = len(request.completions)
         numbers = list(range(count)) if request.rows is None else request.rows
@@ -85,7 +85,9 @@ class RewardService:
             return {"results": empty, "seconds": 0.0}
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
         content = []
-        for reward, results in zip(request.rewards, self.rewards.score(request, columns, numbers, state), strict=True):
+        for reward, results in zip(
+            request.rewards, self.rewards.score(request, columns, numbers, state, caller), strict=True
+        ):
             values = _values(results, count)
             self._count(reward.name, results, values)
             # asdict would copy every value.
@@ -108,25 +110,25 @@ class RewardService:
                     add("grpo_figure_sum_total", figure, by=value * rows_per_call)
                     add("grpo_figure_rows_total", figure, by=rows_per_call)
 
-    def check(self, request: CheckRequest) -> dict[str, Any]:
+    def check(self, request: CheckRequest, caller: Caller) -> dict[str, Any]:
         for name, values in request.columns.items():
             first, rows = next(iter(request.columns.items()))
             check_length(name, values, len(rows), f"entries in {first}")
         reward = RequestedReward(name=request.name, options=request.options)
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
         self.rewards.check([reward], columns)
-        return {"faults": self.rewards.validate_rows(reward, columns, self.limits.deadline_s)}
+        return {"faults": self.rewards.validate_rows(reward, columns, self.limits.deadline_s, caller)}
 
-    def judge(self, request: JudgeRequest) -> dict[str, Any]:
-        return {"judgements": self.programs.judge(request)}
+    def judge(self, request: JudgeRequest, caller: Caller) -> dict[str, Any]:
+        return {"judgements": self.programs.judge(request, caller)}
 
-    def get_reward(self, request: OpenRLHFRequest) -> dict[str, Any]:
+    def get_reward(self, request: OpenRLHFRequest, caller: Caller) -> dict[str, Any]:
         rewards = self.rewards.rewards
         if not rewards:
             raise RequestError(404, "This server was started without rewards.", kind="unknown-reward")
         count = len(request.query)
         check_length("prompts", request.prompts, count, "entries in query")
-        completions = [
+        completions: list[str | list[dict[str, Any]]] = [
             extract_completion(query, prompt, row)
             for row, (query, prompt) in enumerate(zip(request.query, request.prompts, strict=True))
         ]
@@ -137,7 +139,8 @@ class RewardService:
                 prompts=list(request.prompts),
                 completions=completions,
                 columns=columns,
-            )
+            ),
+            caller,
         )
         values = [result["values"] for result in scored["results"]]
         rows = apply_gates_and_mask(list(zip(*values, strict=True)), rewards)
@@ -147,7 +150,7 @@ class RewardService:
             raise missing_reward_error(
                 failed,
                 scored["results"],
-                lambda name: self.check(CheckRequest(name=name, columns=columns))["faults"],
+                lambda name: self.check(CheckRequest(name=name, columns=columns), caller)["faults"],
             )
         logs = {reward.label: [row[index] for row in rows] for index, reward in enumerate(rewards)}
         return {"rewards": sums, "scores": sums, "extra_logs": logs}

@@ -78,22 +78,26 @@ def prepare(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
     return serve
 
 
-def served_call_item(
-    reward: str,
-    options: Mapping[str, Any] | None,
-    columns: Mapping[str, Any],
-    state: Mapping[str, Any],
-    seed: Sequence[Any],
-) -> bytes:
-    """A call, for `prepare_served`."""
-    encoded = {name: deduplicate(values) for name, values in columns.items()}
-    message = {"action": "call", "reward": reward, "options": options, "columns": encoded, "state": state, "seed": seed}
-    return json.dumps(message).encode()
+def served_item(columns: Mapping[str, Sequence[Any]], **message: Any) -> bytes:
+    """A reward server's message to a worker, as JSON; `read_served_item` reads it.
+
+    An object that several rows refer to is sent once: tests can be megabytes. Each object is encoded by itself, because
+    a single call for all of them would hold Python's lock, and stop every request, for seconds.
+    """
+    encoded = []
+    for name, values in columns.items():
+        index: dict[int, int] = {}
+        rows = [index.setdefault(id(value), len(index)) for value in values]
+        distinct = {id(value): value for value in values}.values()
+        encoded.append(f"{json.dumps(name)}: [[{', '.join(map(json.dumps, distinct))}], {json.dumps(rows)}]")
+    return f'{{"message": {json.dumps(message)}, "columns": {{{", ".join(encoded)}}}}}'.encode()
 
 
-def served_validate_item(reward: str, options: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> bytes:
-    """Columns for the `validate_rows` of a reward, for `prepare_served`."""
-    return json.dumps({"action": "validate", "reward": reward, "options": options, "columns": columns}).encode()
+def read_served_item(item: bytes) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """The message and the columns of a `served_item`."""
+    content = json.loads(item)
+    columns = content["columns"].items()
+    return content["message"], {name: [distinct[row] for row in rows] for name, (distinct, rows) in columns}
 
 
 def prepare_served(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
@@ -107,33 +111,15 @@ def prepare_served(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
     rewards = {reward.name: reward for reward in _load(specs)}
 
     def serve(item: bytes) -> dict[str, Any]:
-        message = json.loads(item)
+        message, columns = read_served_item(item)
         reward = rewards[message["reward"]]
         if message["options"] is not None:
             reward = replace(reward, options=message["options"])
         if message["action"] == "validate":
-            return _validate(reward, message["columns"])
-        columns = {name: expand(*column) for name, column in message["columns"].items()}
+            return _validate(reward, columns)
         return _call(reward, columns, message["state"], tuple(message["seed"]))
 
     return serve
-
-
-def deduplicate(values: Sequence[Any]) -> tuple[list[Any], list[int] | None]:
-    """The distinct objects of a column, and the index of each row's object; None if every row has its own.
-
-    Many rows may refer to the same tests, which can be megabytes.
-    """
-    index: dict[int, int] = {}
-    rows = [index.setdefault(id(value), len(index)) for value in values]
-    if len(index) == len(values):
-        return list(values), None
-    return list({id(value): value for value in values}.values()), rows
-
-
-def expand(values: list[Any], rows: list[int] | None) -> list[Any]:
-    """Reverse `deduplicate`."""
-    return values if rows is None else [values[row] for row in rows]
 
 
 def _load(specs: bytes) -> list[Reward]:

@@ -24,7 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import connection
 from typing import Any, Literal
 
@@ -39,11 +39,29 @@ from rlvr.workers.fork_server import (
 )
 from rlvr.workers.messages import receive, send
 
-__all__ = ["OUT_OF_TIME", "StartError", "Status", "TaskResult", "WorkerError", "WorkerPool"]
+__all__ = ["OUT_OF_TIME", "Caller", "StartError", "Status", "TaskResult", "WorkerError", "WorkerPool"]
 
 OUT_OF_TIME = "the time for this batch ran out"
+CANCELLED = "the call was cancelled"
+_CANCEL_S = 0.2  # in which a cancelled call ends
 
 Status = Literal["done", "timeout", "crashed", "failed", "unavailable"]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """On whose behalf workers are called.
+
+    Attributes:
+        name: callers with different names get workers in turn.
+        cancelled: set from any thread when nothing waits for the results any more.
+    """
+
+    name: str = ""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+_NO_CALLER = Caller()
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,7 @@ class WorkerPool:
         self.spec = WorkerSpec(function, init_payload, None if inherit_env else memory_mb, inherit_env, folder)
         self.processes = processes
         self.start_s = start_s
+        self._closed = False
         self._reset()
         _pools.append(self)
 
@@ -100,7 +119,8 @@ class WorkerPool:
         self._lock = threading.Lock()
         self._fork_server: ForkServer | None = None
         self._free: deque[_Worker] = deque()
-        self._queue: deque[_WorkerRequest] = deque()
+        self._queue: list[_WorkerRequest] = []
+        self._turns: dict[str, int] = {}  # of callers: when each was last served, while others wait
 
     def map(
         self,
@@ -110,6 +130,7 @@ class WorkerPool:
         batch_timeout_s: float | None = None,
         max_workers: int | None = None,
         count_waiting: bool = False,
+        caller: Caller = _NO_CALLER,
     ) -> list[TaskResult]:
         """Call the function with each item; results are in the order of the items.
 
@@ -119,16 +140,16 @@ class WorkerPool:
             batch_timeout_s: wall time of all items; unfinished ones are "unavailable".
             max_workers: number of workers to use. With 1, successive calls get the same worker while it lives.
             count_waiting: start the batch's timeout now, not when a worker is free.
+            caller: by default one that does not cancel.
         """
-        started = time.monotonic()
-        wait_s = batch_timeout_s if count_waiting else None
+        timeout = math.inf if batch_timeout_s is None else batch_timeout_s
+        deadline = time.monotonic() + timeout
+        count = min(max_workers or self.processes, len(items))
         try:
-            workers = self._acquire(min(max_workers or self.processes, len(items)), wait_s)
+            workers = self._acquire(count, caller, deadline if count_waiting else math.inf)
         except WorkerError as error:
             return [TaskResult("unavailable", why=str(error))] * len(items)
-        if not count_waiting:
-            started = time.monotonic()
-        batch = _Batch(items, timeout_s, started + batch_timeout_s if batch_timeout_s is not None else math.inf)
+        batch = _Batch(items, timeout_s, deadline if count_waiting else time.monotonic() + timeout, caller.cancelled)
         why = OUT_OF_TIME
         try:
             batch.run(workers)
@@ -139,6 +160,7 @@ class WorkerPool:
             for worker in batch.running:
                 worker.disconnect()
             self._release(workers)
+        why = CANCELLED if caller.cancelled.is_set() else why
         return [result or TaskResult("unavailable", why=why) for result in batch.results]
 
     def launch(self) -> None:
@@ -165,12 +187,21 @@ class WorkerPool:
         return self._fork_server is not None
 
     def close(self) -> None:
-        """End all processes. The next call starts new ones."""
-        if self._fork_server is not None:
-            self._discard(self._fork_server)
+        """End all processes, for good: calls in progress and later ones are "unavailable"."""
+        with self._lock:
+            self._closed = True
+            fork_server = self._fork_server
+        if fork_server is not None:
+            self._discard(fork_server)
 
     def _ensure_fork_server(self) -> ForkServer:
-        """The fork server; started if there is none or it has ended. The caller holds the lock."""
+        """The fork server; started if there is none or it has ended. The thread holds the lock.
+
+        Raises:
+            WorkerError: it can't be started, or the pool is closed.
+        """
+        if self._closed:
+            raise WorkerError(POOL_CLOSED, "pool-closed")
         if self._fork_server is not None and not self._fork_server.is_alive():
             self._fork_server.close()
             self._detach()
@@ -180,11 +211,11 @@ class WorkerPool:
         return self._fork_server
 
     def _detach(self) -> None:
-        """Forget the fork server; calls that wait for its workers get none. The caller holds the lock."""
+        """Forget the fork server; calls that wait for its workers get none. The thread holds the lock."""
         self._fork_server = None
         self._free.clear()
         while self._queue:
-            self._queue.popleft().ready.set()
+            self._queue.pop().ready.set()
 
     def _discard(self, fork_server: ForkServer) -> None:
         """Close a fork server; the next call starts another one."""
@@ -193,14 +224,14 @@ class WorkerPool:
                 self._detach()
         fork_server.close()
 
-    def _acquire(self, count: int, wait_s: float | None = None) -> list[_Worker]:
-        """Take between 1 and `count` free workers; none if all were busy for `wait_s`.
+    def _acquire(self, count: int, caller: Caller = _NO_CALLER, deadline: float = math.inf) -> list[_Worker]:
+        """Take between 1 and `count` free workers; none if all are busy until the deadline, or the call is cancelled.
 
-        Threads are served in the order of their calls. One thread is woken for a free worker, not all of them.
+        Threads of one caller are served in the order of their calls. One thread is woken for a free worker, not all.
         """
         with self._lock:
             fork_server = self._ensure_fork_server()
-        request = _WorkerRequest(max(count, 1))
+        request = _WorkerRequest(max(count, 1), caller.name)
         try:
             fork_server.wait(self.start_s)
             with self._lock:
@@ -209,7 +240,8 @@ class WorkerPool:
                 self._queue.append(request)
                 self._assign_workers()
             try:
-                request.ready.wait(wait_s)
+                while not request.ready.is_set() and not caller.cancelled.is_set() and time.monotonic() < deadline:
+                    request.ready.wait(min(_CANCEL_S, max(deadline - time.monotonic(), 0.0)))
             finally:
                 with self._lock:
                     if not request.ready.is_set():
@@ -225,11 +257,15 @@ class WorkerPool:
         return request.workers
 
     def _assign_workers(self) -> None:
-        """Give free workers to the first requests of the queue. The caller holds the lock."""
+        """Give free workers to the callers in turn, first to the one that was served longest ago. Holds the lock."""
         while self._free and self._queue:
-            request = self._queue.popleft()
+            request = min(self._queue, key=lambda request: self._turns.get(request.caller, -1))
+            self._queue.remove(request)
+            self._turns[request.caller] = max(self._turns.values(), default=-1) + 1
             request.workers = [self._free.popleft() for _ in range(min(request.count, len(self._free)))]
             request.ready.set()
+        if not self._queue:
+            self._turns.clear()
 
     def _release(self, workers: Sequence[_Worker]) -> None:
         with self._lock:
@@ -241,8 +277,9 @@ class WorkerPool:
 class _WorkerRequest:
     """A thread that waits for workers. `ready` is set when it has them, or will get none."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, caller: str) -> None:
         self.count = count
+        self.caller = caller
         self.workers: list[_Worker] = []
         self.ready = threading.Event()
 
@@ -272,30 +309,31 @@ class _Worker:
 class _Batch:
     """The items of one `map` call. `running` has the index and the deadline of the item that a worker computes."""
 
-    def __init__(self, items: Sequence[Any], timeout_s: float, deadline: float) -> None:
+    def __init__(self, items: Sequence[Any], timeout_s: float, deadline: float, cancelled: threading.Event) -> None:
         self.items = items
         self.timeout_s = timeout_s
         self.deadline = deadline
+        self.cancelled = cancelled
         self.results: list[TaskResult | None] = [None] * len(items)
         self.queue = deque(range(len(items)))
         self.retried: set[int] = set()
         self.running: dict[_Worker, tuple[int, float]] = {}
 
     def run(self, workers: Sequence[_Worker]) -> None:
-        """Compute the items, until all are done or the batch's deadline.
+        """Compute the items, until all are done, or the batch's deadline, or it is cancelled.
 
         Raises:
             WorkerError: a worker can't be replaced.
         """
         idle = list(reversed(workers))
-        while (self.queue or self.running) and time.monotonic() < self.deadline:
+        while (self.queue or self.running) and time.monotonic() < self.deadline and not self.cancelled.is_set():
             while idle and self.queue:
                 self._start(idle)
             if not self.running:
                 continue
             wake = min(self.deadline, *(deadline for _, deadline in self.running.values()))
             channels = [worker.channel for worker in self.running]
-            ready = connection.wait(channels, max(0.0, wake - time.monotonic()))
+            ready = connection.wait(channels, min(max(0.0, wake - time.monotonic()), _CANCEL_S))
             now = time.monotonic()
             for worker, (index, deadline) in list(self.running.items()):
                 if worker.channel in ready:

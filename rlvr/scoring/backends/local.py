@@ -31,7 +31,6 @@ class LocalBackend(RewardBackend):
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
         self.start_timeout_s = start_timeout_s
         cores = len(os.sched_getaffinity(0)) // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
-        self._closed = False
         self._pool = WorkerPool(
             "rlvr.scoring.reward_worker:prepare",
             processes=max(2, min(MAX_WORKERS, cores)),
@@ -41,7 +40,6 @@ class LocalBackend(RewardBackend):
         )
 
     def launch(self) -> None:
-        self._closed = False
         self._pool.launch()
 
     def start(self) -> None:
@@ -50,8 +48,6 @@ class LocalBackend(RewardBackend):
         except StartError:
             raise  # the imports fail, and would fail again
         except WorkerError:
-            if self._closed:
-                raise
             self._pool.start(1)  # the fork server was killed
 
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
@@ -65,7 +61,6 @@ class LocalBackend(RewardBackend):
         return [CallResult.from_task(result) for result in results]
 
     def close(self) -> None:
-        self._closed = True
         self._pool.close()
 
 

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 import uvicorn
-from starlette.responses import Response
 from uvicorn.server import ServerState
 
 from rlvr.reward_server.http_connection import HttpConnection
-from rlvr.reward_server.idempotency import IdempotencyCache
 from rlvr.scoring.backends.http.batch_request import read_results
 from rlvr.scoring.backends.http.connection import Unavailable
 from rlvr.scoring.backends.http.sharding import RequestShard
@@ -45,8 +43,10 @@ def first_line(server: RewardServer, head: str, body: bytes = b"") -> str:
         ("GET /healthz HTTP/1.1\nHost: x", 200, "open to all"),
         ("HEAD /readyz HTTP/1.1\nHost: x", 405, "another method"),
         ("POST /healthz HTTP/1.1\nHost: x\nContent-Length: 60000000", 401, "its body would be held"),
-        ("POST /readyz HTTP/1.1\nHost: x\nTransfer-Encoding: chunked", 401, "the same without its size"),
-        ("PUT /healthz HTTP/1.1\nHost: x\nContent-Length: 5", 401, "any other method"),
+        ("POST /readyz HTTP/1.1\nHost: x\nTransfer-Encoding: chunked", 411, "the same without its size"),
+        ("GET /healthz HTTP/1.1\nHost: x\nTransfer-Encoding: chunked", 411, "a body that a GET does not need"),
+        ("GET /healthz HTTP/1.1\nHost: x\nContent-Length: 5", 413, "the same with its size"),
+        ("PUT /healthz HTTP/1.1\nHost: x\nContent-Length: 5", 413, "any other method"),
         ("GET //healthz HTTP/1.1\nHost: x", 401, "a similar path"),
         ("GET /healthz/../rewards HTTP/1.1\nHost: x", 401, "a path with .."),
         ("GET http://x/rewards HTTP/1.1\nHost: x", 401, "an absolute URI, as for a proxy"),
@@ -201,20 +201,6 @@ def test_beyond_the_connection_limit_idle_connections_are_closed_first() -> None
     assert [said.split()[1] for said in asyncio.run(run())] == [b"200"] * 3
 
 
-def test_the_cache_of_responses_is_bounded_in_memory_and_time() -> None:
-    async def run() -> float:
-        cache = IdempotencyCache(max_responses=1000)
-        begun = time.process_time()
-        for number in range(20_000):
-            cache.begin(str(number), b"")
-            cache.complete(str(number), Response())
-        assert len(cache._requests) == 1000 and cache.begin("19999", b"")[1] is False
-        assert cache.begin("0", b"")[1] is True, "the oldest are forgotten"
-        return time.process_time() - begun
-
-    assert asyncio.run(run()) < 5.0
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Completions
 
@@ -236,10 +222,6 @@ def test_the_cache_of_responses_is_bounded_in_memory_and_time() -> None:
         ("```python\nimport sys; sys.stdout.write('x' * 10**9)\n```", "more output than there is room for"),
         ([{"role": "assistant", "content": None}], "a message without text"),
         ([{"role": "assistant"}], "one without any"),
-        ([[[]]], "no messages"),
-        (None, "no completion"),
-        ({"content": "#### The final answer is 3"}, "an object"),
-        (3, "a number"),
     ],
 )
 def test_a_crafted_completion_scores_0_and_changes_no_other_row(
@@ -257,6 +239,13 @@ def test_a_crafted_completion_scores_0_and_changes_no_other_row(
     assert {name: own[1] for name, own in values.items()} == dict.fromkeys(REWARDS, 1.0), why
     assert not values["code_execution"][0] and not values["math_correctness"][0], why
     assert server.get("/readyz")[0] == 200
+
+
+@pytest.mark.parametrize("completion", [[[[]]], None, {"content": "#### The final answer is 3"}, 3, ["text"]])
+def test_a_completion_that_is_neither_text_nor_messages_is_refused(server: RewardServer, completion: Any) -> None:
+    content = {"rewards": ["answer_format"], "prompts": ["p", "q"], "completions": ["c", completion]}
+    status, reply = server.post("/score", content, Authorization=f"Bearer {KEY}")
+    assert (status, reply["kind"]) == (422, "invalid-body") and "completions.1" in reply["detail"]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

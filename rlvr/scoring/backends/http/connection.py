@@ -8,6 +8,7 @@ import random
 import ssl
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -64,7 +65,8 @@ class ServerConnection:
         self.info: ServerInfo | None = None
         self.handshaking = threading.Lock()
         self.error = ""
-        self._headers = {"Content-Type": "application/json"}
+        # Servers give workers to clients in turn.
+        self._headers = {"Content-Type": "application/json", "Client-Id": uuid.uuid4().hex}
         if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
