@@ -8,12 +8,14 @@ import re
 import shutil
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 LOG_INTERVAL_S = 60.0
+SLOW_STEP_S = 2.0
 
 
 def silence_libraries() -> None:
@@ -167,6 +169,30 @@ def red(text: str) -> str:
 def _coloured(text: str, code: str) -> str:
     """Add a colour on a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return f"\x1b[{code}m{text}\x1b[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+class SlowStep:
+    """Print what a step does if it takes more than two seconds, and again at twice, four times … the time.
+
+    To standard error, from the main process only. `text` may be changed while the step runs.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._ended = threading.Event()
+
+    def __enter__(self) -> SlowStep:
+        threading.Thread(target=self._report, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def _report(self) -> None:
+        wait_s, elapsed_s = SLOW_STEP_S, SLOW_STEP_S
+        while not self._ended.wait(wait_s):
+            error(f"{self.text} … ({duration(elapsed_s)})")
+            wait_s, elapsed_s = elapsed_s, 2 * elapsed_s
 
 
 class ProgressBar:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError, Problem
-from rlvr.preflight import batch_checks, compatibility, data_checks, generation_checks
+from rlvr.preflight import batch_checks, compatibility, data_checks, generation_checks, measurement_checks
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.lora_targets import check_lora_targets
 from rlvr.training import launch
@@ -166,7 +166,11 @@ CHECKS: tuple[Check, ...] = (
         reads=("max_completion_length", "eval_strategy", "use_vllm", "vllm_max_model_length"),
         after=SCORING,
     ),
-    Check(data_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
+    Check(data_checks.check_leaked_prompts, needs=("train",), after=(data_checks.check_prompts,)),
+    # What a measurement can show.
+    Check(measurement_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
+    Check(measurement_checks.check_held_out_size, needs=("task",)),
+    Check(measurement_checks.check_metric_weight, needs=("metric",)),
     Check(generation_checks.check_turn_end, needs=("train", "tokenizer", "config"), after=SCORING),
     Check(generation_checks.check_text_end, needs=("train", "tokenizer"), after=SCORING),
     Check(

@@ -148,20 +148,16 @@ def check_held_out_splits(components: RunComponents) -> Iterator[Problem]:
         yield Problem(message, "no-rows", "evaluation.split")
 
 
-def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
-    """Note prompts that occur twice, and warn of held-out prompts that are trained on."""
+def check_leaked_prompts(components: RunComponents) -> Iterator[Problem]:
+    """Warn of held-out prompts that are trained on."""
     task, _ = _task(components)
-    keys = {split: [json.dumps(prompt, sort_keys=True) for prompt in task.prompts(split)] for split in SPLITS}
-    training_keys = set(keys["train"])
-    repeated = len(keys["train"]) - len(training_keys)
-    if repeated:
-        message = f"{repeated} of {len(keys['train'])} training prompts are the same as another one"
-        yield Problem(message, "repeated-prompt", "prompt", level="note")
+    training_keys = {json.dumps(prompt, sort_keys=True) for prompt in task.prompts("train")}
     for split in SPLITS[1:]:
-        leaked = [row for row, key in enumerate(keys[split]) if key in training_keys]
+        keys = [json.dumps(prompt, sort_keys=True) for prompt in task.prompts(split)]
+        leaked = [row for row, key in enumerate(keys) if key in training_keys]
         if leaked:
             message = (
-                f"{len(leaked)} of {len(keys[split])} {split} prompts are trained on (rows {first_rows(leaked)}): an "
-                "accuracy on them is no accuracy on new problems."
+                f"{len(leaked)} of {len(keys)} {split} prompts are trained on (rows {first_rows(leaked)}): an accuracy "
+                "on them is no accuracy on new problems."
             )
             yield Problem(message, "leaked-prompt", "prompt", row=leaked[0], level="warning")

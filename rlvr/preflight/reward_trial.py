@@ -1,21 +1,26 @@
-"""Try the rewards on a few rows before anything is loaded: golds must earn more than empty answers and noise.
+"""Try the rewards on a few rows before anything is loaded: golds must earn more than answers without content.
 
-A reward that pays everything alike, refuses its own golds, or fails on the first text costs a run; here it costs a
-second. The golds are the task's (`Task.gold`); without golds the rewards are tried on the other two.
+A reward that pays everything alike, refuses its own golds, hangs, or fails on the first text costs a run; here it costs
+seconds. Each tried row has up to four answers: its gold (`Task.gold`), an empty one, noise, and its prompt repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.reward_location import is_remote
+from rlvr.console import SlowStep
 from rlvr.data.task import Task
 from rlvr.errors import Level, Problem
+from rlvr.formatting import count
 from rlvr.preflight.data_checks import refused_rows
 from rlvr.scoring.failures import report
-from rlvr.scoring.reward import Reward, apply_gates_and_mask
+from rlvr.scoring.results import RewardFailure
+from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 
 if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
@@ -25,15 +30,31 @@ SHOWN_ROWS = 5
 STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
 NOISE = "qwv zzrt. Ploo banter umf, gree!"  # no number, no code, no sentence: right for no row of any task
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
+MAX_LATE = 2  # answers that time out before the trial ends
+SINGLE_CALLS_S = 5.0  # of calls with one answer, before the call with all
 
-Values = dict[str, list[list[float | None]]]  # of golds, empty answers and noise: a row each, a value per reward
+# Answers without content, and what messages call them.
+EMPTY_ANSWERS = {"empty": "an empty answer", "noise": f"the noise {NOISE!r}", "prompt": "the repeated prompt"}
+WORDS = {"gold": "the task's gold", **EMPTY_ANSWERS}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A completion to try: one of `WORDS` for a row of the training split."""
+
+    kind: str
+    row: int
+    text: str
+
+
+Values = Mapping[Answer, Sequence[float | None]]  # of each reward of the scorer
 
 
 def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: Reward, scorer: Scorer) -> list[Problem]:
-    """Score golds, empty answers and noise for some training rows.
+    """Score golds and answers without content for some training rows.
 
     A failing reward is an error, or a warning with `on_reward_error: mask`. A metric that takes golds as wrong, or
-    empty answers as right, is an error if it compares with the data.
+    answers without content as right, is an error if it compares with the data.
 
     Args:
         metric: the reward that decides whether an answer is right.
@@ -43,94 +64,175 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
         if is_remote(reward.where) and (refused := list(refused_rows(reward, task, scorer))):
             return refused
     numbers = list(range(0, len(task.train), max(1, len(task.train) // TRIED_ROWS)))[:TRIED_ROWS]
-    rows = [task.train[number] for number in numbers]
-    golds = [task.gold(row) if task.gold is not None else None for row in rows]
-    with_gold = [place for place, gold in enumerate(golds) if gold is not None]
-
-    texts = [str(golds[place]) for place in with_gold] + [""] * len(rows) + [NOISE] * len(rows)
-    scored = _score(task, [rows[place] for place in with_gold] + rows + rows, texts, scorer)
+    answers = list(_answers(task, numbers))
+    level: Level = "error" if recipe.settings["on_reward_error"] == "raise" else "warning"
+    with SlowStep("Trying the rewards") as step:
+        if failed := list(_call_singly(task, answers, scorer, step, level)):
+            return failed
+        step.text = f"Trying the rewards on {len(answers)} answers at once"
+        scored = _score(task, answers, scorer)
     if scored.failures:
-        level: Level = "error" if recipe.settings["on_reward_error"] == "raise" else "warning"
-        message = f"The rewards were tried on {len(rows)} rows before training.\n{report(scored.failures)}"
-        return [Problem(message, "reward-failed", "rewards", level=level)]
-
-    first_noise = len(with_gold) + len(rows)
-    values: Values = {
-        "gold": scored.values[: len(with_gold)],
-        "empty": scored.values[len(with_gold) : first_noise],
-        "noise": scored.values[first_noise:],
-    }
-    problems = [*_metric_problems(metric, scorer, values, numbers, with_gold), *_weight_problems(rewards, values)]
+        return [_failure_problem(scored.failures, answers, level)]
+    values = dict(zip(answers, scored.values, strict=True))
+    problems = [
+        *_metric_problems(metric, scorer, values),
+        *_payment_problems(rewards, metric, values),
+        *_unscored_problems(scorer, values),
+        *_weight_problems(rewards, values),
+    ]
     if problems:
         return problems
-    message = f"the rewards pay {len(with_gold)} golds in full, and neither empty nor senseless answers"
-    if not with_gold:
-        message = (
-            f"the rewards refuse empty and senseless answers; the task {recipe.task.name} has no golds to try them on"
-        )
+    golds = sum(answer.kind == "gold" for answer in answers)
+    names = ", ".join(reward.name for reward in rewards)
+    about_golds = (
+        f"{metric.name} takes all {golds} tried golds as right"
+        if golds
+        else f"the task {recipe.task.name} has no golds to try"
+    )
+    message = f"each reward ({names}) pays nothing for an empty answer, noise, or the repeated prompt; {about_golds}"
     return [Problem(message, "reward-trial", level="note")]
 
 
-def _score(task: Task, rows: Sequence[Any], texts: Sequence[str], scorer: Scorer) -> Any:
-    completions: list[Any] = [[{"role": "assistant", "content": text}] if task.is_chat else text for text in texts]
+def _answers(task: Task, numbers: Sequence[int]) -> Iterator[Answer]:
+    for number in numbers:
+        row = task.train[number]
+        gold = task.gold(row) if task.gold is not None else None
+        if gold is not None:
+            yield Answer("gold", number, str(gold))
+        yield Answer("empty", number, "")
+        yield Answer("noise", number, NOISE)
+        prompt = row["prompt"]
+        yield Answer("prompt", number, prompt if isinstance(prompt, str) else str(prompt[-1]["content"]))
+
+
+def _score(task: Task, answers: Sequence[Answer], scorer: Scorer) -> Any:
+    rows = [task.train[answer.row] for answer in answers]
+    completions: list[Any] = [
+        [{"role": "assistant", "content": answer.text}] if task.is_chat else answer.text for answer in answers
+    ]
     columns = {name: [row[name] for row in rows] for name in task.train.column_names if name != "prompt"}
-    token_ids: list[list[int]] = [[0] * len(text) for text in texts]  # only their lengths differ: nothing is tokenised
+    token_ids: list[list[int]] = [[0] * len(answer.text) for answer in answers]  # only their lengths differ
     prompts = [row["prompt"] for row in rows]
     return scorer.score(prompts, completions, columns, completion_ids=token_ids, step=STEP)
 
 
-def _metric_problems(
-    metric: Reward, scorer: Scorer, values: Values, numbers: Sequence[int], with_gold: Sequence[int]
-) -> list[Problem]:
+def _call_singly(
+    task: Task, answers: Sequence[Answer], scorer: Scorer, step: SlowStep, level: Level
+) -> Iterator[Problem]:
+    """Score one answer at a time until two have timed out, so that a reward that hangs is found soon."""
+    late: dict[str, list[Answer]] = {}
+    started = time.monotonic()
+    first_row = sum(answer.row == answers[0].row for answer in answers)
+    for number, answer in enumerate(answers):
+        limit_s = SINGLE_CALLS_S + (MAX_LATE * scorer.timeout_s if late else 0.0)
+        if number >= first_row and time.monotonic() - started > limit_s:
+            break
+        step.text = f"Trying the rewards on {WORDS[answer.kind]} (training row {answer.row})"
+        failures = _score(task, [answer], scorer).failures
+        if any(failure.kind == "unavailable" for failure in failures):
+            yield _failure_problem(failures, [answer], level)
+            return
+        for failure in failures:
+            if failure.kind == "timeout":
+                late.setdefault(failure.reward, []).append(answer)
+        if any(len(of_reward) >= MAX_LATE for of_reward in late.values()):
+            break
+        if number == 0 and not late:
+            started = time.monotonic()  # the first call may wait for imports
+    for label, late_answers in late.items():
+        where = " and ".join(f"on {WORDS[answer.kind]} (training row {answer.row})" for answer in late_answers)
+        yield Problem(
+            f"The reward {label} did not return within {scorer.timeout_s:g} s {where}. Give what can hang in it a "
+            "timeout (requests, regular expressions, loops over text), or raise reward_timeout_s if it is only slow.",
+            "reward-timeout", "rewards", row=late_answers[0].row, level=level,
+        )  # fmt: skip
+
+
+def _failure_problem(failures: Sequence[RewardFailure], answers: Sequence[Answer], level: Level) -> Problem:
+    message = f"The rewards were tried on {count(len(answers), 'answer')} before training.\n{report(failures)}"
+    place = next((failure.row for failure in failures if failure.row is not None), None)
+    failed = answers[place] if place is not None else None
+    if failed is not None:
+        message += f"\nRow {place} of this batch is {WORDS[failed.kind]} (training row {failed.row})."
+    return Problem(message, "reward-failed", "rewards", row=failed.row if failed else None, level=level)
+
+
+def _metric_problems(metric: Reward, scorer: Scorer, values: Values) -> Iterator[Problem]:
     """Answers that the metric takes as right or wrong against expectation."""
     # A metric that reads a column compares with the data, so its verdict on golds is certain. One that looks at the
     # text alone may want something that no gold of the task has.
     level: Level = "error" if metric.columns else "warning"
-    outcome = scorer.rewards.index(metric)
-    problems = []
-    for name, answer in (("empty", "an empty answer"), ("noise", f"the answer {NOISE!r}")):
-        right = [numbers[place] for place, row in enumerate(values[name]) if (row[outcome] or 0.0) >= 1]
+    index = scorer.rewards.index(metric)
+    for kind, words in EMPTY_ANSWERS.items():
+        scores = {answer.row: row[index] or 0.0 for answer, row in values.items() if answer.kind == kind}
+        right = [row for row, score in scores.items() if score >= 1]
         if right:
-            message = f"{metric.name} takes {answer} as right in {_rows(right, len(values[name]))}."
-            problems.append(Problem(message, "accepted-noise", "rewards", row=right[0], level=level))
-    wrong = [numbers[with_gold[place]] for place, row in enumerate(values["gold"]) if (row[outcome] or 0.0) < 1]
+            message = f"{metric.name} takes {words} as right in {_rows(right, len(scores))}."
+            yield Problem(message, "accepted-noise", "rewards", row=right[0], level=level)
+    golds = {answer.row: row[index] for answer, row in values.items() if answer.kind == "gold"}
+    wrong = [row for row, score in golds.items() if score is not None and score < 1]
     if wrong:
-        if len(wrong) <= len(with_gold) * MOST_WRONG_GOLDS:
-            level = "warning"
         message = (
-            f"{metric.name} takes the task's own gold as wrong in {_rows(wrong, len(with_gold))}: such a row trains "
-            "the wrong thing. Do the rewards fit the task (answer format, options)? scripts/score.py --why explains "
-            "one."
+            f"{metric.name} takes the task's own gold as wrong in {_rows(wrong, len(golds))}: such a row trains the "
+            "wrong thing. Do the rewards fit the task (answer format, options)? scripts/score.py --why explains one."
         )
-        problems.append(Problem(message, "refused-gold", "rewards", row=wrong[0], level=level))
-    return problems
+        level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
+        yield Problem(message, "refused-gold", "rewards", row=wrong[0], level=level)
 
 
-def _weight_problems(rewards: Sequence[Reward], values: Values) -> list[Problem]:
-    """The sum of the rewards, as training sees it, must be higher for golds than for empty answers and noise."""
+def _payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values) -> Iterator[Problem]:
+    """Rewards that pay for answers without content, where their gates let them."""
+    names = [reward.name for reward in rewards]
+    for index, reward in enumerate(rewards):
+        gate = names.index(reward.gate) if reward.gate is not None else None
+        payments = []
+        first_row = None
+        for kind, words in EMPTY_ANSWERS.items():
+            scores = {answer.row: row[index] or 0.0 for answer, row in values.items() if answer.kind == kind
+                      and (gate is None or (row[gate] or 0.0) > 0)}  # fmt: skip
+            paid = [row for row, score in scores.items() if score * reward.weight > 0]
+            if not paid or (reward is metric and max(scores.values()) >= 1):  # else `_metric_problems` reports it
+                continue
+            tried = sum(answer.kind == kind for answer in values)
+            most = max((scores[row] for row in paid), key=abs)
+            payments.append(f"{'up to ' if len(paid) > 1 else ''}{most:.3g} for {words} in {_rows(paid, tried)}")
+            first_row = paid[0] if first_row is None else first_row
+        if payments:
+            yield Problem(
+                f"The reward {reward.name} pays for answers without content: {'; '.join(payments)}. Training finds "
+                f"such answers first. Return 0 for them, or set `gate: {metric.label}` for the reward in the recipe.",
+                "paid-noise", "rewards", row=first_row, level="warning",
+            )  # fmt: skip
+
+
+def _unscored_problems(scorer: Scorer, values: Values) -> Iterator[Problem]:
+    """Rewards that score no answer at all: nothing would be trained."""
+    for index, reward in enumerate(scorer.rewards):
+        if all(row[index] is None for row in values.values()):
+            yield Problem(
+                f"The reward {reward.name} returns None for all {len(values)} tried answers: each such row leaves the "
+                "update, so nothing would be trained. Return 0 for a wrong answer, and None only for a failure of the "
+                "reward itself.",
+                "unscored-rows", "rewards", level="warning",
+            )  # fmt: skip
+
+
+def _weight_problems(rewards: Sequence[Reward], values: Values) -> Iterator[Problem]:
+    """The sum of the rewards, as training sees it, must be higher for golds than for answers without content."""
     means: dict[str, float] = {}
-    for name, rows in values.items():
-        settled = apply_gates_and_mask([row[: len(rewards)] for row in rows], rewards)
-        totals = [
-            sum(reward.weight * value for reward, value in zip(rewards, row, strict=True) if value is not None)
-            for row in settled
-            if None not in row
-        ]
-        if totals:
-            means[name] = sum(totals) / len(totals)
-    if "gold" not in means:
-        return []
-    return [
-        Problem(
-            f"the sum of the rewards is {means[name]:.3g} for {words} and {means['gold']:.3g} for the task's golds, so "
-            "training would not tell them apart. Check the weights, and rewards that pay for form alone.",
-            "golds-earn-no-more",
-            "rewards",
-            level="warning",
-        )
-        for name, words in (("empty", "empty answers"), ("noise", "senseless ones"))
-        if name in means and means[name] >= means["gold"]
-    ]
+    for kind in WORDS:
+        rows = [row[: len(rewards)] for answer, row in values.items() if answer.kind == kind]
+        totals = [total(row, rewards) for row in apply_gates_and_mask(rows, rewards)]
+        scored = [value for value in totals if value is not None]
+        if scored:
+            means[kind] = sum(scored) / len(scored)
+    for kind, words in EMPTY_ANSWERS.items():
+        if "gold" in means and kind in means and means[kind] >= means["gold"]:
+            yield Problem(
+                f"the sum of the rewards is {means[kind]:.3g} for {words} and {means['gold']:.3g} for the task's "
+                "golds, so training would not tell them apart. Check the weights, and rewards that pay for form alone.",
+                "golds-earn-no-more", "rewards", level="warning",
+            )  # fmt: skip
 
 
 def _rows(numbers: Sequence[int], of: int) -> str:

@@ -46,7 +46,8 @@ def call_reward(reward: Reward, arguments: Mapping[str, Any], trainer_state: obj
             trace = ""  # the message is enough, or the call never came to the user's code
         if len(trace) > MAX_TRACE:
             trace = f"{trace[: MAX_TRACE // 2]}\n…\n{trace[-MAX_TRACE // 2 :]}"
-        return CallResult(kind="raised", message=f"raised {type(error).__name__}: {error}"[:1000], trace=trace)
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return CallResult(kind="raised", message=f"raised {text}"[:1000], trace=trace)
     if isinstance(values, str):
         return CallResult(kind="wrong length", message=values)
     return CallResult(values, notes=notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,18 +15,30 @@ from rlvr.workers.pool import OUT_OF_TIME
 _log = logging.getLogger(__name__)
 MAX_QUOTED = 3  # failures that a report quotes
 
+# What to do about a failure, by its kind. The messages of the others say it.
+FIXES: Mapping[FailureKind, str] = {
+    "raised": "A reward gets any text that a model may write: return 0.0 for text that it can't read.",
+    "wrong length": "Return a list with one number for each completion.",
+    "crashed": "Look at its native code (C extensions), and at the memory that it takes.",
+}
 Outcome = tuple[CallResult, list[RewardFailure]]  # of a reward and a batch: its values are numbers or None
 
 
 def report(failures: Sequence[RewardFailure]) -> str:
-    """Quote the first failure of each reward and kind, of the first few, and count all."""
+    """Quote the first failure of each reward and kind, of the first few, each with its fix, and count all."""
     counts = Counter((failure.reward, failure.kind) for failure in failures)
     firsts = {(failure.reward, failure.kind): failure for failure in reversed(failures)}
-    quoted = [firsts[key].message for key in list(counts)[:MAX_QUOTED]]
+    quoted = [_with_fix(firsts[key]) for key in list(counts)[:MAX_QUOTED]]
     if len(failures) > len(quoted):
         tally = "; ".join(f"{reward}: {number} {kind}" for (reward, kind), number in counts.items())
         quoted.append(f"Failures in all: {tally}.")
     return "\n\n".join(quoted)
+
+
+def _with_fix(failure: RewardFailure) -> str:
+    if failure.kind == "raised" and "\nTraceback" not in failure.message:
+        return failure.message  # an InputError, which names its fix
+    return "\n".join(filter(None, [failure.message, FIXES.get(failure.kind)]))
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ class FailureReporter:
             advice = " (`reward_batch_timeout_s` in the recipe)" if cause == OUT_OF_TIME else ""
             return "unavailable", f"{name} has no value {where}: {cause}{advice}."
         if result.kind == "failed":
-            return "crashed", f"{name} can't be called in a worker, {where}: {cause}."
+            return "crashed", f"{name} can't be called in a worker, {where}: {cause.rstrip('.')}."
         if result.kind == "crashed":
             return "crashed", f"{name} crashed its process {where}: {cause}."
         assert result.kind

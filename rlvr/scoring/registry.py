@@ -267,8 +267,11 @@ def _member(kind: str, module: types.ModuleType, function: str, where: str) -> t
     if member is None or not callable(member):
         # By `dir`, since packages like trl load their members lazily.
         close = schema.nearest(function, [name for name in dir(module) if not name.startswith("_")])
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise _not_found(kind, f"The {kind} {where} has no function {function}.{hint}")
+        own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(own) or 'none'}."
+        if where.endswith(".py"):
+            hint += f" Name the function like the file, or write {where}:FUNCTION in the recipe."
+        raise _not_found(kind, f"The {kind} {where} has no function {function}. {hint}")
     return member, where
 
 

@@ -142,7 +142,7 @@ def _call(
         return call_reward(reward, columns, types.SimpleNamespace(**state)).as_dict()
     finally:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # None, or closed by the function
                 stream.flush()
 
 

@@ -132,7 +132,8 @@ class ForkServer:
         code = self.process.returncode
         ended = describe_status(-code if code < 0 else code << 8)
         reason = f"not ready after {timeout_s:g} s" if timed_out else f"the process ended while importing ({ended})"
-        raise StartError(f"The workers for {self.spec.function} do not start: {reason}")
+        kind = "start-timeout" if timed_out else "start-failed"
+        raise StartError(f"The workers for {self.spec.function} do not start: {reason}", kind)
 
     def is_alive(self) -> bool:
         return self.process.poll() is None

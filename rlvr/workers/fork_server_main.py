@@ -102,6 +102,7 @@ def _serve_items(channel: socket.socket, function: Callable[[Any], Any], memory_
     if memory_mb is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    worker = os.getpid()
     while True:
         item = receive(channel, trusted=True)
         if item is None:
@@ -112,6 +113,8 @@ def _serve_items(channel: socket.socket, function: Callable[[Any], Any], memory_
             reply = ("crashed", None, "it ran out of memory")
         except Exception as error:  # an exception of the function is a result
             reply = ("failed", None, f"{type(error).__name__}: {str(error)[:200]}")
+        if os.getpid() != worker:
+            os._exit(0)  # the function has forked, and its child has returned: the caller expects one reply
         data = json.dumps(reply).encode()
         if len(data) > MAX_MESSAGE:
             data = json.dumps(("failed", None, f"its result is longer than {MAX_MESSAGE >> 20} MB")).encode()

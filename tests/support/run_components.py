@@ -48,7 +48,7 @@ def make_components(
     known = {"model_name_or_path": str(MODEL), "output_dir": "no-such-run", "use_peft": True, **(settings or {})}
     recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), evaluation or EvaluationSpec(), known)
     train = rows(64) if train is None else train
-    test = rows(4, start=500) if test is None else test
+    test = rows(100, start=500) if test is None else test
     task = Task(train=train, validation=train.select([]), test=test, stop_strings=stop_strings, gold=gold)
     reward = Reward("r", lambda **kwargs: [], columns=columns)
     return RunComponents(

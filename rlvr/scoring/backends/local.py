@@ -45,8 +45,14 @@ class LocalBackend(RewardBackend):
     def start(self) -> None:
         try:
             self._pool.start(1)
-        except StartError:
-            raise  # the imports fail, and would fail again
+        except StartError as error:  # the imports fail, and would fail again
+            if error.kind != "start-timeout":
+                raise
+            raise StartError(
+                f"its file is not imported after {self.start_timeout_s:g} s. Do slow work (downloads, models) in the "
+                "function, at its first call.",
+                error.kind,
+            ) from error
         except WorkerError:
             self._pool.start(1)  # the fork server was killed
 

@@ -103,13 +103,12 @@ def test_a_difficulty_that_has_no_order_is_refused_beforehand() -> None:
     assert found(make_components({"curriculum": "easy_first"}, train=train.select(range(63)))) == []
 
 
-def test_repeated_prompts_are_noted_and_leaked_ones_warned_of() -> None:
-    train = Dataset.from_dict({"prompt": [f"{row % 60}?" for row in range(64)], "final_answer": ["2"] * 64})
-    test = Dataset.from_dict({"prompt": ["3?", "100?", "5?"], "final_answer": ["2"] * 3})
-    repeated, leaked = check_components(make_components(train=train, test=test)).problems
-    assert (repeated.kind, repeated.level) == ("repeated-prompt", "note") and repeated.message.startswith("4 of 64")
-    assert (leaked.kind, leaked.level, leaked.row) == ("leaked-prompt", "warning", 0)
-    assert leaked.message.startswith("2 of 3 test prompts are trained on (rows 0, 2)")
+def test_held_out_prompts_that_are_trained_on_are_counted_in_a_warning() -> None:
+    prompts = ["100?", "What is 103-1?", *(f"{row}?" for row in range(97)), "What is 105-1?"]
+    test = Dataset.from_dict({"prompt": prompts, "final_answer": ["2"] * 100})
+    [leaked] = check_components(make_components(test=test)).problems
+    assert (leaked.kind, leaked.level, leaked.row) == ("leaked-prompt", "warning", 1)
+    assert leaked.message.startswith("2 of 100 ") and "1, 99" in leaked.message
 
 
 def test_one_pass_finds_independent_problems() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,27 +40,47 @@ def short(completions: list[Any], **kwargs: Any) -> list[float]:
     return [1.0 if len(text) < 5 else 0.0 for text in completions]
 
 
+def long(completions: list[Any], **kwargs: Any) -> list[float]:
+    return [len(text) / 100 for text in completions]
+
+
+def brief(completions: list[Any], **kwargs: Any) -> list[float]:
+    return [0.1 - len(text) / 100 for text in completions]
+
+
+def question_words(prompts: list[Any], completions: list[Any], **kwargs: Any) -> list[float]:
+    return [0.5 * (prompt in text) for prompt, text in zip(prompts, completions, strict=True)]
+
+
+def unsure(completions: list[Any], **kwargs: Any) -> list[None]:
+    return [None] * len(completions)
+
+
 def cannot(completions: list[Any], **kwargs: Any) -> list[float]:
     return [1 / len(text) for text in completions]  # of an empty one: never seen in training until one comes
 
 
-def reward(function: Any, weight: float = 1.0) -> Reward:
-    made = Reward(function.__name__, function, columns=() if function in (short, cannot) else ("final_answer",))
-    made.weight = weight
-    return made
+def reward(function: Any, weight: float = 1.0, gate: str | None = None) -> Reward:
+    compares = function in (right, right_but_for_row_40, never, always)
+    columns = ("final_answer",) if compares else ()
+    return Reward(function.__name__, function, columns=columns, weight=weight, gate=gate)
+
+
+RECIPE = Recipe(Path("r.yaml"), TaskSpec("sums"), (RewardSpec("r"),), None, {"on_reward_error": "raise"})
+
+
+def sums(gold: bool = True) -> Task:
+    rows = Dataset.from_dict({"prompt": ["Which number?"] * 64, "final_answer": [str(row) for row in range(64)]})
+    return Task(
+        rows, rows.select([]), rows.select([]), gold=(lambda row: f"It is {row['final_answer']}") if gold else None
+    )
 
 
 def tried(*rewards: Reward, gold: bool = True, **settings: Any) -> list[Problem]:
-    rows = Dataset.from_dict({"prompt": ["?"] * 64, "final_answer": [str(row) for row in range(64)]})
-    task = Task(
-        rows, rows.select([]), rows.select([]), gold=(lambda row: f"It is {row['final_answer']}") if gold else None
-    )
-    recipe = Recipe(
-        Path("r.yaml"), TaskSpec("sums"), (RewardSpec("r"),), None, {"on_reward_error": "raise", **settings}
-    )
+    recipe = replace(RECIPE, settings={**RECIPE.settings, **settings})
     scorer = Scorer(rewards)
     try:
-        return try_rewards(recipe, task, rewards, rewards[0], scorer)
+        return try_rewards(recipe, sums(gold), rewards, rewards[0], scorer)
     finally:
         scorer.close()
 
@@ -71,8 +93,67 @@ FIT = [("reward-trial", "note")]
 
 
 def test_rewards_that_fit_are_noted() -> None:
-    problems = tried(reward(right), reward(short, 0.1))
-    assert kinds(problems) == FIT and "16 golds" in problems[0].message
+    [note] = tried(reward(right), reward(long, gate="right"))
+    assert kinds([note]) == FIT and all(name in note.message for name in ("right", "long", "16"))
+
+
+@pytest.mark.parametrize(
+    ("paying", "row", "amounts", "why"),
+    [
+        (reward(short, 0.1), 0, ["1 for an empty answer"], "an empty answer"),
+        (reward(long), 0, ["0.32 for the noise", "0.13 for the repeated prompt"], "noise and the prompt"),
+        (reward(question_words), 0, ["0.5 for the repeated prompt"], "the prompt alone"),
+        (reward(long, -0.1), None, [], "a penalty is no payment"),
+        (reward(brief, -0.1), 0, ["-0.22 for the noise"], "a negative weight pays for negative values"),
+        (reward(short, 0.1, gate="right"), None, [], "the gate is shut"),
+    ],
+)
+def test_each_reward_that_pays_for_answers_without_content_is_named(
+    paying: Reward, row: int | None, amounts: list[str], why: str
+) -> None:
+    problems = [problem for problem in tried(reward(right), paying) if problem.kind == "paid-noise"]
+    assert [(problem.level, problem.row) for problem in problems] == ([("warning", row)] if amounts else []), why
+    for problem in problems:
+        assert all(part in problem.message for part in (paying.name, "gate: right", *amounts)), why
+
+
+def test_a_reward_that_scores_nothing_is_named() -> None:
+    [problem] = tried(reward(right), reward(unsure))
+    assert kinds([problem]) == [("unscored-rows", "warning")] and "unsure" in problem.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "late", "why"),
+    [
+        ("time.sleep(1000)", ["gold", "an empty answer"], "a reward that always hangs"),
+        ("time.sleep(1000 * ('' in completions))", ["an empty answer", "an empty answer"], "one that hangs at a text"),
+    ],
+)
+def test_a_reward_that_hangs_ends_the_trial_after_two_late_answers(
+    body: str, late: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hangs.py"
+    file.write_text(
+        f"import time\n\ndef hangs(completions, **kwargs):\n    {body}\n    return [0.0] * len(completions)\n"
+    )
+    rewards = load_rewards([RewardSpec(str(file))])
+    with Scorer(rewards, timeout_s=1.5, batch_timeout_s=600) as scorer:
+        scorer.score(["p"], ["x"], {}) if "1000 *" in body else scorer.start()
+        started = time.monotonic()
+        [problem] = try_rewards(RECIPE, sums(), rewards, rewards[0], scorer)
+    assert time.monotonic() - started < 15, why
+    assert (problem.kind, problem.level, problem.row) == ("reward-timeout", "error", 0), why
+    assert all(words in problem.message for words in ("hangs", "reward_timeout_s", *late)), why
+    assert "Trying the rewards" in capsys.readouterr().err, "after two seconds"
+
+
+def test_a_row_that_fails_is_named_by_its_training_row_and_answer() -> None:
+    def fails_on_noise(completions: list[Any], **kwargs: Any) -> list[float]:
+        return [float("nan") if text.startswith("qwv") else 0.0 for text in completions]
+
+    [problem] = tried(Reward("fails_on_noise", fails_on_noise))
+    assert (problem.kind, problem.row) == ("reward-failed", 0) and "the noise" in problem.message
 
 
 @pytest.mark.parametrize(
@@ -80,7 +161,7 @@ def test_rewards_that_fit_are_noted() -> None:
     [
         (never, "refused-gold", 0, "misfit"),
         (always, "accepted-noise", 0, "everything is right"),
-        (cannot, "reward-failed", None, "the first empty completion would have stopped the run"),
+        (cannot, "reward-failed", 0, "the first empty completion would have stopped the run"),
     ],
 )
 def test_rewards_that_cannot_be_right_are_refused(function: Any, kind: str, row: int | None, why: str) -> None:
@@ -103,9 +184,9 @@ def test_a_recipe_that_masks_failing_rewards_starts_with_a_warning() -> None:
 
 
 def test_weights_that_pay_no_more_for_golds_are_warned_of() -> None:
-    [problem] = tried(reward(right), reward(short, 2.0))
+    _, problem = tried(reward(right), reward(short, 2.0))
     assert kinds([problem]) == [("golds-earn-no-more", "warning")]
-    assert problem.message.startswith("the sum of the rewards is 2 for empty answers and 1 for the task's golds")
+    assert "2 for an empty answer and 1 for the task's golds" in problem.message
 
 
 def test_without_golds_the_rewards_are_tried_on_empty_answers_and_noise() -> None:
@@ -129,7 +210,7 @@ def test_the_golds_of_our_tasks_earn_all_rewards(task: str, options: dict[str, A
     recipe = Recipe(Path("r.yaml"), TaskSpec(task), (RewardSpec("r"),), None, {"on_reward_error": "raise"})
     with Scorer(rewards) as scorer:
         [note] = try_rewards(recipe, loaded, rewards, rewards[0], scorer)
-        assert kinds([note]) == FIT and "16 golds" in note.message
+        assert kinds([note]) == FIT and "16 tried golds" in note.message
         rows = [loaded.train[number] for number in range(40)]
         completions = [[{"role": "assistant", "content": loaded.gold(row)}] for row in rows]  # type: ignore[misc]
         columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
@@ -146,4 +227,4 @@ def test_the_golds_of_gsm8k_earn_all_rewards_in_both_styles(gsm8k_folder: Path) 
         recipe = Recipe(Path("r.yaml"), spec, (RewardSpec("r"),), None, {"on_reward_error": "raise"})
         with Scorer(rewards) as scorer:
             [note] = try_rewards(recipe, load_task(spec), rewards, rewards[0], scorer)
-        assert kinds([note]) == FIT and "16 golds" in note.message
+        assert kinds([note]) == FIT and "16 tried golds" in note.message

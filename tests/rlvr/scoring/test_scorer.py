@@ -18,6 +18,7 @@ import pytest
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.call import visible_names
+from rlvr.scoring.failures import FIXES
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
@@ -100,6 +101,14 @@ def starts_processes(completions, **kwargs):
     thread.start()
     thread.join()
     return found[:-1]
+
+def child_returns(completions, **kwargs):
+    os.fork()
+    return [float(len(word)) for word in completions]
+
+def closes_output(completions, **kwargs):
+    sys.stdout.close()
+    return [1.0] * len(completions)
 
 def leaves_processes(completions, **kwargs):
     child = subprocess.Popen(["sleep", "1000"])
@@ -301,12 +310,23 @@ def test_a_column_that_cannot_travel_is_named_unless_it_is_not_asked_for(puppets
 
 @pytest.mark.parametrize(
     ("name", "values", "why"),
-    [("later", [1.0, 1.0], "a coroutine"), ("starts_processes", [1.0, 3.0], "processes, ended by SIGTERM; threads")],
+    [
+        ("later", [1.0, 1.0], "a coroutine"),
+        ("starts_processes", [1.0, 3.0], "processes, ended by SIGTERM; threads"),
+        ("closes_output", [1.0, 1.0], "the streams of the worker"),
+    ],
 )
 def test_functions_may_be_what_they_like(puppets: Path, name: str, values: list[float], why: str) -> None:
     with scorer(puppets, name) as scoring:
         scored = said(scoring, ["a", "bcd"])
     assert [row for (row,) in scored.values] == values, report(scored.failures)
+
+
+def test_a_forked_child_that_returns_sends_no_second_reply(puppets: Path) -> None:
+    with scorer(puppets, "child_returns") as scoring:
+        for words in (["a"], ["bcd", "ef"], ["g"]):
+            scored = said(scoring, words)
+            assert [row for (row,) in scored.values] == [float(len(word)) for word in words], report(scored.failures)
 
 
 def test_what_a_function_prints_is_seen(puppets: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -529,14 +549,15 @@ def test_arguments_that_a_function_cannot_see_are_not_sent(function: Any, seen: 
     assert visible_names(function) == seen, why
 
 
-def test_a_report_quotes_the_first_of_each_kind_and_counts_the_others() -> None:
-    faults = [
-        RewardFailure("a", 3, "raised", "a raised at 3"),
-        RewardFailure("a", 4, "raised", "a raised at 4"),
+def test_a_report_quotes_the_first_of_each_kind_with_its_fix_and_counts_the_others() -> None:
+    failures = [
+        RewardFailure("a", 3, "raised", "a raised at 3\nTraceback"),
+        RewardFailure("a", 4, "raised", "a raised at 4\nTraceback"),
         RewardFailure("a", 5, "timeout", "a late at 5"),
         RewardFailure("b", None, "crashed", "b crashed"),
     ]
-    assert report(faults) == (
-        "a raised at 3\n\na late at 5\n\nb crashed\n\nFailures in all: a: 2 raised; a: 1 timeout; b: 1 crashed."
-    )
-    assert report(faults[:1]) == "a raised at 3"
+    first, late, crashed, counts = report(failures).split("\n\n")
+    assert first.splitlines() == ["a raised at 3", "Traceback", FIXES["raised"]] and late == "a late at 5"
+    assert crashed.splitlines() == ["b crashed", FIXES["crashed"]]
+    assert all(part in counts for part in ("a: 2 raised", "a: 1 timeout", "b: 1 crashed"))
+    assert report([RewardFailure("a", 3, "raised", "an InputError with its own fix")]).endswith("own fix")

@@ -59,14 +59,14 @@ class HttpRewardBackend(RewardBackend):
                         server.mark_failed(error)
                     except Rejected as error:
                         notice.cancel()
-                        raise StartError(f"The reward server {error}.") from error
+                        raise StartError(f"The reward server {error}.", "server-refused") from error
             if any(server.info for server in servers):
                 notice.recovered()
                 return
             if self._servers.closed or time.monotonic() >= end:
                 notice.cancel()
                 self._servers.mark_outage(started)
-                raise WorkerError(f"{NO_SERVER} ({self._servers.errors()})")
+                raise WorkerError(f"{NO_SERVER} ({self._servers.errors()})", "no-server")
             notice.failed(self._servers.errors())
             time.sleep(max(POLL_S, min(min(server.backoff_s() for server in servers), end - time.monotonic())))
 
@@ -113,7 +113,7 @@ class HttpRewardBackend(RewardBackend):
             except Unavailable as error:
                 server.mark_failed(error)
                 if time.monotonic() >= end:
-                    raise WorkerError(f"{NO_SERVER} ({error})") from error
+                    raise WorkerError(f"{NO_SERVER} ({error})", "no-server") from error
 
     def outage_s(self) -> float:
         return self._servers.outage_s()

@@ -83,7 +83,7 @@ class RayDriverClient:
                 reply: dict[str, Any] = result.value
                 if "refused" in reply:
                     notice.cancel()
-                    raise StartError(reply["refused"])
+                    raise StartError(reply["refused"], "cluster-refused")
                 if "unreachable" not in reply:
                     notice.recovered()
                     return reply
@@ -95,7 +95,7 @@ class RayDriverClient:
             notice.failed(f"the Ray cluster: {cause}")
             time.sleep(max(0.0, min(RETRY_S, end - time.monotonic())))
         notice.cancel()
-        raise WorkerError(f"{NO_CLUSTER} ({cause})")
+        raise WorkerError(f"{NO_CLUSTER} ({cause})", "no-cluster")
 
     def close(self) -> None:
         """End the process, and a cluster that it has started, unless there are other users."""

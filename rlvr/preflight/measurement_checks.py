@@ -1,0 +1,83 @@
+"""Checks of what a measurement can show: repeated prompts, the size of the held-out split, the metric's weight."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from rlvr.config.sections import SPLITS
+from rlvr.errors import Problem
+from rlvr.evaluation.statistics import wilson
+from rlvr.preflight.components import RunComponents
+
+MAX_HALF_WIDTH = 0.1  # of an accuracy's 95 % interval; a wider one can't show what a short training gains
+GOOD_HALF_WIDTH = 0.05
+
+
+def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
+    """Prompts that occur more than once in a split."""
+    assert components.task is not None
+    for split in SPLITS:
+        keys = [json.dumps(prompt, sort_keys=True) for prompt in components.task.prompts(split)]
+        counts = Counter(keys)
+        repeated = sum(count - 1 for count in counts.values())
+        if not repeated:
+            continue
+        effect = (
+            "they are trained on more often than the others"
+            if split == "train"
+            else "an accuracy counts them as independent, so its interval is too narrow"
+        )
+        row = next(row for row, key in enumerate(keys) if counts[key] > 1)
+        yield Problem(
+            f"task {components.recipe.task.name}, {split}: {repeated:,} of {len(keys):,} prompts repeat an earlier one "
+            f"(row {row} occurs {counts[keys[row]]:,} times): {effect}. Remove the repeated rows.",
+            "repeated-prompt", "prompt", row=row, level="warning",
+        )  # fmt: skip
+
+
+def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
+    """The held-out split must be large enough for an accuracy that says something."""
+    evaluation, task = components.recipe.evaluation, components.task
+    assert task is not None
+    if evaluation is None:
+        return
+    available = len(task.split(evaluation.split))
+    rows = min(available, evaluation.rows or available)
+    if not rows or half_width(rows) <= MAX_HALF_WIDTH:
+        return
+    wanted = [
+        f"{rows_needed(width):,} rows for {100 * width:.0f} points" for width in (MAX_HALF_WIDTH, GOOD_HALF_WIDTH)
+    ]
+    yield Problem(
+        f"evaluation: the {rows:,} rows of the split {evaluation.split} give an accuracy with a 95 % interval of up to "
+        f"±{100 * half_width(rows):.0f} points, which hides what training gains. Use {', or '.join(wanted)}.",
+        "small-split", "evaluation.split", level="warning",
+    )  # fmt: skip
+
+
+def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
+    """The reward that an evaluation reports as accuracy must not be trained against."""
+    metric = components.metric
+    assert metric is not None
+    if metric in (components.rewards or ()) and metric.weight < 0:
+        yield Problem(
+            f"rewards: {metric.name} is the metric, but has the weight {metric.weight:g}: training lowers the accuracy "
+            "that the run reports. Use a positive weight, or name another reward in evaluation.metric.",
+            "negative-metric", "rewards", level="warning",
+        )  # fmt: skip
+
+
+def half_width(rows: int) -> float:
+    """Half of the 95 % interval of an accuracy of 50 %, where it is widest."""
+    interval = wilson(rows / 2, rows)
+    return (interval.high - interval.low) / 2
+
+
+def rows_needed(width: float) -> int:
+    """The number of rows with which `half_width` is at most `width`."""
+    rows = 1
+    while half_width(rows) > width:
+        rows += 1
+    return rows
