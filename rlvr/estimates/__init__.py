@@ -19,7 +19,7 @@ from rlvr.estimates import parameters as counting
 from rlvr.estimates.advice import RecipeChange, advise
 from rlvr.estimates.machines import PRICES_READ, Machine, find_machine, this_machine
 from rlvr.estimates.memory import GIB, MOMENTS, GpuMemory, memory
-from rlvr.estimates.rollouts import RolloutPlan, plan_rollouts
+from rlvr.estimates.rollouts import RolloutPlan
 from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.estimates.run_time import RunTime, run_time
 
@@ -34,25 +34,16 @@ _LINES, _PARTS, _CHANGES = 15, 7, 7
 
 @dataclass(frozen=True)
 class Estimate:
-    """Memory, time and cost of a run.
-
-    Attributes:
-        setup, memory: of one GPU.
-        machine: the target machine; None if unknown.
-        hours: None without steps, or if the GPU's speed is unknown.
-        rollouts: None without steps.
-        changes: recipe changes that make the run fit; `needed_after`: peak bytes with all of them.
-        notes: limits of the estimate.
-    """
+    """Memory, time and cost of a run."""
 
     setup: RunSetup
-    memory: GpuMemory
-    machine: Machine | None
-    hours: RunTime | None
-    rollouts: RolloutPlan | None
-    changes: tuple[RecipeChange, ...]
-    needed_after: float
-    notes: tuple[str, ...]
+    memory: GpuMemory  # of one GPU
+    machine: Machine | None  # the target machine; None if unknown
+    hours: RunTime | None  # None without steps, or if the GPU's speed is unknown
+    rollouts: RolloutPlan | None  # None without steps
+    changes: tuple[RecipeChange, ...]  # that make the run fit
+    needed_after: float  # peak bytes with all of them
+    notes: tuple[str, ...]  # limits of the estimate
 
     @property
     def fits(self) -> bool | None:
@@ -64,9 +55,8 @@ class Estimate:
     @property
     def host_fits(self) -> bool:
         """Whether offloaded memory fits into the machine; True if its memory is unknown."""
-        if self.machine is None or self.machine.host is None:
-            return True
-        return self.host_bytes <= self.machine.host * GIB
+        host = self.machine.host if self.machine is not None else None
+        return host is None or self.host_bytes <= host * GIB
 
     @property
     def host_bytes(self) -> float:
@@ -118,23 +108,21 @@ class Estimate:
         if self.machine is None or self.memory.peak <= self.machine.gpu.memory * GIB:
             return []
         lines = [f"{change.words} (saves {change.saves / GIB:.1f} GiB)" for change in self.changes]
+        if not lines:
+            return ["  no known change reduces it: take a larger GPU"]
         if len(lines) > _CHANGES:
             lines = [*lines[: _CHANGES - 1], "; ".join(lines[_CHANGES - 1 :])]
         after = self.needed_after / GIB
-        if not lines:
-            return ["  no known change reduces it: take a larger GPU"]
-        fits = self.needed_after <= self.machine.gpu.memory * GIB
+        fits = after <= self.machine.gpu.memory
         then = f"then {after:.1f} GiB, which fits" if fits else f"then still {after:.1f} GiB: take a larger GPU"
-        return [f"  change {line}" for line in lines] + [f"  {then}"]
+        return [*(f"  change {line}" for line in lines), f"  {then}"]
 
     def _duration(self) -> list[str]:
         if self.machine is None or self.hours is None or self.rollouts is None or not self.fits:
             return []
         low, high = self.hours.total
         dollars = self.hours.dollars(self.machine, self.setup.processes)
-        cost = ""
-        if dollars is not None:
-            cost = f", {_dollars(*dollars)} (prices of {PRICES_READ})"
+        cost = f", {_dollars(*dollars)} (prices of {PRICES_READ})" if dollars is not None else ""
         share = self.hours.generating[1] / high if high else 0
         return [
             f"{_times(low, high)} for {self.rollouts.steps:,} updates{cost}, {share:.0%} of it generating; "
@@ -186,7 +174,7 @@ def estimate(
         memory=needed_memory,
         machine=machine,
         hours=run_time(whole, added, shape, setup, machine.gpu, steps=steps) if machine and steps else None,
-        rollouts=plan_rollouts(setup, steps=steps, timeout_s=reward_batch_timeout(recipe)) if steps else None,
+        rollouts=RolloutPlan(setup, steps, reward_batch_timeout(recipe)) if steps else None,
         changes=changes,
         needed_after=needed,
         notes=_notes(setup, shape),
@@ -195,18 +183,14 @@ def estimate(
 
 def _notes(setup: RunSetup, shape: counting.Shape) -> tuple[str, ...]:
     """The limits of the estimate, the most important first."""
-    notes = []
-    if not shape.dense:
-        notes.append(
-            "a mixture of experts: its activations and hours are estimated as if it were dense, a rough estimate"
-        )
-    if setup.optimizer.startswith("paged"):
-        notes.append(
-            "a paged optimizer may move to the machine's memory if the GPU is full; here it counts as GPU memory"
-        )
-    if setup.settings.get("lora_target_parameters"):
-        notes.append("lora_target_parameters are not counted")
-    return tuple(f"note: {note}" for note in notes)
+    experts = "a mixture of experts: its activations and hours are estimated as if it were dense, a rough estimate"
+    paged = "a paged optimizer may move to the machine's memory if the GPU is full; here it counts as GPU memory"
+    notes = (
+        (not shape.dense, experts),
+        (setup.optimizer.startswith("paged"), paged),
+        (bool(setup.settings.get("lora_target_parameters")), "lora_target_parameters are not counted"),
+    )
+    return tuple(f"note: {note}" for applies, note in notes if applies)
 
 
 def _gib(number: float) -> str:

@@ -41,7 +41,7 @@ def advise(
     """
     keys: dict[str, Any] = {}
     launcher, needed = setup.launcher, peak({}, setup.launcher)
-    accepted: list[RecipeChange] = []
+    accepted: dict[object, RecipeChange] = {}
     while needed > room:
         now = {**setup.settings, **keys}
         for change in _candidates(now, launcher, setup):
@@ -49,29 +49,23 @@ def advise(
             if needed - after >= MIN_SAVING:
                 keys |= change.keys
                 launcher = change.launcher
-                _add(accepted, replace(change, saves=needed - after))
+                # A further change of the same keys takes the place of the earlier one.
+                name = tuple(change.keys) or change.words
+                earlier = accepted.get(name)
+                accepted[name] = replace(change, saves=needed - after + (earlier.saves if earlier else 0))
                 needed = after
                 break
         else:
             break
-    return tuple(accepted), needed
-
-
-def _add(accepted: list[RecipeChange], change: RecipeChange) -> None:
-    """Add a change, or merge it with an earlier change of the same keys."""
-    for number, earlier in enumerate(accepted):
-        if change.keys and change.keys.keys() == earlier.keys.keys():
-            accepted[number] = replace(change, saves=earlier.saves + change.saves)
-            return
-    accepted.append(change)
+    return tuple(accepted.values()), needed
 
 
 def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Iterator[RecipeChange]:
-    def change(words: str, keys: Mapping[str, Any], new_launcher: str = launcher) -> RecipeChange:
-        return RecipeChange(words, keys, new_launcher)
-
     def setting(**keys: Any) -> RecipeChange:
-        return change(", ".join(f"{key}: {str(value).lower()}" for key, value in keys.items()), keys)
+        return RecipeChange(", ".join(f"{key}: {str(value).lower()}" for key, value in keys.items()), keys, launcher)
+
+    def launch(kind: str) -> RecipeChange:
+        return RecipeChange(f"launch with accelerate_configs/{kind}.yaml", {}, kind)
 
     rows = int(now.get("per_device_train_batch_size", 8))
     accumulation = int(now.get("gradient_accumulation_steps", 1))
@@ -92,10 +86,9 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Itera
         halves = {"per_device_train_batch_size": rows // 2, "gradient_accumulation_steps": accumulation * 2}
         yield setting(**halves, **({"steps_per_generation": cycle * 2} if now.get("steps_per_generation") else {}))
     if setup.processes > 1 and launcher in ("ddp", "zero1", "zero2"):
-        kind = "zero2" if launcher != "zero2" and not peft else "zero3"
-        yield change(f"launch with accelerate_configs/{kind}.yaml", {}, kind)
+        yield launch("zero2" if launcher != "zero2" and not peft else "zero3")
     if launcher in ("zero2", "zero3") and setup.processes > 1 and not peft:
-        yield change("launch with accelerate_configs/zero2_offload.yaml", {}, "zero2_offload")
+        yield launch("zero2_offload")
     fewer = cycle // 2
     if cycle % 2 == 0 and not now.get("generation_batch_size") and rows * setup.processes * fewer % group == 0:
         yield setting(steps_per_generation=fewer)
@@ -107,9 +100,8 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Itera
     if now.get("beta") and not peft:
         yield setting(beta=0.0)
     if not peft:
-        keys = {"use_peft": True, "lora_target_modules": "all-linear", "dtype": "bfloat16"}
-        words = ", ".join(f"{key}: {str(value).lower()}" for key, value in keys.items())
-        yield change(words, keys, launcher.removesuffix("_offload"))
+        adapter = setting(use_peft=True, lora_target_modules="all-linear", dtype="bfloat16")
+        yield replace(adapter, launcher=launcher.removesuffix("_offload"))
     longest = int(now.get("max_completion_length") or 512)
     if longest >= 128:
         yield setting(max_completion_length=longest // 2)

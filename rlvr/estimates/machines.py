@@ -14,43 +14,27 @@ from rlvr.config.schema import nearest
 from rlvr.errors import InputError
 
 PRICES_READ = "2026-09-27"
-PRICES_FROM = "Amazon SageMaker, on-demand training, us-east-1"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model.
+    """A GPU model."""
 
-    Attributes:
-        name: for the command line.
-        memory: GiB that the driver reports (`nvidia-smi`, memory.total), which is less than the nominal size.
-        bandwidth: GB/s between memory and processor.
-        compute: dense bfloat16 TFLOP/s with float32 accumulation, from NVIDIA, without sparsity.
-    """
-
-    name: str
-    memory: float
-    bandwidth: float
-    compute: float
+    name: str  # for the command line
+    memory: float  # GiB that the driver reports (`nvidia-smi`, memory.total), which is less than the nominal size
+    bandwidth: float  # GB/s between memory and processor
+    compute: float  # dense bfloat16 TFLOP/s with float32 accumulation, from NVIDIA, without sparsity
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine for training.
+    """A machine for training."""
 
-    Attributes:
-        name: an instance type, or a GPU's name.
-        gpu: its GPU model.
-        gpus: number of GPUs; 0 for a single GPU, of which there are as many as processes.
-        host: GiB of the machine's memory, or None if unknown.
-        price: dollars an hour for the whole machine, or None if unknown.
-    """
-
-    name: str
-    gpu: Gpu
-    gpus: int = 0
-    host: float | None = None
-    price: float | None = None
+    name: str  # an instance type, or a GPU's name
+    gpu: Gpu  # its GPU model
+    gpus: int = 0  # number of GPUs; 0 for a single GPU, of which there are as many as processes
+    host: float | None = None  # GiB of the machine's memory, or None if unknown
+    price: float | None = None  # dollars an hour for the whole machine, or None if unknown
 
     def needed(self, processes: int) -> int:
         """Number of machines for that many processes, one GPU each."""

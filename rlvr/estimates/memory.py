@@ -6,7 +6,6 @@ parameter, K = 12 for Adam with 16-bit weights), with DeepSpeed's default bucket
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ GIB = 2**30
 MOMENTS = ("generating", "training", "updating")
 ALWAYS = frozenset(MOMENTS)
 BACKWARD = frozenset({"training", "updating"})
+TRAINING, GENERATING = frozenset({"training"}), frozenset({"generating"})
 
 # DeepSpeed's defaults (deepspeed/runtime/zero/config.py), in numbers. accelerate doesn't change them.
 BUCKET = 500_000_000
@@ -60,15 +60,10 @@ class MemoryPart:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Memory of one GPU, and offloaded memory.
+    """Memory of one GPU, and offloaded memory."""
 
-    Attributes:
-        parts: of the GPU, in the order of the output.
-        offloaded: bytes a process in the machine's memory (ZeRO's offloading), else 0.
-    """
-
-    parts: tuple[MemoryPart, ...]
-    offloaded: float
+    parts: tuple[MemoryPart, ...]  # of the GPU, in the order of the output
+    offloaded: float  # bytes a process in the machine's memory (ZeRO's offloading), else 0
 
     def at(self, moment: str) -> float:
         """Bytes at one of the `MOMENTS`."""
@@ -83,10 +78,6 @@ class GpuMemory:
         """Bytes at the moment with the largest sum."""
         return self.at(self.fullest)
 
-    def bytes_of(self, name: str) -> float:
-        """Bytes of a part; 0 if it doesn't exist."""
-        return sum(part.bytes for part in self.parts if part.name == name)
-
 
 def memory(
     parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, *, gpu_memory: float | None = None
@@ -98,6 +89,8 @@ def memory(
         gpu_memory: bytes of the GPU, of which vLLM reserves a share.
     """
     trained = adapter.count if adapter else parameters.total
+    passing = activations.passing(shape, setup) + _unpacked(parameters, setup)
+    logits = activations.scoring(shape, setup, head_trains=adapter is None)
     parts = [
         MemoryPart("weights", base_weights(parameters, setup)),
         MemoryPart("adapter", adapter.count * adapter_bytes(setup) / setup.shards_weights if adapter else 0),
@@ -106,17 +99,9 @@ def memory(
         MemoryPart("gradients", *_gradients(trained, setup)),
         MemoryPart("16-bit copies of weights", *_copies(parameters, adapter, setup)),
         *_gathered(parameters, adapter, shape, setup),
-        MemoryPart("activations", activations.kept(shape, setup, adapter), frozenset({"training"})),
-        MemoryPart(
-            "temporary tensors (training)",
-            activations.passing(shape, setup) + _unpacked(parameters, setup),
-            frozenset({"training"}),
-        ),
-        MemoryPart(
-            "logits and their gradients",
-            activations.scoring(shape, setup, head_trains=adapter is None),
-            frozenset({"training"}),
-        ),
+        MemoryPart("activations", activations.kept(shape, setup, adapter), TRAINING),
+        MemoryPart("temporary tensors (training)", passing, TRAINING),
+        MemoryPart("logits and their gradients", logits, TRAINING),
         *_generation(parameters, adapter, shape, setup, gpu_memory),
         MemoryPart("temporary tensors (updating)", _update_tensors(trained, setup), frozenset({"updating"})),
     ]
@@ -130,14 +115,20 @@ def base_weights(parameters: Parameters, setup: RunSetup) -> float:
     Only matrices are quantised; embeddings, norms and biases keep their type. The scales of quantised matrices are no
     parameters, so they are not sharded. FSDP2 makes trained weights float32 (accelerate/utils/fsdp_utils.py).
     """
+    number = 4 if setup.fsdp and setup.sixteen and not setup.peft else setup.weight
+    sharded, scales = _weights(parameters, setup, number)
+    return sharded / setup.shards_weights + scales
+
+
+def _weights(parameters: Parameters, setup: RunSetup, number: int) -> tuple[float, float]:
+    """Bytes of the whole base model, with that many a number unless quantised: without the scales, and the scales."""
     if setup.settings.get("load_in_4bit"):
         packed, scales = bytes_in_4_bits(parameters, nested=bool(setup.settings.get("use_bnb_nested_quant")))
     elif setup.settings.get("load_in_8bit"):
         packed, scales = bytes_in_8_bits(parameters)
     else:
-        number = 4 if setup.fsdp and setup.sixteen and not setup.peft else setup.weight
-        return parameters.total * number / setup.shards_weights
-    return (packed + (parameters.embeddings + parameters.rest) * setup.weight) / setup.shards_weights + scales
+        return parameters.total * number, 0
+    return packed + (parameters.embeddings + parameters.rest) * setup.weight, scales
 
 
 def adapter_bytes(setup: RunSetup) -> int:
@@ -195,9 +186,9 @@ def _copies(parameters: Parameters, adapter: Adapter | None, setup: RunSetup) ->
         return 0.0, ALWAYS
     if adapter is not None:
         # Autocast wraps the forward of the whole model; generation with an adapter bypasses it.
-        return adapter.count * setup.compute, frozenset({"training"})
+        return adapter.count * setup.compute, TRAINING
     numbers = sum(matrix.count for matrix in parameters.matrices)
-    return numbers * setup.compute, frozenset({"training"} if setup.vllm else {"training", "generating"})
+    return numbers * setup.compute, TRAINING if setup.vllm else TRAINING | GENERATING
 
 
 def _gathered(parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup) -> Iterable[MemoryPart]:
@@ -210,28 +201,15 @@ def _gathered(parameters: Parameters, adapter: Adapter | None, shape: Shape, set
         return
     others = 1 - 1 / setup.processes  # without the process's own shard
     packed = sum(matrix.count for matrix in parameters.matrices)
-    whole = base_weights(parameters, _unsharded(setup)) - _scales(parameters, setup)
-    whole += adapter.count * adapter_bytes(setup) if adapter else 0
+    whole = _weights(parameters, setup, setup.weight)[0] + (adapter.count * adapter_bytes(setup) if adapter else 0)
     if setup.fsdp:
         kept = packed / shape.layers * 2 + parameters.embeddings
         yield MemoryPart("gathered weights", whole * min(kept / parameters.total, 1) * others)
         return
     live = whole * min(LIVE / parameters.total, 1) * others
     gathers = bool(setup.settings.get("ds3_gather_for_generation", True)) and not setup.vllm
-    yield MemoryPart("gathered weights", whole * others if gathers else live, frozenset({"generating"}))
-    yield MemoryPart("gathered weights (training)", live, frozenset({"training"}))
-
-
-def _unsharded(setup: RunSetup) -> RunSetup:
-    from dataclasses import replace
-
-    return replace(setup, launcher="zero2" if setup.deepspeed else "python")
-
-
-def _scales(parameters: Parameters, setup: RunSetup) -> float:
-    if setup.settings.get("load_in_4bit"):
-        return bytes_in_4_bits(parameters, nested=bool(setup.settings.get("use_bnb_nested_quant")))[1]
-    return bytes_in_8_bits(parameters)[1] if setup.settings.get("load_in_8bit") else 0.0
+    yield MemoryPart("gathered weights", whole * others if gathers else live, GENERATING)
+    yield MemoryPart("gathered weights (training)", live, TRAINING)
 
 
 def _unpacked(parameters: Parameters, setup: RunSetup) -> float:
@@ -244,7 +222,6 @@ def _unpacked(parameters: Parameters, setup: RunSetup) -> float:
 def _generation(
     parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, gpu_memory: float | None
 ) -> Iterable[MemoryPart]:
-    generating = frozenset({"generating"})
     if setup.vllm == "server":
         return
     if setup.vllm:
@@ -252,16 +229,12 @@ def _generation(
         asleep = bool(setup.settings.get("vllm_enable_sleep_mode"))
         # Without a known GPU, the minimum of vLLM: weights and the cache.
         least = parameters.total * setup.compute + activations.cache(shape, setup)
-        yield MemoryPart("vLLM's share", share * gpu_memory if gpu_memory else least, generating if asleep else ALWAYS)
+        yield MemoryPart("vLLM's share", share * gpu_memory if gpu_memory else least, GENERATING if asleep else ALWAYS)
         return
-    yield MemoryPart("KV cache", activations.cache(shape, setup), generating)
+    yield MemoryPart("KV cache", activations.cache(shape, setup), GENERATING)
     prefill = activations.prefill(shape, setup, adapter_bytes(setup) if adapter else 0)
-    # The prefill ends before decoding starts.
-    yield MemoryPart(
-        "temporary tensors (generating)",
-        max(prefill, activations.decoding(shape, setup)) + _unpacked(parameters, setup),
-        generating,
-    )
+    largest = max(prefill, activations.decoding(shape, setup))  # the prefill ends before decoding starts
+    yield MemoryPart("temporary tensors (generating)", largest + _unpacked(parameters, setup), GENERATING)
 
 
 def _update_tensors(trained: int, setup: RunSetup) -> float:
@@ -291,8 +264,3 @@ def _offloaded(trained: int, setup: RunSetup) -> float:
     ZeRO-Offload: arXiv:2101.06840, section 4.
     """
     return trained * 16 / setup.processes if setup.offloads else 0.0
-
-
-def gib(number: float) -> float:
-    """Bytes as GiB."""
-    return number / GIB if math.isfinite(number) else number

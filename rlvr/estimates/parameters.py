@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PretrainedConfig
 
 
@@ -34,19 +33,12 @@ class LinearLayer:
 
 @dataclass(frozen=True)
 class Parameters:
-    """A model's parameters by kind.
+    """A model's parameters by kind."""
 
-    Attributes:
-        matrices: the linear layers that bitsandbytes quantises: all except the output embedding.
-        embeddings: numbers of the input embedding, and of the output embedding unless both are tied.
-        rest: biases, norms, and the experts of a mixture, which are not quantised.
-        sizes: of each named parameter, for `lora_modules_to_save`.
-    """
-
-    matrices: tuple[LinearLayer, ...]
-    embeddings: int
-    rest: int
-    sizes: Mapping[str, int]
+    matrices: tuple[LinearLayer, ...]  # the linear layers that bitsandbytes quantises: all except the output embedding
+    embeddings: int  # numbers of the input embedding, and of the output embedding unless both are tied
+    rest: int  # biases, norms, and the experts of a mixture, which are not quantised
+    sizes: Mapping[str, int]  # of each named parameter, for `lora_modules_to_save`
 
     @property
     def total(self) -> int:
@@ -69,24 +61,17 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Shape:
-    """The dimensions that activations and the KV cache depend on.
-
-    Attributes:
-        hidden, intermediate, layers, heads, kv_heads, head: as in the configuration.
-        vocabulary: rows of the output embedding.
-        gated: whether the feed-forward part multiplies two projections (all models since Llama), or has one.
-        dense: False for mixtures of experts, whose activations are counted as if there were one expert.
-    """
+    """The dimensions that activations and the KV cache depend on, named as in the configuration."""
 
     hidden: int
     intermediate: int
     layers: int
     heads: int
     kv_heads: int
-    head: int
-    vocabulary: int
-    gated: bool
-    dense: bool
+    head: int  # `head_dim`
+    vocabulary: int  # rows of the output embedding
+    gated: bool  # whether the feed-forward part multiplies two projections (all models since Llama), or has one
+    dense: bool  # False for mixtures of experts, whose activations are counted as if there were one expert
 
     @property
     def query(self) -> int:
@@ -105,15 +90,16 @@ def count(config: PretrainedConfig) -> Parameters:
     Raises:
         InputError: of kind "unknown-architecture".
     """
+    import torch
+
     model = _on_meta(config)
     head = model.get_output_embeddings()
     embeddings = {id(module.weight): module.weight.numel() for module in (model.get_input_embeddings(), head) if module}
     matrices, quantised = [], set()
     for name, module in model.named_modules():
-        if module is not head and _is_linear(module):
-            rows, columns = module.weight.shape
-            # GPT-2's Conv1D keeps its weight transposed.
-            inputs, outputs = (rows, columns) if type(module).__name__ == "Conv1D" else (columns, rows)
+        transposed = type(module).__name__ == "Conv1D"  # GPT-2's
+        if module is not head and (transposed or isinstance(module, torch.nn.Linear)):
+            inputs, outputs = module.weight.shape if transposed else reversed(module.weight.shape)
             matrices.append(LinearLayer(name, inputs, outputs))
             quantised.add(id(module.weight))
     rest = sum(
@@ -178,12 +164,6 @@ def _on_meta(config: PretrainedConfig) -> Any:
             kind="unknown-architecture",
             key="model_name_or_path",
         ) from error
-
-
-def _is_linear(module: torch.nn.Module) -> bool:
-    import torch
-
-    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
 
 
 def _is_target(name: str, wanted: str | Sequence[str] | None, config: PretrainedConfig) -> bool:

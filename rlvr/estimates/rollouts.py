@@ -10,64 +10,40 @@ from rlvr.formatting import count
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    """The rollout plan.
+    """The rollouts of a run with `steps` updates; `timeout_s` limits the rewards of a generation."""
 
-    Attributes:
-        prompts: different prompts of a generation.
-        group: completions of each prompt.
-        steps: all updates.
-        generations: all generations, without the further rounds of dynamic sampling.
-        per_process: completions of a generation that one process generates and scores.
-        tokens: maximum tokens of all completions, and of their prompts.
-        timeout_s: maximum seconds of the rewards of a generation.
-        rounds: maximum further generations a step (dynamic sampling).
-    """
-
-    prompts: int
-    group: int
+    setup: RunSetup
     steps: int
-    generations: int
-    per_process: int
-    tokens: tuple[int, int]
     timeout_s: float
-    rounds: int
+
+    @property
+    def generations(self) -> int:
+        """All generations, without the further rounds of dynamic sampling."""
+        return -(-self.steps * self.setup.accumulation // self.setup.cycle)
 
     @property
     def completions(self) -> int:
-        return self.generations * self.prompts * self.group
+        return self.generations * self.setup.completions
 
     @property
     def rate(self) -> float:
         """Completions a second that the workers of one process must score to meet the timeout."""
-        return self.per_process / self.timeout_s
+        return self.setup.generated / self.timeout_s
 
     def lines(self) -> list[str]:
         """Format the plan for the terminal."""
-        more = f", and up to {self.rounds} further generations a step" if self.rounds else ""
-        generated, prompts = self.tokens
+        setup, rounds = self.setup, int(self.setup.settings.get("dynamic_sampling") or 0)
+        more = f", and up to {rounds} further generations a step" if rounds else ""
+        tokens = _short(self.completions * setup.completion_tokens)
+        prompt_tokens = _short(self.completions * setup.prompt_tokens)
         return [
-            f"{count(self.prompts, 'prompt')} x {self.group} completions, {count(self.steps, 'update')}: "
-            f"{self.completions:,} completions in {count(self.generations, 'generation')}{more}",
-            f"at most {_short(generated)} tokens generated, after at most {_short(prompts)} tokens of prompts",
-            f"rewards: a process scores {count(self.per_process, 'completion')} a generation; {self.rate:.2g} a second "
+            f"{count(setup.completions // setup.group, 'prompt')} x {setup.group} completions, "
+            f"{count(self.steps, 'update')}: {self.completions:,} completions in "
+            f"{count(self.generations, 'generation')}{more}",
+            f"at most {tokens} tokens generated, after at most {prompt_tokens} tokens of prompts",
+            f"rewards: a process scores {count(setup.generated, 'completion')} a generation; {self.rate:.2g} a second "
             f"meet reward_batch_timeout_s = {self.timeout_s:g}",
         ]
-
-
-def plan_rollouts(setup: RunSetup, *, steps: int, timeout_s: float) -> RolloutPlan:
-    """Plan the rollouts of a run with that many updates."""
-    generations = -(-steps * setup.accumulation // setup.cycle)
-    completions = generations * setup.completions
-    return RolloutPlan(
-        prompts=setup.completions // setup.group,
-        group=setup.group,
-        steps=steps,
-        generations=generations,
-        per_process=setup.generated,
-        tokens=(completions * setup.completion_tokens, completions * setup.prompt_tokens),
-        timeout_s=timeout_s,
-        rounds=int(setup.settings.get("dynamic_sampling") or 0),
-    )
 
 
 def _short(number: float) -> str:

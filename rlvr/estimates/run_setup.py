@@ -17,38 +17,22 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True)
 class RunSetup:
-    """The settings of a run that determine its memory and time.
+    """The settings of a run that determine its memory and time."""
 
-    Attributes:
-        settings: the recipe's flat keys.
-        launcher: python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2 (rlvr.training.launch.launcher).
-        processes: number of training processes, one GPU each.
-        loaded: bytes of a loaded weight (`dtype`).
-        sixteen: whether matrices are multiplied in 16 bits (`bf16`, TRL's default, or `fp16`).
-        attention: eager, sdpa or flash_attention_2.
-        rows: completions of a training step on one GPU.
-        generated: completions that one GPU generates at once.
-        completions: completions of a generation, on all GPUs.
-        group: completions of a prompt.
-        prompt_tokens, completion_tokens: maximum lengths; batches are padded to them.
-        accumulation: micro-batches of an update (`gradient_accumulation_steps`).
-        cycle: micro-batches that train on one generation.
-    """
-
-    settings: Mapping[str, Any]
-    launcher: str
-    processes: int
-    loaded: int
-    sixteen: bool
-    attention: str
-    rows: int
-    generated: int
-    completions: int
-    group: int
-    prompt_tokens: int
-    completion_tokens: int
-    accumulation: int
-    cycle: int
+    settings: Mapping[str, Any]  # the recipe's flat keys
+    launcher: str  # python, ddp, zero1, zero2, zero3 (each also with `_offload`), fsdp2 (rlvr.training.launch.launcher)
+    processes: int  # number of training processes, one GPU each
+    loaded: int  # bytes of a loaded weight (`dtype`)
+    sixteen: bool  # whether matrices are multiplied in 16 bits (`bf16`, TRL's default, or `fp16`)
+    attention: str  # eager, sdpa or flash_attention_2
+    rows: int  # completions of a training step on one GPU
+    generated: int  # completions that one GPU generates at once
+    completions: int  # completions of a generation, on all GPUs
+    group: int  # completions of a prompt
+    prompt_tokens: int  # maximum; batches are padded to it
+    completion_tokens: int  # maximum
+    accumulation: int  # micro-batches of an update (`gradient_accumulation_steps`)
+    cycle: int  # micro-batches that train on one generation
 
     @property
     def deepspeed(self) -> bool:

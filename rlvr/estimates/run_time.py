@@ -21,21 +21,13 @@ from rlvr.estimates.run_setup import RunSetup
 
 @dataclass(frozen=True)
 class Utilisation:
-    """An assumption on the utilisation of a GPU.
+    """An assumption on the utilisation of a GPU."""
 
-    Attributes:
-        bandwidth: share of the memory's bandwidth while generating.
-        arithmetic: share of the arithmetic peak while training ("model FLOPs utilisation", without recomputation).
-        launch_ms: milliseconds a block and token that `transformers` needs to launch its kernels.
-        vllm_launch_ms: the same for vLLM, which replays CUDA graphs.
-        length: mean completion length, as a share of the maximum.
-    """
-
-    bandwidth: float
-    arithmetic: float
-    launch_ms: float
-    vllm_launch_ms: float
-    length: float
+    bandwidth: float  # share of the memory's bandwidth while generating
+    arithmetic: float  # share of the arithmetic peak while training ("model FLOPs utilisation", without recomputation)
+    launch_ms: float  # milliseconds a block and token that `transformers` needs to launch its kernels
+    vllm_launch_ms: float  # the same for vLLM, which replays CUDA graphs
+    length: float  # mean completion length, as a share of the maximum
 
 
 FAST = Utilisation(bandwidth=0.8, arithmetic=0.4, launch_ms=0.5, vllm_launch_ms=0.05, length=0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 
 from packaging.requirements import Requirement
@@ -15,7 +15,7 @@ from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 from rlvr.tracking import trackers
 from rlvr.training import launch
-from rlvr.training.curriculum import columns_fault, easy_first
+from rlvr.training.curriculum import easy_first
 
 PROJECT = "grpo-recipes"
 
@@ -127,28 +127,21 @@ def check_launcher(components: RunComponents) -> Iterable[Problem]:
     return launch.launch_problems(components.recipe, here=components.target.is_here)
 
 
-def check_dynamic_sampling(components: RunComponents) -> Iterator[Problem]:
+def check_dynamic_sampling(components: RunComponents) -> list[Problem]:
     """Dynamic sampling replaces whole groups of a process, and needs a batch from one round."""
     if not components.settings.get("dynamic_sampling"):
-        return
-    from rlvr.training.dynamic_sampling import alignment_fault, settings_fault
+        return []
+    from rlvr.training.dynamic_sampling import sampling_problems
 
     sizes = batch_sizes(components.recipe, components.processes)
-    alignment = alignment_fault(sizes.completions // components.processes, sizes.group)
-    for fault in (settings_fault(components.settings), alignment):
-        if fault:
-            yield Problem(f"{fault}.", "conflicting-keys", "dynamic_sampling")
+    return sampling_problems(components.settings, sizes.completions // components.processes, sizes.group)
 
 
-def check_curriculum(components: RunComponents) -> Iterator[Problem]:
+def check_curriculum(components: RunComponents) -> Sequence[Problem]:
     """A curriculum needs a column `difficulty` that can be put into an order."""
-    train = components.train
-    if train is None or components.settings.get("curriculum", "none") == "none":
-        return
-    if fault := columns_fault(train.column_names):
-        yield Problem(f"{fault}.", "missing-column", "difficulty")
-    else:
-        easy_first(train["difficulty"], 1, seed=0)
+    if components.train is not None and components.settings.get("curriculum", "none") != "none":
+        easy_first(components.train, 1, seed=0)
+    return ()
 
 
 def check_precision(components: RunComponents) -> Iterator[Problem]:

@@ -6,7 +6,8 @@ rlvr/training/dynamic_sampling.py chooses which group of which rollout fills whi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -18,26 +19,20 @@ from rlvr.errors import InputError
 class CompletionTable:
     """Rows of TRL's table of completions: those of all ranks, in the order that TRL gathers them in."""
 
-    prompt: list[Any]
-    completion: list[Any]
-    rewards: dict[str, list[float]]
-    advantages: list[float]
-    extra: dict[str, list[Any]]
+    prompt: list[Any] = field(default_factory=list)
+    completion: list[Any] = field(default_factory=list)
+    rewards: dict[str, list[float]] = field(default_factory=dict)
+    advantages: list[float] = field(default_factory=list)
+    extra: dict[str, list[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """Scored completions, as one call of TRL's `_generate_and_score_completions` makes them.
+    """Scored completions, as one call of TRL's `_generate_and_score_completions` makes them."""
 
-    Attributes:
-        tensors: what the call returned: this rank's rows, padded to the longest of them.
-        rewards: (completions of all ranks, rewards), NaN where a row is masked.
-        table: what the call logged: all ranks' rows.
-    """
-
-    tensors: dict[str, torch.Tensor]
-    rewards: torch.Tensor
-    table: CompletionTable
+    tensors: dict[str, torch.Tensor]  # what the call returned: this rank's rows, padded to the longest of them
+    rewards: torch.Tensor  # (completions of all ranks, rewards), NaN where a row is masked
+    table: CompletionTable  # what the call logged: all ranks' rows
 
 
 class GroupSource(NamedTuple):
@@ -89,52 +84,37 @@ def merge_rollouts(
     Raises:
         InputError: TRL returned tensors that this module can't cut into rows.
     """
-    tensors = merge_tensors(
-        [rollout.tensors for rollout in rollouts],
-        layout[rank],
-        group,
-        pad_token=pad_token,
-        sum_over_ranks=sum_over_ranks,
-    )
+    tensors = merge_tensors([rollout.tensors for rollout in rollouts], layout[rank], group, pad_token, sum_over_ranks)
     rows = source_rows([len(rollout.rewards) for rollout in rollouts], layout, group)
     rewards = torch.stack([rollouts[number].rewards[row] for number, row in rows])
-    return RolloutBatch(tensors, rewards, merge_tables([rollout.table for rollout in rollouts], layout, group))
+    return RolloutBatch(tensors, rewards, merge_tables([rollout.table for rollout in rollouts], rows))
 
 
 def merge_tensors(
     outputs: Sequence[Mapping[str, torch.Tensor]],
     sources: Sequence[GroupSource],
     group: int,
-    *,
     pad_token: int,
     sum_over_ranks: Callable[[torch.Tensor], torch.Tensor],
 ) -> dict[str, torch.Tensor]:
     """Build this rank's tensors; arguments as for `merge_rollouts`."""
-    keys = list(outputs[0])
-    unknown = sorted({key for output in outputs for key in output} - {*PADDING, TOKENS_OF_ALL_RANKS})
-    if unknown:
-        raise InputError(
-            f"dynamic_sampling can't merge {', '.join(unknown)}: it supports text only, neither images nor tensors "
-            "that TRL has added since 1.16. Set dynamic_sampling: 0.",
-            kind="unsupported-tensor",
-            key="dynamic_sampling",
-        )
-    if any(set(output) != set(keys) for output in outputs):
-        raise InputError(
-            "dynamic_sampling: the rollouts of a batch hold different tensors. Set dynamic_sampling: 0.",
-            kind="unsupported-tensor",
-            key="dynamic_sampling",
-        )
-    merged = {
-        key: _merge_rows(key, [output[key] for output in outputs], sources, group, pad_token)
-        for key in keys
-        if key != TOKENS_OF_ALL_RANKS
-    }
-    if TOKENS_OF_ALL_RANKS in keys:
+    merged = {}
+    for key in outputs[0]:
+        if key == TOKENS_OF_ALL_RANKS:
+            continue
+        if key not in PADDING:
+            raise InputError(
+                f"dynamic_sampling can't merge {key}: it supports text only, neither images nor tensors that TRL has "
+                "added since 1.16. Set dynamic_sampling: 0.",
+                kind="unsupported-tensor",
+                key="dynamic_sampling",
+            )
+        merged[key] = _merge_rows(key, [output[key] for output in outputs], sources, group, pad_token)
+    if TOKENS_OF_ALL_RANKS in outputs[0]:
         # The divisor of the loss, counted as TRL does: tokens of the rows that are trained on, of all ranks.
         counted = merged["completion_mask"] * merged.get("tool_mask", 1)
         merged[TOKENS_OF_ALL_RANKS] = sum_over_ranks(counted.sum()).to(outputs[0][TOKENS_OF_ALL_RANKS].dtype)
-    return {key: merged[key] for key in keys}
+    return merged
 
 
 def _merge_rows(
@@ -169,19 +149,19 @@ def source_rows(sizes: Sequence[int], layout: BatchLayout, group: int) -> list[t
     return rows
 
 
-def merge_tables(tables: Sequence[CompletionTable], layout: BatchLayout, group: int) -> CompletionTable:
-    """Build the table of the batch; None where a rollout lacks a column."""
-    rows = source_rows([len(table.prompt) for table in tables], layout, group)
+def merge_tables(tables: Sequence[CompletionTable], rows: Sequence[tuple[int, int]]) -> CompletionTable:
+    """Build the table of these rows; None where a rollout lacks a column."""
 
     def column(columns: Sequence[Sequence[Any] | None]) -> list[Any]:
         return [None if (values := columns[number]) is None else values[row] for number, row in rows]
 
-    rewards = dict.fromkeys(name for table in tables for name in table.rewards)
-    extra = dict.fromkeys(name for table in tables for name in table.extra)
+    def named(groups: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[Any]]:
+        return {name: column([group.get(name) for group in groups]) for name in dict.fromkeys(chain(*groups))}
+
     return CompletionTable(
         prompt=column([table.prompt for table in tables]),
         completion=column([table.completion for table in tables]),
-        rewards={name: column([table.rewards.get(name) for table in tables]) for name in rewards},
+        rewards=named([table.rewards for table in tables]),
         advantages=column([table.advantages for table in tables]),
-        extra={name: column([table.extra.get(name) for table in tables]) for name in extra},
+        extra=named([table.extra for table in tables]),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
 
 from rlvr import console
 from rlvr.artifacts.metrics import read_metrics
@@ -36,25 +36,14 @@ class MetricsFile(TrainerCallback):
         self.path = path
         self.unwritten = ""
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = (
-            [line for line in read_metrics(self.path) if line["step"] <= state.global_step] if state.global_step else []
-        )
+        kept = [line for line in read_metrics(self.path) if line["step"] <= state.global_step and state.global_step]
         self.path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         logs = {key: value for key, value in (logs or {}).items() if key not in SESSION_METRICS}
         if not state.is_world_process_zero or not logs.keys() - {"epoch"}:
             return
@@ -91,9 +80,7 @@ class Progress(TrainerCallback):
         self.started = 0.0
         self.first_step = 0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return
         self.started, self.first_step = time.monotonic(), state.global_step
@@ -107,23 +94,17 @@ class Progress(TrainerCallback):
                 bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}",
             )
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.bar is not None:
             self.bar.update(1)
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         logs = logs or {}
         if "train_runtime" in logs or not state.is_world_process_zero:
             return
         self.lines.append({"step": state.global_step, **logs})
-        self._print_progress(logs, state)
+        if logs.get("reward") is not None:
+            self._print_progress(logs, state)
         self._print_health()
 
     def _print_health(self) -> None:
@@ -145,23 +126,18 @@ class Progress(TrainerCallback):
             console.info(text)
 
     def _print_progress(self, logs: dict[str, Any], state: TrainerState) -> None:
-        reward = logs.get("reward")
-        if reward is None:
-            return
         if self.bar is not None:
-            self.bar.set_postfix_str(f"reward {reward:.3f}")
+            self.bar.set_postfix_str(f"reward {logs['reward']:.3f}")
             return
         done = max(state.global_step - self.first_step, 1)
         left = (time.monotonic() - self.started) / done * (state.max_steps - state.global_step)
         console.info(
-            f"  step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}   reward {reward:6.3f}   "
-            f"length {logs.get('completions/mean_length', 0):6.1f}   "
+            f"  step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}   "
+            f"reward {logs['reward']:6.3f}   length {logs.get('completions/mean_length', 0):6.1f}   "
             f"cut off {100 * logs.get('completions/clipped_ratio', 0):3.0f} %   {console.duration(left)} left"
         )
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.bar is not None:
             self.bar.close()
         if state.is_world_process_zero and state.global_step >= state.max_steps:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from rlvr import console
 from rlvr.artifacts import checkpoints
@@ -44,13 +43,6 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         self.last_save_s = 0.0
         super().__init__(*args, **kwargs)
 
-    def own_state(self) -> dict[str, Any]:
-        """A subclass's own state between two steps: plain values and tensors."""
-        return {}
-
-    def load_own_state(self, state: dict[str, Any]) -> None:
-        """Continue from `own_state()`."""
-
     def write_checkpoint(self, model: Any, trial: Any) -> None:
         started = time.monotonic()
         step = self.state.global_step
@@ -67,8 +59,8 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         failure = None
         try:
             super().write_checkpoint(model, trial)
-            state = {**self.state_between_steps(), "own": self.own_state()}
-            torch.save(state, _state_file(folder, self.accelerator.process_index))
+            folder.mkdir(parents=True, exist_ok=True)  # a further machine may not have it yet
+            torch.save(self.state_between_steps(), checkpoints.process_file(folder, self.accelerator.process_index))
         except _WRITE_ERRORS as error:
             if isinstance(error, RuntimeError) and not _is_about_writing(error):
                 raise
@@ -97,9 +89,8 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
 
     def load_extra_state(self, folder: Path) -> None:
         """Restore what a checkpoint holds beside transformers' own files; after transformers has loaded those."""
-        state = torch.load(_state_file(folder, self.accelerator.process_index), weights_only=True)
-        self.load_state_between_steps(state)
-        self.load_own_state(state["own"])
+        file = checkpoints.process_file(folder, self.accelerator.process_index)
+        self.load_state_between_steps(torch.load(file, weights_only=True))
 
     def _missing_space(self) -> float:
         """Bytes that the disk lacks for a checkpoint, estimated; not positive if it fits."""
@@ -126,25 +117,5 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         return bool(self.accelerator.gather(own).max().item() > 0)
 
 
-class LoadExtraState(TrainerCallback):
-    """Have a resumed trainer load what its checkpoint holds beside transformers' own files."""
-
-    def __init__(self, trainer: CheckpointTrainer, folder: Path | None) -> None:
-        self.trainer = trainer
-        self.folder = folder
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if self.folder is not None:
-            self.trainer.load_extra_state(self.folder)
-
-
-def _state_file(folder: Path, process: int) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)  # a further machine may not have it yet
-    return checkpoints.process_file(folder, process)
-
-
 def _is_about_writing(error: RuntimeError) -> bool:
-    text = str(error).lower()
-    return any(words in text for words in ("no space", "write", "writing", "file", "enforce fail"))
+    return any(words in str(error).lower() for words in ("no space", "write", "writing", "file", "enforce fail"))

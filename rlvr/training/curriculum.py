@@ -11,11 +11,12 @@ import math
 import random
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import InputError
 
-CHOICES = ("none", "easy_first")
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 # Words that data sets use, from easy to hard; those on one line are equally hard. APPS: introductory, interview,
 # competition. TACO: EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD.
@@ -31,12 +32,12 @@ _RANK = {word: float(rank) for rank, words in enumerate(_WORDS) for word in word
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
-def easy_first(difficulty: Sequence[Any], total: int, seed: int) -> list[int]:
+def easy_first(train: Dataset, total: int, seed: int) -> list[int]:
     """Order the rows of a whole run from easy to hard.
 
     Args:
-        difficulty: one a row: a number, text with one number in it ("1200", "Level 3"), or a word that data sets use
-            (easy, medium, hard, introductory, …); all of one kind.
+        train: with a column `difficulty`: numbers, text with one number in it ("1200", "Level 3"), or words that data
+            sets use (easy, medium, hard, introductory, …); all of one kind.
         total: prompts that the run samples. More than there are rows: whole passes over the rows, and the rest evenly.
             Fewer: rows spread evenly over the order, so that a short run ends with hard ones as well.
         seed: of the order among equally difficult rows.
@@ -46,37 +47,24 @@ def easy_first(difficulty: Sequence[Any], total: int, seed: int) -> list[int]:
         order: all easy rows of all passes come before any hard one.
 
     Raises:
-        InputError: names the first row whose difficulty is missing, can't be put into an order, or is of another kind
-            than the others'.
+        InputError: of kind "missing-column"; or "invalid-row", which names the first row whose difficulty is missing,
+            can't be put into an order, or is of another kind than the others'.
     """
-    if total < 1:
+    if "difficulty" not in train.column_names:
         raise InputError(
-            f"curriculum: a run of {total} prompts has no order. Set max_steps or num_train_epochs.",
-            kind="invalid-value",
-            key="max_steps",
+            "curriculum: easy_first needs a column difficulty in the training rows, which have "
+            f"{', '.join(train.column_names)}. With task: jsonl, columns: {{difficulty: THEIR NAME}} takes another "
+            "column for it; scripts/filter_by_pass_rate.py measures one.",
+            kind="missing-column",
+            key="difficulty",
         )
-    if not difficulty:
-        raise InputError("curriculum: the training split has no rows.", kind="no-rows", key="curriculum")
-    levels = _levels(difficulty)
+    levels = _levels(train["difficulty"])
     passes, rest = divmod(total, len(levels))
-    order: list[int] = []
-    for number in range(passes):
-        order += _shuffled(len(levels), f"{seed}/{number}")
+    order = [row for number in range(passes) for row in _shuffled(len(levels), f"{seed}/{number}")]
     last = sorted(_shuffled(len(levels), f"{seed}/{passes}"), key=levels.__getitem__)
     # Every len/rest-th row of the sorted pass, from the middle of its share: as many of each difficulty as is fair.
     order += [last[(2 * place + 1) * len(last) // (2 * rest)] for place in range(rest)]
     return sorted(order, key=levels.__getitem__)  # stable: among equals the shuffled order stays
-
-
-def columns_fault(columns: Sequence[str]) -> str | None:
-    """Say which column a curriculum lacks, without a full stop; None if it lacks none."""
-    if "difficulty" in columns:
-        return None
-    return (
-        f"curriculum: easy_first needs a column difficulty in the training rows, which have {', '.join(columns)}. With "
-        "task: jsonl, columns: {difficulty: THEIR NAME} takes another column for it; "
-        "scripts/filter_by_pass_rate.py measures one"
-    )
 
 
 def _shuffled(rows: int, seed: str) -> list[int]:

@@ -7,14 +7,14 @@ which every later run waits forever, silently.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rlvr.errors import Problem
-
-EXTENSIONS = ("cpu_adam",)
 
 # A lock that no local process holds open is stale, unless the folder is shared and another machine builds. A build
 # takes two minutes.
@@ -24,67 +24,54 @@ STALE_LOCK_S = 600.0
 def build_problems(*, on_cpu: bool) -> list[Problem]:
     """Find what prevents compiling, and locks that would be waited for forever."""
     problems = []
-    for part in EXTENSIONS:
-        for folder in folders(part):
-            lock = folder / "lock"
-            if is_stale(lock):
-                message = (
-                    f"{lock} is left over from a killed build of DeepSpeed's {part}, and every run would wait for it "
-                    f"forever. Delete it: rm {lock}"
-                )
-                problems.append(Problem(message, "stale-lock", path=str(lock)))
-        if not any((folder / f"{part}.so").is_file() for folder in folders(part)):
-            problems += [
-                Problem(f"zero2_offload: DeepSpeed must compile its {part}, and {cause}", "missing-compiler")
-                for cause in _missing_tools(on_cpu)
-            ]
+    folders = _build_folders()
+    for lock in (folder / "lock" for folder in folders):
+        if _is_stale(lock):
+            message = (
+                f"{lock} is left over from a killed build of DeepSpeed's cpu_adam, and every run would wait for it "
+                f"forever. Delete it: rm {lock}"
+            )
+            problems.append(Problem(message, "stale-lock", path=str(lock)))
+    if not any((folder / "cpu_adam.so").is_file() for folder in folders):
+        problems += [
+            Problem(f"zero2_offload: DeepSpeed must compile its cpu_adam, and {cause}", "missing-compiler")
+            for cause in _missing_tools(on_cpu)
+        ]
     return problems
 
 
-def _missing_tools(on_cpu: bool) -> list[str]:
+def _missing_tools(on_cpu: bool) -> Iterator[str]:
     compiler = os.environ.get("CXX", "c++")
-    missing = []
     if shutil.which(compiler) is None:
-        missing.append(f"there is no compiler {compiler} here: install g++, or use accelerate_configs/zero2.yaml.")
+        yield f"there is no compiler {compiler} here: install g++, or use accelerate_configs/zero2.yaml."
     if shutil.which("ninja") is None:
-        missing.append("there is no ninja on the PATH: pip install ninja (and activate the environment that it is in).")
+        yield "there is no ninja on the PATH: pip install ninja (and activate the environment that it is in)."
     if not on_cpu:
         from torch.utils.cpp_extension import CUDA_HOME
 
         if CUDA_HOME is None:
-            missing.append("there is no CUDA toolkit (nvcc) here: install it, or use accelerate_configs/zero2.yaml.")
-    return missing
+            yield "there is no CUDA toolkit (nvcc) here: install it, or use accelerate_configs/zero2.yaml."
 
 
-def folders(part: str) -> list[Path]:
-    """PyTorch's build folders of an extension, for all versions of Python and CUDA."""
+def _build_folders() -> list[Path]:
+    """PyTorch's build folders of the extension, for all versions of Python and CUDA."""
     root = os.environ.get("TORCH_EXTENSIONS_DIR")
     if root:
-        return [Path(root) / part]
+        return [Path(root) / "cpu_adam"]
     from torch.utils.cpp_extension import get_default_build_root
 
-    return sorted(Path(get_default_build_root()).glob(f"*/{part}"))
+    return sorted(Path(get_default_build_root()).glob("*/cpu_adam"))
 
 
-def is_stale(lock: Path) -> bool:
-    """Whether no process builds under this lock any more."""
-    try:
-        age = time.time() - lock.stat().st_mtime
-    except OSError:  # it doesn't exist
+def _is_stale(lock: Path) -> bool:
+    """Whether no process builds under this lock any more: PyTorch holds it open while it builds."""
+    if not lock.is_file() or time.time() - lock.stat().st_mtime < STALE_LOCK_S:
         return False
-    return age > STALE_LOCK_S and not _is_open(lock)
-
-
-def _is_open(path: Path) -> bool:
-    """Whether a process that can be inspected holds the file open, as PyTorch does while it builds."""
-    real = str(path.resolve())
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if os.readlink(descriptor) == real:
-                return True
-        except OSError:
-            continue
-    return False
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if os.readlink(descriptor) == str(lock.resolve()):
+                return False
+    return True
 
 
 def skip_shared_memory_kernel() -> None:

@@ -13,12 +13,13 @@ rank, in order; tokens never travel. Groups that have no signal when the budget 
 counted. Their advantages are those that they have without dynamic sampling: 0 where all rewards are equal. (To zero the
 others too would keep a model that is always wrong from learning even the format.)
 
-It needs whole groups on every rank (`alignment_fault`), and advantages that depend on their own group alone
-(`settings_fault`). Not covered: images, whose tensors have a row a patch and not a row a completion.
+It needs whole groups on every rank, and advantages that depend on their own group alone (`sampling_problems`). Not
+covered: images, whose tensors have a row a patch and not a row a completion.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import random
@@ -27,51 +28,51 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlvr.errors import InputError
+from rlvr.errors import InputError, Problem
 from rlvr.training.batch_merge import BatchLayout, GroupSource, RolloutBatch, merge_rollouts
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+# Whether each group has signal, by round, rank and place.
+Signals = Sequence[Sequence[Sequence[bool]]]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Recipes that dynamic sampling does not support
 
 
-def alignment_fault(rows_per_rank: int, group: int) -> str | None:
-    """Say why a rank's rows are no whole groups; None if they are.
+def sampling_problems(settings: Mapping[str, Any], rows_per_rank: int, group: int) -> list[Problem]:
+    """Find the keys of a recipe that exclude dynamic sampling.
 
     Args:
         rows_per_rank: `per_device_train_batch_size` times `steps_per_generation`.
         group: `num_generations`.
     """
-    if rows_per_rank % group == 0:
-        return None
-    return (
-        f"dynamic_sampling replaces whole groups on a rank, but {rows_per_rank} completions a rank (the product of "
-        f"per_device_train_batch_size and steps_per_generation) are no multiple of num_generations: {group}. "
-        f"Make them {-(-rows_per_rank // group) * group}, or set dynamic_sampling: 0"
-    )
-
-
-def settings_fault(settings: Mapping[str, Any]) -> str | None:
-    """Say which other key of a recipe excludes dynamic sampling, without a full stop; None if there is none."""
+    rounds = "dynamic_sampling fills a batch from several rounds, but"
+    messages = []
     if settings.get("scale_rewards") == "batch":
-        return (
-            "dynamic_sampling fills a batch from several rounds, but scale_rewards: batch divides by the standard "
-            "deviation of one round. Use scale_rewards: group, adaptive or none"
+        messages.append(
+            f"{rounds} scale_rewards: batch divides by the standard deviation of one round. Use scale_rewards: group, "
+            "adaptive or none."
         )
     if settings.get("multi_objective_aggregation") == "normalize_then_sum":
-        return (
-            "dynamic_sampling fills a batch from several rounds, but multi_objective_aggregation: normalize_then_sum "
-            "normalises over one round. Use sum_then_normalize"
+        messages.append(
+            f"{rounds} multi_objective_aggregation: normalize_then_sum normalises over one round. Use "
+            "sum_then_normalize."
         )
     if settings.get("curriculum", "none") != "none":
-        return (
-            "dynamic_sampling draws fresh prompts from all of the data, but a curriculum orders it. "
-            "Set curriculum: none or dynamic_sampling: 0"
+        messages.append(
+            "dynamic_sampling draws fresh prompts from all of the data, but a curriculum orders it. Set curriculum: "
+            "none or dynamic_sampling: 0."
         )
-    return None
+    if rows_per_rank % group:
+        messages.append(
+            f"dynamic_sampling replaces whole groups on a rank, but {rows_per_rank} completions a rank (the product of "
+            f"per_device_train_batch_size and steps_per_generation) are no multiple of num_generations: {group}. "
+            f"Make them {-(-rows_per_rank // group) * group}, or set dynamic_sampling: 0."
+        )
+    return [Problem(message, "conflicting-keys", "dynamic_sampling") for message in messages]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -95,63 +96,49 @@ def has_signal(outcomes: torch.Tensor, group: int) -> torch.Tensor:
     return right.any(dim=1) & (scored & ~right).any(dim=1)
 
 
-def choose_groups(signals: Sequence[torch.Tensor], world: int) -> list[list[GroupSource]]:
+def choose_groups(signals: Signals) -> list[list[GroupSource]]:
     """Choose the source of each place of each rank's batch.
-
-    Args:
-        signals: `has_signal` of each round; ranks one after another, each with as many groups as the others.
-        world: the number of ranks.
 
     Returns:
         Round 0's group where that has signal; else the next fresh group of the same rank that has; else round 0's.
     """
-    by_rank = _split_by_rank(signals, world)
     layout = []
-    for rank in range(world):
+    for rank, first in enumerate(signals[0]):
         fresh = iter(
             GroupSource(number, group)
-            for number, flags in enumerate(by_rank)
+            for number, ranks in enumerate(signals)
             if number > 0
-            for group, good in enumerate(flags[rank])
+            for group, good in enumerate(ranks[rank])
             if good
         )
-        first = [(GroupSource(0, group), good) for group, good in enumerate(by_rank[0][rank])]
-        layout.append([source if good else next(fresh, source) for source, good in first])
+        sources = [(GroupSource(0, group), good) for group, good in enumerate(first)]
+        layout.append([source if good else next(fresh, source) for source, good in sources])
     return layout
 
 
-def missing_groups(signals: Sequence[torch.Tensor], world: int) -> int:
-    """Count the fresh prompts that each rank needs in a further round: those of the rank that lacks the most."""
-    return max(_count_unfilled(signals, choose_groups(signals, world)))
+def count_unfilled(signals: Signals, layout: BatchLayout) -> list[int]:
+    """For each rank, count the places of its batch that have no signal."""
+    return [
+        sum(not signals[source.rollout][rank][source.group] for source in sources)
+        for rank, sources in enumerate(layout)
+    ]
 
 
-def batch_metrics(signals: Sequence[torch.Tensor], layout: BatchLayout) -> dict[str, float]:
+def batch_metrics(signals: Signals, layout: BatchLayout) -> dict[str, float]:
     """Summarise a batch over all ranks, by the names of metrics.
 
     `kept_fraction` is the share of all generated groups that have signal and are trained on. Its inverse is the cost of
     a useful group, in groups.
     """
-    unfilled = sum(_count_unfilled(signals, layout))
+    unfilled = sum(count_unfilled(signals, layout))
     places = sum(len(sources) for sources in layout)
+    generated = sum(len(groups) for ranks in signals for groups in ranks)
     return {
         "dynamic_sampling/rounds": float(len(signals)),
         "dynamic_sampling/replaced_groups": float(sum(source.rollout > 0 for sources in layout for source in sources)),
         "dynamic_sampling/unfilled_groups": float(unfilled),
-        "dynamic_sampling/kept_fraction": (places - unfilled) / sum(len(flags) for flags in signals),
+        "dynamic_sampling/kept_fraction": (places - unfilled) / generated,
     }
-
-
-def _count_unfilled(signals: Sequence[torch.Tensor], layout: BatchLayout) -> list[int]:
-    """For each rank, the places of its batch that have no signal."""
-    by_rank = _split_by_rank(signals, len(layout))
-    return [
-        sum(not by_rank[source.rollout][rank][source.group] for source in sources)
-        for rank, sources in enumerate(layout)
-    ]
-
-
-def _split_by_rank(signals: Sequence[torch.Tensor], world: int) -> list[list[list[bool]]]:
-    return [flags.view(world, -1).tolist() for flags in signals]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -221,22 +208,6 @@ class FreshPrompts:
         self._pass, self._position, self._order = int(state["pass"]), int(state["position"]), None
 
 
-class PromptIndex:
-    """Find the rows of the data that have a prompt, so that a batch never gets a prompt twice."""
-
-    def __init__(self, prompts: Iterable[Any]) -> None:
-        self._prompts = prompts  # read when the first batch lacks a group
-        self._rows: dict[bytes, list[int]] | None = None
-
-    def rows(self, prompts: Iterable[Any]) -> set[int]:
-        """All rows with one of these prompts; none for a prompt that is not in the data."""
-        if self._rows is None:
-            self._rows = {}
-            for row, prompt in enumerate(self._prompts):
-                self._rows.setdefault(_digest(prompt), []).append(row)
-        return {row for key in {_digest(prompt) for prompt in prompts} for row in self._rows.get(key, ())}
-
-
 def _digest(prompt: Any) -> bytes:
     """Sixteen bytes for a prompt: every rank keeps those of all prompts, which may be long."""
     text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
@@ -262,8 +233,19 @@ class DynamicSampler:
         self._outcome = outcome
         self._group = group
         self._max_rounds = max_rounds
-        self._fresh = FreshPrompts(len(data), seed)
-        self._index = PromptIndex(data["prompt"])
+        self.fresh = FreshPrompts(len(data), seed)
+
+    @functools.cached_property
+    def _rows(self) -> dict[bytes, list[int]]:
+        """The rows that have a prompt; read when the first batch lacks a group."""
+        rows: dict[bytes, list[int]] = {}
+        for row, prompt in enumerate(self._data["prompt"]):
+            rows.setdefault(_digest(prompt), []).append(row)
+        return rows
+
+    def rows_with(self, prompts: Iterable[Any]) -> set[int]:
+        """All rows with one of these prompts: a batch never gets a prompt twice."""
+        return {row for prompt in prompts for row in self._rows.get(_digest(prompt), ())}
 
     def fill(
         self,
@@ -284,27 +266,23 @@ class DynamicSampler:
             sample: generates and scores a completion for each of these inputs, on this rank.
             rank, world: this process, and the number of processes.
             pad_token, sum_over_ranks: as for `merge_rollouts`.
-
-        Raises:
-            InputError: groups straddle ranks.
         """
-        if fault := alignment_fault(len(first.rewards) // world, self._group):
-            raise InputError(f"{fault}.", kind="conflicting-keys", key="dynamic_sampling")
         rollouts = [first]
-        signals = [self._signals(first)]
+        signals = [self._signals(first, world)]
+        layout = choose_groups(signals)
         in_batch: set[int] | None = None
-        while len(rollouts) <= self._max_rounds and (needed := missing_groups(signals, world)):
+        while len(rollouts) <= self._max_rounds and (needed := max(count_unfilled(signals, layout))):
             if in_batch is None:
-                in_batch = self._index.rows(first.table.prompt)
-            needed = min(needed, self._fresh.count_available(in_batch) // world)
+                in_batch = self.rows_with(first.table.prompt)
+            needed = min(needed, self.fresh.count_available(in_batch) // world)
             if needed == 0:
                 break
-            drawn = self._fresh.draw(needed * world, in_batch)
+            drawn = self.fresh.draw(needed * world, in_batch)
             in_batch.update(drawn)
             own = drawn[rank * needed : (rank + 1) * needed]
             rollouts.append(sample([self._data[row] for row in own for _ in range(self._group)]))
-            signals.append(self._signals(rollouts[-1]))
-        layout = choose_groups(signals, world)
+            signals.append(self._signals(rollouts[-1], world))
+            layout = choose_groups(signals)
         metrics = batch_metrics(signals, layout)
         if len(rollouts) == 1:
             return first, metrics
@@ -313,13 +291,5 @@ class DynamicSampler:
         )
         return batch, metrics
 
-    def _signals(self, rollout: RolloutBatch) -> torch.Tensor:
-        return has_signal(rollout.rewards[:, self._outcome], self._group)
-
-    def state(self) -> dict[str, int]:
-        """The position of the stream of fresh prompts, for a checkpoint."""
-        return self._fresh.state()
-
-    def load(self, state: Mapping[str, int]) -> None:
-        """Continue from `state()`; InputError if that is of other data."""
-        self._fresh.load(state)
+    def _signals(self, rollout: RolloutBatch, world: int) -> list[list[bool]]:
+        return has_signal(rollout.rewards[:, self._outcome], self._group).view(world, -1).tolist()

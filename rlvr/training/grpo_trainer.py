@@ -16,10 +16,9 @@ from rlvr.modeling.generation import ended, generate, ignore_generation_config
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scored, Scorer, report
 from rlvr.training import advantages as advantage
-from rlvr.training.batch_merge import RolloutBatch
+from rlvr.training.batch_merge import CompletionTable, RolloutBatch
 from rlvr.training.checkpoint_trainer import CheckpointTrainer
 from rlvr.training.dynamic_sampling import DynamicSampler
-from rlvr.training.validation import Validation
 
 # Generations in a row without one scored row, after which the run ends.
 MAX_MASKED_GENERATIONS = 10
@@ -42,7 +41,7 @@ class RecipeTrainer(CheckpointTrainer):
         scorer: runs them.
         settings: the recipe's keys of this project (`Recipe.settings_for("run")`), and `adaptive`.
         stop_strings: the task's.
-        validation: what `eval_strategy` measures; None where the recipe asks for none.
+        validation: `rlvr.training.train.validate` with its rows and rewards; None where the recipe asks for none.
         dynamic_sampler: None where the recipe asks for none.
 
     Attributes:
@@ -59,7 +58,7 @@ class RecipeTrainer(CheckpointTrainer):
         scorer: Scorer,
         settings: Mapping[str, Any],
         stop_strings: tuple[str, ...] = (),
-        validation: Validation | None = None,
+        validation: Callable[..., dict[str, float]] | None = None,
         dynamic_sampler: DynamicSampler | None = None,
         **kwargs: Any,
     ) -> None:
@@ -80,7 +79,7 @@ class RecipeTrainer(CheckpointTrainer):
         self._update_s = 0.0
         self._log_probabilities: torch.Tensor | None = None
         self._table_failed = False
-        super().__init__(*args, reward_funcs=_reward_proxies(rewards, self._score), **kwargs)
+        super().__init__(*args, reward_funcs=_reward_columns(rewards, self._score), **kwargs)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Rewards
@@ -173,7 +172,7 @@ class RecipeTrainer(CheckpointTrainer):
         """
 
         def sample(rows: list[Any]) -> RolloutBatch:
-            self.clear_table()
+            self.write_table(CompletionTable())
             tensors = self._sample_once(rows)
             return RolloutBatch(tensors, self._scores, self.read_table())
 
@@ -274,13 +273,12 @@ class RecipeTrainer(CheckpointTrainer):
     def _add_batch_metrics(self) -> None:
         """Add what TRL doesn't log of a batch: extremes of rewards, advantages, repeated completions."""
         totals = self._totals()
-        scored = self._scores[~self._scores[:, 0].isnan()]
-        if len(scored):
-            self.add_metric("reward/min", totals[~totals.isnan()].min().item())
-            self.add_metric("reward/max", totals[~totals.isnan()].max().item())
-            for index, reward in enumerate(self._rewards):
-                self.add_metric(f"rewards/{reward.label}/min", scored[:, index].min().item())
-                self.add_metric(f"rewards/{reward.label}/max", scored[:, index].max().item())
+        scored = ~totals.isnan()
+        if scored.any():
+            named = {f"rewards/{reward.label}": self._scores[:, index] for index, reward in enumerate(self._rewards)}
+            for name, values in {"reward": totals, **named}.items():
+                self.add_metric(f"{name}/min", values[scored].min().item())
+                self.add_metric(f"{name}/max", values[scored].max().item())
         count = len(self._scores)
         advantages = torch.tensor(self.last_advantages(count))
         for name, value in advantage.statistics(advantages, totals.cpu()).items():
@@ -344,7 +342,7 @@ class RecipeTrainer(CheckpointTrainer):
         training = self.model.training
         with self._model_for_generation() as model, torch.no_grad():
             self.model.eval()
-            metrics = self._validation.measure(model, self.text_tokenizer, metric_key_prefix)
+            metrics = self._validation(model, self.text_tokenizer, metric_key_prefix)
         self.model.train(training)
         self.log(metrics)
         self.control: TrainerControl = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -353,38 +351,36 @@ class RecipeTrainer(CheckpointTrainer):
     # ------------------------------------------------------------------------------------------------------------------
     # Checkpoints. The keys are those of the file format, which checkpoints of earlier versions have.
 
-    def own_state(self) -> dict[str, Any]:
-        return {
+    def state_between_steps(self) -> dict[str, Any]:
+        own = {
             "masked_in_a_row": self._masked_generations,
             "scored_generations": self.scored_generations,
             "first_weights": self.first_weights,
-            "refill": self._dynamic_sampler.state() if self._dynamic_sampler is not None else None,
+            "refill": self._dynamic_sampler.fresh.state() if self._dynamic_sampler is not None else None,
         }
+        return {**super().state_between_steps(), "own": own}
 
-    def load_own_state(self, state: dict[str, Any]) -> None:
-        self._masked_generations = state["masked_in_a_row"]
-        self.scored_generations = state["scored_generations"]
-        self.first_weights = state["first_weights"]
-        if self._dynamic_sampler is not None and state["refill"] is not None:
-            self._dynamic_sampler.load(state["refill"])
-
-
-class _RewardProxy:
-    """A reward function as TRL sees it: the first call of a batch runs all rewards, and each returns its own column."""
-
-    def __init__(self, index: int, reward: Reward, shared: dict[str, Any], score: Callable[..., Scored]) -> None:
-        self.__name__ = reward.label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
-        self.index = index
-        self.shared = shared
-        self.score = score
-
-    def __call__(self, **arguments: Any) -> list[float | None]:
-        completions: Sequence[Any] = arguments["completions"]
-        if self.shared.get("completions") is not completions:
-            self.shared.update(completions=completions, values=self.score(arguments).values)
-        return [row[self.index] for row in self.shared["values"]]
+    def load_state_between_steps(self, state: Mapping[str, Any]) -> None:
+        super().load_state_between_steps(state)
+        own = state["own"]
+        self._masked_generations = own["masked_in_a_row"]
+        self.scored_generations = own["scored_generations"]
+        self.first_weights = own["first_weights"]
+        if self._dynamic_sampler is not None and own["refill"] is not None:
+            self._dynamic_sampler.fresh.load(own["refill"])
 
 
-def _reward_proxies(rewards: Sequence[Reward], score: Callable[..., Scored]) -> list[_RewardProxy]:
-    shared: dict[str, Any] = {}
-    return [_RewardProxy(index, reward, shared, score) for index, reward in enumerate(rewards)]
+def _reward_columns(rewards: Sequence[Reward], score: Callable[..., Scored]) -> list[Callable[..., Any]]:
+    """Make reward functions for TRL: the first call of a batch runs all rewards, and each returns its own column."""
+    latest: dict[str, Any] = {"completions": None}
+
+    def make(index: int, label: str) -> Callable[..., Any]:
+        def column(**arguments: Any) -> list[float | None]:
+            if latest["completions"] is not arguments["completions"]:
+                latest.update(completions=arguments["completions"], values=score(arguments).values)
+            return [row[index] for row in latest["values"]]
+
+        column.__name__ = label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
+        return column
+
+    return [make(index, reward.label) for index, reward in enumerate(rewards)]

@@ -12,12 +12,15 @@ import os
 import signal
 import time
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from rlvr import console
 from rlvr.errors import InputError
+
+if TYPE_CHECKING:
+    from rlvr.training.grpo_trainer import RecipeTrainer
 
 LIMIT_VARIABLE = "GRPO_MAX_RUNTIME_S"
 _SIGNALS = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
@@ -103,21 +106,9 @@ def time_limit(recipe_limit: float | None) -> float | None:
     except ValueError:
         limit = -1.0
     if not limit > 0:
-        raise InputError(
-            f"{LIMIT_VARIABLE} is {text!r}, but should be a number of seconds above 0.",
-            kind="invalid-value",
-            key=LIMIT_VARIABLE,
-        )
+        message = f"{LIMIT_VARIABLE} is {text!r}, but should be a number of seconds above 0."
+        raise InputError(message, kind="invalid-value", key=LIMIT_VARIABLE)
     return limit if recipe_limit is None else min(limit, recipe_limit)
-
-
-class StoppableTrainer(Protocol):
-    """What `SyncedStopCallback` reads of a trainer; see `RecipeTrainer`."""
-
-    accelerator: Any
-    last_save_s: float
-    silent_s: float
-    silent: str
 
 
 class SyncedStopCallback(TrainerCallback):
@@ -133,7 +124,7 @@ class SyncedStopCallback(TrainerCallback):
         stopped: why training was ended before its last step; None if it was not.
     """
 
-    def __init__(self, stop: StopRequest, trainer: StoppableTrainer, outage_s: float = math.inf) -> None:
+    def __init__(self, stop: StopRequest, trainer: RecipeTrainer, outage_s: float = math.inf) -> None:
         self.stop = stop
         self.trainer = trainer
         self.outage_s = outage_s
@@ -141,12 +132,10 @@ class SyncedStopCallback(TrainerCallback):
         self._last_steps_s: list[float] = []
         self._step_started = 0.0
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         self._step_started = time.monotonic()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         import torch
 
         self._last_steps_s = [*self._last_steps_s[-4:], time.monotonic() - self._step_started]
@@ -161,10 +150,7 @@ class SyncedStopCallback(TrainerCallback):
         strongest = int(accelerator.gather(torch.tensor([own], device=accelerator.device)).max().item())
         if not strongest or state.global_step >= state.max_steps:
             return
-        self.stopped = (
-            "Stopped: max_runtime_s is near."
-            if strongest == 1
-            else f"Stopped by {self.stop.reason or 'a signal to another process'}."
-        )
+        by = f"Stopped by {self.stop.reason or 'a signal to another process'}."
+        self.stopped = by if strongest == 2 else "Stopped: max_runtime_s is near."
         control.should_save = control.should_training_stop = True
         console.info(f"\n  {self.stopped} Saving a checkpoint of step {state.global_step} …")

@@ -8,14 +8,15 @@ accelerate's default checkpoints it saves no adapter. rlvr/training/deepspeed_bu
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError, Problem
@@ -50,7 +51,7 @@ _ENVIRONMENTS = {
 _ENVIRONMENTS["zero2_offload"] = {**_ENVIRONMENTS["zero2"], "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"}
 
 
-@contextmanager
+@contextlib.contextmanager
 def as_launched(kind: str | None) -> Iterator[None]:
     """Set the environment variables of a launcher of accelerate_configs/; None changes nothing.
 
@@ -75,73 +76,68 @@ def launch_problems(recipe: Recipe, *, here: bool = True) -> list[Problem]:
     Args:
         here: False for a launch on another machine, whose compiler is unknown.
     """
-    settings, kind = recipe.settings, launcher()
-    problems = []
+    kind = launcher()
+    problems = [Problem(message, "launcher-conflict", key) for key, message in _conflicts(recipe.settings, kind)]
+    if kind.endswith("_offload") and here:
+        from rlvr.training import deepspeed_build
+
+        problems += deepspeed_build.build_problems(on_cpu=bool(recipe.settings.get("use_cpu")))
+    return problems
+
+
+def _conflicts(settings: Mapping[str, Any], kind: str) -> Iterator[tuple[str | None, str]]:
+    """Keys of the recipe (None: of the launcher's configuration), and what is wrong with each."""
     for key in ("deepspeed", "fsdp", "fsdp_config"):
         if settings.get(key):
             message = (
                 f"{key}: the launcher decides how processes share the work. Remove the key and use accelerate launch "
                 "--config_file accelerate_configs/zero3.yaml (or another of that folder)."
             )
-            problems.append(Problem(message, "launcher-conflict", key))
+            yield key, message
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision != "no" and settings.get("bf16") is False and not settings.get("fp16"):
         message = (
             f"mixed_precision: {precision} in the launcher's configuration overrides the recipe's bf16: false. "
             'Set mixed_precision: "no" there, as accelerate_configs/ does, or bf16: true in the recipe.'
         )
-        problems.append(Problem(message, "launcher-conflict", "bf16"))
-    if kind.startswith("zero"):
-        problems += _deepspeed_problems(recipe, kind, here)
-    if kind.startswith("fsdp"):
-        problems += _fsdp_problems(recipe, kind)
-    return problems
-
-
-def _deepspeed_problems(recipe: Recipe, kind: str, here: bool) -> list[Problem]:
-    from rlvr.training import deepspeed_build
-
-    problems = []
+        yield "bf16", message
     if kind.startswith("zero3") and os.environ.get("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "true") == "false":
         message = (
             "zero3_save_16bit_model: false in the launcher's configuration: the trained weights would never be "
             "gathered, and no model saved. Set it to true, as accelerate_configs/zero3.yaml does."
         )
-        problems.append(Problem(message, "launcher-conflict"))
-    if kind.endswith("_offload"):
-        optimizer = str(recipe.settings.get("optim", "adamw_torch"))
-        if not optimizer.startswith("adamw_torch"):
-            message = (
-                f"optim: {optimizer} with {kind}: the optimizer on the CPU is always DeepSpeed's Adam. Remove the key, "
-                "or use accelerate_configs/zero2.yaml or zero3.yaml."
-            )
-            problems.append(Problem(message, "launcher-conflict", "optim"))
-        problems += deepspeed_build.build_problems(on_cpu=bool(recipe.settings.get("use_cpu"))) if here else []
-    return problems
+        yield None, message
+    optimizer = str(settings.get("optim", "adamw_torch"))
+    if kind.endswith("_offload") and not optimizer.startswith("adamw_torch"):
+        message = (
+            f"optim: {optimizer} with {kind}: the optimizer on the CPU is always DeepSpeed's Adam. Remove the key, "
+            "or use accelerate_configs/zero2.yaml or zero3.yaml."
+        )
+        yield "optim", message
+    if kind.startswith("fsdp"):
+        yield from _fsdp_conflicts(settings, kind)
 
 
-def _fsdp_problems(recipe: Recipe, kind: str) -> list[Problem]:
-    settings = recipe.settings
-    problems = []
+def _fsdp_conflicts(settings: Mapping[str, Any], kind: str) -> Iterator[tuple[str | None, str]]:
     if settings.get("use_cpu") and not FSDP_ON_CPUS:
         message = (
             f"{kind} with use_cpu: without GPUs accelerate silently uses DDP, which shards nothing. Use "
             "accelerate_configs/cpu.yaml, or zero3.yaml with --num_processes 2, which shards on CPUs too."
         )
-        problems.append(Problem(message, "launcher-conflict", "use_cpu"))
+        yield "use_cpu", message
     if kind != "fsdp2":
         message = (
             "fsdp_version: 1 in the launcher's configuration: its weights are not gathered for generation. Use "
             "accelerate_configs/fsdp2.yaml, its successor."
         )
-        problems.append(Problem(message, "launcher-conflict"))
+        yield None, message
     if "FULL" not in os.environ.get("FSDP_STATE_DICT_TYPE", "FULL_STATE_DICT" if kind == "fsdp1" else "SHARDED"):
         message = (
             "fsdp_state_dict_type: SHARDED_STATE_DICT (accelerate's default) in the launcher's configuration: the run "
             "would succeed and save neither adapter nor model. Set it to FULL_STATE_DICT, as "
             "accelerate_configs/fsdp2.yaml does."
         )
-        problems.append(Problem(message, "launcher-conflict"))
+        yield None, message
     storage = settings.get("bnb_4bit_quant_storage", "uint8")
     if settings.get("load_in_4bit") and storage in ("uint8", "int8"):
         message = (
@@ -149,14 +145,13 @@ def _fsdp_problems(recipe: Recipe, kind: str) -> list[Problem]:
             f"GPU would hold them all. Set bnb_4bit_quant_storage: {settings.get('dtype', 'bfloat16')}. Or use "
             "accelerate_configs/ddp.yaml if they fit on each GPU, or zero3.yaml, which shards them as they are."
         )
-        problems.append(Problem(message, "launcher-conflict", "bnb_4bit_quant_storage"))
+        yield "bnb_4bit_quant_storage", message
     if settings.get("load_in_8bit"):
         message = (
             f"load_in_8bit with {kind}: 8-bit weights are integers, which FSDP can't shard. Use load_in_4bit, or "
             "accelerate_configs/ddp.yaml."
         )
-        problems.append(Problem(message, "launcher-conflict", "load_in_8bit"))
-    return problems
+        yield "load_in_8bit", message
 
 
 def _is_on(name: str) -> bool:
@@ -214,7 +209,11 @@ def check_environment(recipe: Recipe) -> None:
             "accelerate_configs/fsdp2.yaml, which shards without it.",
             kind="package-not-installed",
         )
-    requested = requested_processes(_parent_command())
+    import psutil
+
+    requested = None
+    with contextlib.suppress(psutil.Error):  # the parent has ended, or can't be read
+        requested = requested_processes(psutil.Process(os.getppid()).cmdline())
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if requested is not None and requested > 1 and started == 1:
         raise InputError(
@@ -225,34 +224,17 @@ def check_environment(recipe: Recipe) -> None:
         )
 
 
-def _parent_command() -> list[str]:
-    """The command line of the parent process; empty if it can't be read."""
-    import psutil
-
-    try:
-        parent = psutil.Process().parent()
-        return parent.cmdline() if parent is not None else []
-    except psutil.Error:
-        return []
-
-
 def requested_processes(command: Sequence[str]) -> int | None:
     """The number of processes that an `accelerate launch` command line requests; None if it is no such command."""
     words = [Path(word).name for word in command]
     if not any(word in ("accelerate", "accelerate-launch", "accelerate.commands.launch") for word in words):
         return None
-    value = _option(command, "num_processes")
-    config = _option(command, "config_file")
-    if value is None and config is not None and Path(config).is_file():
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--num_processes", "--num-processes", type=int)
+    parser.add_argument("--config_file", "--config-file", type=Path)
+    options, _ = parser.parse_known_args(command)
+    if options.num_processes is None and options.config_file is not None and options.config_file.is_file():
         from ruamel.yaml import YAML
 
-        value = str((YAML(typ="safe", pure=True).load(Path(config)) or {}).get("num_processes", ""))
-    return int(value) if value is not None and value.isdigit() else None
-
-
-def _option(command: Sequence[str], name: str) -> str | None:
-    for number, word in enumerate(command):
-        key, equals, value = word.partition("=")
-        if key.replace("-", "_") == f"__{name}":
-            return value if equals else command[number + 1] if number + 1 < len(command) else None
-    return None
+        return (YAML(typ="safe", pure=True).load(options.config_file) or {}).get("num_processes")
+    return options.num_processes

@@ -1,7 +1,9 @@
-"""Build the trainer of a recipe, train, and check that something was learnt."""
+"""Build the trainer of a recipe, train, validate, and check that something was learnt."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +16,20 @@ from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
+from rlvr.evaluation import evaluate
 from rlvr.modeling import loading as models
-from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward import Reward, total
 from rlvr.scoring.scorer import Scorer
 from rlvr.training.callbacks import MetricsFile, Progress
-from rlvr.training.checkpoint_trainer import LoadExtraState
 from rlvr.training.curriculum import easy_first
 from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest, SyncedStopCallback
 from rlvr.training.trl_config import training_config
-from rlvr.training.validation import Validation
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from datasets import Dataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class TrainingError(Exception):
@@ -65,9 +67,22 @@ def build_trainer(
         prompts = config.generation_batch_size // config.num_generations
         cycle = config.steps_per_generation * config.num_iterations
         generations = -(-steps * config.gradient_accumulation_steps // cycle)
-        rows = rows.select(easy_first(rows["difficulty"], prompts * generations, config.seed))
+        rows = rows.select(easy_first(rows, prompts * generations, config.seed))
         config.shuffle_dataset = False
         config.max_steps = steps  # num_train_epochs counts passes over the task's rows, not over these
+    validation = None
+    if recipe.settings.get("eval_strategy", "no") != "no":
+        spec = recipe.evaluation or EvaluationSpec()
+        validation = functools.partial(
+            validate,
+            data=task.validation,
+            rewards=rewards,
+            metric=metric,
+            scorer=scorer,
+            batch_size=spec.batch_size,
+            max_new_tokens=spec.max_new_tokens or recipe.settings.get("max_completion_length", 512),
+            stop_strings=task.stop_strings,
+        )
     dynamic_sampler = None
     if run_settings["dynamic_sampling"]:
         decisive = metric if metric in rewards else max(rewards, key=lambda reward: reward.weight)
@@ -84,13 +99,13 @@ def build_trainer(
         scorer=scorer,
         settings={**run_settings, "adaptive": recipe.settings.get("scale_rewards") == "adaptive"},
         stop_strings=task.stop_strings,
-        validation=_validation(recipe, task, rewards, metric, scorer),
+        validation=validation,
         identity=identity,
         keep_checkpoints=recipe.settings.get("save_total_limit"),
         dynamic_sampler=dynamic_sampler,
         args=config,
         train_dataset=rows,
-        eval_dataset=task.validation if recipe.settings.get("eval_strategy", "no") != "no" else None,
+        eval_dataset=task.validation if validation is not None else None,
         processing_class=tokenizer,
         quantization_config=get_quantization_config(model_config),
         peft_config=get_peft_config(model_config),
@@ -126,8 +141,7 @@ def train(
     """
     synced_stop = SyncedStopCallback(stop, trainer, recipe.settings["reward_outage_timeout_s"])
     for callback in (
-        _RecordFirstWeights(trainer),
-        LoadExtraState(trainer, checkpoint),
+        _BeginTraining(trainer, checkpoint),
         MetricsFile(recipe.output_dir / "metrics.jsonl"),
         Progress(recipe),
         *([tracker] if tracker is not None else []),
@@ -141,17 +155,22 @@ def train(
     return None
 
 
-class _RecordFirstWeights(TrainerCallback):
-    """Record a fingerprint of the weights before the first step; a checkpoint's record replaces it.
+class _BeginTraining(TrainerCallback):
+    """Record a fingerprint of the weights before the run's first step, or load what a checkpoint holds.
 
-    Not before `trainer.train`: FSDP2 gives each process its share of the weights only there.
+    Not before `trainer.train`: FSDP2 gives each process its share of the weights only there, and transformers loads its
+    own part of the checkpoint.
     """
 
-    def __init__(self, trainer: RecipeTrainer) -> None:
+    def __init__(self, trainer: RecipeTrainer, checkpoint: Path | None) -> None:
         self._trainer = trainer
+        self._checkpoint = checkpoint
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.first_weights = fingerprint(self._trainer)
+        if self._checkpoint is None:
+            self._trainer.first_weights = fingerprint(self._trainer)
+        else:
+            self._trainer.load_extra_state(self._checkpoint)
 
 
 def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
@@ -174,7 +193,7 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
             f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. Check "
             "what the rewards read (columns, golds, a server)."
         )
-    assert trainer.first_weights is not None  # _RecordFirstWeights set it
+    assert trainer.first_weights is not None  # _BeginTraining set it
     if not trainer.any_process(not torch.equal(trainer.first_weights, fingerprint(trainer))):
         raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {_why_unchanged(trainer)}")
 
@@ -197,19 +216,40 @@ def _why_unchanged(trainer: RecipeTrainer) -> str:
     )
 
 
-def _validation(recipe: Recipe, task: Task, rewards: list[Reward], metric: Reward, scorer: Scorer) -> Validation | None:
-    if recipe.settings.get("eval_strategy", "no") == "no":
-        return None
-    spec = recipe.evaluation or EvaluationSpec()
-    return Validation(
-        task.validation,
-        rewards,
-        metric,
-        scorer,
-        spec.batch_size,
-        spec.max_new_tokens or recipe.settings.get("max_completion_length", 512),
-        task.stop_strings,
-    )
+def validate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prefix: str,
+    *,
+    data: Dataset,
+    rewards: Sequence[Reward],
+    metric: Reward,
+    scorer: Scorer,
+    **generation: Any,
+) -> dict[str, float]:
+    """Measure greedy answers to rows that training never sees, whole and per source.
+
+    Returns metrics by name: `<prefix>_reward`, `_accuracy`, `_cut_off`, `_<reward>` and `_<source>/accuracy`.
+    Collective: every process takes a share of the rows, and all get the whole result.
+
+    Args:
+        generation: `batch_size`, `max_new_tokens` and `stop_strings`, as for `rlvr.evaluation.evaluate`.
+    """
+    score, records = evaluate(model, tokenizer, data, rewards, metric, scorer, description="validating", **generation)
+    rows = [[record[f"rewards/{reward.label}"] for reward in rewards] for record in records]
+    sums = [value for value in (total(row, rewards) for row in rows) if value is not None]
+    metrics = {
+        f"{prefix}_accuracy": score.accuracy,
+        f"{prefix}_rows": float(score.rows),
+        f"{prefix}_unscored": float(score.unscored),
+        f"{prefix}_cut_off": score.cut_off,
+        f"{prefix}_mean_length": score.mean_tokens,
+        **{f"{prefix}_{label}": value for label, value in score.rewards.items()},
+        **{f"{prefix}_{source}/accuracy": part["accuracy"] for source, part in score.by_source.items()},
+    }
+    if sums:
+        metrics[f"{prefix}_reward"] = sum(sums) / len(sums)
+    return metrics
 
 
 def keep_adapter_in_float32(model: torch.nn.Module) -> None:

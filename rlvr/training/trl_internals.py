@@ -6,9 +6,9 @@ tests/rlvr/training/test_trl_contract.py holds every name and signature that is 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -108,8 +108,13 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     @contextmanager
     def without_further_metrics(self) -> Iterator[None]:
         """Drop what is added to the metrics inside."""
-        with keep_lengths(self._metrics[self.mode]):
-            yield
+        metrics = self._metrics[self.mode]
+        lengths = {name: len(values) for name, values in metrics.items()}
+        yield
+        for name in list(metrics):
+            del metrics[name][lengths.get(name, 0) :]
+            if not metrics[name]:
+                del metrics[name]  # TRL would log an empty list as None
 
     def last_advantages(self, count: int) -> list[float]:
         """The table's last advantages, all ranks'; at most `count`."""
@@ -124,14 +129,16 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         """The table's last completions, all ranks'; at most `count`."""
         return list(self._logs["completion"])[-count:]
 
-    def clear_table(self) -> None:
-        clear_table(self._logs)
-
     def read_table(self) -> CompletionTable:
-        return read_table(self._logs)
+        return CompletionTable(**{name: _plain(self._logs[name]) for name in _COLUMNS})
 
     def write_table(self, table: CompletionTable) -> None:
-        write_table(self._logs, table)
+        """Replace the rows of TRL's table."""
+        for name in _COLUMNS:
+            column, rows = self._logs[name], getattr(table, name)
+            for own in column.values() if isinstance(column, dict) else [column]:
+                own.clear()
+            _extend(column, rows)
 
     # ------------------------------------------------------------------------------------------------------------------
     # What TRL's checkpoints lack
@@ -164,65 +171,26 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         for mode, metrics in state["metrics"].items():
             self._metrics[mode].update(metrics)
         for name, values in state["logs"].items():
-            if isinstance(values, dict):
-                for key, column in values.items():
-                    self._logs[name][key].extend(column)
-            else:
-                self._logs[name].extend(values)
+            _extend(self._logs[name], values)
         self._current_train_step_time = state["step_time"]
         self._tr_loss = state["loss"].to(self.args.device)
         self._globalstep_last_logged = state["last_logged"]
 
 
+_COLUMNS = tuple(field.name for field in fields(CompletionTable))  # in TRL's `_logs`; it has `images` beside them
+
+
 def _plain(values: Any) -> Any:
     """Deques as lists, and dictionaries of them as plain ones, which torch.load takes without trusting the file."""
-    if isinstance(values, deque | list):
-        return list(values)
-    return {key: list(column) for key, column in values.items()}
+    if isinstance(values, Mapping):
+        return {key: list(column) for key, column in values.items() if column}
+    return list(values)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# On TRL's `_logs` and `_metrics` themselves
-
-
-def clear_table(logs: Mapping[str, Any]) -> None:
-    for column in (
-        *(logs[name] for name in ("prompt", "completion", "advantages")),
-        *logs["rewards"].values(),
-        *logs["extra"].values(),
-    ):
-        column.clear()
-
-
-def read_table(logs: Mapping[str, Any]) -> CompletionTable:
-    return CompletionTable(
-        prompt=list(logs["prompt"]),
-        completion=list(logs["completion"]),
-        rewards={name: list(column) for name, column in logs["rewards"].items() if column},
-        advantages=list(logs["advantages"]),
-        extra={name: list(column) for name, column in logs["extra"].items() if column},
-    )
-
-
-def write_table(logs: Mapping[str, Any], table: CompletionTable) -> None:
-    """Replace the rows of TRL's table."""
-    clear_table(logs)
-    logs["prompt"].extend(table.prompt)
-    logs["completion"].extend(table.completion)
-    logs["advantages"].extend(table.advantages)
-    for name, values in table.rewards.items():
-        logs["rewards"][name].extend(values)
-    for name, values in table.extra.items():
-        logs["extra"][name].extend(values)
-
-
-@contextmanager
-def keep_lengths(metrics: MutableMapping[str, list[float]]) -> Iterator[None]:
-    """Cut lists back to the lengths that they had on entry, and drop new ones."""
-    lengths = {name: len(values) for name, values in metrics.items()}
-    yield
-    for name in list(metrics):
-        if name in lengths:
-            del metrics[name][lengths[name] :]
-        else:
-            del metrics[name]  # TRL would log an empty list as None
+def _extend(column: Any, values: Any) -> None:
+    """Append to a column of `_logs`, or to each of a dictionary of columns."""
+    if isinstance(values, Mapping):
+        for key, part in values.items():
+            column[key].extend(part)
+    else:
+        column.extend(values)

@@ -34,8 +34,8 @@ def test_rows_of_different_width_are_padded_on_their_own_side_with_what_means_no
         [output(2, 3, 1, 4), output(1, 2, 3, 5)],
         [GroupSource(1, 0), GroupSource(0, 1)],
         1,
-        pad_token=PAD,
-        sum_over_ranks=lambda count: 10 * count,
+        PAD,
+        lambda count: 10 * count,
     )
     assert merged["prompt_ids"].tolist() == [[PAD, 5, 5], [4, 4, 4]]
     assert merged["prompt_mask"].tolist() == [[0, 1, 1], [1, 1, 1]]
@@ -48,7 +48,7 @@ def test_rows_of_different_width_are_padded_on_their_own_side_with_what_means_no
     assert ratios == pytest.approx([0.7, 0.7, 0.7, 0.7, 1, 1])
     assert merged["advantages"].tolist() == [5.0, 4.0]
     assert merged["num_items_in_batch"].item() == 40
-    assert list(merged) == list(output(1, 1, 1, 0)), "in TRL's order"
+    assert merged.keys() == output(1, 1, 1, 0).keys()
 
 
 def test_ratios_a_sequence_stay_one_a_sequence() -> None:
@@ -56,9 +56,7 @@ def test_ratios_a_sequence_stay_one_a_sequence() -> None:
         {"importance_sampling_ratio": torch.tensor([[0.5]])},
         {"importance_sampling_ratio": torch.tensor([[2.0]])},
     ]
-    merged = batch_merge.merge_tensors(
-        outputs, [GroupSource(1, 0)], 1, pad_token=PAD, sum_over_ranks=lambda count: count
-    )
+    merged = batch_merge.merge_tensors(outputs, [GroupSource(1, 0)], 1, PAD, lambda count: count)
     assert merged["importance_sampling_ratio"].tolist() == [[2.0]]
 
 
@@ -68,9 +66,7 @@ def test_tokens_that_a_tool_wrote_are_not_counted() -> None:
         "tool_mask": torch.tensor([[1, 0, 1]]),
         "num_items_in_batch": torch.tensor(2.0),
     }
-    merged = batch_merge.merge_tensors(
-        [output], [GroupSource(0, 0)], 1, pad_token=PAD, sum_over_ranks=lambda count: count
-    )
+    merged = batch_merge.merge_tensors([output], [GroupSource(0, 0)], 1, PAD, lambda count: count)
     assert merged["num_items_in_batch"].item() == 2
     assert merged["num_items_in_batch"].dtype == torch.float32
 
@@ -78,15 +74,8 @@ def test_tokens_that_a_tool_wrote_are_not_counted() -> None:
 def test_a_tensor_that_is_not_known_is_refused_by_its_name() -> None:
     output = {"advantages": torch.zeros(1), "pixel_values": torch.zeros(1, 3)}
     with pytest.raises(InputError) as error:
-        batch_merge.merge_tensors([output], [GroupSource(0, 0)], 1, pad_token=PAD, sum_over_ranks=lambda count: count)
+        batch_merge.merge_tensors([output], [GroupSource(0, 0)], 1, PAD, lambda count: count)
     assert error.value.kind == "unsupported-tensor" and "pixel_values" in str(error.value)
-
-
-def test_rounds_that_hold_different_tensors_are_refused() -> None:
-    outputs = [{"advantages": torch.zeros(1)}, {"advantages": torch.zeros(1), "prompt_ids": torch.zeros(1, 1)}]
-    with pytest.raises(InputError) as error:
-        batch_merge.merge_tensors(outputs, [GroupSource(0, 0)], 1, pad_token=PAD, sum_over_ranks=lambda count: count)
-    assert error.value.kind == "unsupported-tensor"
 
 
 def test_every_tensor_that_trl_returns_is_known() -> None:
@@ -109,7 +98,7 @@ def test_the_table_holds_the_chosen_groups_and_none_where_a_rollout_lacks_a_colu
         CompletionTable(["p00", "p01"], ["c00", "c01"], {"right": [0.0, 0.0]}, [0.0, 1.0], {}),
         CompletionTable(["p10"], ["c10"], {"right": [1.0]}, [10.0], {"note": ["seen"]}),
     ]
-    merged = batch_merge.merge_tables(tables, [[GroupSource(0, 0), GroupSource(1, 0)]], group=1)
+    merged = batch_merge.merge_tables(tables, [(0, 0), (1, 0)])
     expected = CompletionTable(
         ["p00", "p10"], ["c00", "c10"], {"right": [0.0, 1.0]}, [0.0, 10.0], {"note": [None, "seen"]}
     )

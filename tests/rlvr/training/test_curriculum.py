@@ -6,11 +6,19 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import InputError
-from rlvr.training.curriculum import columns_fault, easy_first
+from rlvr.training import curriculum
+
+
+def easy_first(difficulty: list[Any], total: int, seed: int) -> list[int]:
+    class Rows(dict[str, list[Any]]):  # a Dataset's column has one type
+        column_names = ("prompt", "difficulty")
+
+    return curriculum.easy_first(Rows(difficulty=difficulty), total, seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -91,14 +99,8 @@ def test_a_row_that_comes_up_in_two_passes_is_not_drawn_twice_in_a_row() -> None
     assert sorted(order[:40]) == sorted(order[40:]) == list(range(40))
 
 
-@pytest.mark.parametrize(("difficulty", "total", "kind"), [([1], 0, "invalid-value"), ([], 5, "no-rows")])
-def test_a_run_without_prompts_or_rows_is_refused(difficulty: list[int], total: int, kind: str) -> None:
+def test_rows_without_the_column_are_refused_with_the_columns_and_the_fix() -> None:
     with pytest.raises(InputError) as error:
-        easy_first(difficulty, total, seed=0)
-    assert error.value.kind == kind
-
-
-def test_a_table_without_the_column_is_told_how_to_get_it() -> None:
-    assert columns_fault(["prompt", "difficulty"]) is None
-    fault = columns_fault(["prompt", "final_answer"])
-    assert fault is not None and "prompt, final_answer" in fault and "filter_by_pass_rate" in fault
+        curriculum.easy_first(Dataset.from_dict({"prompt": ["p"], "final_answer": ["1"]}), 1, seed=0)
+    assert (error.value.kind, error.value.key) == ("missing-column", "difficulty")
+    assert "prompt, final_answer" in str(error.value) and "filter_by_pass_rate" in str(error.value)

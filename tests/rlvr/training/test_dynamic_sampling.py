@@ -28,8 +28,9 @@ PAD = 9
 ELSEWHERE = 100  # tokens that the simulated other ranks are said to have
 
 
-def flags(*values: int) -> torch.Tensor:
-    return torch.tensor([bool(value) for value in values])
+def by_rank(world: int, *values: int) -> list[list[bool]]:
+    each = len(values) // world
+    return [[bool(value) for value in values[rank * each : (rank + 1) * each]] for rank in range(world)]
 
 
 # ── Groups with signal ──────────────────────────────────────────────────────────────────────────────────────
@@ -61,19 +62,18 @@ def test_a_group_has_signal_if_it_holds_a_right_and_a_wrong_completion(
 
 def test_the_plan_is_the_one_worked_out_by_hand() -> None:
     # Two ranks of three groups. Rank 0 lacks its groups 0 and 2, rank 1 its group 1: two fresh prompts on each rank.
-    first = flags(0, 1, 0, 1, 0, 1)
-    assert ds.missing_groups([first], world=2) == 2
+    signals = [by_rank(2, 0, 1, 0, 1, 0, 1)]
+    assert ds.count_unfilled(signals, ds.choose_groups(signals)) == [2, 1]
     # Of the fresh groups rank 0 gets a bad and a good one, rank 1 two good ones, of which it needs only the first.
-    second = flags(0, 1, 1, 1)
-    choice = ds.choose_groups([first, second], world=2)
-    assert choice == [[(1, 1), (0, 1), (0, 2)], [(0, 0), (1, 0), (0, 2)]]
-    assert ds.missing_groups([first, second], world=2) == 1
+    signals.append(by_rank(2, 0, 1, 1, 1))
+    layout = ds.choose_groups(signals)
+    assert layout == [[(1, 1), (0, 1), (0, 2)], [(0, 0), (1, 0), (0, 2)]]
+    assert ds.count_unfilled(signals, layout) == [1, 0]
     # The last round's only group of rank 0 is good; rank 1's is left over.
-    third = flags(1, 0)
-    choice = ds.choose_groups([first, second, third], world=2)
-    assert choice == [[(1, 1), (0, 1), (2, 0)], [(0, 0), (1, 0), (0, 2)]]
-    assert ds.missing_groups([first, second, third], world=2) == 0
-    assert ds.batch_metrics([first, second, third], choice) == {
+    signals.append(by_rank(2, 1, 0))
+    layout = ds.choose_groups(signals)
+    assert layout == [[(1, 1), (0, 1), (2, 0)], [(0, 0), (1, 0), (0, 2)]]
+    assert ds.batch_metrics(signals, layout) == {
         "dynamic_sampling/rounds": 3.0,
         "dynamic_sampling/replaced_groups": 3.0,
         "dynamic_sampling/unfilled_groups": 0.0,
@@ -82,51 +82,50 @@ def test_the_plan_is_the_one_worked_out_by_hand() -> None:
 
 
 @st.composite
-def several_rounds(draw: st.DrawFn) -> tuple[int, list[torch.Tensor]]:
+def several_rounds(draw: st.DrawFn) -> list[list[list[bool]]]:
     world = draw(st.integers(1, 4))
-    sampled: list[torch.Tensor] = []
+    signals = []
     for _ in range(draw(st.integers(1, 4))):
         groups = draw(st.integers(1, 5)) * world
-        sampled.append(flags(*draw(st.lists(st.integers(0, 1), min_size=groups, max_size=groups))))
-    return world, sampled
+        signals.append(by_rank(world, *draw(st.lists(st.integers(0, 1), min_size=groups, max_size=groups))))
+    return signals
 
 
-def plain_plan(world: int, sampled: list[list[list[bool]]]) -> list[list[GroupSource]]:
+def plain_plan(signals: list[list[list[bool]]]) -> list[list[GroupSource]]:
     """The plan as one would do it by hand: cross off the bad groups, deal out the good fresh ones."""
     plan = []
-    for rank in range(world):
-        batch = [GroupSource(0, group) for group in range(len(sampled[0][rank]))]
+    for rank, first in enumerate(signals[0]):
+        batch = [GroupSource(0, group) for group in range(len(first))]
         good_fresh = [
             GroupSource(number, group)
-            for number in range(1, len(sampled))
-            for group in range(len(sampled[number][rank]))
-            if sampled[number][rank][group]
+            for number in range(1, len(signals))
+            for group in range(len(signals[number][rank]))
+            if signals[number][rank][group]
         ]
         for place in range(len(batch)):
-            if not sampled[0][rank][place] and good_fresh:
+            if not first[place] and good_fresh:
                 batch[place] = good_fresh.pop(0)
         plan.append(batch)
     return plan
 
 
 @given(several_rounds())
-def test_the_plan_is_that_of_a_plain_model(case: tuple[int, list[torch.Tensor]]) -> None:
-    world, sampled = case
-    by_rank = [flags.view(world, -1).tolist() for flags in sampled]
-    choice = ds.choose_groups(sampled, world)
-    assert choice == plain_plan(world, by_rank)
-    for rank, places in enumerate(choice):
+def test_the_plan_is_that_of_a_plain_model(signals: list[list[list[bool]]]) -> None:
+    layout = ds.choose_groups(signals)
+    assert layout == plain_plan(signals)
+    for rank, places in enumerate(layout):
         assert len(set(places)) == len(places), "no group is trained on twice"
         for place, (number, group) in enumerate(places):
-            good = by_rank[number][rank][group]
+            good = signals[number][rank][group]
             assert good or (number, group) == (0, place), "only a group with signal replaces another"
-            assert number == 0 or not by_rank[0][rank][place], "a group with signal is never replaced"
-    bad = [sum(not by_rank[number][rank][group] for number, group in places) for rank, places in enumerate(choice)]
-    assert ds.missing_groups(sampled, world) == max(bad)
-    found = ds.batch_metrics(sampled, choice)
-    assert found["dynamic_sampling/unfilled_groups"] == sum(bad)
-    useful = sum(len(places) for places in choice) - sum(bad)
-    assert found["dynamic_sampling/kept_fraction"] == pytest.approx(useful / sum(len(flags) for flags in sampled))
+            assert number == 0 or not signals[0][rank][place], "a group with signal is never replaced"
+    bad = [sum(not signals[number][rank][group] for number, group in places) for rank, places in enumerate(layout)]
+    assert ds.count_unfilled(signals, layout) == bad
+    metrics = ds.batch_metrics(signals, layout)
+    assert metrics["dynamic_sampling/unfilled_groups"] == sum(bad)
+    useful = sum(len(places) for places in layout) - sum(bad)
+    generated = sum(len(groups) for ranks in signals for groups in ranks)
+    assert metrics["dynamic_sampling/kept_fraction"] == pytest.approx(useful / generated)
 
 
 # ── Fresh prompts ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,12 +180,12 @@ def test_the_state_of_another_stream_is_refused(rows: int, seed: int, named: str
     assert (error.value.kind, error.value.key) == ("checkpoint-mismatch", named)
 
 
-def test_every_row_with_a_prompt_of_the_batch_is_found() -> None:
-    chat = [{"role": "user", "content": "a"}]
-    index = ds.PromptIndex(["a", "b", "a", chat])
-    assert index.rows(["a", "a"]) == {0, 2}
-    assert index.rows([[{"content": "a", "role": "user"}]]) == {3}
-    assert index.rows(["not in the data"]) == set()
+@pytest.mark.parametrize("chat", [False, True])
+def test_every_row_with_a_prompt_of_the_batch_is_found(chat: bool) -> None:
+    prompts: list[Any] = [[{"role": "user", "content": text}] if chat else text for text in ("a", "b", "a", "c")]
+    sampler = ds.DynamicSampler(Dataset.from_dict({"prompt": prompts[:3]}), 0, group=2, max_rounds=1, seed=0)
+    assert sampler.rows_with([prompts[0], prompts[0]]) == {0, 2}
+    assert sampler.rows_with([prompts[3]]) == set()
 
 
 # ── Whole batches on simulated ranks ──────────────────────────────────────────────────────────────────────────────────
@@ -273,7 +272,7 @@ class SimulatedRanks:
                 pad_token=PAD,
                 sum_over_ranks=lambda count: count + ELSEWHERE,
             )
-            filled.append((batch, metrics, sampler.state()))
+            filled.append((batch, metrics, sampler.fresh.state()))
         return filled
 
 
@@ -408,27 +407,21 @@ def test_a_trainer_trains_on_groups_with_signal_only_and_logs_what_it_trained_on
 
 
 @pytest.mark.parametrize(
-    ("rows", "group", "named"),
-    [(16, 8, None), (8, 8, None), (12, 8, "Make them 16"), (4, 8, "Make them 8")],
-)
-def test_groups_that_straddle_ranks_are_refused(rows: int, group: int, named: str | None) -> None:
-    fault = ds.alignment_fault(rows, group)
-    assert (fault is None) == (named is None)
-    assert named is None or (fault is not None and named in fault)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "named", "why"),
+    ("recipe", "rows", "fix"),
     [
-        ({}, None, "TRL's defaults"),
-        ({"scale_rewards": "adaptive", "curriculum": "none"}, None, "advantages of a group's own"),
-        ({"scale_rewards": "none"}, None, "advantages of a group's own"),
-        ({"scale_rewards": "batch"}, "scale_rewards", "a round's standard deviation"),
-        ({"multi_objective_aggregation": "normalize_then_sum"}, "sum_then_normalize", "a round's mean"),
-        ({"curriculum": "easy_first"}, "curriculum", "fresh prompts would be of any difficulty"),
+        ({}, 16, None),
+        ({"scale_rewards": "adaptive", "curriculum": "none"}, 8, None),
+        ({"scale_rewards": "none"}, 8, None),
+        ({"scale_rewards": "batch"}, 8, "scale_rewards: group, adaptive or none"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, 8, "sum_then_normalize"),
+        ({"curriculum": "easy_first"}, 8, "curriculum: none"),
+        ({}, 12, "16"),
+        ({}, 4, "8"),
     ],
 )
-def test_settings_that_mix_rounds_are_refused(recipe: dict[str, Any], named: str | None, why: str) -> None:
-    fault = ds.settings_fault(recipe)
-    assert (fault is None) == (named is None), why
-    assert named is None or (fault is not None and named in fault), why
+def test_settings_that_mix_rounds_and_groups_that_straddle_ranks_are_refused(
+    recipe: dict[str, Any], rows: int, fix: str | None
+) -> None:
+    problems = ds.sampling_problems(recipe, rows, 8)
+    assert [problem.kind for problem in problems] == ["conflicting-keys"] * (fix is not None)
+    assert fix is None or fix in problems[0].message

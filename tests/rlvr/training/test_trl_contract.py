@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict, deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transformers import Trainer
 from trl import GRPOTrainer
 
-from rlvr.training import trl_internals
 from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.grpo_trainer import RecipeTrainer
+from rlvr.training.trl_internals import ExtensibleGRPOTrainer
 
 RUN_EPOCH = [
     *("self", "model", "epoch", "train_dataloader", "steps_in_epoch", "num_update_steps_per_epoch", "trial"),
@@ -71,7 +72,7 @@ def test_no_public_name_of_ours_replaces_one_of_trl() -> None:
 def test_no_other_module_overrides_or_calls_a_private_method_of_trl() -> None:
     private = {name for name in dir(GRPOTrainer) if name.startswith("_") and not name.startswith("__")}
     classes = [one for one in RecipeTrainer.__mro__ if one.__module__.startswith("rlvr.")]
-    classes.remove(trl_internals.ExtensibleGRPOTrainer)
+    classes.remove(ExtensibleGRPOTrainer)
     assert len(classes) == 2
     for one in classes:
         assert not private & vars(one).keys()
@@ -113,17 +114,18 @@ def test_a_table_that_is_written_is_read_back_and_nothing_of_the_earlier_one_is_
         **{name: deque(maxlen=2) for name in ("images", "prompt", "completion", "advantages")},
         **{name: defaultdict(lambda: deque(maxlen=2)) for name in ("rewards", "extra")},
     }
+    trainer = SimpleNamespace(_logs=logs)
     first = CompletionTable(["p0", "p1"], ["c0", "c1"], {"right": [0.0, 1.0]}, [-1.0, 1.0], {"note": ["a", "b"]})
     second = CompletionTable(["p2"], ["c2"], {"right": [1.0]}, [0.0], {})
-    trl_internals.write_table(logs, first)
-    assert trl_internals.read_table(logs) == first
-    trl_internals.write_table(logs, second)
-    assert trl_internals.read_table(logs) == second
+    for table in (first, second):
+        ExtensibleGRPOTrainer.write_table(trainer, table)  # type: ignore[arg-type]
+        assert ExtensibleGRPOTrainer.read_table(trainer) == table  # type: ignore[arg-type]
 
 
 def test_metrics_are_cut_back_to_what_they_were() -> None:
     metrics: dict[str, list[float]] = {"reward": [0.1, 0.2]}
-    with trl_internals.keep_lengths(metrics):
+    trainer = SimpleNamespace(_metrics={"train": metrics}, mode="train")
+    with ExtensibleGRPOTrainer.without_further_metrics(trainer):  # type: ignore[arg-type]
         metrics["reward"].append(0.5)
         metrics["new"] = [1.0]
     assert metrics == {"reward": [0.1, 0.2]}
