@@ -241,7 +241,7 @@ def _read(path: str | None, test_path: str | None, low: int, high: int, generate
     if path is None:
         how_else = (
             "Without a network: put parquet or JSONL files (train*, valid*, test*) into a folder and set path: FOLDER "
-            "under task. With a network: unset HF_HUB_OFFLINE."
+            "under task."
         )
         loaded = download_split(HUB_DATASET, tuple(names.values()), selection, how_else)
         splits = {split: loaded[theirs] for split, theirs in names.items()}

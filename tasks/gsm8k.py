@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import InputError, Task
+from rlvr.data.hub import download_rows
 from rlvr.data.io import (
     Row,
     apply_limits,
     check_fraction,
     check_integer,
     check_limits,
-    download_rows,
     find_split_files,
     hold_out,
     missing_column_error,
@@ -160,10 +160,7 @@ def _shots_note(shots: int, per_row: bool) -> str:
 
 
 def _from_hub() -> dict[str, list[Row]]:
-    how_else = (
-        "Without a network: put train.jsonl and test.jsonl into a folder and set path: FOLDER under task. With a "
-        "network: unset HF_HUB_OFFLINE."
-    )
+    how_else = "Without a network: put train.jsonl and test.jsonl into a folder and set path: FOLDER under task."
     splits = download_rows(HUB_DATASET, HUB_SUBSET, how_else)
     return {split: splits[split] for split in ("train", "test")}
 

@@ -14,12 +14,12 @@ from rlvr import Task
 from rlvr.data.code.assert_tests import split_check
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import COMPLETION, build_instruction, build_messages
+from rlvr.data.hub import download_rows
 from rlvr.data.io import (
     Row,
     apply_limits,
     check_integer,
     check_limits,
-    download_rows,
     missing_column_error,
     option_error,
     read_rows,
@@ -86,7 +86,7 @@ def humaneval(
 def _read(path: str | None) -> list[Row]:
     if path is not None:
         return read_rows(Path(path))
-    how_else = "Without a network: set path: HumanEval.jsonl under task. With a network: unset HF_HUB_OFFLINE."
+    how_else = "Without a network: set path: HumanEval.jsonl under task."
     return [row for split in download_rows(HUB_DATASET, None, how_else).values() for row in split]
 
 

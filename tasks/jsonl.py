@@ -22,6 +22,7 @@ from rlvr import InputError, Task
 from rlvr.config import schema
 from rlvr.data.code import apps, prompts
 from rlvr.data.code.io_tests import InvalidTests
+from rlvr.data.hub import download_rows
 from rlvr.data.io import (
     READABLE,
     Row,
@@ -29,7 +30,6 @@ from rlvr.data.io import (
     check_fraction,
     check_integer,
     check_limits,
-    download_rows,
     drop_long_prompts,
     find_splits,
     hold_out,

@@ -14,13 +14,13 @@ from rlvr import InputError, Task
 from rlvr.data.code.assert_tests import find_entry_point, make_assert_tests
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import FUNCTION, build_instruction, build_messages, format_answer
+from rlvr.data.hub import download_rows
 from rlvr.data.io import (
     READABLE,
     Row,
     apply_limits,
     check_integer,
     check_limits,
-    download_rows,
     missing_column_error,
     question_key,
     read_rows,
@@ -127,10 +127,7 @@ def _drop_notes(invalid: dict[str, list[str]]) -> list[str]:
 
 def _read(path: str | None, version: str) -> list[Row]:
     if path is None:
-        how_else = (
-            "Without a network: set path: mbpp.jsonl (or sanitized-mbpp.json) under task. With a network: unset "
-            "HF_HUB_OFFLINE."
-        )
+        how_else = "Without a network: set path: mbpp.jsonl (or sanitized-mbpp.json) under task."
         return [row for split in download_rows(HUB_DATASET, version, how_else).values() for row in split]
     place = Path(path)
     if not place.is_dir():

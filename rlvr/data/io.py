@@ -18,7 +18,7 @@ from rlvr.config import schema
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+    from datasets import Dataset
 
 READABLE = (".jsonl", ".ndjson", ".json", ".parquet")
 
@@ -134,37 +134,6 @@ def _check_row(row: Any, number: int, path: Path, line: int | None = None) -> No
         where = f"{path}, entry {number + 1} of the list" if line is None else f"{path}, line {line}"
         message = f'{where}: {row!r:.40} is no row. Write an object, like {{"question": "…", "final_answer": "…"}}.'
         raise InputError(message, kind="invalid-row", row=number, path=path, line=line)
-
-
-def download_rows(dataset: str, subset: str | None, how_else: str) -> dict[str, list[Row]]:
-    """Load every split of a dataset from the Hugging Face hub or its cache.
-
-    Args:
-        dataset, subset: as in `datasets.load_dataset`.
-        how_else: a sentence for the error message: how to do without the hub.
-    """
-    return {str(name): list(split) for name, split in load_hub_dataset(dataset, subset, how_else).items()}
-
-
-def load_hub_dataset(dataset: str, subset: str | None, how_else: str) -> DatasetDict:
-    """Load a dataset from the Hugging Face hub or its cache; arguments as in `download_rows`.
-
-    Raises:
-        InputError: the download failed and the cache has no copy.
-    """
-    from datasets import load_dataset
-
-    try:
-        return load_dataset(dataset, subset)
-    except Exception as error:  # the hub's client raises errors of several libraries; each means: no data
-        full_name = f"{dataset} (subset {subset})" if subset else dataset
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"Could not download the dataset {full_name} from the Hugging Face hub, and no copy is cached: "
-            f"{reason.rstrip('.')}. {how_else}",
-            kind="dataset-not-found",
-            key="path",
-        ) from error
 
 
 def find_split_files(folder: Path, split: str, suffixes: tuple[str, ...] = READABLE) -> list[Path]:

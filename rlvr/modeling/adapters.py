@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr.data import hub
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def find_adapter(name: str) -> Path:
         )
     from huggingface_hub import snapshot_download
 
+    hub.try_once()
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", *(f"*{suffix}" for suffix in WEIGHTS)]))
     except Exception as error:  # some twenty classes, of the hub client, the network and the cache

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.config import project, schema
 from rlvr.config.recipe import Recipe
+from rlvr.data import hub
 from rlvr.errors import InputError
 from rlvr.modeling import adapters
 
@@ -296,6 +297,7 @@ def _hub_options(recipe: Recipe) -> dict[str, Any]:
 def _explain_hub_errors(recipe: Recipe) -> Iterator[None]:
     """Turn errors of the hub client into one that names what was tried and the fix."""
     name = _name(recipe)
+    hub.try_once()
     try:
         yield
     except InputError:

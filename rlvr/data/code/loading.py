@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr.data.io import Row, check_data_file, load_hub_dataset, read_rows, unreadable
+from rlvr.data.hub import load_hub_dataset
+from rlvr.data.io import Row, check_data_file, read_rows, unreadable
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -75,7 +76,7 @@ def download_split(
     """Load splits of a dataset from the Hugging Face hub or its cache; a missing split has no rows.
 
     Args:
-        how_else: as in `rlvr.data.io.load_hub_dataset`.
+        how_else: as in `rlvr.data.hub.download_rows`.
     """
     import pyarrow.dataset
 

@@ -1,0 +1,75 @@
+"""The Hugging Face hub without a connection: one attempt, one line, and what to do instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+NOBODY = "http://127.0.0.1:9"  # the port "discard", on which nothing listens
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": NOBODY, "HF_HOME": str(folder)}
+
+
+@pytest.mark.slow
+def test_a_check_without_a_connection_asks_once_and_says_what_to_do(
+    run_script: Callable[..., Any], tmp_path: Path
+) -> None:
+    recipe = REPOSITORY / "recipes" / "gsm8k-qwen2.5-0.5b-instruct-qlora.yaml"
+    result = run_script("run_grpo.py", "--config", recipe, "--check", "--json", env=environment(tmp_path))
+    assert result.returncode == 2
+    [line] = result.stderr.splitlines()
+    assert NOBODY in line and "offline" in line
+    problems = {problem["kind"]: problem["message"] for problem in json.loads(result.stdout)["problems"]}
+    assert "path: FOLDER" in problems["dataset-not-found"] and "hf download" in problems["hub-unreachable"]
+
+
+ONCE = """
+import os, sys, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub.utils import get_session
+from rlvr.data import hub
+
+class Hub(BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        self.send_response(404)
+        self.end_headers()
+
+hub.try_once()
+server = HTTPServer(("127.0.0.1", 0), Hub)
+if sys.argv[1] == "answers":
+    threading.Thread(target=server.handle_request, daemon=True).start()
+    get_session().head(f"http://127.0.0.1:{server.server_port}/x")
+server.server_close()
+try:
+    get_session().head(f"http://127.0.0.1:{server.server_port}/x")
+except Exception as error:
+    print(type(error).__name__, os.environ["HF_HUB_OFFLINE"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hub", "outcome", "why"),
+    [
+        ("silent", "OfflineModeIsEnabled 1", "children inherit the environment"),
+        ("answers", "ConnectError 0", "a hub that has answered may come back: its client tries again"),
+    ],
+)
+def test_only_the_first_failure_makes_a_process_offline(tmp_path: Path, hub: str, outcome: str, why: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", ONCE, hub],
+        env={**os.environ, **environment(tmp_path), "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert result.stdout.strip() == outcome, why
