@@ -159,11 +159,13 @@ class Run:
     def execute(self) -> int:
         """Run all stages, and record in run.json how far they come; return the exit code."""
         from rlvr.artifacts import directory
+        from rlvr.training import trl_config
         from rlvr.training.interruption import Interrupted
         from rlvr.training.train import TrainingError
 
-        resumption = self.prepared.resumption
-        directory.prepare(self.recipe, self.prepared.state, self.prepared.environment, fresh=resumption.fresh)
+        prepared, resumption = self.prepared, self.prepared.resumption
+        resolved = trl_config.resolved_settings(self.recipe, prepared.rewards, prepared.task.stop_strings)
+        directory.prepare(self.recipe, prepared.state, prepared.environment, resolved=resolved, fresh=resumption.fresh)
         self.status.update("trained" if resumption.trained else "running", saved=self.model_folder.name)
         self.stop.install_handlers()
         outcome = "FAILED"

@@ -29,11 +29,17 @@ ANSWERS = "answers"  # folder of an evaluation's answers, written while it runs
 
 
 def prepare(
-    recipe: Recipe, state: PartialState, environment: Mapping[str, str] | None = None, *, fresh: bool = True
+    recipe: Recipe,
+    state: PartialState,
+    environment: Mapping[str, str] | None = None,
+    *,
+    resolved: Mapping[str, Any] | None = None,
+    fresh: bool = True,
 ) -> None:
     """Create the run directory and write the resolved recipe into it.
 
     Args:
+        resolved: values that libraries derived from the recipe (`rlvr.training.trl_config.resolved_settings`).
         environment: what the scores depend on besides the recipe; written with the versions of the libraries.
         fresh: whether the run begins at step 0. An earlier run in the folder is then renamed.
 
@@ -43,10 +49,10 @@ def prepare(
     if state.is_main_process:
         folder = recipe.output_dir
         if fresh:
-            _rename_earlier_run(folder, recipe)
+            _rename_earlier_run(folder, resolved_text(recipe, resolved))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_recipe(recipe, folder / "recipe.yaml")
+            write_recipe(recipe, folder / "recipe.yaml", resolved)
             write_json(folder / "versions.json", {**versions(), **(environment or {})})
             (folder / "failure.txt").unlink(missing_ok=True)
         except OSError as error:
@@ -113,22 +119,22 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def _has_no_results(folder: Path, status: Mapping[str, Any] | None, recipe: Recipe) -> bool:
+def _has_no_results(folder: Path, status: Mapping[str, Any] | None, recipe_text: str) -> bool:
     """Whether the same run was interrupted before it measured or trained anything. It then continues in its folder."""
     if status is None or status["status"] != "interrupted":
         return False
     results = ("metrics.jsonl", "evaluation.json", "completions", "checkpoint-*")
     written = (folder / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
-    return written == resolved_text(recipe) and not any(any(folder.glob(name)) for name in results)
+    return written == recipe_text and not any(any(folder.glob(name)) for name in results)
 
 
-def _rename_earlier_run(folder: Path, recipe: Recipe) -> None:
+def _rename_earlier_run(folder: Path, recipe_text: str) -> None:
     """Rename the folder of an earlier run. The new run inherits the answers of an unfinished evaluation."""
     marker = folder / "recipe.yaml"
     if not marker.is_file():
         return
     status = read_status(folder)
-    if _has_no_results(folder, status, recipe):
+    if _has_no_results(folder, status, recipe_text):
         return
     stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(marker.stat().st_mtime))
     renamed = folder.with_name(f"{folder.name}.{stamp}")

@@ -60,8 +60,10 @@ class Identity:
     def differences(self, earlier: Identity) -> list[str]:
         """The differences to an earlier run that change numbers, a phrase each."""
         phrases = []
+        defaults = schema.defaults()  # a run's recipe.yaml has them, the recipe that it was made from has not
         for key in sorted({*self.recipe, *earlier.recipe} - RESUME_MAY_CHANGE):
-            was, now = (_without_locations(key, run.recipe.get(key, "not given")) for run in (earlier, self))
+            default = defaults.get(key, "not given")
+            was, now = (_without_locations(key, run.recipe.get(key, default)) for run in (earlier, self))
             if was != now:
                 phrases += [f"{path} was {before}, now {after}" for path, before, after in _changes(key, was, now)]
         if self.processes != earlier.processes:

@@ -49,6 +49,8 @@ DEFAULTS: dict[str, Any] = {
 PEFT_DTYPE = "bfloat16"
 DEFAULT_SEED = 42  # of TRL
 
+# What libraries derived from the other keys; a run writes it into its recipe.yaml, and nothing reads it from a recipe.
+RESOLVED = "resolved"
 SECTIONS = ("task", "rewards", "evaluation", "sagemaker")
 
 
@@ -173,20 +175,38 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
-def write_recipe(recipe: Recipe, path: Path) -> None:
-    """Write the resolved recipe (overrides and defaults included), so that it can be run again as it is."""
-    path.write_text(resolved_text(recipe), encoding="utf-8")
+def write_recipe(recipe: Recipe, path: Path, resolved: Mapping[str, Any] | None = None) -> None:
+    """Write the recipe with its overrides and our defaults, so that it can be run again as it is.
+
+    Args:
+        resolved: what libraries derived from it, for its section `resolved`. Then TRL's defaults are written too.
+    """
+    path.write_text(resolved_text(recipe, resolved), encoding="utf-8")
 
 
-def resolved_text(recipe: Recipe) -> str:
+def resolved_text(recipe: Recipe, resolved: Mapping[str, Any] | None = None) -> str:
     """Return what `write_recipe` writes."""
+    title, content = f"# {recipe.path.name} as it ran: overrides and defaults included.\n", recipe.as_dict()
+    if resolved is None:
+        return title + _yaml(content)
+    refused = {*schema.RENAMED, *schema.REMOVED}
+    defaults = {key: value for key, value in schema.defaults().items() if key not in refused}
+    unchanged = {key: value for key, value in defaults.items() if content.get(key, value) == value}
+    changed = {key: value for key, value in content.items() if key not in unchanged}
+    return (
+        f"{title}{_yaml(changed)}\n# As TRL and transformers have them by default.\n{_yaml(unchanged)}\n"
+        f"# Derived by TRL, transformers, PEFT and bitsandbytes. Ignored in a recipe.\n{_yaml({RESOLVED: resolved})}"
+    )
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
     from ruamel.yaml import YAML
 
     yaml = YAML()
     yaml.default_flow_style = False
     buffer = io.StringIO()
-    yaml.dump(recipe.as_dict(), buffer)
-    return f"# {recipe.path.name} as it ran: overrides and defaults included.\n{buffer.getvalue()}"
+    yaml.dump(content, buffer)
+    return buffer.getvalue()
 
 
 class _RecipeText:
@@ -254,7 +274,7 @@ def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
     """The flat keys that are right; the problems of the others go to `text.problems`."""
     settings: dict[str, Any] = {}
     for key, value in text.content.items():
-        if key in SECTIONS:
+        if key in (*SECTIONS, RESOLVED):
             continue
         at = text.location(key)
         if key in schema.RENAMED:

@@ -249,7 +249,7 @@ def attention(recipe: Recipe) -> tuple[str | None, str]:
     `auto` (and nothing) means FlashAttention 2 where the package is installed, the GPU has it (compute capability 8.0
     and up) and the weights are 16-bit; else PyTorch's own `scaled_dot_product_attention`.
     """
-    wanted = recipe.settings.get("attn_implementation", "auto")
+    wanted = recipe.settings.get("attn_implementation") or "auto"
     if wanted != "auto":
         return wanted, f"{wanted}, as the recipe says"
     import torch

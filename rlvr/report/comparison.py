@@ -14,6 +14,7 @@ from typing import Any
 
 from rlvr.artifacts.evaluation_summary import EvaluationVerdict, score_of, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
+from rlvr.config.recipe import RESOLVED
 from rlvr.errors import InputError
 from rlvr.formatting import count, flatten, mapping, percent, points, shorten
 from rlvr.health import summary
@@ -45,13 +46,15 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
     refuse_if_in_use(path.parent, OTHER_FILE)
     runs = [read_run(folder) for folder in run_dirs]
     names = _names(runs)
+    # Runs of an earlier version of the project have not written what the libraries derived.
+    left_out = () if all(RESOLVED in run.recipe for run in runs) else (RESOLVED,)
     page = template("comparison.html.jinja").render(
         title=" and ".join(names) if len(names) == 2 else f"{len(names)} runs, compared with {names[0]}",
         names=names,
         runs=runs,
         verdicts=[_compare(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
         rows=_rows(runs),
-        differences=list(_differences([_settings(run) for run in runs], [_defaults(run) for run in runs])),
+        differences=list(_differences([_settings(run, left_out) for run in runs], [_defaults(run) for run in runs])),
         versions=list(_differences([_shown(run.versions) for run in runs])),
         reward=_panel(runs, names, "reward", "Reward", wide=True),
         panels=_panels(runs, names),
@@ -136,16 +139,17 @@ def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _settings(run: RunRecord) -> dict[str, str]:
-    """The recipe's values by dotted key, without paths and secrets, which are no differences between runs."""
-    recipe = {key: value for key, value in run.recipe.items() if key not in ("output_dir", "run_name")}
+def _settings(run: RunRecord, left_out: Sequence[str]) -> dict[str, str]:
+    """The recipe's values by dotted key, without defaults, paths and secrets, which are no differences between runs."""
+    recipe = {key: value for key, value in run.recipe.items() if key not in ("output_dir", "run_name", *left_out)}
     rewards = recipe.get("rewards")
     if isinstance(rewards, list):
         names = [short_name(str(mapping(entry).get("name"))) for entry in rewards]
         recipe["rewards"] = [
             {**entry, "name": name} if mapping(entry) else entry for entry, name in zip(rewards, names, strict=True)
         ]
-    return _shown(dict(flatten(recipe)))
+    defaults = _defaults(run)
+    return {key: value for key, value in _shown(dict(flatten(recipe))).items() if defaults.get(key) != value}
 
 
 def _shown(values: Mapping[str, Any]) -> dict[str, str]:
@@ -162,7 +166,9 @@ def _defaults(run: RunRecord) -> dict[str, str]:
     from rlvr.config import schema
 
     installed = directory.versions()
-    if not run.recipe or any(run.versions.get(name) != installed.get(name) for name in ("trl", "transformers")):
+    has_versions = all(run.versions.get(name) == installed.get(name) for name in ("trl", "transformers"))
+    # A recipe with resolved values omits nothing; `_settings` takes the installed version's defaults out of it.
+    if not run.recipe or not (has_versions or RESOLVED in run.recipe):
         return {}
     return _shown(schema.defaults())
 

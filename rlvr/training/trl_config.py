@@ -6,11 +6,13 @@ A module of its own, so that a check doesn't import the trainer.
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from rlvr.config import schema
 from rlvr.config.recipe import Recipe, RewardSpec
 from rlvr.errors import InputError
 from rlvr.modeling import loading as models
@@ -94,6 +96,48 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
             ) from error
         raise InputError(f"TRL refuses this recipe: {error}", kind="refused-by-trl") from error
     unset_hf_deepspeed_config()  # or the base model would be loaded in shares
+
+
+def resolved_settings(
+    recipe: Recipe, rewards: Sequence[Reward | RewardSpec], stop_strings: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return what TRL, transformers, PEFT and bitsandbytes derive from a recipe, for the recipe.yaml of a run.
+
+    Returns:
+        "training": values of `GRPOConfig` that neither the recipe nor a default gives; "lora" and "quantization": all
+        values of `LoraConfig` and `BitsAndBytesConfig`, if the recipe has them. Values are plain.
+    """
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+    from trl import ModelConfig, get_peft_config
+
+    config = training_config(recipe, rewards, stop_strings)
+    unset_hf_deepspeed_config()  # or the base model would be loaded in shares
+    known = {**schema.defaults(), **recipe.settings}
+    values = {field.name: _plain(getattr(config, field.name)) for field in fields(config)}
+    derived = {name for name, value in values.items() if name not in known or value != known[name]} - _NOT_DERIVED
+    resolved = {"training": {name: value for name, value in values.items() if name in derived}}
+    lora = get_peft_config(ModelConfig(**models.model_settings(recipe)))
+    quantization = models.quantization(recipe)
+    for name, library_config in (("lora", lora), ("quantization", quantization)):
+        if library_config is not None:
+            resolved[name] = _plain(library_config.to_dict())
+    return resolved
+
+
+# What `training_config` sets, and deprecated copies of other fields.
+_NOT_DERIVED = {"scale_rewards", "save_total_limit", "report_to", "run_name", "disable_tqdm", "resume_from_checkpoint"}
+_NOT_DERIVED |= {"gradient_checkpointing", "gradient_checkpointing_kwargs", "hub_token", "push_to_hub_token"}
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value of a configuration to what YAML holds: enumerations to text, sets to lists."""
+
+    def convert(item: Any) -> Any:
+        if isinstance(item, set):
+            return sorted(item)
+        return asdict(item) if is_dataclass(item) and not isinstance(item, type) else str(item)
+
+    return json.loads(json.dumps(value, default=convert))
 
 
 def free_memory() -> None:

@@ -112,7 +112,7 @@ def test_after_training_only_the_evaluation_is_left(tmp_path: Path) -> None:
     ("change", "difference"),
     [
         ({"learning_rate": 2e-5}, "learning_rate was 1e-05, now 2e-05"),
-        ({"beta": 0.1}, "beta was not given, now 0.1"),
+        ({"beta": 0.1}, "beta was 0.0, now 0.1"),
         ({"rewards": (RewardSpec("r", weight=0.5),)}, "rewards.r.weight was 1.0, now 0.5"),
         ({"rewards": (RewardSpec("r"), RewardSpec("s"))}, "rewards.s was not given"),
         ({"rewards": (RewardSpec("r", options={"a": 1}),)}, "rewards.r.options was not given"),

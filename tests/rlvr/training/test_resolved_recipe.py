@@ -1,0 +1,91 @@
+"""The recipe.yaml of a run holds every value that was in force, and is a recipe that gives the same run."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from peft import LoraConfig
+from ruamel.yaml import YAML
+from trl import GRPOConfig, ModelConfig
+
+import run_grpo
+from rlvr.artifacts.identity import Identity
+from rlvr.config import schema
+from rlvr.config.recipe import Recipe, load_recipe, write_recipe
+from rlvr.modeling.loading import model_init_options, model_settings
+from rlvr.report import write_comparison
+from rlvr.training.trl_config import resolved_settings, training_config
+from tests.conftest import REPOSITORY
+from tests.support.report_runs import read, write_run
+
+RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
+
+
+def written(recipe: Recipe, path: Path) -> Path:
+    write_recipe(recipe, path, resolved_settings(recipe, recipe.rewards, ()))
+    return path
+
+
+def values(recipe: Recipe) -> dict[str, Any]:
+    config = training_config(recipe, recipe.rewards, ())
+    return {field.name: getattr(config, field.name) for field in fields(config)}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_written_recipe_is_the_same_recipe(path: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(path, CPU)
+    again = load_recipe(written(recipe, tmp_path / "recipe.yaml"))
+    assert values(again) == values(recipe)
+    assert ModelConfig(**model_settings(again)) == ModelConfig(**model_settings(recipe))
+    assert model_init_options(again) == model_init_options(recipe)
+    assert (again.task, again.rewards, again.evaluation) == (recipe.task, recipe.rewards, recipe.evaluation)
+    rows = Dataset.from_dict({"prompt": ["p"]})
+    identities = [Identity.of(one, rows, 1, "python") for one in (recipe, again)]
+    assert identities[0].differences(identities[1]) == identities[1].differences(identities[0]) == []
+
+
+def test_a_written_recipe_has_the_values_of_every_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
+    path = written(load_recipe(DEMO), tmp_path / "recipe.yaml")
+    content = YAML(typ="safe").load(path)
+    resolved = content.pop("resolved")
+    keys = {field.name for config in (GRPOConfig, ModelConfig) for field in fields(config)}
+    assert keys - {*schema.RENAMED, *schema.REMOVED} <= {*content, *resolved["training"]}
+    assert {field.name for field in fields(LoraConfig)} - {"runtime_config"} <= set(resolved["lora"])
+    assert resolved["lora"]["r"] == content["lora_r"] and resolved["lora"]["bias"] == "none"
+    assert resolved["quantization"]["bnb_4bit_quant_storage"] == "uint8"
+    assert (resolved["training"]["generation_batch_size"], content["top_p"]) == (64, 1.0)
+    text = path.read_text()
+    assert "hf_verysecret" not in text and "hub_token" not in text and str(REPOSITORY) not in text
+
+
+@pytest.mark.slow
+def test_runs_of_one_recipe_differ_in_nothing_but_what_was_changed(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, base=[False], trained=[True]) for name in ("one", "two", "three")]
+    for folder, words in zip(folders, ([], ["--temperature", "0.7"], []), strict=True):
+        recipe = load_recipe(DEMO, [*words, "--output_dir", str(folder)])
+        written(recipe, folder / "recipe.yaml")
+    write_recipe(load_recipe(DEMO), folders[2] / "recipe.yaml")  # as earlier versions of the project did
+    for pair in ([folders[0], folders[1]], [folders[2], folders[1]]):
+        page = read(write_comparison(pair, tmp_path / "page.html"))
+        assert "temperature" in page.text
+        for key in ("top_p", "adam_beta1", "resolved", "generation_batch_size", "quant_storage", "lora_r"):
+            assert key not in page.text
+
+
+@pytest.mark.slow
+def test_the_recipe_of_a_run_gives_the_same_run(tmp_path: Path) -> None:
+    words = ["--max_steps", "1", "--warmup_steps", "0", "--evaluation", "null", "--report_to", "none"]
+    runs = [tmp_path / "one", tmp_path / "two"]
+    assert run_grpo.main(["--config", str(DEMO), "--output_dir", str(runs[0]), *words]) == 0
+    assert run_grpo.main(["--config", str(runs[0] / "recipe.yaml"), "--output_dir", str(runs[1])]) == 0
+    recipes = [YAML(typ="safe").load(run / "recipe.yaml") | {"output_dir": None} for run in runs]
+    assert recipes[0] == recipes[1]
+    adapters = [(run / "adapter" / "adapter_model.safetensors").read_bytes() for run in runs]
+    assert adapters[0] == adapters[1]
