@@ -10,6 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from rlvr import estimates
 from rlvr.config.batch_plan import batch_sizes
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
@@ -145,10 +146,10 @@ def check_curriculum(components: RunComponents) -> Sequence[Problem]:
 
 
 def check_precision(components: RunComponents) -> Iterator[Problem]:
-    """Note number formats that cost speed or precision without need."""
+    """Note number formats that cost speed or precision on a GPU without need."""
     settings = components.settings
     dtype = settings.get("dtype")
-    if settings.get("use_cpu"):
+    if settings.get("use_cpu") or (components.target.is_here and estimates.this_machine() is None):
         return
     if settings.get("load_in_4bit") and dtype == "float32":
         message = (

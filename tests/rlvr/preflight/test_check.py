@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
 
 from rlvr.errors import Problem
@@ -64,8 +66,11 @@ def test_packages_and_trackers_of_another_machine_are_not_checked() -> None:
     ],
 )
 def test_a_number_format_that_costs_without_need_is_noted(settings: dict[str, Any], kind: str | None) -> None:
-    problems = check_components(make_components({"use_cpu": False, **settings})).problems
+    components = make_components(settings, target=TargetMachine(machine="A10G"))
+    problems = check_components(components).problems
     assert [(problem.kind, problem.level) for problem in problems] == ([(kind, "note")] if kind else [])
+    here = check_components(replace(components, target=TargetMachine())).problems
+    assert torch.cuda.is_available() or here == [], "no format of GPUs is recommended where there is none"
 
 
 @pytest.mark.parametrize(
