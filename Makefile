@@ -2,20 +2,30 @@
 PYTHON ?= python3
 VENV   := .venv/bin
 READY  := .venv/.ready
+TESTS  := .venv/.ready-for-tests
+# uv installs faster than pip, if it is there. Both print errors only.
+UV     ?= $(shell command -v uv)
+PIP    := $(if $(UV),$(UV) pip install --quiet --python $(VENV)/python,$(VENV)/python -m pip install --quiet --disable-pip-version-check)
 # Three processes on two cores, since tests wait a lot. A file's tests share one process, and so what they trained.
 PYTEST := $(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo demo-programs test test-all lint format clean
 
 install: $(READY)
+	@echo "Installed. Next: . .venv/bin/activate && make demo   (trains a tiny model, about a minute)"
 
 # Rebuilt when the dependencies change; a second run starts at once.
 $(READY): pyproject.toml setup.py constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: make PYTHON=python3.11 …"; exit 1; }
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
-	@echo "Installing into .venv (once; about five minutes) …"
-	$(VENV)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@echo "Installing into .venv with $(if $(UV),uv,pip) (once; a few minutes, and only errors are printed) …"
+	@$(PIP) --constraint constraints.txt --editable .
+	@touch $@
+
+$(TESTS): $(READY)
+	@echo "Installing what the tests need …"
+	@$(PIP) --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 # Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: about a minute. One thread: for so small a model, more
@@ -28,20 +38,20 @@ demo-programs: $(READY)
 	@OMP_NUM_THREADS=1 $(VENV)/python run_grpo.py --config recipes/demo-programs.yaml
 
 # For every commit: what is not slow, and one smoke test of each large part.
-test: $(READY) lint
+test: $(TESTS) lint
 	$(PYTEST) -m "not slow or smoke"
 
 # Every test.
-test-all: $(READY) lint
+test-all: $(TESTS) lint
 	$(PYTEST)
 
-lint: $(READY)
+lint: $(TESTS)
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
 
-format: $(READY)
+format: $(TESTS)
 	$(VENV)/ruff format .
 	$(VENV)/ruff check --fix .
 

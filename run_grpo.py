@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import json
 import os
 import signal
@@ -40,11 +41,18 @@ if TYPE_CHECKING:
     from rlvr.preflight.prepare import PreparedRun
     from rlvr.training.interruption import StopRequest
 
+NOT_INSTALLED = (
+    f"The packages of this project are not installed for {sys.executable}. Run `make install` and "
+    "`. .venv/bin/activate`, or `pip install -e . -c constraints.txt`."
+)
 STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
 
 
 def main(words: Sequence[str] | None = None) -> int:
     options, overrides = parse_arguments(words)
+    if any(importlib.util.find_spec(name) is None for name in ("ruamel", "torch", "trl")):
+        console.error(NOT_INSTALLED)
+        return 2
     console.silence_libraries()
     gc.disable()  # until training: collecting after imports takes a tenth of a check's time
     try:

@@ -26,6 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE = [Requirement(text) for text in PROJECT["dependencies"]]
 EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
+OWN = next(requirement for requirement in EXTRAS["dev"] if requirement.name == PROJECT["name"])
 REWARD = "code_execution"
 PINS = {
     canonicalize_name(name): version
@@ -39,7 +40,7 @@ PINS = {
 
 def test_what_few_need_is_installed_only_by_its_extra() -> None:
     base = {canonicalize_name(requirement.name) for requirement in BASE}
-    for name in ("flash-attn", "vllm", "ray", "sagemaker-train", "fastapi"):
+    for name in ("flash-attn", "vllm", "ray", "sagemaker-train", "fastapi", "mlflow", "reasoning-gym", "jupyterlab"):
         assert name not in base
         assert any(canonicalize_name(r.name) == name for extra in EXTRAS.values() for r in extra), name
 
@@ -54,9 +55,18 @@ def test_torch_is_pinned_to_the_tested_version() -> None:
 
 
 def test_every_base_and_development_dependency_is_pinned_within_its_range() -> None:
-    for requirement in [*BASE, *EXTRAS["dev"]]:
+    extras = [EXTRAS[name] for name in ("dev", *OWN.extras)]
+    for requirement in [*BASE, *(one for extra in extras for one in extra if one is not OWN)]:
         pin = PINS[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(Version(pin)), f"{requirement} does not admit {pin}"
+
+
+def test_every_extra_has_a_comment_and_a_line_in_the_documentation() -> None:
+    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "install.md").read_text(encoding="utf-8")
+    for name in EXTRAS:
+        assert re.search(rf"^#.*\n{name} = ", text, re.MULTILINE), name
+        assert f"| `{name}` |" in page, name
 
 
 def test_trl_is_bound_to_one_minor_version() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,13 @@ def without_heavy_imports(run_script: Callable[..., Any], *words: str) -> Any:
     imported = {line.split("|")[-1].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
     assert not imported & {"torch", "transformers", "trl", "datasets", "numpy"}
     return result
+
+
+def test_before_the_installation_one_line_says_what_to_do() -> None:
+    command = [sys.executable, "-S", "-E", "run_grpo.py", "--config", str(DEMO)]  # -S: no packages
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "make install" in done.stderr
 
 
 def test_help_answers_without_heavy_imports(run_script: Callable[..., Any]) -> None:

@@ -18,13 +18,17 @@ def make_dataset(name: str, options: dict[str, Any], **size_and_seed: int) -> An
     """Create the `ProceduralDataset` of this name.
 
     Raises:
-        InputError: there is no such dataset, or it does not accept the options.
+        InputError: there is no such dataset, it does not accept the options, or the package is not installed.
     """
     import dataclasses
 
-    import reasoning_gym as package
-    from reasoning_gym.composite import DatasetSpec
-    from reasoning_gym.factory import DATASETS
+    try:
+        import reasoning_gym as package
+        from reasoning_gym.composite import DatasetSpec
+        from reasoning_gym.factory import DATASETS
+    except ModuleNotFoundError as error:
+        message = "The package reasoning-gym is not installed: pip install -e '.[reasoning-gym]' -c constraints.txt"
+        raise InputError(message, kind="package-not-installed") from error
 
     if name not in DATASETS:
         raise option_error(TASK, "dataset", f"reasoning-gym has no dataset {name!r}. {schema.hint(name, DATASETS)}")

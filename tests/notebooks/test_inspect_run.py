@@ -38,6 +38,7 @@ def test_it_shows_a_whole_run_and_another_beside_it(tmp_path: Path) -> None:
     for words in (
         "On 6 held-out problems the accuracy rose from 0.0 % to 100.0 %",
         "reward 0.1 → 1.2 in 12 steps",
+        "── step 12, total",
         "completion 2 of step 12",
         "math_correctness",
         str(runs[0] / "report.html"),
