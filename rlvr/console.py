@@ -172,13 +172,14 @@ def _coloured(text: str, code: str) -> str:
 
 
 class SlowStep:
-    """Print what a step does if it takes more than two seconds, and again at twice, four times … the time.
+    """Print what a step does if it takes more than `after_s`, and again at twice, four times … the time.
 
     To standard error, from the main process only. `text` may be changed while the step runs.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, after_s: float = SLOW_STEP_S) -> None:
         self.text = text
+        self.after_s = after_s
         self._ended = threading.Event()
 
     def __enter__(self) -> SlowStep:
@@ -189,7 +190,7 @@ class SlowStep:
         self._ended.set()
 
     def _report(self) -> None:
-        wait_s, elapsed_s = SLOW_STEP_S, SLOW_STEP_S
+        wait_s = elapsed_s = self.after_s
         while not self._ended.wait(wait_s):
             error(f"{self.text} … ({duration(elapsed_s)})")
             wait_s, elapsed_s = elapsed_s, 2 * elapsed_s

@@ -26,6 +26,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from rlvr.console import SlowStep
 from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
@@ -44,6 +45,7 @@ TABLE_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
 # Characters. Longer text is not repeated for every completion of a group; the task has it, by the prompt.
 MOST_LOGGED = 10_000
 START_TIMEOUT_S = 300.0  # for a worker's imports (torch on a busy file system), or for a server to boot
+SLOW_BATCH_S = 60.0  # after which the terminal names the rewards that have not returned
 SHORT_START_TIMEOUT_S = 15.0  # after another remote backend has not started in time
 
 
@@ -90,7 +92,7 @@ class Scorer:
                 _log.warning("%s. The first batch tries again.", error)
 
     def close(self) -> None:
-        """End processes and connections. A later batch would start new ones."""
+        """End processes and connections."""
         self._started = False
         for _, backend in self._backends:
             backend.close()
@@ -223,6 +225,7 @@ class _BatchScoring:
         self.results: dict[int, CallResult] = {}
         self.failures: dict[int, list[RewardFailure]] = {}
         self.seconds: dict[int, float] = {}
+        self._step = SlowStep(self._waiting(), SLOW_BATCH_S)
 
     def run(self, backends: Sequence[tuple[list[int], RewardBackend]]) -> None:
         """Score with all backends at the same time: the last one in this thread, since it may be the trainer's."""
@@ -235,12 +238,13 @@ class _BatchScoring:
                 errors.append(error)
 
         threads = [threading.Thread(target=score_with, args=pair, daemon=True) for pair in backends[:-1]]
-        for thread in threads:
-            thread.start()
-        for pair in backends[-1:]:
-            self._score_all(*pair)
-        for thread in threads:
-            thread.join()
+        with self._step:
+            for thread in threads:
+                thread.start()
+            for pair in backends[-1:]:
+                self._score_all(*pair)
+            for thread in threads:
+                thread.join()
         if errors:
             raise errors[0]
 
@@ -315,3 +319,9 @@ class _BatchScoring:
     def _finish(self, index: int, started: float, result: CallResult, failures: list[RewardFailure]) -> None:
         self.results[index], self.failures[index] = result, failures
         self.seconds[index] = time.monotonic() - started
+        self._step.text = self._waiting()
+
+    def _waiting(self) -> str:
+        waiting = [reward.name for index, reward in enumerate(self.scorer.rewards) if index not in self.results]
+        step = f" of step {self.batch.step}" if self.batch.step >= 0 else ""
+        return f"Waiting for the rewards{step}: {', '.join(waiting)}"

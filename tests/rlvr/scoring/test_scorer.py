@@ -236,6 +236,18 @@ def test_rewards_work_at_the_same_time_and_keep_their_order(puppets: Path) -> No
     assert all(0.3 <= seconds < 0.8 for seconds in scored.seconds.values())
 
 
+def test_rewards_that_a_step_waits_for_are_named(
+    puppets: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rlvr.scoring.scorer.SLOW_BATCH_S", 0.1)
+    with scorer(puppets, "nap", "puppet") as scoring:
+        said(scoring, ["fine"])
+        capsys.readouterr()
+        said(scoring, ["fine"], step=7)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and all("step 7" in line and ":nap" in line and ":puppet" not in line for line in lines), lines
+
+
 def test_starting_does_not_wait_for_imports(tmp_path: Path) -> None:
     path = tmp_path / "slow_start.py"
     path.write_text(
