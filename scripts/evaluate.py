@@ -140,6 +140,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     """Evaluate the base and/or the adapter, print the table and write it to `folder`."""
     from rlvr import evaluation
     from rlvr.artifacts import directory
+    from rlvr.artifacts.run_lock import lock_run
     from rlvr.config.batch_plan import reward_batch_timeout
     from rlvr.evaluation import shot_sweep
     from rlvr.modeling import adapters, loading
@@ -194,12 +195,13 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     results: dict[int, dict[str, Any]] = {point.shots: {} for point in points}
     sampled: dict[str, Any] = {}
     sampling = None
-    with Scorer(
+    scorer = Scorer(
         evaluation.rewards_to_run(rewards, metric),
         timeout_s=recipe.settings["reward_timeout_s"],
         batch_timeout_s=reward_batch_timeout(recipe),
         rank=state.process_index,
-    ) as scorer:
+    )
+    with lock_run(folder, state), scorer:
         for name in _names(options):
             model = evaluation.EvaluatedModel(
                 recipe,
@@ -222,21 +224,21 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
                     points[0].task, recipe, rewards, metric, scorer, sampling, when, samples=options.samples
                 )[1]
             model.close()
-    if state.is_main_process:
-        about = evaluation.describe_evaluation(recipe, metric)
-        about["adapter"] = options.adapter
-        about["engine"] = options.engine
-        if options.shots:
-            content = shot_sweep.write_sweep(folder, about, results)
-            console.info(f"{shot_sweep.sweep_heading(content)}\n\n{shot_sweep.sweep_table(content)}\n")
-            console.info(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
-        else:
-            scores = results[points[0].shots]
-            _move_earlier(folder, about)
-            content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
-            console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-            console.info(f"  {folder / 'evaluation.json'}")
-        _update_run(folder, adapter)
+        if state.is_main_process:
+            about = evaluation.describe_evaluation(recipe, metric)
+            about["adapter"] = options.adapter
+            about["engine"] = options.engine
+            if options.shots:
+                content = shot_sweep.write_sweep(folder, about, results)
+                console.info(f"{shot_sweep.sweep_heading(content)}\n\n{shot_sweep.sweep_table(content)}\n")
+                console.info(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
+            else:
+                scores = results[points[0].shots]
+                _move_earlier(folder, about)
+                content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
+                console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+                console.info(f"  {folder / 'evaluation.json'}")
+            _update_run(folder, adapter)
     state.destroy_process_group()
 
 
@@ -255,18 +257,20 @@ def _update_run(folder: Path, adapter: Path | None) -> None:
 
 
 def _check_not_running(folder: Path) -> None:
-    """Check that no run writes to the folder, and that no later version of the project has.
+    """Check that no run or evaluation writes to the folder, that no run there was killed, and that the format is known.
 
     Raises:
-        InputError: either has.
+        InputError: of kind "run-in-use", "run-in-progress" or "later-format".
     """
     from rlvr.artifacts.directory import read_status
+    from rlvr.artifacts.run_lock import refuse_if_in_use
 
+    refuse_if_in_use(folder, "Name another folder with --output")
     status = read_status(folder)
     if status is not None and status["status"] == "running":
         raise InputError(
-            f"--output {folder} is a run that is still running, or was killed: its evaluation.json would be replaced. "
-            "Name another folder.",
+            f"--output {folder} is a run that has not ended: it was killed, or its file system has no locks. Its "
+            "evaluation.json would be replaced. Continue it first, or name another folder.",
             kind="run-in-progress",
             key="--output",
             path=folder,

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
+from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.errors import InputError
 
@@ -79,6 +80,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if options.json is not None and options.json.resolve() == Path(file).resolve():
             message = f"--json {options.json} would overwrite the completions. Name another file."
             raise InputError(message, kind="invalid-flag", key="--json")
+        if options.json is not None:
+            refuse_if_in_use(options.json.parent, "Name another file with --json")
         recipe = load_recipe(options.config, overrides)
         if options.why is not None:
             return explain(recipe, file, options.completion_column, options.limit, options.why)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
+from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.evaluation.engines import Decoding
 from rlvr.evaluation.evaluate import Records
@@ -78,10 +79,14 @@ def write_evaluation(
         results: "base" and/or "trained", each with what `evaluate` returned.
         sampled: records of `samples` samples a row, for the same names, drawn as `decoding` says; written to
             `completions/samples_<name>.parquet`.
+
+    Raises:
+        InputError: of kind "run-in-use".
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    refuse_if_in_use(folder, "Name another folder")
     content: dict[str, Any] = {**about, **{name: asdict(score) for name, (score, _) in results.items()}}
     both = set(MODELS) <= set(results)
     if both:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
+from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
@@ -89,7 +90,11 @@ def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Sh
     Args:
         about: as `describe_evaluation` returns it; `shots` is removed from its task.
         results: for each number of shots, "base" and/or "trained".
+
+    Raises:
+        InputError: of kind "run-in-use".
     """
+    refuse_if_in_use(folder, "Name another folder")
     task = {key: value for key, value in about["task"].items() if key != "shots"}
     content: dict[str, Any] = {**about, "task": task, "shots_seed": task.get("seed", "the task's default")}
     # A published score is of one number of shots: the recipe's own.

@@ -296,6 +296,30 @@ def test_an_adapter_of_another_model_is_refused_before_the_base_is_measured(
     assert not (tmp_path / "out" / "answers").exists()
 
 
+@pytest.mark.slow
+def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr.artifacts.run_lock import lock_file, lock_run
+    from rlvr.evaluation import results
+
+    words = [*WORDS, "base", "--limit", "2", "--output", str(tmp_path / "run")]
+    with lock_run(tmp_path / "run"):  # as run_grpo.py holds it
+        refused = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=REPOSITORY)
+        with pytest.raises(InputError) as error, monkeypatch.context() as other_process:
+            other_process.setattr("rlvr.artifacts.run_lock._held", set())
+            other_process.setattr("rlvr.artifacts.run_lock._try_lock", lambda descriptor, kind: False)
+            results.write_evaluation(tmp_path / "run", {}, {})
+    assert error.value.kind == "run-in-use"
+    assert refused.returncode == 2 and f"process {os.getpid()}" in refused.stderr and "--output" in refused.stderr
+    assert not (tmp_path / "run" / "evaluation.json").exists()
+
+    locked = []
+    monkeypatch.setattr(script, "_update_run", lambda *_: locked.append(lock_file(tmp_path / "run").exists()))
+    assert script.main(words) == 0
+    assert locked == [True] and not lock_file(tmp_path / "run").exists()
+
+
 def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys: Capture) -> None:
     whole = {name: {"rows": 250, "unscored": 0} for name in ("base", "trained")}
     (tmp_path / "evaluation.json").write_text(json.dumps(whole))
