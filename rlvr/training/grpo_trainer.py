@@ -74,6 +74,7 @@ class RecipeTrainer(CheckpointTrainer):
         self.first_weights: torch.Tensor | None = None
         self._failures: list[RewardFailure] = []
         self._masked_generations = 0  # in a row
+        self.scoring_nothing: list[str] = []  # rewards that returned None for the whole last generation, or failed
         self._scores = torch.empty(0)  # (completions of all ranks, rewards), NaN where masked, of the last generation
         self._seconds = {"generation": 0.0, "rewards": 0.0}
         self._update_s = 0.0
@@ -115,6 +116,8 @@ class RecipeTrainer(CheckpointTrainer):
         rows = apply_gates_and_mask(raw.tolist(), self._rewards)
         numbers = [[torch.nan if value is None else value for value in row] for row in rows]
         self._scores = torch.tensor(numbers, dtype=raw.dtype, device=raw.device)
+        unscored = torch.isnan(raw).all(dim=0).tolist()
+        self.scoring_nothing = [reward.name for reward, none in zip(self._rewards, unscored, strict=True) if none]
         self._watch_masked(self._scores[:, 0].isnan())
         self._seconds["rewards"] += time.perf_counter() - started
         return self._scores
@@ -144,8 +147,8 @@ class RecipeTrainer(CheckpointTrainer):
         if self._masked_generations >= MAX_MASKED_GENERATIONS:
             raise RewardError(
                 f"Not one completion of the last {MAX_MASKED_GENERATIONS} generations could be scored: every row was "
-                "masked, so nothing is learnt. Read the rewards' failures above. If there are none, a reward returned "
-                "None for every row: check what it reads (columns, golds, a server)."
+                f"masked, so nothing is learnt. {', '.join(self.scoring_nothing) or 'A reward'} failed (see above) or "
+                "returned None. Check what it reads (columns, golds, a server)."
             )
 
     def _totals(self) -> torch.Tensor:

@@ -190,8 +190,9 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
     steps = trainer.state.global_step
     if trainer.scored_generations == 0:
         raise TrainingError(
-            f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. Check "
-            "what the rewards read (columns, golds, a server)."
+            f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. "
+            f"{', '.join(trainer.scoring_nothing) or 'A reward'} failed or returned None. Check what it reads "
+            "(columns, golds, a server)."
         )
     assert trainer.first_weights is not None  # _BeginTraining set it
     if not trainer.any_process(not torch.equal(trainer.first_weights, fingerprint(trainer))):
