@@ -77,7 +77,7 @@ class Timings:
 @contextmanager
 def server(*words: str) -> Iterator[RunningServer]:
     process = subprocess.Popen(
-        [sys.executable, "scripts/serve_rewards.py", "--port", "0", *words],
+        [sys.executable, "scripts/serve_rewards.py", "--no_key", "--port", "0", *words],
         cwd=PROJECT, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -132,7 +132,7 @@ def test_plug_ins_of_the_wheel_load_by_name_without_a_checkout(installed: Path, 
 
 @pytest.mark.slow
 def test_a_reward_server_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
-    words = ["-m", "rlvr.reward_server", "--rewards", "math_correctness,code_execution", "--port", "0"]
+    words = ["-m", "rlvr.reward_server", "--rewards", "math_correctness,code_execution", "--port", "0", "--no_key"]
     with subprocess.Popen(
         [installed, *words], cwd=tmp_path, env=environment_outside(), stdout=subprocess.PIPE, text=True
     ) as server:

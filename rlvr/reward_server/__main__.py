@@ -6,8 +6,9 @@
     python scripts/serve_rewards.py --judge_only --tests tests.jsonl                 # programs, with stored tests
     python -m rlvr.reward_server --rewards math_correctness                          # without a checkout
 
-The server computes only the rewards that it was started with. On other addresses than loopback it needs a key. SIGTERM
-or Ctrl-C stops it after the requests in progress. See docs/reward-server.md. Exit codes: 0 stopped; 2 wrong arguments.
+The server computes only the rewards that it was started with. Requests need its key: without another one it makes a key
+in a file of this user, where runs on this machine find it. SIGTERM or Ctrl-C stops it after the requests in progress.
+See docs/reward-server.md. Exit codes: 0 stopped; 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 specs,
                 host=options.host,
                 port=options.port,
-                key=server.read_key(options.key_file),
+                key_file=options.key_file,
+                no_key=options.no_key,
                 tests=options.tests,
                 workers=options.workers,
                 label_column=options.label_column,
@@ -97,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on; default: loopback")
     add("--port", type=int, default=8000, help="default: 8000; 0: any free port")
-    add("--key_file", type=Path, metavar="FILE", help="file with the key; or set GRPO_REWARDS_KEY")
+    add("--key_file", type=Path, metavar="FILE", help="file with the key; default: GRPO_REWARDS_KEY, or a key is made")
+    add("--no_key", action="store_true", help="answer without a key, on a loopback address")
     add("--tests", type=Path, metavar="FILE", help="stored tests: JSONL, rows with id and tests")
     add("--workers", type=int, metavar="N", help="processes for each group of rewards; default: 2 to 4")
     add("--label_column", metavar="NAME", help="column of OpenRLHF's labels")

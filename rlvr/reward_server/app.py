@@ -1,4 +1,4 @@
-"""The server's paths. OpenAPI's description of them is at /docs."""
+"""The server's paths. Their OpenAPI description is at /openapi.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from rlvr.reward_server.errors import json_response
 from rlvr.reward_server.metrics import CONTENT_TYPE
-from rlvr.reward_server.middleware import RequestGuard
+from rlvr.reward_server.middleware import OPEN_PATHS, RequestGuard
 from rlvr.reward_server.request_body import Model, parse_body
 from rlvr.reward_server.schemas import (
     CheckRequest,
@@ -27,17 +27,27 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text}
     for status, text in (
         (400, "Invalid JSON."), (401, "The key is missing or wrong."), (404, "Unknown reward, id or column."),
-        (408, "The request took too long to arrive."), (413, "Too large."), (415, "Not application/json."),
+        (408, "The request took too long to arrive."), (411, "No Content-Length."), (413, "Too large."),
+        (415, "Not application/json."),
         (422, "Invalid content."), (429, "Too many requests: see Retry-After."),
         (503, "Starting, shutting down, or failed: see Retry-After."),
     )
 }  # fmt: skip
+
+
+class _MetricsPage(Response):
+    media_type = CONTENT_TYPE
+
+
 _CLOSE = {"connection": "close"}  # open to all: a client without a key keeps no connection
 
 
 def make_app(service: RewardService, guard: RequestGuard) -> FastAPI:
     """Make the application behind the guard."""
-    app = FastAPI(title="grpo-recipes reward server", description=__doc__ or "", version="1", redoc_url=None)
+    # No pages: FastAPI's load their scripts from other hosts.
+    app = FastAPI(
+        title="grpo-recipes reward server", description=__doc__ or "", version="1", docs_url=None, redoc_url=None
+    )
 
     def post(path: str, model: type[Model], run: Callable[[Model, Caller], Any], summary: str) -> None:
         async def endpoint(request: Request) -> Response:
@@ -59,10 +69,10 @@ def make_app(service: RewardService, guard: RequestGuard) -> FastAPI:
         """The rewards of this server and its limits. Clients compare them with their own."""
         return json_response(service.describe())
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=_MetricsPage)
     async def metrics() -> Response:
         """Metrics for Prometheus."""
-        return Response(service.metrics.page(), media_type=CONTENT_TYPE)
+        return _MetricsPage(service.metrics.page())
 
     @app.get("/healthz")
     async def healthz() -> Response:
@@ -77,8 +87,13 @@ def make_app(service: RewardService, guard: RequestGuard) -> FastAPI:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            add_schemas(FastAPI.openapi(app))
-        return FastAPI.openapi(app)  # cached by FastAPI
+            schema = FastAPI.openapi(app)  # FastAPI caches it
+            add_schemas(schema)
+            schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            schema["security"] = [{"key": []}]
+            for path in OPEN_PATHS:
+                schema["paths"][path]["get"]["security"] = []
+        return FastAPI.openapi(app)
 
     app.openapi = openapi  # type: ignore[method-assign]
     return app

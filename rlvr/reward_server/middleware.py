@@ -12,7 +12,6 @@ import contextlib
 import functools
 import hashlib
 import hmac
-import ipaddress
 import logging
 import time
 from collections.abc import Callable
@@ -30,12 +29,14 @@ from rlvr.reward_server.idempotency import IdempotencyCache, PendingRequest
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.request_body import parsed_size
+from rlvr.scoring.reward_key import is_loopback
 from rlvr.workers.pool import Caller
 
 _log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/healthz", "/readyz")  # health checks need no key
 MAX_IDEMPOTENCY_KEY = MAX_CLIENT_ID = 200  # characters
+WARN_S = 10.0  # between warnings of wrong keys
 REPEAT_S = 30.0  # in which a client that hung up may repeat its request with the same Idempotency-Key
 Work = Callable[[bytearray, Caller], Response]
 _HELD = "grpo.held_bytes"  # of a request's scope
@@ -69,6 +70,8 @@ class RequestGuard:
         self.draining = False
         self.in_flight = 0
         self._held = _HeldBytes()
+        self._wrong_keys = 0  # since the last warning
+        self._warn_at = 0.0
         self._key = hashlib.sha256(key.encode()).digest() if key is not None else None
         metrics.set_gauge("grpo_requests_in_flight", lambda: self.in_flight)
         metrics.set_gauge("grpo_bytes_in_flight", lambda: self._held.size)
@@ -84,7 +87,7 @@ class RequestGuard:
             try:
                 # Only GET and HEAD are open: the server would read, and hold, the body of any other method.
                 if scope["path"] not in OPEN_PATHS or scope["method"] not in ("GET", "HEAD"):
-                    self._check_key(Headers(scope=scope))
+                    self._check_key(Headers(scope=scope), _address(scope))
                 if scope["method"] == "POST":
                     self._check_capacity()
             except RequestError as error:
@@ -125,7 +128,7 @@ class RequestGuard:
         self.metrics.add("grpo_requests_refused_total", reason)
         return RequestError(status, message, kind=kind, retry_after_s=retry_after_s)
 
-    def _check_key(self, headers: Headers) -> None:
+    def _check_key(self, headers: Headers, address: str) -> None:
         if self._key is None:
             # A web page could reach this server by DNS rebinding; its Host header is then another name.
             host = headers.get("host", "").rpartition("@")[2]
@@ -139,6 +142,12 @@ class RequestGuard:
         digest = hashlib.sha256(key.strip().encode("latin-1")).digest()
         # Digests have one length, so that the comparison takes the same time for every wrong key.
         if scheme.lower() != "bearer" or not hmac.compare_digest(digest, self._key):
+            self._wrong_keys += 1
+            if time.monotonic() >= self._warn_at:
+                _log.warning(
+                    "Refused: %d with a missing or wrong key, the last one from %s.", self._wrong_keys, address
+                )
+                self._wrong_keys, self._warn_at = 0, time.monotonic() + WARN_S
             message = "The key is missing or wrong. Send it as `Authorization: Bearer KEY`."
             raise self._refuse("key", 401, message, kind="wrong-key")
 
@@ -197,8 +206,7 @@ class RequestGuard:
             raise RequestError(400, message, kind="idempotency-key")
 
         def start() -> PendingRequest:
-            address = request.client.host if request.client is not None else ""
-            caller = Caller(f"{address} {request.headers.get('client-id', '')[:MAX_CLIENT_ID]}")
+            caller = Caller(f"{_address(request.scope)} {request.headers.get('client-id', '')[:MAX_CLIENT_ID]}")
             task = asyncio.create_task(self._run(request.scope["path"], body, work, caller))
             return PendingRequest(task, caller, REPEAT_S if key else 0.0)
 
@@ -258,17 +266,10 @@ class RequestGuard:
             await send(message)
 
 
+def _address(scope: Scope) -> str:
+    return str(scope["client"][0]) if scope.get("client") else ""
+
+
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-@functools.lru_cache(maxsize=64)  # called for every request
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

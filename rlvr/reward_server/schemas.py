@@ -1,4 +1,4 @@
-"""Models of the request bodies. OpenAPI's page (/docs) shows their descriptions."""
+"""Models of the request bodies. /openapi.json has their descriptions."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import socket
 import threading
 import time
@@ -24,17 +23,17 @@ from rlvr.reward_server.http_connection import HttpConnection
 from rlvr.reward_server.judge_service import JudgeService
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
-from rlvr.reward_server.middleware import RequestGuard, is_loopback
+from rlvr.reward_server.middleware import RequestGuard
 from rlvr.reward_server.openrlhf import LabelColumns
 from rlvr.reward_server.served_rewards import ServedRewards
 from rlvr.reward_server.service import RewardService
 from rlvr.reward_server.stored_tests import StoredTests
+from rlvr.scoring import reward_key
 from rlvr.verifiers.code import detect_capabilities, executor_count
 from rlvr.workers.pool import WorkerError
 
 SHUTDOWN_TIMEOUT_S = 120.0
 CLOSE_S = 1.0  # in which requests end whose workers were closed
-MIN_KEY_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,8 @@ class ServerConfig:
     Attributes:
         rewards: the rewards that it serves.
         host, port: address; port 0: any free port.
-        key: key that requests must send; None only on a loopback address.
+        key_file: file of the key that requests must send; None: see `rlvr.scoring.reward_key.server_key`.
+        no_key: answer without a key; only on a loopback address.
         tests: JSONL file of stored tests.
         workers: processes for each group of rewards; None: the default.
         label_column: column of OpenRLHF's labels.
@@ -54,7 +54,8 @@ class ServerConfig:
     rewards: Sequence[RewardSpec]
     host: str = "127.0.0.1"
     port: int = 8000
-    key: str | None = None
+    key_file: Path | None = None
+    no_key: bool = False
     tests: Path | None = None
     workers: int | None = None
     label_column: str | None = None
@@ -68,12 +69,11 @@ def serve(config: ServerConfig) -> int:
     Raises:
         InputError: a setting is wrong, or the server can't listen.
     """
-    if config.key is None and not is_loopback(config.host):
-        raise InputError(
-            f"--host {config.host} can be reached from other machines, so requests must send a key. Set "
-            "GRPO_REWARDS_KEY or give --key_file, or listen on 127.0.0.1.",
-            kind="missing-key", key="host",
-        )  # fmt: skip
+    if config.no_key and not reward_key.is_loopback(config.host):
+        message = f"--no_key: {config.host} can be reached from other machines. Leave it out, or listen on 127.0.0.1."
+        raise InputError(message, kind="missing-key", key="no_key")
+    key, key_file = (None, None) if config.no_key else reward_key.server_key(config.key_file)
+    reward_key.take_variable()  # also without a key: workers would inherit it
     executor_count()  # reports a wrong GRPO_JUDGE_SLOTS now, not at the first request
     metrics = Metrics()
     stored_tests = StoredTests(config.tests)
@@ -81,7 +81,7 @@ def serve(config: ServerConfig) -> int:
     labels = LabelColumns(rewards.rewards, config.label_column)
     judge = JudgeService(config.limits, stored_tests, metrics, rewards.workers)
     service = RewardService(rewards, judge, stored_tests, labels, metrics)
-    guard = RequestGuard(config.limits, metrics, config.key)
+    guard = RequestGuard(config.limits, metrics, key)
     listener = _listen(config.host, config.port)
     server = _GracefulServer(service, guard, config.shutdown_timeout_s)
     failures: list[Exception] = []
@@ -104,6 +104,8 @@ def serve(config: ServerConfig) -> int:
     console.info(f"Serving on http://{f'[{host}]' if ':' in host else host}:{port}")
     for reward in rewards.describe():
         console.info(f"  /score    {reward['name']}")
+    if key_file is not None:
+        console.info(f"  key       in {key_file}")
     stored = f", {len(stored_tests):,} sets of tests by id" if config.tests is not None else ""
     console.info(f"  /judge    {detect_capabilities().describe()}{stored}")
     threading.Thread(target=start, daemon=True).start()
@@ -181,31 +183,3 @@ def _listen(host: str, port: int) -> socket.socket:
             f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port.", kind="cannot-listen"
         ) from error
     return listener
-
-
-def read_key(path: Path | None) -> str | None:
-    """Read the key from a file, else from GRPO_REWARDS_KEY, which is removed from the environment; None without both.
-
-    Raises:
-        InputError: the file can't be read or can be read by other users, or the key is too short.
-    """
-    key = os.environ.pop("GRPO_REWARDS_KEY", "").strip() or None
-    where = "GRPO_REWARDS_KEY"
-    if path is not None:
-        where = f"--key_file {path}"
-        try:
-            key = path.read_text(encoding="utf-8").strip()
-            mode = path.stat().st_mode
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{where} can't be read: {error}.", kind="unreadable-file", path=path) from error
-        if mode & 0o077:
-            raise InputError(f"{where} can be read by other users. Run: chmod 600 {path}", kind="key-not-private")
-    if key is None:
-        return None
-    if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
-        raise InputError(
-            f"{where}: a key needs at least {MIN_KEY_LENGTH} ASCII characters, without spaces. Make one: "
-            "python -c 'import secrets; print(secrets.token_urlsafe(32))'",
-            kind="weak-key",
-        )  # fmt: skip
-    return key

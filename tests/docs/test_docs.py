@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FOLDERS = re.compile(
-    r"(?<![\w/])(?:recipes|rewards|tasks|scripts|accelerate_configs|docs|rlvr|tests|models)/[\w./-]+\.\w+"
+    r"(?<![\w/-])(?:recipes|rewards|tasks|scripts|accelerate_configs|docs|rlvr|tests|models)/[\w./-]+\.\w+"
 )
 FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

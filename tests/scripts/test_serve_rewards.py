@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,16 +19,24 @@ PAGE = (REPOSITORY / "docs" / "reward-server.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_docs_page_work() -> None:
+def test_the_commands_of_the_docs_page_work(tmp_path: Path) -> None:
     started, asked = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     words = started.split()
     assert words[:2] == ["python", "scripts/serve_rewards.py"]
     if shutil.which("curl") is None:
         pytest.skip("curl, which the page uses, is not on this machine")
-    with RewardServer(*words[2:]) as server:
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "", "GRPO_REWARDS_KEY": ""}
+    with RewardServer(*words[2:], makes_key=True, env=home) as server:
         script = asked.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}").replace("\ncurl", "\necho\ncurl")
-        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True, timeout=120)
-        ready, rewards, scored, judged, *metrics = done.stdout.splitlines()
+        done = subprocess.run(
+            ["bash", "-euc", script],
+            env={**os.environ, **home},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        ready, rewards, scored, judged, *metrics = done.stdout.strip().splitlines()
     assert json.loads(ready) == {"status": "ready"}
     assert "code_execution" in [one["name"] for one in json.loads(rewards)["rewards"]]
     assert json.loads(scored)["results"][0]["values"] == [0.5]

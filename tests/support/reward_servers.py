@@ -39,6 +39,7 @@ class RewardServer:
 
     Args:
         words: of its command line.
+        makes_key: let the server make a key. By default it has none, except that of `env`.
         within: a command that runs the server's command.
 
     Attributes:
@@ -52,8 +53,10 @@ class RewardServer:
         env: Mapping[str, str] | None = None,
         ready: bool = True,
         within: Sequence[str] = (),
+        makes_key: bool = False,
     ) -> None:
-        self.words = [*map(str, words)]
+        keyless = not makes_key and not (env or {}).get("GRPO_REWARDS_KEY")
+        self.words = [*map(str, words), *(["--no_key"] if keyless else [])]
         self.within = within
         self.env = {**os.environ, **(env or {})}
         self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as the server)

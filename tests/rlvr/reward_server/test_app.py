@@ -265,6 +265,20 @@ def _like(schema: Any, whole: Any) -> st.SearchStrategy[Any]:
     return simple.get(kind, _ANYTHING | st.just(TESTS) | st.sampled_from([{"id": "sum"}, "3"]))
 
 
+def test_openapi_describes_the_key_and_the_content_type_of_metrics(server: RewardServer) -> None:
+    document = server.get("/openapi.json")[1]
+    (scheme,) = document["security"][0]
+    assert document["components"]["securitySchemes"][scheme] == {"type": "http", "scheme": "bearer"}
+    assert document["paths"]["/healthz"]["get"]["security"] == [] and "security" not in document["paths"]["/score"]
+    (content_type,) = document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
+    server.get("/metrics")
+    assert server.headers["content-type"] == content_type and content_type.startswith("text/plain; version=0.0.4")
+
+
+def test_no_page_loads_anything_from_another_host(server: RewardServer) -> None:
+    assert [server.get(path)[0] for path in ("/docs", "/redoc")] == [404, 404]
+
+
 def test_openapi_describes_every_field(server: RewardServer) -> None:
     schemas = server.get("/openapi.json")[1]["components"]["schemas"]
     models = {"ScoreRequest", "CheckRequest", "JudgeRequest", "OpenRLHFRequest"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ from rlvr.scoring.backends.http.connection import Rejected, ServerConnection, Se
 from rlvr.scoring.call import digest_of
 from rlvr.scoring.outage_notices import OutageNotice
 from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward_key import client_key
 from rlvr.workers.pool import OUT_OF_TIME
 
 _log = logging.getLogger(__name__)
@@ -22,8 +22,7 @@ class ServerSet:
     """Servers that have the same rewards; usable from any thread."""
 
     def __init__(self, addresses: Sequence[str], rewards: Sequence[Reward]) -> None:
-        key = os.environ.get("GRPO_REWARDS_KEY", "").strip() or None
-        self.servers = [ServerConnection(address, key) for address in addresses]
+        self.servers = [ServerConnection(address, client_key(address)) for address in addresses]
         self.rewards = list(rewards)
         self.closed = False  # requests end without a reply
         self._outage_since: float | None = None
