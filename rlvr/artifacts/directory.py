@@ -6,9 +6,13 @@ left) or "done". `format` counts the versions of the directory's layout.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import platform
+import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr import console
 from rlvr.config.recipe import Recipe, resolved_text, write_recipe
 from rlvr.errors import InputError
+from rlvr.formatting import count
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -117,6 +122,25 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return installed
+
+
+def machine(*, gpus: bool = True) -> dict[str, str]:
+    """The names of this host's CPU and GPUs.
+
+    Args:
+        gpus: whether the run uses them.
+    """
+    import torch
+
+    cpu = platform.machine()
+    with contextlib.suppress(OSError):
+        match = re.search(r"(?m)^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        cpu = match[1].strip() if match else cpu
+    names = Counter(torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count() if gpus else 0))
+    return {
+        "cpu": f"{cpu}, {count(len(os.sched_getaffinity(0)), 'core')}",
+        "gpu": ", ".join(f"{number} x {name}" for name, number in names.items()) or "none",
+    }
 
 
 def _has_no_results(folder: Path, status: Mapping[str, Any] | None, recipe_text: str) -> bool:

@@ -31,13 +31,15 @@ class RunStatus:
         self.folder = folder
         self.identity = identity
         self.writes = writes
+        self.machine = directory.machine(gpus=not identity.recipe.get("use_cpu")) if writes else {}
         self.facts: dict[str, Any] = {}
 
     def update(self, status: str, **facts: Any) -> None:
         """Record a status: "running", "trained" (only the evaluation is left), "done" …"""
         self.facts = {"status": status, **facts}
         if self.writes:
-            directory.write_status(self.folder, **self.facts, identity=asdict(self.identity))
+            identity = asdict(self.identity)
+            directory.write_status(self.folder, **self.facts, machine=self.machine, identity=identity)
 
     def failed(self, trace: str, *, can_continue: bool = True) -> None:
         """Record a failure and its traceback. The status "trained" stays.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from rlvr.report.page import OTHER_FILE, template, write_page
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run, series_of
 
+OUTCOME = ("Steps", "Time")
+SETUP = ("Model", "Trained", "Task", "Reward", "Sampling", "Learning rate", "Processes", "Launcher", "CPU", "GPU")
 MAX_RUNS = len(svg_charts.SERIES)
 
 
@@ -46,16 +48,15 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
     refuse_if_in_use(path.parent, OTHER_FILE)
     runs = [read_run(folder) for folder in run_dirs]
     names = _names(runs)
-    # Runs of an earlier version of the project have not written what the libraries derived.
-    left_out = () if all(RESOLVED in run.recipe for run in runs) else (RESOLVED,)
     page = template("comparison.html.jinja").render(
         title=" and ".join(names) if len(names) == 2 else f"{len(names)} runs, compared with {names[0]}",
         names=names,
         runs=runs,
         verdicts=[_compare(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
         rows=_rows(runs),
-        differences=list(_differences([_settings(run, left_out) for run in runs], [_defaults(run) for run in runs])),
-        versions=list(_differences([_shown(run.versions) for run in runs])),
+        setups=_setups(runs),
+        differences=list(_differences([_settings(run) for run in runs], [_defaults(run) for run in runs], _usual())),
+        versions=list(_differences([_shown(run.versions) for run in runs], [{}] * len(runs), {})),
         reward=_panel(runs, names, "reward", "Reward", wide=True),
         panels=_panels(runs, names),
         health=[summary(run.metrics, settings=run.recipe)[1:] for run in runs],
@@ -126,7 +127,6 @@ def _records(run: RunRecord) -> dict[Any, tuple[str, Any]]:
 
 def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     """The results table: a name, and a cell for each run."""
-    known = [dict(facts(run)) for run in runs]
     rewards = [series_of(run.metrics, "reward").values for run in runs]
     return [
         ("verdict", [verdict(run.evaluation).label for run in runs]),
@@ -134,14 +134,24 @@ def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
         ("trained (95 % interval)", [score_cell(score_of(run.evaluation, "trained")) for run in runs]),
         ("gain in points (95 % interval)", [gain_cell(run.evaluation.get("difference")) for run in runs]),
         ("reward, first to last tenth", [change(values) if values else ABSENT for values in rewards]),
-        *((name.lower(), ["; ".join(facts.get(name, [])) or ABSENT for facts in known]) for name in ("Steps", "Time")),
+        *((name.lower(), cells) for name, cells in _facts(runs, OUTCOME)),
         ("complete", [run.state or "yes" for run in runs]),
     ]
 
 
-def _settings(run: RunRecord, left_out: Sequence[str]) -> dict[str, str]:
+def _facts(runs: Sequence[RunRecord], names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    known = [dict(facts(run)) for run in runs]
+    return [(name, ["; ".join(facts.get(name, [])) or ABSENT for facts in known]) for name in names]
+
+
+def _setups(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
+    """What ran, a line for each fact that one of the runs has."""
+    return [(name, cells) for name, cells in _facts(runs, SETUP) if set(cells) != {ABSENT}]
+
+
+def _settings(run: RunRecord) -> dict[str, str]:
     """The recipe's values by dotted key, without defaults, paths and secrets, which are no differences between runs."""
-    recipe = {key: value for key, value in run.recipe.items() if key not in ("output_dir", "run_name", *left_out)}
+    recipe = {key: value for key, value in run.recipe.items() if key not in ("output_dir", "run_name")}
     rewards = recipe.get("rewards")
     if isinstance(rewards, list):
         names = [short_name(str(mapping(entry).get("name"))) for entry in rewards]
@@ -173,13 +183,28 @@ def _defaults(run: RunRecord) -> dict[str, str]:
     return _shown(schema.defaults())
 
 
+def _usual() -> dict[str, list[str]]:
+    """The values that a key has by default, in TRL or in this project."""
+    from rlvr.config import recipe, schema
+
+    defaults = (_shown(schema.defaults()), _shown(recipe.DEFAULTS))
+    return {key: [known[key] for known in defaults if key in known] for key in {*defaults[0], *defaults[1]}}
+
+
 def _differences(
-    settings: Sequence[Mapping[str, str]], defaults: Sequence[Mapping[str, str]] = ()
+    settings: Sequence[Mapping[str, str]],
+    defaults: Sequence[Mapping[str, str]],
+    usual: Mapping[str, Collection[str]],
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the keys whose values differ between runs. A default counts as a value, whether it is written or not."""
-    defaults = defaults or [{}] * len(settings)
+    """Yield the keys whose values differ between runs. A default counts as a value, whether it is written or not.
+
+    A key that some runs lack, as one of another release, is left out if all others have a usual or a derived value.
+    """
     for key in dict.fromkeys(key for one in settings for key in one):
         values = [one.get(key, default.get(key, ABSENT)) for one, default in zip(settings, defaults, strict=True)]
+        is_usual = set(values) - {ABSENT} <= set(usual.get(key, ())) or key.startswith(f"{RESOLVED}.")
+        if ABSENT in values and is_usual:
+            continue
         if len(set(values)) > 1:
             explicit = [key in one or value == ABSENT for one, value in zip(settings, values, strict=True)]
             yield key, [value if own else f"{value} (default)" for value, own in zip(values, explicit, strict=True)]

@@ -1,4 +1,4 @@
-"""Facts about a run for the report: model, task, rewards, sampling, steps, time and versions."""
+"""Facts about a run for the report: model, task, rewards, sampling, steps, time, machine and versions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ YEAR_3000 = 32_503_680_000  # in Unix seconds; a later time is damaged
 def facts(run: RunRecord) -> list[tuple[str, list[str]]]:
     """A name and its lines for each fact that the run directory holds."""
     recipe, metrics, rewards = run.recipe, run.metrics, run.recipe.get("rewards")
+    identity, machine = mapping(run.status.get("identity")), mapping(run.status.get("machine"))
     candidates = {
         "Model": [str(recipe.get("model_name_or_path", ""))],
         "Trained": [_trained_weights(recipe)],
@@ -26,6 +27,10 @@ def facts(run: RunRecord) -> list[tuple[str, list[str]]]:
         "Steps": [_steps(recipe, metrics)],
         "Time": [_time(metrics)],
         "Seed": [str(recipe.get("seed", ""))],
+        "Processes": [str(identity.get("processes", ""))],
+        "Launcher": [_launcher(identity)],
+        "CPU": [str(machine.get("cpu", ""))],
+        "GPU": [str(machine.get("gpu", ""))],
         "Versions": [", ".join(f"{name} {version}" for name, version in run.versions.items())],
     }
     known = [(name, [line for line in lines if line]) for name, lines in candidates.items()]
@@ -60,11 +65,17 @@ def _reward(entry: Mapping[str, Any]) -> str:
 
 def _sampling(recipe: Mapping[str, Any]) -> str:
     formats = {
-        "num_generations": "{} completions a prompt",
+        "num_generations": "groups of {} completions",
         "temperature": "temperature {}",
         "max_completion_length": "at most {} tokens",
     }
     return ", ".join(text.format(recipe[key]) for key, text in formats.items() if key in recipe)
+
+
+def _launcher(identity: Mapping[str, Any]) -> str:
+    """The launcher; a run's identity does not tell python from ddp, whose checkpoints are the same."""
+    launcher = str(identity.get("launcher", ""))
+    return launcher if launcher != "plain" else "python" if identity.get("processes") == 1 else "ddp"
 
 
 def _learning_rate(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from rlvr.artifacts.directory import read_status
 from rlvr.artifacts.metrics import read_metrics
+from rlvr.config import schema
 from rlvr.errors import InputError
 from rlvr.formatting import hide_secrets, is_number, mapping, shorten
 from rlvr.health.run_metrics import reward_weights, short_name
@@ -32,6 +33,7 @@ class RunRecord:
         evaluation: the content of evaluation.json; empty if there is none.
         shots: the content of sweep.json (accuracy by number of shots); empty if there is none.
         versions: the content of versions.json.
+        status: the content of run.json.
         state: a sentence if the run is incomplete, else empty.
         notes: a sentence for each part that can't be read or that another version wrote.
     """
@@ -43,6 +45,7 @@ class RunRecord:
     evaluation: Mapping[str, Any]
     shots: Mapping[str, Any]
     versions: Mapping[str, Any]
+    status: Mapping[str, Any]
     state: str
     notes: tuple[str, ...]
 
@@ -76,7 +79,8 @@ def read_run(folder: Path) -> RunRecord:
         problem = f"{folder} is not a run directory: it holds neither recipe.yaml nor metrics.jsonl."
     if problem:
         raise InputError(f"{problem} Give the output_dir of a run.", kind="not-a-run", path=folder)
-    status = mapping(read_status(folder)).get("status")
+    run_json = mapping(read_status(folder))
+    status = run_json.get("status")
     recipe, recipe_text = _read_recipe(folder / "recipe.yaml")
     metrics = read_metrics(folder / "metrics.jsonl")
     evaluation, shots, versions = (
@@ -87,7 +91,7 @@ def read_run(folder: Path) -> RunRecord:
         if (folder / name).is_file() and not content:
             notes.append(f"{name} can't be read: it is incomplete or not a JSON object. Evaluate again.")
     state = _state(recipe, metrics, status)
-    return RunRecord(folder, recipe, recipe_text, metrics, evaluation, shots, versions, state, tuple(notes))
+    return RunRecord(folder, recipe, recipe_text, metrics, evaluation, shots, versions, run_json, state, tuple(notes))
 
 
 def series_of(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:
@@ -114,7 +118,15 @@ def _read_recipe(path: Path) -> tuple[Mapping[str, Any], str]:
         content = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError):
         content = None
-    return mapping(content), hide_secrets(text)
+    return dict(_with_current_names(mapping(content))), hide_secrets(text)
+
+
+def _with_current_names(recipe: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the recipe's entries. An earlier release may have written former names of keys and values."""
+    for key, value in recipe.items():
+        name = schema.DEPRECATED.get(key, key)
+        former = schema.DEPRECATED_VALUES.get(name, {})
+        yield name, former.get(value, value) if isinstance(value, str) else value
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

@@ -23,6 +23,8 @@ model_name_or_path: models/tiny
 use_peft: true
 load_in_4bit: true
 lora_r: 16
+num_generations: 8
+temperature: 0.9
 learning_rate: 0.001
 max_steps: 4
 max_completion_length: 44
@@ -86,7 +88,8 @@ def write_run(
         }
         for step in range(1, steps + 1)
     ]
-    write_status(folder, "done")
+    machine = {"cpu": f"a CPU, 2 cores {text}", "gpu": f"2 x a GPU {text}"}
+    write_status(folder, "done", machine=machine, identity={"processes": 2, "launcher": "zero3"})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     results = {}
     for name, rights in (("base", base), ("trained", trained)):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.artifacts import directory
+from rlvr.artifacts.directory import write_status
 from rlvr.errors import InputError
 from rlvr.report import write_comparison
 from tests.support.report_runs import HOSTILE, read, write_run
@@ -79,6 +80,41 @@ def test_an_omitted_key_has_its_default(
         assert "The recipes are the same" in text, why
     else:
         assert says in text, why
+
+
+def test_what_ran_is_listed_also_where_the_runs_are_alike(tmp_path: Path) -> None:
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    write_status(runs[1], "done", machine={"cpu": "other CPU, 8 cores"}, identity={"processes": 1, "launcher": "plain"})
+    text = text_of(write_comparison(runs))
+    for words in (
+        "Trained a LoRA adapter of rank 16, over the frozen 4-bit base a LoRA adapter of rank 16",
+        "Sampling groups of 8 completions, temperature 0.9, at most 44 tokens groups of 8",
+        "Processes 2 1",
+        "Launcher zero3 python",
+        "CPU a CPU, 2 cores other CPU, 8 cores",
+        "GPU 2 x a GPU –",
+    ):
+        assert words in text
+
+
+def test_recipes_of_two_releases_differ_in_values_only(tmp_path: Path) -> None:
+    """A former key is its successor; a key that one release lacked counts only with an unusual value."""
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    for run, trl, lines in (
+        (runs[0], "1.15.0", "reward_deadline_s: 30.0\nreward_faults: stop\n"),
+        (
+            runs[1],
+            "1.16.0",
+            "reward_timeout_s: 30.0\non_reward_error: raise\nlogging_steps: 1\nbeta: 0.0\nepsilon: 0.3\n",
+        ),
+    ):
+        (run / "versions.json").write_text(json.dumps({"trl": trl}), encoding="utf-8")
+        with (run / "recipe.yaml").open("a", encoding="utf-8") as recipe:
+            recipe.write(lines)
+    text = text_of(write_comparison(runs))
+    assert "epsilon – 0.3" in text
+    for key in ("reward_deadline_s", "reward_timeout_s", "reward_faults", "on_reward_error", "logging_steps", "beta"):
+        assert key not in text
 
 
 def test_different_evaluations_are_not_compared(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_strange_texts_survive_packing(tmp_path: Path, text: str) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_packing_keeps_every_completion(rows: list[tuple[int, str, str]]) -> None:
     items = [rollout(stage, number, prompt, text) for number, (stage, prompt, text) in enumerate(rows)]
-    data = unpacked(pack(RunRecord(Path(), {}, "", [], {}, {}, {}, "", ()), RunRollouts(items, ("r",))))
+    data = unpacked(pack(RunRecord(Path(), {}, "", [], {}, {}, {}, {}, "", ()), RunRollouts(items, ("r",))))
     found = {
         (stage, data["prompts"][prompt][0][1], text)
         for stage, prompt, text in zip(data["stage"], data["prompt"], data["text"], strict=True)
