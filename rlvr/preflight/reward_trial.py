@@ -30,6 +30,7 @@ SHOWN_ROWS = 5
 STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
 NOISE = "qwv zzrt. Ploo banter umf, gree!"  # no number, no code, no sentence: right for no row of any task
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
+MOST_RIGHT_PROMPTS = 0.5  # share of the prompts that may hold their own answer
 MAX_LATE = 2  # answers that time out before the trial ends
 SINGLE_CALLS_S = 5.0  # of calls with one answer, before the call with all
 
@@ -168,7 +169,9 @@ def _metric_problems(metric: Reward, scorer: Scorer, values: Values) -> Iterator
         right = [row for row, score in scores.items() if score >= 1]
         if right:
             message = f"{metric.name} takes {words} as right in {_rows(right, len(scores))}."
-            yield Problem(message, "accepted-noise", "rewards", row=right[0], level=level)
+            # An example or a choice in the prompt is the right answer of some rows by chance.
+            by_chance = kind == "prompt" and len(right) <= MOST_RIGHT_PROMPTS * len(scores)
+            yield Problem(message, "accepted-noise", "rewards", row=right[0], level="warning" if by_chance else level)
     golds = {answer.row: row[index] for answer, row in values.items() if answer.kind == "gold"}
     wrong = [row for row, score in golds.items() if score is not None and score < 1]
     if wrong:

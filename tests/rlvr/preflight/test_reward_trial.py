@@ -169,6 +169,19 @@ def test_rewards_that_cannot_be_right_are_refused(function: Any, kind: str, row:
     assert (problem.kind, problem.level, problem.row) == (kind, "error", row), why
 
 
+@pytest.mark.parametrize(
+    ("leaking", "level", "why"),
+    [(64, "error", "the prompts hold their answers"), (8, "warning", "some hold it by chance")],
+)
+def test_prompts_that_hold_their_own_answer_are_found(leaking: int, level: str, why: str) -> None:
+    prompts = [f"Which number? Perhaps {row if row < leaking else 1000}" for row in range(64)]
+    rows = Dataset.from_dict({"prompt": prompts, "final_answer": [str(row) for row in range(64)]})
+    task = Task(rows, rows.select([]), rows.select([]))
+    with Scorer([reward(right)]) as scorer:
+        [problem] = try_rewards(RECIPE, task, scorer.rewards, scorer.rewards[0], scorer)
+    assert kinds([problem]) == [("accepted-noise", level)] and problem.row == 0, why
+
+
 def test_a_reward_that_fails_is_reported_with_its_exception() -> None:
     assert "ZeroDivisionError" in tried(reward(cannot))[0].message
 
