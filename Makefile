@@ -31,11 +31,11 @@ $(TESTS): $(READY)
 # Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: about a minute. One thread: for so small a model, more
 # threads mostly wait for one another.
 demo: $(READY)
-	@OMP_NUM_THREADS=1 $(VENV)/python run_grpo.py --config recipes/demo-arithmetic.yaml
+	@$(VENV)/python run_grpo.py --config recipes/demo-arithmetic.yaml
 
 # The same with programs that the model writes and the sandbox runs.
 demo-programs: $(READY)
-	@OMP_NUM_THREADS=1 $(VENV)/python run_grpo.py --config recipes/demo-programs.yaml
+	@$(VENV)/python run_grpo.py --config recipes/demo-programs.yaml
 
 # For every commit: what is not slow, and one smoke test of each large part.
 test: $(TESTS) lint

@@ -115,6 +115,8 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
         recipe, text_problems = error.rest, error.problems
         if not options.json:
             console.error(str(error))
+    if not options.json:
+        announce(recipe)
     from rlvr.preflight.components import TargetMachine
     from rlvr.preflight.prepare import prepare_run
 
@@ -132,6 +134,7 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
 
 def run(recipe: Recipe) -> int:
     """Prepare and execute a run; return its exit code."""
+    announce(recipe)
     from rlvr.artifacts.run_lock import lock_run
     from rlvr.preflight.prepare import prepare_run
     from rlvr.training import launch
@@ -279,6 +282,11 @@ class Run:
             console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
         console.info(f"  report    {report.write_report(self.folder)}")
+
+
+def announce(recipe: Recipe) -> None:
+    """Print the first line of a run at once: the imports take half a minute on a busy machine."""
+    console.error(f"{recipe.path}: loading torch, transformers and TRL …")
 
 
 def introduce(recipe: Recipe, remarks: Iterable[Problem]) -> None:

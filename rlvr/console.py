@@ -19,7 +19,7 @@ SLOW_STEP_S = 2.0
 
 
 def silence_libraries() -> None:
-    """Turn off library messages that need no action. Call before the libraries are imported.
+    """Turn off library messages that need no action, and busy waiting. Call before the libraries are imported.
 
     Environment variables that the user has set win: `TRANSFORMERS_VERBOSITY=info` shows all of transformers again.
     """
@@ -31,6 +31,9 @@ def silence_libraries() -> None:
         "MLFLOW_DISABLE_TELEMETRY": "true",
         # Database migrations of a fresh MLflow store, forty lines at level INFO.
         "MLFLOW_LOGGING_LEVEL": "ERROR",
+        # Idle threads of torch sleep. By default they spin, and take the cores from the threads that they wait for
+        # where other processes run: a step took up to 15 times longer (docs/launchers.md).
+        "OMP_WAIT_POLICY": "PASSIVE",
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)

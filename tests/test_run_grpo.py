@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -126,6 +127,23 @@ def test_a_check_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFi
     assert code == 0 and result["problems"] == []
     assert [warning["kind"] for warning in result["warnings"]] == ["deprecated-key"]
     assert result["plan"]["steps"] == 60 and any("60 optimizer steps" in note for note in result["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "rank", "printed"),
+    [([], "0", True), (["--check"], "0", True), (["--check", "--json"], "0", False), ([], "1", False)],
+)
+def test_a_line_is_printed_before_heavy_imports(words: list[str], rank: str, printed: bool, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit(9)")
+    result = subprocess.run(
+        [sys.executable, str(REPOSITORY / "run_grpo.py"), "--config", str(DEMO), *words],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}", "RANK": rank},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 9 and result.stdout == ""
+    assert result.stderr.startswith(str(DEMO)) is printed and len(result.stderr.splitlines()) == printed
 
 
 def test_check_says_what_would_run_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from rlvr.config import project, schema
 from rlvr.config.recipe import Recipe
 from rlvr.data import hub
 from rlvr.errors import InputError
-from rlvr.modeling import adapters
+from rlvr.modeling import adapters, threads
 
 if TYPE_CHECKING:
     import torch
@@ -184,6 +184,8 @@ def load_model(
                 path=adapter,
             ) from error
     keep_4bit_trainable_on_cpu(model)
+    if model.device.type == "cpu":
+        threads.set_threads(model.config)
     model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
     return model.eval()
 

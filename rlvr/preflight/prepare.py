@@ -22,7 +22,7 @@ from rlvr.config.batch_plan import BatchPlan, reward_batch_timeout
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError, Problem
-from rlvr.modeling import loading
+from rlvr.modeling import loading, threads
 from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
 from rlvr.preflight.reward_trial import try_rewards
@@ -113,10 +113,12 @@ def prepare_run(
             _refuse(findings, state)
         plan = components.plan
         assert tokenizer is not None and plan is not None  # a missing one is an error
-        attention = [f"attention: {loading.attention(recipe)[1]}"] if target.is_here else []
+        machine = [f"attention: {loading.attention(recipe)[1]}"] if target.is_here else []
+        if target.is_here and loading.device(recipe).type == "cpu" and components.config is not None:
+            machine.append(f"CPU threads: {threads.set_threads(components.config)}")
         remarks = (
             *remarks_of([*task.notes, *plan.lines()], "plan"),
-            *remarks_of([*attention, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
+            *remarks_of([*machine, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
             *remarks_of(_estimate(components, plan), "estimate"),
             *findings.problems,
             *remarks_of(resumption.notes, "resumption"),

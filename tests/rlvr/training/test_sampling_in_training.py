@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 
 from rlvr.config.recipe import TaskSpec
 from rlvr.scoring.registry import load_task
@@ -242,7 +243,7 @@ def test_a_curriculum_shows_easy_rows_first_once_an_epoch_also_when_it_is_interr
     assert [line["step"] for line in ran.lines] == list(range(1, 9)), "two steps a generation, two of them an epoch"
     order = [group.question for rounds in generations(ran).values() for group in rounds[0][0]]
     rows = load_task(TaskSpec("arithmetic")).train["question"][: len(DIFFICULTIES)]
-    assert order == [rows[row] for row in easy_first(DIFFICULTIES, 16, seed=0)]
+    assert order == [rows[row] for row in easy_first(Dataset.from_dict({"difficulty": DIFFICULTIES}), 16, seed=0)]
     level = dict(zip(rows, DIFFICULTIES, strict=True))
     # Of the ten rows sixteen are seen: all of them once, and of each difficulty some twice.
     assert [level[question] for question in order] == 6 * [1] + 5 * [2] + 5 * [3]
