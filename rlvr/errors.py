@@ -59,7 +59,7 @@ class InputError(Exception):
 
     def __init__(
         self,
-        message: str = "",
+        message: str | None = None,
         *,
         kind: str = "invalid-input",
         key: str | None = None,
@@ -68,9 +68,9 @@ class InputError(Exception):
         line: int | None = None,
         problems: Sequence[Problem] = (),
     ) -> None:
-        super().__init__(message or "\n".join(problem.message for problem in problems))
+        super().__init__("\n".join(problem.message for problem in problems) if message is None else message)
         where = str(path) if path is not None else None
-        self.problems = tuple(problems) or (Problem(message, kind, key, row, where, line),)
+        self.problems = tuple(problems) or (Problem(message or "", kind, key, row, where, line),)
 
     @property
     def kind(self) -> str:

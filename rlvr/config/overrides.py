@@ -43,7 +43,9 @@ def _read_value(key: str, text: str) -> Any:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
         raise InputError(
-            f"--{key}: {text!r} can't be read as a YAML value. Put it into quotes.", kind="invalid-override", key=key
+            f"--{key}: {text!r} is not YAML. Close its brackets and quotation marks, or put it into quotes.",
+            kind="invalid-override",
+            key=key,
         ) from error
 
 

@@ -6,6 +6,7 @@ A checkout has rewards/ and tasks/ at its top. A wheel installs `rlvr` alone and
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -32,7 +33,7 @@ def locate_plugin(folder: str, name: str, recipe: Path) -> str:
     beside = recipe.absolute().parent
     usual = roots()[:1] if is_path else roots()  # where such a name is looked up without a recipe
     for root in dict.fromkeys((Path.cwd(), beside, beside.parent, *roots())):
-        if (root / relative).is_file():
+        if os.path.isfile(root / relative):  # Path.is_file raises for a name that is too long
             return name if root in usual else f"{root / relative}{colon}{function}"
     return name
 

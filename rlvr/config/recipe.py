@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ DEFAULT_SEED = 42  # of TRL
 # What libraries derived from the other keys; a run writes it into its recipe.yaml, and nothing reads it from a recipe.
 RESOLVED = "resolved"
 SECTIONS = ("task", "rewards", "evaluation", "sagemaker")
+SECTION_KEYS = {one.name for section in (RewardSpec, EvaluationSpec, SageMakerSettings) for one in fields(section)}
 
 
 @dataclass(frozen=True)
@@ -86,16 +87,22 @@ class Recipe:
         known = schema.fields()
         return {key: value for key, value in self.settings.items() if known[key].belongs_to == belongs_to}
 
-    def locate(self, problem: Problem) -> Problem:
-        """Add to an error where its key was written, if it names no place itself."""
-        names = (str(problem.key), f"task.{problem.key}", f"rewards.{problem.key}")
-        keys = [name for name in names if name in self.lines]
+    def locate(self, problem: Problem, section: str = "") -> Problem:
+        """Add to an error where its key was written, if it names no place itself.
+
+        Args:
+            section: the dotted key to name if the problem's own was not written.
+        """
+        names = [str(problem.key), f"task.{problem.key}", f"rewards.{problem.key}"]
+        names += [name for name in self.lines if name.endswith(f".options.{problem.key}")]
+        keys = [name for name in (*names, section) if name in self.lines]
         if problem.level != "error" or problem.path is not None or problem.row is not None or not keys:
             return problem
         line = self.lines[keys[0]]
-        where = f"--{keys[0]}" if line is None else f"{self.path}, line {line}"
-        path = None if line is None else str(self.path)
-        return replace(problem, message=f"{where}: {problem.message}", path=path, line=line)
+        if line is None:
+            return replace(problem, message=f"--{keys[0]}: {problem.message.removeprefix(f'{keys[0]}: ')}")
+        message = f"{self.path}, line {line}: {problem.message}"
+        return replace(problem, message=message, path=str(self.path), line=line)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of the YAML file, overrides and defaults included. Loading it gives the same recipe.
@@ -286,10 +293,13 @@ def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
         elif key not in schema.fields():
             known = {*schema.fields(), *SECTIONS} - {*schema.RENAMED, *schema.REMOVED}
             before = list(text.content)[list(text.content).index(key) - 1]
-            advice = f". If it belongs to {before}, indent it" if before in SECTIONS and at.line is not None else ""
-            text.problems.append(at.unknown(sorted(known), "a recipe key", advice))
+            if before in SECTIONS and at.line is not None and (key in SECTION_KEYS or not schema.nearest(key, known)):
+                fix = f"is not a recipe key. If it belongs to {before}, indent it."
+                text.problems.append(at.problem(fix, "unknown-key"))
+            else:
+                text.problems.append(at.unknown(sorted(known), "a recipe key"))
         elif fault := schema.value_fault(key, value):
-            text.problems.append(at.problem(f"{fault.text}.", fault.kind))
+            text.problems.append(at.problem(fault.text, fault.kind))
         else:
             settings[key] = value
     return settings

@@ -255,7 +255,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 class ValueFault(NamedTuple):
-    """What is wrong with a value: a kind of `Problem`, and the predicate of a sentence."""
+    """What is wrong with a value: a kind of `Problem`, and the rest of a sentence that begins with the key."""
 
     kind: str
     text: str
@@ -267,15 +267,17 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
     if key in CHOICES and value is not None:
         if any(value is choice or (value == choice and isinstance(value, str)) for choice in CHOICES[key]):
             return None
-        choices = ", ".join(str(choice).lower() for choice in CHOICES[key])
-        return ValueFault("unknown-choice", f"is {value!r}, but should be one of {choices}")
+        choices = [str(choice).lower() for choice in CHOICES[key]]
+        close = nearest(str(value), choices)
+        fix = f"is none of its values. Did you mean {close[0]}?" if close else f"is none of {', '.join(choices)}."
+        return ValueFault("unknown-choice", f"is {value!r}, which {fix}")
     # A type that is not plain is an enumeration of strings in transformers. "False" is a choice.
     types = {name if name in (*PLAIN_TYPES, "False") else "str" for name in types_of(field.annotation)}
     text = type_mismatch(value, types | ({"str"} if key in _ALSO_TEXT else set()))
     if text is not None:
-        return ValueFault("wrong-type", text)
+        return ValueFault("wrong-type", f"{text}.")
     text = _out_of_range(key, value)
-    return ValueFault("out-of-range", text) if text is not None else None
+    return ValueFault("out-of-range", f"{text}.") if text is not None else None
 
 
 def takes_flag(key: str) -> bool:

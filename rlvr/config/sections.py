@@ -127,7 +127,8 @@ def read_task(value: Any, at: KeyLocation, problems: list[Problem]) -> TaskSpec 
     """Read the section `task`; None if it has no name."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         example = f"name: {value}" if isinstance(value, str) else "name: gsm8k, shots: 8"
-        problems.append(at.problem(f"must be a mapping with a name, like task: {{{example}}}.", _kind_of_lack(value)))
+        example = f"task: {{{example}}}" if at.path is not None else f"--task.name {value}"
+        problems.append(at.problem(f"must be a mapping with a name, like {example}.", _kind_of_lack(value)))
         return None
     return TaskSpec(value["name"], {key: item for key, item in value.items() if key != "name"})
 

@@ -25,7 +25,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str, bool], ...] = (
     (
         "while parsing a block",
         "expected <block end>",
-        "the indentation fits no level. Keys of one level begin in the same column",
+        "the indentation fits no level. Keys of one level begin in the same column, list entries with a dash",
         False,
     ),
     ("", "cannot start any token", "a value that begins with @, ` or % must be in quotes", False),

@@ -110,7 +110,8 @@ def _read_lines(path: Path, text: str) -> list[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            message = f"{path}, line {number}: invalid JSON ({error}). Write one object a line."
+            reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+            message = f"{path}, line {number}: invalid JSON ({reason}). Write one object a line."
             raise InputError(message, kind="invalid-json", path=path, line=number) from None
         _check_row(row, len(rows), path, number)
         rows.append(row)

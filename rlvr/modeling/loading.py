@@ -35,7 +35,10 @@ def find_model(name: str) -> str:
         if (folder / "config.json").is_file():
             return str(folder)
         if folder.is_dir() and (root == Path.cwd() or name.startswith("models/")):
-            raise _model_error("model-not-found", f"model_name_or_path: the folder {name} holds no config.json.")
+            raise _model_error("model-not-found", f"model_name_or_path: the folder {folder} holds no config.json.")
+        if (root / "models" / name / "config.json").is_file():
+            message = f"model_name_or_path: there is no folder {folder}. Did you mean models/{name}?"
+            raise _model_error("model-not-found", message)
     if name.startswith((".", "/", "~", "models/")) or name.count("/") > 1:
         parents = [(root / name).parent for root in project.roots()]
         models = [file.parent.name for folder in parents for file in folder.glob("*/config.json")]

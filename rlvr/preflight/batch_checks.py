@@ -27,8 +27,8 @@ def check_batches(components: RunComponents) -> Iterator[Problem]:
     elif sizes.prompts > rows:
         message = (
             f"A generation takes {sizes.prompts} prompts, but the training split has {rows} rows: not one step "
-            "would be made. Lower gradient_accumulation_steps or per_device_train_batch_size, or give the task "
-            "more rows."
+            f"would be made. Lower {_factors(components)} to at most {rows * sizes.group} completions, or give the "
+            "task more rows."
         )
         yield Problem(message, "too-few-rows", "task")
 

@@ -61,20 +61,21 @@ class Findings:
     def errors(self) -> list[Problem]:
         return [problem for problem in self.problems if problem.level == "error"]
 
-    def add(self, problems: Iterable[Problem]) -> None:
-        """Add problems that are new, each with its place in the recipe."""
-        located = dict.fromkeys(self._recipe.locate(one) if self._recipe is not None else one for one in problems)
+    def add(self, problems: Iterable[Problem], section: str = "") -> None:
+        """Add problems that are new, each with its place in the recipe, or with that of `section`."""
+        recipe = self._recipe
+        located = dict.fromkeys(recipe.locate(one, section) if recipe is not None else one for one in problems)
         for problem in located:
             is_consequence = problem.kind == "missing-key" and problem.key in self.unknown_keys
             if problem not in self.problems and not is_consequence:
                 self.problems.append(problem)
 
-    def attempt(self, load: Callable[[], Component]) -> Component | None:
-        """Return what `load` returns, or None if it raises InputError, which is then among the problems."""
+    def attempt(self, load: Callable[[], Component], section: str = "") -> Component | None:
+        """Return what `load` returns. If it raises InputError, add its problems, and return None."""
         try:
             return load()
         except InputError as error:
-            self.add(error.problems)
+            self.add(error.problems, section)
             return None
 
     def run(self, checks: Iterable[Check], components: RunComponents) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-Attempt = Callable[[Callable[[], Any]], Any]
+Attempt = Callable[[Callable[[], Any], str], Any]
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,17 @@ def load_components(recipe: Recipe, target: TargetMachine, processes: int, attem
     """Load the components, each whether or not the others could be loaded.
 
     Args:
-        attempt: calls a function and returns its result, or records its InputError and returns None
-            (`Findings.attempt`).
+        attempt: calls a function and returns its result, or records its InputError, which is about a section of the
+            recipe, and returns None (`Findings.attempt`).
     """
     from rlvr.evaluation import choose_metric
 
-    rewards = attempt(lambda: load_rewards(recipe.rewards))
-    if rewards is None:
-        for spec in recipe.rewards[1:]:
-            attempt(partial(load_reward, spec))
-    task = attempt(lambda: load_task(recipe.task))
-    metric = attempt(lambda: choose_metric(recipe.evaluation, rewards)) if rewards is not None else None
-    tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat))
-    config = attempt(lambda: loading.load_config(recipe))
+    each = [attempt(partial(load_reward, spec), f"rewards.{spec.name}") for spec in recipe.rewards]
+    rewards = attempt(lambda: load_rewards(recipe.rewards), "rewards") if None not in each else None
+    task = attempt(lambda: load_task(recipe.task), "task.name")
+    metric = None
+    if rewards is not None:
+        metric = attempt(lambda: choose_metric(recipe.evaluation, rewards), "evaluation.metric")
+    tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat), "")
+    config = attempt(lambda: loading.load_config(recipe), "")
     return RunComponents(recipe, target, processes, task, rewards, metric, tokenizer, config)

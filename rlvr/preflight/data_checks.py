@@ -53,9 +53,10 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
         if missing:
             message = (
                 f"reward {reward.name} needs the column {' and '.join(missing)}, which the {name} doesn't have; it has "
-                f"{', '.join(column for column in columns if column != 'prompt')}."
+                f"{', '.join(column for column in columns if column != 'prompt')}. Add it (in the task jsonl with "
+                f"columns: {{{missing[0]}: THEIR NAME}}), or remove the reward."
             )
-            yield Problem(message, "missing-column", missing[0])
+            yield components.recipe.locate(Problem(message, "missing-column", missing[0]), f"rewards.{reward.name}")
 
 
 def check_rows(components: RunComponents) -> Iterator[Problem]:

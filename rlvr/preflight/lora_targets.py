@@ -97,6 +97,8 @@ def _target_problems(
                 f"message. {has}"
             )
             yield Problem(message, "unknown-module", TARGETS)
+        elif not matching and nearest(name.lower(), ["all-linear"]):
+            yield Problem(f"{TARGETS}: {name!r} matches no module. Did you mean all-linear?", "unknown-module", TARGETS)
         elif not matching:
             message = (
                 f"{TARGETS}: {name!r} alone is a pattern of whole names (such as {max(_linear(modules), key=len)}), "

@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 import types
@@ -204,7 +205,7 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
     file_part, _, function_name = name.partition(":")
     if file_part.endswith(".py"):
         path = Path(file_part)
-        if not path.is_file():
+        if not os.path.isfile(path):
             elsewhere = "nor one beside the recipe, in the folder above it or in the project"
             raise _not_found(kind, f"The {kind} {name}: there is no file {path.absolute()}, {elsewhere}.", name)
         return _from_file(kind, path, function_name or path.stem)
@@ -215,7 +216,7 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
         return _from_import(kind, name)
     for root in project.roots():
         path = root / folder / f"{name}.py"
-        if path.is_file():
+        if os.path.isfile(path):  # Path.is_file raises for a name that is too long
             return _from_file(kind, path, name, module=f"{folder}.{name}")
     names = sorted({file.stem for root in project.roots() for file in (root / folder).glob("[!_]*.py")})
     close = schema.nearest(name, names)
