@@ -273,6 +273,7 @@ class Run:
     def report(self) -> None:
         """Write evaluation.json and report.html, and print the results; the main process alone."""
         from rlvr import evaluation, report
+        from rlvr.artifacts.model_card import model_card
 
         if not self.is_main:
             return
@@ -280,6 +281,10 @@ class Run:
             about = evaluation.describe_evaluation(self.recipe, self.prepared.metric)
             content = evaluation.write_evaluation(self.folder, about, self.results)
             console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+            card = model_card(self.recipe, content)
+            for file in (self.model_folder / "README.md", self.folder / "README.md"):
+                if file.is_file():
+                    file.write_text(card, encoding="utf-8")
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
         console.info(f"  report    {report.write_report(self.folder)}")
 

@@ -32,14 +32,18 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         identity: the run's model, data and settings; written into every checkpoint.
         keep_checkpoints: how many complete checkpoints stay; None for all. transformers would delete older ones before
             the new one is complete.
+        card: the model card of the run and of its checkpoints.
 
     Attributes:
         last_save_s: seconds that the last checkpoint took.
     """
 
-    def __init__(self, *args: Any, identity: Identity, keep_checkpoints: int | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, identity: Identity, keep_checkpoints: int | None = None, card: str = "", **kwargs: Any
+    ) -> None:
         self.identity = identity
         self.keep_checkpoints = keep_checkpoints
+        self.card = card
         self.last_save_s = 0.0
         super().__init__(*args, **kwargs)
 
@@ -60,6 +64,7 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         try:
             super().write_checkpoint(model, trial)
             folder.mkdir(parents=True, exist_ok=True)  # a further machine may not have it yet
+            self.write_card(folder)
             torch.save(self.state_between_steps(), checkpoints.process_file(folder, self.accelerator.process_index))
         except _WRITE_ERRORS as error:
             if isinstance(error, RuntimeError) and not _is_about_writing(error):
@@ -79,6 +84,15 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
             checkpoints.keep_only(folder.parent, kept)  # a further machine may have its own disk
         self.accelerator.wait_for_everyone()
         self.last_save_s = time.monotonic() - started
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write README.md of the output directory, in place of TRL's."""
+        self.write_card(Path(self.args.output_dir))
+
+    def write_card(self, folder: Path) -> None:
+        """Write the model card into a folder with weights, in place of PEFT's."""
+        if self.is_world_process_zero():
+            (folder / "README.md").write_text(self.card, encoding="utf-8")
 
     def run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # From a checkpoint of the last step, transformers 5 makes one more step unless that step ended an epoch.

@@ -13,6 +13,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from rlvr.artifacts.identity import Identity
+from rlvr.artifacts.model_card import model_card
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
@@ -101,6 +102,7 @@ def build_trainer(
         stop_strings=task.stop_strings,
         validation=validation,
         identity=identity,
+        card=model_card(recipe),
         keep_checkpoints=recipe.settings.get("save_total_limit"),
         dynamic_sampler=dynamic_sampler,
         args=config,
@@ -271,9 +273,10 @@ def saved_folder(recipe: Recipe) -> Path:
 
 
 def save(trainer: RecipeTrainer, folder: Path) -> None:
-    """Save the trained weights.
+    """Save the trained weights and their model card.
 
     Collective: every rank must call it, since under ZeRO-3 each holds a part of the weights.
     """
     trainer.save_model(str(folder))
+    trainer.write_card(folder)
     trainer.accelerator.wait_for_everyone()
