@@ -288,4 +288,4 @@ def test_every_pitfall_that_a_check_can_find_is_in_the_table() -> None:
 def test_a_right_recipe_brings_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "run")]) == 0
     captured = capsys.readouterr()
-    assert "warning" not in captured.out and captured.err == ""
+    assert "warning" not in captured.out and captured.err.startswith(str(DEMO)) and captured.err.count("\n") == 1
