@@ -195,6 +195,9 @@ class Run:
             return self.status.interrupted(str(error))
         except BaseException as error:
             self.status.failed(traceback.format_exc(), can_continue=not isinstance(error, TrainingError))
+            if isinstance(error, InputError) and self.status.facts["status"] == "trained":
+                console.error(f"{error}\n  The trained model is saved: {self.model_folder}")
+                return 1  # 2 would mean that nothing was trained
             raise
         finally:
             self.stop.deferred = True
@@ -253,9 +256,11 @@ class Run:
     def measure_trained(self) -> None:
         """Measure what was saved, loaded afresh, on the same rows with the same verifier."""
         from rlvr import evaluation
+        from rlvr.artifacts.host_copies import copy_to_all_hosts
 
         if self.recipe.evaluation is None:
             return
+        copy_to_all_hosts(self.model_folder, self.prepared.state)
         trained = evaluation.EvaluatedModel(
             self.recipe, self.prepared.tokenizer, "trained", self.folder, adapter=self.model_folder
         )

@@ -113,6 +113,29 @@ def test_two_machines_train_what_two_processes_of_one_train(start: Start, traine
     assert all(torch.equal(two_machines[name], one[name]) for name in one)
 
 
+@pytest.mark.parametrize(("kind", "words"), [("adapter", LORA), ("model", (*LORA, "--use_peft", "false"))])
+def test_two_machines_without_a_shared_disk_measure_what_they_trained(
+    start: Start, tmp_path: Path, kind: str, words: tuple[str, ...]
+) -> None:
+    place = SHORT.index("--evaluation")
+    evaluated = [*SHORT[:place], *SHORT[place + 2 :], "--evaluation.rows", "8"]
+    launches = []
+    port = free_port()
+    for machine in ("0", "1"):
+        flags = ["--num_machines", "2", "--machine_rank", machine, "--num_processes", "2"]
+        flags += ["--main_process_ip", "127.0.0.1", "--main_process_port", str(port)]
+        all_words = [*evaluated, *words, "--max_steps", "1", "--per_device_train_batch_size", "8"]
+        command = accelerated("ddp", *all_words, *reward_words(tmp_path / "seen"), flags=flags)
+        launches.append(start(command, tmp_path / machine / "run", WITHOUT_REPORT="1"))
+    for launch in launches:
+        launch.wait()
+        assert launch.process.returncode == 0 and launch.codes() == [0], launch.output()
+    assert {"base", "trained"} <= json.loads((tmp_path / "0/run/evaluation.json").read_text()).keys()
+    first, second = ({path.name: path for path in (tmp_path / machine / "run" / kind).iterdir()} for machine in "01")
+    assert first.keys() == second.keys()
+    assert all(first[name].read_bytes() == second[name].read_bytes() for name in first)
+
+
 def test_fsdp_on_cpus_which_would_be_ddp_is_refused(start: Start, tmp_path: Path) -> None:
     launch = start(accelerated("fsdp2", *SHORT, *LORA), tmp_path / "run").wait()
     assert 2 in launch.codes() and "fsdp2 with use_cpu: without GPUs accelerate silently uses DDP" in launch.output()

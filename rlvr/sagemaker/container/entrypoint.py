@@ -86,9 +86,9 @@ def train(command: Sequence[str]) -> int:
         reason, code = failure_reason(exits, code) if code else ("", 0)
         if on_ray and leads and code in (0, STOPPED_EARLY):
             heartbeat.wait_for_disconnect(_other_trainers(), RAY_END_TIMEOUT_S)
+    if leads and is_trained(RUN):  # also if the evaluation failed or was stopped
+        export_model(RUN, MODEL)
     if code == 0:
-        if leads:
-            export_model(RUN, MODEL)
         return 0
     # Rank 0 has printed its own messages.
     return fail(reason, code, is_logged=any(exit.message == reason and exit.rank == 0 for exit in exits))
@@ -276,6 +276,14 @@ def fetch_token(arn: str | None) -> dict[str, str]:
             f"The secret {arn} holds no token. Store the token itself, or JSON with the key HF_TOKEN.", "secret-empty"
         )
     return {"HF_TOKEN": token.strip()}
+
+
+def is_trained(run: Path) -> bool:
+    """Whether a run has saved its trained model."""
+    try:
+        return json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] in ("trained", "done")
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def export_model(run: Path, model: Path) -> None:

@@ -34,6 +34,16 @@ def service(prefork: Path) -> Iterator[TrainingService]:
         yield service
 
 
+FAILS_AFTER_TRAINING = """
+import pathlib, zlib
+
+def drawn(prompts, completions, **kwargs):
+    if pathlib.Path("/opt/ml/checkpoints/run/adapter").is_dir():
+        return [None] * len(completions)
+    return [zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
+"""
+
+
 def test_a_failure_reason_is_one_line_for_people(service: TrainingService) -> None:
     job = submit(service, "fails", (*QUICK, "--max_completion_length", "100000"))
     ended = job.wait()
@@ -112,3 +122,40 @@ def test_judge_hosts_find_their_role_and_serve_the_training_hosts(cluster: Clust
     assert "http://algo-1:8000,http://algo-2:8000" in recipe, "judge is whichever hosts judge"
     rewards = [json.loads(line).get("reward") for line in (cluster.model / "metrics.jsonl").open()]
     assert any(rewards), "the judges' scores are what it trained on"
+
+
+@pytest.mark.parametrize(("kind", "words"), [("adapter", ()), ("model", ("--use_peft", "false"))])
+def test_two_hosts_measure_the_model_that_they_trained(
+    service: TrainingService, tmp_path: Path, kind: str, words: tuple[str, ...]
+) -> None:
+    place = QUICK.index("--evaluation")
+    evaluated = (*QUICK[:place], *QUICK[place + 2 :], "--evaluation.rows", "8")
+    job = submit(
+        service,
+        f"evaluated-{kind}",
+        (*evaluated, *rewarded(tmp_path), *words, "--max_steps", "2", "--per_device_train_batch_size", "4"),
+        instance_count=2,
+    )
+    assert job.wait()["TrainingJobStatus"] == "Completed", job.log()[-5000:]
+    assert job.codes == [{"algo-1": 0, "algo-2": 0}]
+    model = job.roots[0] / "model"
+    assert (model / kind).is_dir() and "trained" in json.loads((model / "evaluation.json").read_text())
+    assert not list((job.roots[1] / "model").iterdir()), "the model is the first host's"
+
+
+def test_a_failure_after_training_keeps_the_model_and_the_exit_code_of_a_failure(
+    service: TrainingService, tmp_path: Path
+) -> None:
+    """The metric says nothing once there is an adapter, which is an error of the recipe."""
+    place = QUICK.index("--evaluation")
+    evaluated = (*QUICK[:place], *QUICK[place + 2 :], "--evaluation.rows", "8")
+    (tmp_path / "drawn.py").write_text(FAILS_AFTER_TRAINING)
+    rewards = json.dumps([{"name": str(tmp_path / "drawn.py")}])
+    job = submit(service, "fails-late", (*evaluated, "--rewards", rewards, "--max_steps", "2", "--warmup_steps", "0"))
+    ended = job.wait()
+    assert ended["TrainingJobStatus"] == "Failed" and job.codes == [{"algo-1": 1}], job.log()[-3000:]
+    assert (job.roots[0] / "model" / "adapter" / "adapter_model.safetensors").is_file()
+    assert any(
+        "run/adapter/adapter_model" in key
+        for key in storage.keys(service.client("s3"), job.request["CheckpointConfig"]["S3Uri"])
+    )
