@@ -14,9 +14,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from rlvr.reward_server.http_connection import HttpConnection
-from rlvr.scoring.backends.http.batch_request import read_results
+from rlvr.scoring.backends.http.batch_request import RequestShard, read_results
 from rlvr.scoring.backends.http.connection import Unavailable
-from rlvr.scoring.backends.http.sharding import RequestShard
 from tests.support.reward_servers import RewardServer
 
 KEY = "a-key-of-the-tests-0123"

@@ -16,10 +16,8 @@ from typing import Any
 from rlvr.config.reward_location import addresses
 from rlvr.errors import InputError
 from rlvr.scoring.backends.base import RewardBackend, merge_environments
-from rlvr.scoring.backends.http.batch_request import BatchRequest
-from rlvr.scoring.backends.http.connection import Rejected, ServerConnection, Unavailable
-from rlvr.scoring.backends.http.servers import NO_SERVER, ServerSet
-from rlvr.scoring.backends.http.sharding import split_rows
+from rlvr.scoring.backends.http.batch_request import BatchRequest, split_rows
+from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerConnection, ServerSet, Unavailable
 from rlvr.scoring.batch import Batch, Encoding, EncodingError, RewardCall
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
