@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY, Command
 from tests.support.sagemaker_emulator import containers
 from tests.support.sagemaker_emulator.job import ACCOUNT, REGION
 from tests.support.sagemaker_emulator.service import TrainingService
-from tests.support.short_runs import QUICK, rewarded, saved, steps
+from tests.support.short_job_runs import QUICK, logged_steps, reward_words, saved_steps
 
 pytestmark = [
     pytest.mark.slow,
@@ -91,7 +91,7 @@ def test_plan_submit_fetch_evaluate_and_cleanup_of_a_job(
     assert not [name for name in names if name.startswith("checkpoint-")]
     assert (run / "adapter" / "adapter_model.safetensors").stat().st_size > 10_000
     assert {"base", "trained", "difference"} <= json.loads((run / "evaluation.json").read_text()).keys()
-    assert steps(run / "metrics.jsonl") == [1, 2]
+    assert logged_steps(run / "metrics.jsonl") == [1, 2]
     assert sagemaker("fetch", submitted_job.name).returncode == 2, "nothing is replaced unasked"
 
     evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
@@ -110,7 +110,7 @@ def test_plan_submit_fetch_evaluate_and_cleanup_of_a_job(
 def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
     service: TrainingService, working_folder: Path, sagemaker: Sagemaker
 ) -> None:
-    words = [*recipe_options(service), *QUICK, *rewarded(working_folder), "--max_steps", "20"]
+    words = [*recipe_options(service), *QUICK, *reward_words(working_folder), "--max_steps", "20"]
     submitted = sagemaker("submit", *words)
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
     first = job.find_job("runs/demo-arithmetic")
@@ -124,7 +124,7 @@ def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
     assert f"{first.name}: Stopped" in followed.stdout
     stopped = service.job(first.name)
     assert stopped.codes == [{"algo-1": 143}] and "FailureReason" not in stopped.description
-    (step,) = saved(service, first.checkpoints)
+    (step,) = saved_steps(service, first.checkpoints)
     assert reached <= step < 20, "save_steps is 1000, so it was saved because of the signal"
     assert f"Saving a checkpoint of step {step}" in stopped.log()
 
@@ -138,6 +138,6 @@ def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
     assert f"checkpoint-{step}, step {step}" in onward.log()
     fetched = sagemaker("fetch", second.name)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-    assert steps(working_folder / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 21)), (
+    assert logged_steps(working_folder / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 21)), (
         "each once, in two jobs"
     )

@@ -13,7 +13,7 @@ from rlvr.sagemaker import reward_hosts, upload, validation
 from tests.support.sagemaker_emulator import containers
 from tests.support.sagemaker_emulator.service import TrainingService
 from tests.support.sagemaker_emulator.submission import DEMO, submit
-from tests.support.short_runs import QUICK, steps
+from tests.support.short_job_runs import QUICK, logged_steps
 
 GPUS, CPUS = InstanceGroup("gpus", "ml.m5.xlarge", 1, "train"), InstanceGroup("cpus", "ml.m5.large", 1, "judge")
 # The reward encodes the host that it ran on. The emulator numbers the judge group first.
@@ -38,7 +38,7 @@ def test_a_job_with_judge_hosts_trains_on_rewards_that_ray_ran_there(prefork: Pa
         assert job.wait()["TrainingJobStatus"] == "Completed", job.log()[-5000:]
         assert job.codes == [{"algo-1": 0, "algo-2": 0}]
         metrics = job.roots[1] / "model" / "metrics.jsonl"
-        assert steps(metrics) == [1, 2], "one run, not one a host"
+        assert logged_steps(metrics) == [1, 2], "one run, not one a host"
         rewards_seen = [line["reward"] for line in map(json.loads, metrics.open()) if "reward" in line]
         assert all(10.0 <= reward < 11.0 for reward in rewards_seen), rewards_seen
         log = job.log()

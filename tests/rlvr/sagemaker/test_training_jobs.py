@@ -20,7 +20,7 @@ from tests.support.sagemaker_emulator import containers, storage
 from tests.support.sagemaker_emulator.job import EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService
 from tests.support.sagemaker_emulator.submission import submit
-from tests.support.short_runs import QUICK, rewarded, saved, steps
+from tests.support.short_job_runs import QUICK, logged_steps, reward_words, saved_steps
 
 pytestmark = [
     pytest.mark.slow,
@@ -69,7 +69,7 @@ class ClusterRun:
 
 @pytest.fixture(scope="module")
 def cluster(service: TrainingService, tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
-    words = rewarded(tmp_path_factory.mktemp("reward"), where="http://judge:8000")
+    words = reward_words(tmp_path_factory.mktemp("reward"), where="http://judge:8000")
     # The judges, so that the group that trains doesn't begin with the first host.
     groups = (InstanceGroup("gpus", "ml.m5.xlarge", 2, "train"), InstanceGroup("cpus", "ml.m5.large", 2, "judge"))
     checkpoints = f"s3://{service.bucket}/cluster/checkpoints"
@@ -84,7 +84,7 @@ def cluster(service: TrainingService, tmp_path_factory: pytest.TempPathFactory) 
     job.wait_for(" 2/6 ")
     job.interrupt()
     job.wait_for("continues from", attempt=2)
-    kept = saved(service, checkpoints)
+    kept = saved_steps(service, checkpoints)
     assert job.wait()["TrainingJobStatus"] == "Completed", job.log()[-5000:]
     bucket, key = storage.place(job.description["ModelArtifacts"]["S3ModelArtifacts"])
     packed = service.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
@@ -100,7 +100,7 @@ def test_two_hosts_train_one_model(cluster: ClusterRun) -> None:
         line = f"{host}: train, host {rank} of its role; 2 processes on 2 hosts train, led by algo-3"
         assert line in cluster.job.log()
     assert json.loads((cluster.model / "run.json").read_text())["identity"]["processes"] == 2
-    assert steps(cluster.model / "metrics.jsonl") == [1, 2, 3, 4, 5, 6], "one run, not one a host"
+    assert logged_steps(cluster.model / "metrics.jsonl") == [1, 2, 3, 4, 5, 6], "one run, not one a host"
     assert not list((cluster.job.roots[3] / "model").iterdir()), "the model is the first host's"
 
 

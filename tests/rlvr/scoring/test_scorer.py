@@ -22,12 +22,12 @@ from rlvr.scoring.failures import FIXES
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
-from tests.support.puppet_rewards import PUPPETS
+from tests.support.scripted_rewards import SCRIPTED_REWARDS
 
 PROJECT = Path(__file__).resolve().parents[3]
 # Rewards that do as completions, options and columns tell them, in a file of their own that workers can load.
 REWARDS = (
-    PUPPETS
+    SCRIPTED_REWARDS
     + '''
 def only_batches(completions, **kwargs):
     if len(completions) < 2:

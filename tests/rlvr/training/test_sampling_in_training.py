@@ -15,88 +15,88 @@ from rlvr.config.recipe import TaskSpec
 from rlvr.scoring.registry import load_task
 from rlvr.training.curriculum import easy_first
 from tests.conftest import TINY_MODEL
-from tests.support.launching import Start, accelerated
-from tests.support.sampling_runs import (
+from tests.support.dynamic_sampling_runs import (
     DYNAMIC,
     EXTRA,
     GROUP,
     QLORA,
     Call,
-    Ran,
-    filled,
+    FinishedRun,
+    count_without_signal,
+    expected_batch,
     generations,
     run,
-    unfilled,
     words_for,
 )
+from tests.support.launching import Start, accelerated
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """Six steps with dynamic sampling, left alone."""
-    ran = run(tmp_path_factory.mktemp("whole"), *DYNAMIC)
-    assert ran.code == 0
-    return ran
+    finished = run(tmp_path_factory.mktemp("whole"), *DYNAMIC)
+    assert finished.code == 0
+    return finished
 
 
 @pytest.fixture(scope="module")
-def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Ran:
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> FinishedRun:
     folder = tmp_path_factory.mktemp("ranks")
     words = words_for(folder, *DYNAMIC, "--max_steps", "2")
     launch = start(accelerated("ddp", *words), folder / "run").wait()
     assert launch.codes() == [0, 0], launch.output()
-    return Ran(folder)
+    return FinishedRun(folder)
 
 
 @pytest.fixture(scope="module")
-def with_qlora(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    ran = run(tmp_path_factory.mktemp("qlora"), *DYNAMIC, *QLORA, "--max_steps", "2")
-    assert ran.code == 0
-    return ran
+def with_qlora(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    finished = run(tmp_path_factory.mktemp("qlora"), *DYNAMIC, *QLORA, "--max_steps", "2")
+    assert finished.code == 0
+    return finished
 
 
 @pytest.fixture(params=["whole", "on_two_ranks", "with_qlora"])
-def ran(request: pytest.FixtureRequest) -> Ran:
-    found: Ran = request.getfixturevalue(request.param)
-    return found
+def finished(request: pytest.FixtureRequest) -> FinishedRun:
+    run: FinishedRun = request.getfixturevalue(request.param)
+    return run
 
 
 # ── Dynamic sampling ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_further_round_is_as_large_as_the_rank_that_lacks_most_needs_and_there_are_no_more_than_wanted(
-    ran: Ran,
+    finished: FinishedRun,
 ) -> None:
     sizes = set()
-    for rounds in generations(ran).values():
+    for rounds in generations(finished).values():
         for number in range(1, len(rounds)):
-            missing = unfilled(filled(rounds[:number]))
+            missing = count_without_signal(expected_batch(rounds[:number]))
             assert [len(groups) for groups in rounds[number]] == [max(missing)] * len(missing)
-        assert max(unfilled(filled(rounds))) == 0 or len(rounds) == 1 + EXTRA
+        assert max(count_without_signal(expected_batch(rounds))) == 0 or len(rounds) == 1 + EXTRA
         sizes.add(len(rounds))
     assert max(sizes) == 1 + EXTRA, "or this test shows little"
 
 
-def test_no_question_comes_up_twice_in_a_batch(ran: Ran) -> None:
-    for rounds in generations(ran).values():
+def test_no_question_comes_up_twice_in_a_batch(finished: FinishedRun) -> None:
+    for rounds in generations(finished).values():
         questions = [group.question for ranks in rounds for groups in ranks for group in groups]
         assert len(set(questions)) == len(questions)
 
 
-def test_every_completion_has_the_gold_of_its_own_question(ran: Ran) -> None:
+def test_every_completion_has_the_gold_of_its_own_question(finished: FinishedRun) -> None:
     train = load_task(TaskSpec("arithmetic")).train
     gold = dict(zip(train["question"], train["final_answer"], strict=True))
-    for step in generations(ran):
-        table = ran.table(step + 1)
+    for step in generations(finished):
+        table = finished.table(step + 1)
         assert list(table["final_answer"]) == [gold[prompt[-1]["content"]] for prompt in table["prompt"]]
 
 
-def test_the_table_holds_the_batch_with_replaced_groups_and_advantages_as_worked_out(ran: Ran) -> None:
-    for step, rounds in generations(ran).items():
-        batch = [group for groups in filled(rounds) for group in groups]
-        table = ran.table(step + 1)
+def test_the_table_holds_the_batch_with_replaced_groups_and_advantages_as_worked_out(finished: FinishedRun) -> None:
+    for step, rounds in generations(finished).items():
+        batch = [group for groups in expected_batch(rounds) for group in groups]
+        table = finished.table(step + 1)
         assert [prompt[-1]["content"] for prompt in table["prompt"]] == [
             group.question for group in batch for _ in range(GROUP)
         ]
@@ -105,13 +105,13 @@ def test_the_table_holds_the_batch_with_replaced_groups_and_advantages_as_worked
         ]
         for column, values in (
             ("math_correctness", [value for group in batch for value in group.outcomes]),
-            ("noted", [value for group in batch for value in group.shaped]),
+            ("recorded", [value for group in batch for value in group.shaped]),
             ("advantage", [value for group in batch for value in group.advantages]),
         ):
             assert list(table[column]) == pytest.approx(values, abs=2e-3), (step, column)
 
 
-def test_what_is_trained_on_is_what_the_table_shows(whole: Ran) -> None:
+def test_what_is_trained_on_is_what_the_table_shows(whole: FinishedRun) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(TINY_MODEL)
@@ -126,11 +126,11 @@ def test_what_is_trained_on_is_what_the_table_shows(whole: Ran) -> None:
         assert batch["num_items_in_batch"] == batch["completion_mask"].sum()
 
 
-def test_a_group_that_is_all_wrong_is_replaced_though_its_rewards_differ(whole: Ran) -> None:
+def test_a_group_that_is_all_wrong_is_replaced_though_its_rewards_differ(whole: FinishedRun) -> None:
     """DAPO's filter is on the outcome: such a group would teach the model to be wrong in good form."""
     seen = 0
     for rounds in generations(whole).values():
-        batch = filled(rounds)[0]
+        batch = expected_batch(rounds)[0]
         for before, after in zip(rounds[0][0], batch, strict=True):
             if not any(before.outcomes) and len(set(before.shaped)) > 1 and before is not after:
                 assert after.has_signal
@@ -138,10 +138,10 @@ def test_a_group_that_is_all_wrong_is_replaced_though_its_rewards_differ(whole: 
     assert seen > 0, "or this test shows nothing"
 
 
-def test_the_metrics_say_what_was_generated_and_what_was_kept(ran: Ran) -> None:
-    lines = {line["step"]: line for line in ran.lines}
-    for step, rounds in generations(ran).items():
-        line, batch = lines[step + 1], filled(rounds)
+def test_the_metrics_say_what_was_generated_and_what_was_kept(finished: FinishedRun) -> None:
+    lines = {line["step"]: line for line in finished.lines}
+    for step, rounds in generations(finished).items():
+        line, batch = lines[step + 1], expected_batch(rounds)
         first = [group for groups in rounds[0] for group in groups]
         kept = [group for groups in batch for group in groups]
         generated = sum(len(groups) for ranks in rounds for groups in ranks)
@@ -149,8 +149,10 @@ def test_the_metrics_say_what_was_generated_and_what_was_kept(ran: Ran) -> None:
         assert line["dynamic_sampling/replaced_groups"] == sum(
             old is not new for old, new in zip(first, kept, strict=True)
         )
-        assert line["dynamic_sampling/unfilled_groups"] == sum(unfilled(batch))
-        assert line["dynamic_sampling/kept_fraction"] == pytest.approx((len(kept) - sum(unfilled(batch))) / generated)
+        assert line["dynamic_sampling/unfilled_groups"] == sum(count_without_signal(batch))
+        assert line["dynamic_sampling/kept_fraction"] == pytest.approx(
+            (len(kept) - sum(count_without_signal(batch))) / generated
+        )
         rewards = [reward for group in kept for reward in group.rewards]
         assert (line["reward/min"], line["reward/max"]) == pytest.approx((min(rewards), max(rewards)))
         advantages = [abs(value) for group in kept for value in group.advantages]
@@ -161,7 +163,7 @@ def test_the_metrics_say_what_was_generated_and_what_was_kept(ran: Ran) -> None:
         assert line["rewards/math_correctness/mean"] == pytest.approx(statistics.mean(right))
 
 
-def test_tokens_are_counted_in_all_rounds(whole: Ran) -> None:
+def test_tokens_are_counted_in_all_rounds(whole: FinishedRun) -> None:
     rounds, batch = generations(whole)[0], whole.batches[0]
     assert len(rounds) > 1
     in_batch = int(batch["prompt_mask"].sum() + batch["completion_mask"].sum())
@@ -182,7 +184,7 @@ def a_further_round(calls: Sequence[Call], after: int) -> int:
 
 
 def test_a_run_that_was_stopped_and_killed_in_further_rounds_continues_as_if_it_had_not(
-    whole: Ran,
+    whole: FinishedRun,
     tmp_path: Path,
     start: Start,
 ) -> None:
@@ -190,14 +192,16 @@ def test_a_run_that_was_stopped_and_killed_in_further_rounds_continues_as_if_it_
     words = words_for(tmp_path, *DYNAMIC)
     (tmp_path / "end").write_text(f"SIGTERM {a_further_round(expected, after=0)}")
     assert run(tmp_path, *DYNAMIC).code == 75
-    (calls,) = Ran(tmp_path).ranks()
+    (calls,) = FinishedRun(tmp_path).ranks()
     assert calls == expected[: len(calls)] and {call["step"] for call in calls} == {0}
 
     killed_at = a_further_round(expected, after=4)
     (tmp_path / "end").write_text(f"SIGKILL {killed_at}")
     launch = start(["run_grpo", *words], tmp_path / "run").wait()
     assert launch.codes() == [-9], launch.output()
-    assert Ran(tmp_path).ranks() == [expected[:killed_at]], "the same prompts, fresh ones too, and the same completions"
+    assert FinishedRun(tmp_path).ranks() == [expected[:killed_at]], (
+        "the same prompts, fresh ones too, and the same completions"
+    )
 
     ended = run(tmp_path, *DYNAMIC)
     assert ended.code == 0
@@ -208,7 +212,7 @@ def test_a_run_that_was_stopped_and_killed_in_further_rounds_continues_as_if_it_
     assert_same(ended, whole)
 
 
-def assert_same(one: Ran, other: Ran) -> None:
+def assert_same(one: FinishedRun, other: FinishedRun) -> None:
     """Bit for bit: metrics, completions and the adapter."""
     assert one.without_clock == other.without_clock
     assert one.tables() == other.tables()
@@ -238,10 +242,12 @@ def test_a_curriculum_shows_easy_rows_first_once_an_epoch_also_when_it_is_interr
     words_for(tmp_path)
     (tmp_path / "end").write_text("SIGTERM 3")
     assert run(tmp_path, *words).code == 75
-    ran = run(tmp_path, *words)
-    assert ran.code == 0
-    assert [line["step"] for line in ran.lines] == list(range(1, 9)), "two steps a generation, two of them an epoch"
-    order = [group.question for rounds in generations(ran).values() for group in rounds[0][0]]
+    finished = run(tmp_path, *words)
+    assert finished.code == 0
+    assert [line["step"] for line in finished.lines] == list(range(1, 9)), (
+        "two steps a generation, two of them an epoch"
+    )
+    order = [group.question for rounds in generations(finished).values() for group in rounds[0][0]]
     rows = load_task(TaskSpec("arithmetic")).train["question"][: len(DIFFICULTIES)]
     assert order == [rows[row] for row in easy_first(Dataset.from_dict({"difficulty": DIFFICULTIES}), 16, seed=0)]
     level = dict(zip(rows, DIFFICULTIES, strict=True))
@@ -250,25 +256,17 @@ def test_a_curriculum_shows_easy_rows_first_once_an_epoch_also_when_it_is_interr
     assert set(order) == set(rows)
 
 
-@pytest.mark.parametrize(
-    ("difficulties", "said"),
-    [
-        (None, "needs a column difficulty in the training rows, which have prompt, final_answer"),
-        ([1, 2, None, 3], "the difficulty of training row 2 is empty"),
-        ([None] * 4, "the difficulty of training row 0 is empty"),
-        ([1, 2, "middling", 3], "middling"),
-    ],
-)
+@pytest.mark.parametrize(("difficulties", "named"), [(None, "final_answer"), ([1, 2, None, 3], "row 2")])
 def test_rows_without_a_difficulty_are_refused_before_anything_is_done(
-    tmp_path: Path, difficulties: list[Any] | None, said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, difficulties: list[Any] | None, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran = run(tmp_path, *graded(tmp_path, difficulties))
+    assert run(tmp_path, *graded(tmp_path, difficulties)).code == 2
     captured = capsys.readouterr()
-    assert ran.code == 2 and said in captured.err
+    assert "difficulty" in captured.err and named in captured.err
     assert not (tmp_path / "run").exists()
 
 
-def test_qlora_with_dynamic_sampling_learns_from_the_tokens_that_it_sampled(with_qlora: Ran) -> None:
+def test_qlora_with_dynamic_sampling_learns_from_the_tokens_that_it_sampled(with_qlora: FinishedRun) -> None:
     lines = with_qlora.lines
     assert len(lines) == 2 and lines[0]["completions/clipped_ratio"] < 0.2
     assert all(line["grad_norm"] > 0 for line in lines)

@@ -20,7 +20,7 @@ from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward, apply_gates_and_mask
 from rlvr.scoring.scorer import Scorer
 from rlvr.workers.pool import OUT_OF_TIME
-from tests.support.puppet_rewards import PUPPETS
+from tests.support.scripted_rewards import SCRIPTED_REWARDS
 
 PROGRAM = """
 import json, sys
@@ -66,7 +66,7 @@ def test_a_new_backend_scores_a_batch_with_the_failures_and_masks_of_the_others(
     monkeypatch.setitem(BACKENDS, "subprocess", f"{__name__}:SubprocessBackend")
     assert read_where("subprocess") == "subprocess", "a recipe can name it"
     file = tmp_path / "puppets.py"
-    file.write_text(PUPPETS, encoding="utf-8")
+    file.write_text(SCRIPTED_REWARDS, encoding="utf-8")
     completions = ["fine", "raise", "die", "none", "text"]
     outcomes = []
     for where in ("local", "subprocess"):

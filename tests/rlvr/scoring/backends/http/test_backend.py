@@ -25,11 +25,11 @@ from rlvr.scoring.batch import Batch, EncodingError
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from tests.conftest import Command
-from tests.support.puppet_rewards import PUPPETS, REMOTE_BATCHES, outcome
 from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
+from tests.support.scripted_rewards import REMOTE_BATCHES, SCRIPTED_REWARDS, outcome
 
 REWARDS = (
-    PUPPETS
+    SCRIPTED_REWARDS
     + """
 def logs(completions, *, question, log_extra, log_metric, **kwargs):
     if "raise" in completions:

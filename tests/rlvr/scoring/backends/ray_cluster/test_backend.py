@@ -27,11 +27,11 @@ from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scored, Scorer
 from rlvr.verifiers.code import Limits
 from rlvr.verifiers.code import judge_many as judge_here
-from tests.support.puppet_rewards import PUPPETS, REMOTE_BATCHES, outcome
 from tests.support.ray_clusters import RayCluster
+from tests.support.scripted_rewards import REMOTE_BATCHES, SCRIPTED_REWARDS, outcome
 
 REWARDS = (
-    PUPPETS
+    SCRIPTED_REWARDS
     + '''
 from rlvr.verifiers.code import completion_judge
 from rlvr.verifiers.code.options import JudgeOptions

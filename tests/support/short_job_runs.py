@@ -27,7 +27,7 @@ def drawn(prompts, completions, **kwargs):
 """
 
 
-def rewarded(folder: Path, **more: str) -> tuple[str, ...]:
+def reward_words(folder: Path, **more: str) -> tuple[str, ...]:
     """Words that make REWARD the only reward.
 
     Args:
@@ -37,13 +37,13 @@ def rewarded(folder: Path, **more: str) -> tuple[str, ...]:
     return ("--rewards", json.dumps([{"name": str(folder / "drawn.py"), **more}]))
 
 
-def steps(metrics: Path) -> list[int]:
+def logged_steps(metrics: Path) -> list[int]:
     """The steps of a run that metrics.jsonl has."""
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     return [line["step"] for line in lines if "loss" in line or "reward" in line]
 
 
-def saved(service: TrainingService, uri: str) -> list[int]:
+def saved_steps(service: TrainingService, uri: str) -> list[int]:
     """The steps of the complete checkpoints in a bucket."""
-    found = [key.split("/") for key in storage.keys(service.client("s3"), uri)]
-    return sorted(int(parts[-2].removeprefix("checkpoint-")) for parts in found if parts[-1] == "complete.json")
+    keys = [key.split("/") for key in storage.keys(service.client("s3"), uri)]
+    return sorted(int(parts[-2].removeprefix("checkpoint-")) for parts in keys if parts[-1] == "complete.json")

@@ -1,4 +1,4 @@
-"""Rewards that do as completions tell them: the text that files of rewards begin with, which workers can load."""
+"""A file of rewards whose behaviour each completion names: raise, hang, exit …; workers can load it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 
-PUPPETS = '''
+SCRIPTED_REWARDS = '''
 import asyncio, datetime, json, math, multiprocessing, os, random, subprocess, sys, threading, time
 
 def puppet(prompts, completions, **kwargs):
-    """Each completion says what becomes of the call."""
+    """Do what each completion says."""
     values = []
     for word in completions:
         if word == "raise":

@@ -1,8 +1,7 @@
-"""What the tests of sampling in whole runs share: such a run, and what should have been trained on in it.
+"""Whole runs with dynamic sampling, and what they should have trained on.
 
-The demonstration's base is right in a quarter of its answers, so many groups are all wrong. Beside its own reward a
-second one is given that differs from text to text: a part of the sum that never says what is right. It notes what it
-was called with, round by round, and from that the batches are worked out again.
+The base model of the demo is right in a quarter of its answers, so many groups are all wrong. A second reward differs
+from text to text and says nothing about what is right. It records its calls, from which the batches are worked out.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 GROUP, EXTRA, WEIGHT = 4, 2, 0.2
-NOTED = """
+RECORDED = """
 import json, os, pathlib, signal, zlib
 
-def noted(prompts, completions, final_answer, trainer_state, *, folder="", **kwargs):
+def recorded(prompts, completions, final_answer, trainer_state, *, folder="", **kwargs):
     if trainer_state.global_step < 0:
         return [0.0] * len(completions)  # tried before training
     questions = [prompt[-1]["content"] for prompt in prompts]
     texts = [completion[-1]["content"] for completion in completions]
     call = {"step": trainer_state.global_step, "questions": questions, "golds": final_answer, "texts": texts}
-    file = pathlib.Path(folder) / f"noted.{os.environ.get('RANK', '0')}.jsonl"
+    file = pathlib.Path(folder) / f"recorded.{os.environ.get('RANK', '0')}.jsonl"
     with file.open("a") as opened:
         opened.write(json.dumps(call) + "\\n")
     end = pathlib.Path(folder) / "end"  # "SIGKILL 5": at the fifth call
@@ -66,17 +65,22 @@ Call = dict[str, Any]
 
 
 def words_for(folder: Path, *words: str) -> list[str]:
-    """A run into `folder`, with the demonstration's reward and `noted`."""
+    """A run into `folder`, with the demonstration's reward and `recorded`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "noted.py").write_text(NOTED)
-    noted = {"name": f"{folder}/noted.py", "where": "trainer", "weight": WEIGHT, "options": {"folder": str(folder)}}
-    rewards = json.dumps([{"name": "math_correctness", "weight": 1.0}, noted])
+    (folder / "recorded.py").write_text(RECORDED)
+    recorded = {
+        "name": f"{folder}/recorded.py",
+        "where": "trainer",
+        "weight": WEIGHT,
+        "options": {"folder": str(folder)},
+    }
+    rewards = json.dumps([{"name": "math_correctness", "weight": 1.0}, recorded])
     return [*WORDS, "--rewards", rewards, *words]
 
 
 @dataclass
-class Ran:
-    """What a run left, and the batches that the trainer got, where it ran in this process."""
+class FinishedRun:
+    """What a run left, and the batches that the trainer got, where it finished in this process."""
 
     folder: Path
     batches: list[dict[str, torch.Tensor]] = field(default_factory=list)
@@ -93,7 +97,7 @@ class Ran:
 
     def ranks(self) -> list[list[Call]]:
         """The calls of each rank."""
-        files = sorted(self.folder.glob("noted.*.jsonl"))
+        files = sorted(self.folder.glob("recorded.*.jsonl"))
         return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
 
     def table(self, step: int) -> pd.DataFrame:
@@ -111,7 +115,7 @@ class Ran:
         return (self.folder / "run" / "adapter" / "adapter_model.safetensors").read_bytes()
 
 
-def run(folder: Path, *words: str) -> Ran:
+def run(folder: Path, *words: str) -> FinishedRun:
     """A run by run_grpo.main in this process."""
     from rlvr.training.grpo_trainer import RecipeTrainer
 
@@ -125,7 +129,7 @@ def run(folder: Path, *words: str) -> Ran:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RecipeTrainer, "sample_batch", keep)
         code = run_grpo.main([*words_for(folder, *words), "--output_dir", str(folder / "run")])
-    return Ran(folder, batches, code)
+    return FinishedRun(folder, batches, code)
 
 
 # ── What should have been trained on, worked out from what the rewards were called with ──────────────────────────────
@@ -142,8 +146,8 @@ class Group:
     @property
     def outcomes(self) -> list[float]:
         completions = [[{"role": "assistant", "content": text}] for text in self.texts]
-        found = math_correctness([], completions, final_answer=[self.gold] * len(self.texts))
-        return [float(value) for value in found if value is not None]
+        values = math_correctness([], completions, final_answer=[self.gold] * len(self.texts))
+        return [float(value) for value in values if value is not None]
 
     @property
     def shaped(self) -> list[float]:
@@ -164,24 +168,24 @@ class Group:
 
 
 def groups_of(call: Call) -> list[Group]:
-    found = []
+    groups = []
     for start_of in range(0, len(call["texts"]), GROUP):
         rows = slice(start_of, start_of + GROUP)
         (question,), (gold,) = set(call["questions"][rows]), set(call["golds"][rows])
-        found.append(Group(question, gold, tuple(call["texts"][rows])))
-    return found
+        groups.append(Group(question, gold, tuple(call["texts"][rows])))
+    return groups
 
 
-def generations(ran: Ran) -> dict[int, list[list[list[Group]]]]:
+def generations(finished: FinishedRun) -> dict[int, list[list[list[Group]]]]:
     """By the step after which they were made: the rounds, in each the ranks, in each the groups."""
-    found: dict[int, list[list[list[Group]]]] = {}
-    for calls in zip(*ran.ranks(), strict=True):  # every rank was called equally often
+    by_step: dict[int, list[list[list[Group]]]] = {}
+    for calls in zip(*finished.ranks(), strict=True):  # every rank was called equally often
         (step,) = {call["step"] for call in calls}
-        found.setdefault(step, []).append([groups_of(call) for call in calls])
-    return found
+        by_step.setdefault(step, []).append([groups_of(call) for call in calls])
+    return by_step
 
 
-def filled(rounds: Sequence[Sequence[Sequence[Group]]]) -> list[list[Group]]:
+def expected_batch(rounds: Sequence[Sequence[Sequence[Group]]]) -> list[list[Group]]:
     """Each rank's batch: its first groups, those without signal replaced by its fresh ones with signal, in order."""
     batch = []
     for rank, first in enumerate(rounds[0]):
@@ -190,6 +194,6 @@ def filled(rounds: Sequence[Sequence[Sequence[Group]]]) -> list[list[Group]]:
     return batch
 
 
-def unfilled(batch: Sequence[Sequence[Group]]) -> list[int]:
+def count_without_signal(batch: Sequence[Sequence[Group]]) -> list[int]:
     """For each rank, how many of its groups have no signal."""
     return [sum(not group.has_signal for group in groups) for groups in batch]
