@@ -133,7 +133,7 @@ def test_two_hosts_measure_the_model_that_they_trained(
     job = submit(
         service,
         f"evaluated-{kind}",
-        (*evaluated, *rewarded(tmp_path), *words, "--max_steps", "2", "--per_device_train_batch_size", "4"),
+        (*evaluated, *reward_words(tmp_path), *words, "--max_steps", "2", "--per_device_train_batch_size", "4"),
         instance_count=2,
     )
     assert job.wait()["TrainingJobStatus"] == "Completed", job.log()[-5000:]
