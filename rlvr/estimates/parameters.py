@@ -91,8 +91,18 @@ def count(config: PretrainedConfig) -> Parameters:
         InputError: of kind "unknown-architecture".
     """
     import torch
+    from transformers import AutoModelForCausalLM
 
-    model = _on_meta(config)
+    try:
+        with torch.device("meta"):
+            model: Any = AutoModelForCausalLM.from_config(config)
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise InputError(
+            f"The memory can't be estimated: transformers can't build a causal language model of type "
+            f"{config.model_type}: {error}",
+            kind="unknown-architecture",
+            key="model_name_or_path",
+        ) from error
     head = model.get_output_embeddings()
     embeddings = {id(module.weight): module.weight.numel() for module in (model.get_input_embeddings(), head) if module}
     matrices, quantised = [], set()
@@ -150,22 +160,6 @@ def shape(config: PretrainedConfig, parameters: Parameters) -> Shape:
     )
 
 
-def _on_meta(config: PretrainedConfig) -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    try:
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config)
-    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
-        raise InputError(
-            f"The memory can't be estimated: transformers can't build a causal language model of type "
-            f"{config.model_type}: {error}",
-            kind="unknown-architecture",
-            key="model_name_or_path",
-        ) from error
-
-
 def _is_target(name: str, wanted: str | Sequence[str] | None, config: PretrainedConfig) -> bool:
     if wanted is None:
         from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
@@ -203,6 +197,5 @@ def bytes_in_4_bits(parameters: Parameters, *, nested: bool) -> tuple[int, int]:
 
 def bytes_in_8_bits(parameters: Parameters) -> tuple[int, int]:
     """Bytes of the matrices in 8 bits, and of their scales: a float32 for each row (arXiv:2208.07339, section 3.2)."""
-    return sum(matrix.count for matrix in parameters.matrices), sum(
-        4 * matrix.outputs for matrix in parameters.matrices
-    )
+    matrices = parameters.matrices
+    return sum(matrix.count for matrix in matrices), sum(4 * matrix.outputs for matrix in matrices)

@@ -4,8 +4,6 @@ GRPO (arXiv:2402.03300, section 4.1.2) subtracts the mean reward of a group of c
 the group's standard deviation. The division gives every prompt the same say, and that is also its fault: a group whose
 rewards differ only by the noise of a shaped reward, say 1, 1.001, 1, 1, gets advantages as large as those of a group
 that is half right. `adaptive` divides only where there is a spread worth the name.
-
-Everything here is arithmetic on tensors.
 """
 
 from __future__ import annotations
@@ -39,7 +37,8 @@ def adaptive(rewards: torch.Tensor, group: int, threshold: float) -> torch.Tenso
     """
     groups = rewards.reshape(-1, group)
     centred = groups - torch.nanmean(groups, dim=1, keepdim=True)
-    spread = _spread(centred)
+    counts = (~torch.isnan(centred)).sum(dim=1, keepdim=True)
+    spread = torch.sqrt(torch.nansum(centred**2, dim=1, keepdim=True) / (counts - 1).clamp(min=1))
     scaled = torch.where(spread > threshold, centred / (spread + EPSILON), centred)
     return torch.nan_to_num(scaled, nan=0.0).reshape(-1)
 
@@ -87,10 +86,3 @@ def statistics(advantages: torch.Tensor, rewards: torch.Tensor) -> dict[str, flo
         "advantages/max": counted.max().item(),
         "advantages/abs_mean": counted.abs().mean().item(),
     }
-
-
-def _spread(centred: torch.Tensor) -> torch.Tensor:
-    """(groups, 1): Bessel's standard deviation of centred rewards, NaN left out; 0 where fewer than two are left."""
-    counts = (~torch.isnan(centred)).sum(dim=1, keepdim=True)
-    squares = torch.nansum(centred**2, dim=1, keepdim=True)
-    return torch.sqrt(squares / (counts - 1).clamp(min=1))

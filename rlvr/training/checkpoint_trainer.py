@@ -33,9 +33,6 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         keep_checkpoints: how many complete checkpoints stay; None for all. transformers would delete older ones before
             the new one is complete.
         card: the model card of the run and of its checkpoints.
-
-    Attributes:
-        last_save_s: seconds that the last checkpoint took.
     """
 
     def __init__(
@@ -44,7 +41,7 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         self.identity = identity
         self.keep_checkpoints = keep_checkpoints
         self.card = card
-        self.last_save_s = 0.0
+        self.last_save_s = 0.0  # seconds that the last checkpoint took
         super().__init__(*args, **kwargs)
 
     def write_checkpoint(self, model: Any, trial: Any) -> None:

@@ -168,7 +168,13 @@ class FreshPrompts:
         avoided = set(exclude)
         count = min(count, self.count_available(avoided))
         while len(drawn) < count:
-            row = self._next()
+            if self._position == self._rows:
+                self._pass, self._position, self._order = self._pass + 1, 0, None
+            if self._order is None:
+                self._order = list(range(self._rows))
+                random.Random(f"fresh prompts/{self._seed}/{self._pass}").shuffle(self._order)
+            row = self._order[self._position]
+            self._position += 1
             if row not in avoided:
                 avoided.add(row)
                 drawn.append(row)
@@ -176,15 +182,6 @@ class FreshPrompts:
 
     def count_available(self, exclude: Collection[int]) -> int:
         return self._rows - sum(0 <= row < self._rows for row in set(exclude))
-
-    def _next(self) -> int:
-        if self._position == self._rows:
-            self._pass, self._position, self._order = self._pass + 1, 0, None
-        if self._order is None:
-            self._order = list(range(self._rows))
-            random.Random(f"fresh prompts/{self._seed}/{self._pass}").shuffle(self._order)
-        self._position += 1
-        return self._order[self._position - 1]
 
     def state(self) -> dict[str, int]:
         """The stream's position, for a checkpoint."""

@@ -43,12 +43,6 @@ class RecipeTrainer(CheckpointTrainer):
         stop_strings: the task's.
         validation: `rlvr.training.train.validate` with its rows and rewards; None where the recipe asks for none.
         dynamic_sampler: None where the recipe asks for none.
-
-    Attributes:
-        silent_s: for how many seconds no reward server or Ray cluster has answered.
-        silent: which of the two.
-        scored_generations: generations with at least one scored row.
-        first_weights: `rlvr.training.train.fingerprint` before the run's first step.
     """
 
     def __init__(
@@ -68,10 +62,10 @@ class RecipeTrainer(CheckpointTrainer):
         self._stop_strings = stop_strings
         self._validation = validation
         self._dynamic_sampler = dynamic_sampler
-        self.silent_s = 0.0
-        self.silent = ""
-        self.scored_generations = 0
-        self.first_weights: torch.Tensor | None = None
+        self.silent_s = 0.0  # for how many seconds no reward server or Ray cluster has answered
+        self.silent = ""  # which of the two
+        self.scored_generations = 0  # with at least one scored row
+        self.first_weights: torch.Tensor | None = None  # `rlvr.training.train.fingerprint` before the first step
         self._failures: list[RewardFailure] = []
         self._masked_generations = 0  # in a row
         self.scoring_nothing: list[str] = []  # rewards that returned None for the whole last generation, or failed

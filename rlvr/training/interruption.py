@@ -77,11 +77,7 @@ class StopRequest:
         self.deferred = kind is not None  # an error on its way out must not be interrupted
 
     def raise_if_requested(self) -> None:
-        """Raise what a deferred signal would have raised.
-
-        Raises:
-            Interrupted: there was one.
-        """
+        """Raise `Interrupted` if there was a signal that was deferred."""
         if self.reason is not None:
             # Once: a launcher sends SIGTERM to the other processes as soon as one has ended, while they end.
             self.deferred = True
@@ -119,16 +115,13 @@ class SyncedStopCallback(TrainerCallback):
 
     Args:
         outage_s: seconds without an answer from any reward server or Ray cluster after which training ends, too.
-
-    Attributes:
-        stopped: why training was ended before its last step; None if it was not.
     """
 
     def __init__(self, stop: StopRequest, trainer: RecipeTrainer, outage_s: float = math.inf) -> None:
         self.stop = stop
         self.trainer = trainer
         self.outage_s = outage_s
-        self.stopped: str | None = None
+        self.stopped: str | None = None  # why training was ended before its last step
         self._last_steps_s: list[float] = []
         self._step_started = 0.0
 
