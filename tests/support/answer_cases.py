@@ -38,6 +38,12 @@ RIGHT_42 = [
     ("42", "a turn that is an answer and nothing more"),
     ("<think>6 * 7</think> 42", "so is what follows the thoughts"),
     ("#### 84/2", "an unusual notation is right all the same"),
+    ("\\boxed{x = 20 + 22 = 42}", "a true chain behind a name"),
+    ("\\boxed{40 + 2 = 84/2 = 42}", "a true chain of three"),
+    ("#### $1,000 - $958 = $42", "a true chain with currency signs"),
+    ("#### 40% + 2% = 42%", "a true chain in percent"),
+    ("Ans: 42\n\\boxed{42}", "the same answer under a label"),
+    ("6 * 7\nAns: 42", "a label"),
 ]
 
 WRONG_42 = [
@@ -58,6 +64,15 @@ WRONG_42 = [
     ("#### 42\nThe answer is 41 or 42.", "taken back by halves"),
     ("The answer is 42. Or 41.", "taken back in the next sentence"),
     ("The answer is 42. No, wait.", "taken back in the next sentence"),
+    ("#### 40 + 1 = 42", "a false chain"),
+    ("\\boxed{41 + 1 = 43 - 2 = 42}", "a false chain of three"),
+    ("\\boxed{x = 6 * 8 = 42}", "a false chain behind a name"),
+    ("\\boxed{6 \\cdot 8 = 42}", "a false chain in LaTeX"),
+    ("#### 9^9^9 = 42", "a chain that is too large to compute"),
+    ("#### 126/3.1 = 42", "a chain that is true only if rounded to a whole number"),
+    ("Ans: 420\n\\boxed{42}", "another answer under a label"),
+    ("**Ans.** = 41\nso \\boxed{42}", "another answer under a label in bold"),
+    ("\\boxed{42}\nANS: 41", "another answer under a label, behind the box"),
     ("#### not 42", "a negation"),
     ("The answer is not 42.", "a negation"),
     ("I don't think that the answer is 42.", "a negation before"),

@@ -71,7 +71,7 @@ def extract_boxed(text: str) -> str | None:
 
 def _speaks_of_answer(turn: str) -> bool:
     """Whether "answer" occurs outside `####` lines. Most completions need no search for prose."""
-    return "NSWER" in turn or any(not is_on_marked_line(turn, word.start()) for word in re.finditer("nswer", turn))
+    return "ANS" in turn or any(not is_on_marked_line(turn, word.start()) for word in re.finditer("nswer|Ans", turn))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ _ANSWER_HEADING = re.compile(
     r"^[ \t]*(?:[#*_]{1,8}[ ]?(?:the[ ])?(?:final[ ])?|(?:the[ ])?final[ ])answer[ \t*_]{0,8}$",
     re.IGNORECASE | re.MULTILINE,
 )
-_LABEL = re.compile(r"[\s#*_>-]*(?:Final Answer|FINAL ANSWER|Final answer|Answer|ANSWER)[*_ ]*:")
+_LABEL = re.compile(r"[\s#*_>-]*(?:Final Answer|FINAL ANSWER|Final answer|Answer|ANSWER|Ans|ANS)[.*_ ]*:")
 _OTHER = re.compile(r"\b(?:different|another|other|next|previous|wrong)\b", re.IGNORECASE)
 _CHECKED = re.compile(r"\b(?:check|verify|confirm|see if)[ ]+(?:if[ ]|that[ ])?\Z", re.IGNORECASE)
 # The text before and after the formula in a turn of one sentence with one formula.

@@ -229,7 +229,7 @@ def _read_plain_last_line(turn: str) -> str | None:
     if mark > 0 and turn[mark - 1] != "\n" and turn[mark - 2 : mark] != ". ":
         return None  # "not #### 18"
     last = _PLAIN_LAST_LINE.match(turn, mark)
-    speaks_of_answer = turn.find("nswer", 0, mark) >= 0 or turn.find("NSWER", 0, mark) >= 0
+    speaks_of_answer = any(turn.find(word, 0, mark) >= 0 for word in ("nswer", "Ans", "ANS"))
     return last[1] if last and not speaks_of_answer else None
 
 

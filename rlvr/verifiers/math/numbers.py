@@ -2,8 +2,8 @@
 
 Reads integers, decimals, fractions, mixed numbers and powers of ten, in ASCII, Unicode and simple LaTeX. They may have
 thousands separators (comma, space, underscore, apostrophe, points as in 1.234.567), a currency sign, a percent sign, a
-unit in words, or the left side of an equation ("6 * 7 = 42"). A doubtful text is no number: "42 or 41", "42/0", "42!",
-"42x", "42...". Neither are numbers in words, and expressions that must be simplified.
+unit in words, or the left side of an equation that is true ("6 * 7 = 42"). A doubtful text is no number: "42 or 41",
+"42/0", "42!", "42x", "42...". Neither are numbers in words, and expressions that must be simplified.
 
 A value is an `int` or a `Fraction`, never a float: 42.0005 is not 42, and no integer is too long. At most 200
 characters are read, every pattern runs in linear time, and no string raises an exception.
@@ -11,9 +11,13 @@ characters are read, every pattern runs in linear time, and no string raises an 
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import unicodedata
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 Number = int | Fraction
 
@@ -309,11 +313,60 @@ def _read_equation(text: str) -> Number | None:
         if _NAME.fullmatch(side):
             if any(not is_label_word(word) or (len(word) == 2 and word.islower()) for word in _WORD.findall(side)):
                 return None
-        elif _SUM.fullmatch(side) and not _LIST.search(side) and _OPERATION.search(side):
-            continue
+        elif is_sum(side):
+            if not gives(side, right, value):
+                return None  # "8 + 1 = 7"
         elif _read_term(side, True) != value:
             return None  # "41 = 42": two numbers
     return value
+
+
+def is_sum(text: str) -> bool:
+    """Whether a text is plain numbers with operations between them, such as "6 * 7"."""
+    return all((_SUM.fullmatch(text), _OPERATION.search(text), not _LIST.search(text)))
+
+
+def gives(text: str, result: str, value: Number) -> bool:
+    """Whether a sum gives the value that is written as `result`, perhaps rounded to its decimals."""
+    decimals = re.search(r"\.([0-9]+)", result)
+    half = Fraction(1, 2 * 10 ** len(decimals[1])) if decimals and value.denominator > 1 else 0
+    results = (_compute(text, percent) for percent in ("/100", ""))
+    return any(computed is not None and abs(computed - value) <= half for computed in results)
+
+
+def _compute(text: str, percent: str) -> Fraction | None:
+    """Compute a sum of plain numbers exactly; None if it is none, or has large powers.
+
+    Args:
+        percent: what a percent sign stands for: "/100", or nothing ("5% + 3% = 8%").
+    """
+    text = re.sub(r"\$|,(?=[0-9]{3}(?![0-9]))", "", text).strip("* ")
+    text = re.sub(r"(?<=[0-9)]) ?(?=\()|(?<=\)) ?(?=[0-9])", "*", text.replace("^", "**"))
+    text = re.sub(r"([0-9.]+) ?%", rf"(\1{percent})", text)
+    try:
+        return _value(ast.parse(text, mode="eval").body, text)
+    except (SyntaxError, ValueError, ArithmeticError, MemoryError, RecursionError):
+        return None
+
+
+def _value(node: ast.expr, text: str) -> Fraction:
+    if isinstance(node, ast.Constant):
+        return Fraction(text[node.col_offset : node.end_col_offset])
+    if isinstance(node, ast.UnaryOp):
+        operand = _value(node.operand, text)
+        return -operand if isinstance(node.op, ast.USub) else operand
+    if not isinstance(node, ast.BinOp) or type(node.op) not in _OPERATORS:
+        raise ValueError(text)
+    left, right = _value(node.left, text), _value(node.right, text)
+    if isinstance(node.op, ast.Pow) and (right.denominator > 1 or abs(right) > 64 or abs(left.numerator) > 10**9):
+        raise ValueError(text)
+    return _OPERATORS[type(node.op)](left, right)
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}  # fmt: skip
 
 
 def format_number(value: Number) -> str:

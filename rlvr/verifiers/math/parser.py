@@ -15,7 +15,16 @@ from itertools import accumulate
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION, VARIABLE, check_complexity
 from rlvr.verifiers.math.normalize import FUNCTIONS, TEXT, canonicalize, strip_delimiters
-from rlvr.verifiers.math.numbers import is_label_word, is_number_word, is_unit, is_unit_word, read_number, word_set
+from rlvr.verifiers.math.numbers import (
+    gives,
+    is_label_word,
+    is_number_word,
+    is_sum,
+    is_unit,
+    is_unit_word,
+    read_number,
+    word_set,
+)
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, UnreadableAnswer, terms_of
 
 MAX_ITEMS = 40
@@ -199,7 +208,9 @@ def _parse_equation(text: str, depth: int) -> ParsedAnswer:
             raise UnreadableAnswer("its equation is a chain with an unknown in it")
         sides = [_parse(part, depth + 1) for part in values]
         numbers = [side.number for side in sides if isinstance(side, Term) and side.kind == "number"]
-        if len(set(numbers)) > 1:
+        number = sides[-1].number if isinstance(sides[-1], Term) else None
+        sums = [part for part in values[:-1] if number is not None and is_sum(part)]
+        if len(set(numbers)) > 1 or not all(gives(part, values[-1], number or 0) for part in sums):
             raise UnreadableAnswer("its equation is not true")
         if not name and any(not isinstance(side, Term) or side.kind != "number" for side in sides[:-1]):
             raise UnreadableAnswer("its equation has a side that would have to be computed")
