@@ -80,6 +80,7 @@ def prepare(
     """Load the recipe's task, compare it with evaluation sets, write the folder, and print a summary."""
     from rlvr.config.recipe import load_recipe
     from rlvr.data.io import write_rows
+    from rlvr.errors import InputError
     from rlvr.scoring.registry import load_task
 
     recipe = load_recipe(config, overrides)
@@ -91,7 +92,11 @@ def prepare(
         overlaps += overlaps_with_set
     summary = {**summarise(recipe, task), "against": against, "overlaps": len(overlaps)}
 
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"--output {output} can't be created: {error.strerror}. Name another folder."
+        raise InputError(message, kind="unusable-output", key="--output", path=output) from error
     for name in FILES:
         (output / name).unlink(missing_ok=True)  # only files of this script: an older split must not remain
     for split in SPLITS:

@@ -80,7 +80,7 @@ def read(run_dir: Path, of: str) -> tuple[list[Row], tuple[str, ...]]:
     from rlvr.rescoring.completions import read_completions
 
     if not run_dir.is_dir():
-        message = f"There is no folder {run_dir}. Give the output_dir of a run."
+        message = f"There is no folder {run_dir.absolute()}. Give the output_dir of a run."
         raise InputError(message, kind="not-a-run", path=run_dir)
     read_status(run_dir)  # refuses a run of a later version
     folder = run_dir / "completions"

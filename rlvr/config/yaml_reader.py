@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config import schema
+from rlvr.config import project, schema
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _read_text(path: Path) -> str:
         line = error.object[: error.start].count(b"\n") + 1
         raise _invalid(path, "this is not UTF-8 text. Save the file as UTF-8", line) from None
     except FileNotFoundError:
-        message = f"There is no recipe {path.absolute()}.{_recipes_in(path.parent, path.name)}"
+        others = _recipes_in(path.parent, path.name) or _recipes_in(project.ROOT / "recipes", path.name)
+        message = f"There is no recipe {path.absolute()}.{others}"
     except IsADirectoryError:
         message = f"{path} is a folder. Name a recipe, a YAML file.{_recipes_in(path)}"
     except OSError as error:
@@ -105,7 +106,7 @@ def _read_text(path: Path) -> str:
 def _recipes_in(folder: Path, name: str = "") -> str:
     """A sentence with the recipes of a folder, those whose names resemble `name`; empty if there are none."""
     recipes = sorted(file.name for file in folder.glob("*.yaml")) if folder.is_dir() else []
-    close = schema.nearest(name, recipes) or recipes[:5]
+    close = schema.nearest(name.removesuffix(".yaml") + ".yaml", recipes) or recipes[:5]
     return f" Recipes in {folder.absolute()}/: {', '.join(close)}." if close else ""
 
 

@@ -176,7 +176,9 @@ def _suggest_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f" Nor does the folder {path.parent}. Relative paths start from the working directory, {Path.cwd()}."
     names = sorted(file.name for file in path.parent.iterdir() if file.suffix in READABLE)
-    return f" {schema.hint(path.name, names)}"
+    if close := schema.nearest(path.name, names):
+        return f" Did you mean {close[0]}?"
+    return f" The folder {path.parent.absolute()} has {', '.join(names[:8]) or 'no data file'}."
 
 
 def pack(value: Any) -> str:

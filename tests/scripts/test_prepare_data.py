@@ -108,3 +108,10 @@ def test_a_wrong_recipe_exits_with_2_one_message_and_no_files(recipe: Path, tmp_
         assert words in result.stderr
         assert "Traceback" not in result.stderr
         assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = prepare("--config", str(ROOT / "recipes/demo-arithmetic.yaml"), "--output", "file/x", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "file/x" in result.stderr and "Traceback" not in result.stderr

@@ -94,7 +94,7 @@ def test_held_out_answers_are_exported_by_name(run_dir: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "hint", "why"),
     [
-        (["absent"], "There is no folder absent", "a typo in the path"),
+        (["absent"], "absent. Give the output_dir", "a typo in the path"),
         (["empty"], "empty holds no completions of training", "no step yet"),
         (["run", "--steps", "4:9"], "The run has 3 steps from 1 to 3", "no such steps"),
         (["run", "--steps", "3:2"], "begins after its end. Write 2:3", "turned around"),

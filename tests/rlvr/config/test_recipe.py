@@ -178,6 +178,12 @@ def test_one_pass_finds_all_problems(write_yaml: Write) -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
+def test_a_recipe_of_the_project_is_suggested_by_its_bare_name() -> None:
+    with pytest.raises(InputError, match="demo-programs.yaml") as caught:
+        load_recipe("demo-programs")
+    assert caught.value.kind == "recipe-not-found"
+
+
 def test_a_missing_recipe_names_its_neighbours(write_yaml: Write, tmp_path: Path) -> None:
     write_yaml(GOOD, "gsm8k-qlora.yaml")
     with pytest.raises(InputError, match="gsm8k-qlora.yaml") as caught:
