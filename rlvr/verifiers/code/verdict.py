@@ -20,6 +20,8 @@ from rlvr.verifiers.code.compare_output import output_fault
 from rlvr.verifiers.code.compare_values import describe_value, value_fault
 from rlvr.verifiers.code.types import AC, CE, MLE, OLE, RE, SKIP, TLE, WA
 
+_MIN_LARGE = 100_000  # bytes of a returned value
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -143,8 +145,12 @@ def last_line_of(text: bytes) -> str:
 def _call_fault(result: ExecutionResult, test: Test, comparison: str, tolerance: float) -> str | None:
     if result.exchange[:1] != protocol.NOTE_VALUE:
         return "the program ended before the function returned"
+    encoded = result.exchange[1:]
+    # Decoded, a hostile text takes 50 times its size in this process. An equal value is at most some 40 times longer.
+    if len(encoded) > _MIN_LARGE and len(encoded) > 40 * len(values.encode(test.expected)):
+        return f"expected {describe_value(test.expected)}, got a much larger value"
     try:
-        returned = values.decode(result.exchange[1:].decode())
+        returned = values.decode(encoded.decode())
     except ValueError as error:
         return f"the result can't be read ({error})"
     if test.python_equality:

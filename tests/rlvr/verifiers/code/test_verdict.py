@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+import tracemalloc
 from dataclasses import replace
 
 import pytest
 
+from rlvr.sandbox.guest import values
 from rlvr.sandbox.limits import Limits
 from rlvr.sandbox.zygote_client import ExecutionResult
 from rlvr.verifiers.code import verdict
+from rlvr.verifiers.code.cases import CALL, Test
 from rlvr.verifiers.code.verdict import Outcome
 
 LIMITS = Limits(time_s=1.0, memory_mb=100, output_kb=10)
@@ -62,6 +65,21 @@ ASSERTS = [
 def test_assert_verdicts(program: dict, runner: dict, expected: str, why: str) -> None:
     outcome = verdict.assert_verdict(replace(WELL, **program), replace(WELL, **runner), LIMITS)
     assert outcome.verdict == expected
+
+
+def test_a_returned_value_much_larger_than_the_expected_one_is_not_decoded() -> None:
+    result = replace(WELL, exchange=b"V[" + b"[]," * 1_000_000 + b"1]")
+    tracemalloc.start()
+    outcome = verdict.output_verdict(result, Test(CALL, b"", [1]), "lines", 1e-6)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert outcome.verdict == "WA" and peak < 10 << 20
+
+
+def test_a_large_returned_value_equals_a_large_expected_one() -> None:
+    expected = list(range(30_000))
+    result = replace(WELL, exchange=b"V" + values.encode(tuple(map(float, expected))).encode())
+    assert verdict.output_verdict(result, Test(CALL, b"", expected), "lines", 1e-6).verdict == "AC"
 
 
 def test_a_compile_error_holds_for_all_selected_tests() -> None:

@@ -1,0 +1,216 @@
+"""The memory limit: what a program may reach before it is killed, and what programs within it may do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.verifiers.code import Limits, judge
+from tests.support.attacks.case import block
+from tests.support.judged_programs import ONE, verdicts
+
+LIMIT_MB = 100
+ALLOWED_MB = 1.25 * LIMIT_MB + 32
+LIMITS = Limits(time_s=4.0, memory_mb=LIMIT_MB)
+
+PYTHON_ATTACKS = {
+    "one block": "x = bytearray(500 << 20)\nx[::4096] = b'x' * len(x[::4096])",
+    "one block, refused": "x = bytearray(1 << 31)",
+    "one text": "x = 'x' * (400 << 20)",
+    "medium blocks": "x = []\nwhile True: x.append(b'x' * 1_000_000)",
+    "small objects": "x = []\nwhile True: x.append(object())",
+    "a dictionary": "x = {}\nwhile True: x[len(x)] = None",
+    "a growing text": "x = b'x'\nwhile True: x += x",
+    "one integer": "x = 1 << (1 << 33)",
+    "one mapping": "import mmap\nx = mmap.mmap(-1, 500 << 20)\nfor i in range(0, 500 << 20, 4096): x[i] = 1",
+    "one mapping, refused": "import mmap\nmmap.mmap(-1, 1 << 40)",
+    "many mappings": """
+        import mmap
+        x = []
+        while True:
+            x.append(mmap.mmap(-1, 1 << 22))
+            x[-1].write(bytes(b'x' * (1 << 22)))
+    """,
+    "eight threads": """
+        import threading
+        def grow():
+            x = []
+            while True: x.append(b'x' * 300_000)
+        for _ in range(8): threading.Thread(target=grow).start()
+    """,
+    "the break": """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        libc.sbrk.restype = ctypes.c_void_p
+        ctypes.memset(libc.sbrk(ctypes.c_ssize_t(400 << 20)), 1, 400 << 20)
+    """,
+    "the stack": "import sys\nsys.setrecursionlimit(10**9)\ndef f(x): return f(lambda: f) + 1\nf(0)",
+}
+CPP_ATTACKS = {
+    "one vector": "std::vector<char> v(500 << 20, 1); return v[5] - 1;",
+    "one vector, refused": "std::vector<char> v(1u << 31, 1); return v[5] - 1;",
+    "a growing vector": "std::vector<long> v; for (;;) v.push_back(1);",
+    "a growing list": "std::list<int> l; for (;;) l.push_back(1);",
+    "malloc": "for (;;) memset(malloc(1 << 20), 1, 1 << 20);",
+    "realloc": "char *p = nullptr; for (size_t n = 1 << 20;; n += 1 << 20) p = (char *)realloc(p, n), p[n - 1] = 1, memset(p, 1, n);",  # noqa: E501
+    "a static array": "static char a[500 << 20]; for (size_t i = 0; i < sizeof a; i += 4096) a[i] = 1;",
+    "a static array, refused": "static char a[2000u << 20]; for (size_t i = 0; i < sizeof a; i += 4096) a[i] = 1;",
+    "one mapping, refused": "char *p = (char *)mmap(0, 1ul << 30, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); memset(p, 1, 1ul << 30);",  # noqa: E501
+    "mappings filled by the kernel": "for (;;) mmap(0, 8 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);",
+    "huge pages": """
+        char *p = (char *)mmap(0, 500 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        madvise(p, 500 << 20, MADV_HUGEPAGE);
+        memset(p, 1, 500 << 20);
+    """,
+    "a mapping that grows": """
+        size_t n = 1 << 20;
+        char *p = (char *)mmap(0, n, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (;; n += 1 << 20) { p = (char *)mremap(p, n, n + (1 << 20), MREMAP_MAYMOVE); memset(p, 1, n + (1 << 20)); }
+    """,
+    "the stack": "std::function<int(int)> f = [&](int n) { volatile char b[50000]; memset((char *)b, 1, 50000); return f(n + 1) + b[5]; }; return f(0);",  # noqa: E501
+    "the break": "for (;;) memset(sbrk(1 << 20), 1, 1 << 20);",
+    "eight threads": """
+        std::vector<std::thread> t;
+        for (int i = 0; i < 8; i++) t.emplace_back([] { for (;;) memset(malloc(1 << 18), 1, 1 << 18); });
+        for (auto &one : t) one.join();
+    """,
+    "a little, then a sleep, then much": """
+        usleep(200000);
+        memset(malloc(400 << 20), 1, 400 << 20);
+        sleep(5);
+    """,
+}
+CPP_HEAD = (
+    "#include <bits/stdc++.h>\n#include <sys/mman.h>\n#include <thread>\n#include <unistd.h>\n#pragma GCC optimize(0)\n"
+)
+
+
+def cpp_program(body: str) -> str:
+    return f"{CPP_HEAD}int main() {{\n{body}\n}}\n"
+
+
+def _resident_mb_of_programs() -> float:
+    """Resident memory of the children of this process's children, which are the programs of the zygotes."""
+    pages = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        zygotes = {
+            child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()
+        }
+        for zygote in zygotes:
+            for program in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split():
+                pages += int(Path(f"/proc/{program}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@contextlib.contextmanager
+def peak_of_programs() -> Iterator[list[float]]:
+    """Sample the programs' resident memory; the yielded list holds the largest value."""
+    peak, stop = [0.0], threading.Event()
+
+    def sample() -> None:
+        while not stop.wait(0.001):
+            peak[0] = max(peak[0], _resident_mb_of_programs())
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        sampler.join()
+
+
+ATTACKS = [
+    pytest.param(language, program, id=f"{language}-{name}", marks=[] if name == "one block" else [pytest.mark.slow])
+    for language, table in (("python", PYTHON_ATTACKS), ("cpp", CPP_ATTACKS))
+    for name, program in table.items()
+]
+
+
+@pytest.mark.parametrize("language, program", ATTACKS)
+def test_a_program_that_exceeds_its_memory_is_killed_near_the_limit(language: str, program: str) -> None:
+    program = cpp_program(program) if language == "cpp" else block(program)
+    with peak_of_programs() as peak:
+        judgement = judge(program, language=language, tests=ONE, limits=LIMITS)
+    assert judgement.verdicts == ["MLE"], judgement.reasons
+    assert max(peak[0], judgement.memory_mb[0]) <= ALLOWED_MB
+
+
+HONEST = {
+    "python": {
+        "nothing": "",
+        "the whole standard library": "import asyncio, sqlite3, unittest, decimal",
+        "85 MB of text, and the interpreter": "x = b'x' * (85 << 20)",
+        "memory that is freed": "for _ in range(20): x = None; x = b'x' * (60 << 20)",
+        "a reservation": "x = bytes(400 << 20)",
+        "threads": "import threading\nfor _ in range(16): threading.Thread(target=lambda: [0] * 1000).start()",
+    },
+    "cpp": {
+        "nothing": "",
+        "90 MB of an array": "static char a[90 << 20]; memset(a, 1, sizeof a);",
+        "90 MB of a vector": "std::vector<char> v(90 << 20, 1);",
+        "memory that is freed": "for (int i = 0; i < 20; i++) std::vector<char> v(80 << 20, 1);",
+        "a large static array": "static char a[500 << 20]; a[5] = 1;",
+        "a static array of 2 GB": "static char a[2000u << 20]; a[5] = 1;",
+        "a reservation": "auto p = new char[400 << 20]; p[5] = 1;",
+        "threads": "std::thread t[31]; for (auto &one : t) one = std::thread([] { free(malloc(9)); });"
+        "for (auto &one : t) one.join();",
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language, name", [(language, name) for language, table in HONEST.items() for name in table])
+def test_a_program_within_its_memory_is_not_stopped(language: str, name: str) -> None:
+    program = HONEST[language][name]
+    program = cpp_program(f'{program}\nputs("1");') if language == "cpp" else f"{program}\nprint(1)"
+    assert verdicts(program, language=language, tests=ONE, limits=LIMITS) == ["AC"]
+
+
+@pytest.mark.slow
+def test_the_limit_holds_on_a_busy_machine() -> None:
+    stop = threading.Event()
+
+    def keep_the_interpreter_busy() -> None:
+        while not stop.is_set():
+            sum(range(10_000))
+
+    threads = [threading.Thread(target=keep_the_interpreter_busy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        judgement = judge(cpp_program(CPP_ATTACKS["malloc"]), language="cpp", tests=ONE, limits=LIMITS)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert judgement.verdicts == ["MLE"] and judgement.memory_mb[0] <= ALLOWED_MB
+
+
+HIDDEN_PYTHON = """
+import mmap
+x = mmap.mmap(-1, 300 << 20, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+for i in range(0, 300 << 20, 4096):
+    x[i] = 1
+    if i % (8 << 20) == 0: x.madvise(mmap.MADV_DONTNEED)
+print(1)
+"""
+HIDDEN_CPP = """
+char *p = (char *)mmap(0, 300 << 20, 3, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+for (long i = 0; i < 300 << 20; i += 4096) {
+    p[i] = 1;
+    if (i % (8 << 20) == 0) madvise(p, i + 4096, MADV_DONTNEED);
+}
+puts("1");
+"""
+
+
+@pytest.mark.parametrize("language, program", [("python", HIDDEN_PYTHON), ("cpp", cpp_program(HIDDEN_CPP))])
+def test_a_program_can_hide_no_shared_memory(language: str, program: str) -> None:
+    # Pages of shared memory stay allocated when the program gives back its view of them.
+    assert verdicts(program, language=language, tests=ONE, limits=LIMITS) != ["AC"]
