@@ -100,7 +100,7 @@ class Watchdog:
         computed_ns = threads = 0
         for process in self._processes():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                for thread in os.listdir(f"/proc/{process}/task"):
+                for thread in _threads(process):
                     threads += 1
                     self._waited_ns[process, thread] = int(_read(f"/proc/{process}/task/{thread}/schedstat").split()[1])
                 computed_ns += time.clock_gettime_ns((~process << 3) | _PROCESS_CLOCK)
@@ -113,8 +113,11 @@ class Watchdog:
     def _resident_bytes(self) -> int:
         pages = 0
         for process in self._processes():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                pages += int(_read(f"/proc/{process}/statm").split()[1])
+            resident = _resident_pages(str(process))
+            with contextlib.suppress(OSError, ValueError):
+                if resident == 0:  # a main thread that has ended has no memory, while other threads may go on
+                    resident = max(_resident_pages(f"{process}/task/{thread}") for thread in _threads(process))
+            pages += resident
         return pages * _PAGE_SIZE
 
     def _processes(self) -> list[int]:
@@ -163,6 +166,17 @@ def children_by_search(parent: int) -> list[int]:
             if name.isdigit() and int(_read(f"/proc/{name}/stat").rpartition(b")")[2].split()[1]) == parent:
                 children.append(int(name))
     return children
+
+
+def _threads(process: int) -> list[str]:
+    return os.listdir(f"/proc/{process}/task")
+
+
+def _resident_pages(task: str) -> int:
+    try:
+        return int(_read(f"/proc/{task}/statm").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _read(path: str) -> bytes:

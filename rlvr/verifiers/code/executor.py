@@ -132,7 +132,7 @@ class Executor:
             arguments = {"mode": protocol.CALL, "exchange": test.content}
         result = self._run(zygote, limits, descriptor=descriptor, **arguments)
         zygote.loaded = program  # the launcher keeps the descriptor
-        if compiled and result.signal == signal.SIGSEGV:
+        if compiled and result.signal == signal.SIGSEGV and result.cpu_s < limits.time_s / 4:
             # Perhaps the kernel refused a large array. The program may have it, if it uses no more than its limit.
             result = self._run(zygote, limits, spare_mb=_MAX_SPARE_MB, **arguments)
         failed = verdict.failure(result, limits, compiled=compiled)

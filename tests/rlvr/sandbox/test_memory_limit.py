@@ -49,6 +49,14 @@ PYTHON_ATTACKS = {
         libc.sbrk.restype = ctypes.c_void_p
         ctypes.memset(libc.sbrk(ctypes.c_ssize_t(400 << 20)), 1, 400 << 20)
     """,
+    "a thread whose main thread has ended": """
+        import ctypes, threading
+        def grow():
+            x = []
+            while True: x.append(b'x' * 300_000)
+        threading.Thread(target=grow).start()
+        ctypes.CDLL(None).syscall(60, 0)
+    """,
     "the stack": "import sys\nsys.setrecursionlimit(10**9)\ndef f(x): return f(lambda: f) + 1\nf(0)",
 }
 CPP_ATTACKS = {
@@ -79,6 +87,11 @@ CPP_ATTACKS = {
         for (int i = 0; i < 8; i++) t.emplace_back([] { for (;;) memset(malloc(1 << 18), 1, 1 << 18); });
         for (auto &one : t) one.join();
     """,
+    "threads whose main thread has ended": """
+        static pthread_t t;
+        pthread_create(&t, 0, [](void *) -> void * { for (;;) memset(malloc(1 << 18), 1, 1 << 18); }, 0);
+        pthread_exit(0);
+    """,
     "a little, then a sleep, then much": """
         usleep(200000);
         memset(malloc(400 << 20), 1, 400 << 20);
@@ -103,7 +116,8 @@ def _resident_mb_of_programs() -> float:
         }
         for zygote in zygotes:
             for program in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split():
-                pages += int(Path(f"/proc/{program}/statm").read_text().split()[1])
+                tasks = [*Path(f"/proc/{program}/task").iterdir()]  # a main thread that has ended has no memory
+                pages += max(int((task / "statm").read_text().split()[1]) for task in tasks)
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
