@@ -326,9 +326,6 @@ def _label(info: str) -> str:
     return word[0].lower().strip(".").removeprefix("language-").removeprefix("lang-") if word else ""
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def with_prefix(program: str, prefix: str | None, entry_point: str | None, language: str) -> str:
     """Return the program after the prefix that its problem gave (HumanEval: imports, helpers and a signature).
 

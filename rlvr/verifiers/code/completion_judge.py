@@ -154,7 +154,6 @@ def explain_row(
     return row, lines
 
 
-# ----------------------------------------------------------------------------------------------------------------------
 # Companion functions of every reward for programs; see `rlvr.scoring.registry.companion_function`.
 
 
@@ -172,9 +171,6 @@ def environment_info(**kwargs: Any) -> dict[str, str]:
     """Return the sandbox's capabilities, for a run's metadata."""
     return detect_capabilities().metadata()
 
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Cache of judgements
 
 MAX_CACHED = 4096
 MAX_STDERR = 200  # characters per test, since thousands are kept

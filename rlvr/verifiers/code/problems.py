@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from rlvr.errors import InputError, error_context
@@ -16,6 +16,8 @@ from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
 from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison
 from rlvr.verifiers.code.types import Submission
+
+_NUMBERS = ("tolerance", "time_s", "memory_mb")
 
 
 @dataclass(frozen=True)
@@ -82,27 +84,27 @@ def read_problems(options: JudgeOptions, rows: int) -> list[CodeProblem]:
 
 
 def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
-    limits = Limits()
+    limits, entry = Limits(), functools.partial(_entry, options, row)
     submission = Submission(
         program="",
-        language=find_language(_text(options, "language", row, "python")).name,
+        language=find_language(entry("language", "python")).name,
         tests=_select_tests(options, row),
         limits=replace(
             limits,
-            time_s=_number(options, "time_s", row, limits.time_s) * options.time_factor,
-            memory_mb=_number(options, "memory_mb", row, limits.memory_mb),
+            time_s=entry("time_s", limits.time_s) * options.time_factor,
+            memory_mb=entry("memory_mb", limits.memory_mb),
         ),
-        entry_point=_text(options, "entry_point", row, None),
-        signature=_text(options, "signature", row, None),
-        checker=_text(options, "checker", row, None),
-        comparison=_text(options, "comparison", row, "lines"),
-        tolerance=_number(options, "tolerance", row, TOLERANCE),
+        entry_point=entry("entry_point"),
+        signature=entry("signature"),
+        checker=entry("checker"),
+        comparison=entry("comparison", "lines"),
+        tolerance=entry("tolerance", TOLERANCE),
         sample=options.sample,
         seed=options.seed,
         allow_weak_sandbox=options.allow_weak_sandbox,
     )
     check_comparison(submission.comparison, submission.tolerance)
-    return CodeProblem(submission, _text(options, "prefix", row, None))
+    return CodeProblem(submission, entry("prefix"))
 
 
 def _select_tests(options: JudgeOptions, row: int) -> list[Mapping[str, Any]]:
@@ -116,18 +118,11 @@ def _select_tests(options: JudgeOptions, row: int) -> list[Mapping[str, Any]]:
     return tests
 
 
-def _text(options: JudgeOptions, column: str, row: int, default: Any) -> Any:
-    return _entry(options, column, row, default, str, "text")
-
-
-def _number(options: JudgeOptions, column: str, row: int, default: float) -> float:
-    return _entry(options, column, row, default, int | float, "a number")
-
-
-def _entry(options: JudgeOptions, column: str, row: int, default: Any, kind: Any, expected: str) -> Any:
+def _entry(options: JudgeOptions, row: int, column: str, default: Any = None) -> Any:
     value = getattr(options, column)
     if isinstance(value, list | tuple):
         value = value[row]
+    kind, expected = (int | float, "a number") if column in _NUMBERS else (str, "text")
     if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
         raise InputError(f"the column {column} is {value!r:.60}. Give {expected}.", kind="wrong-type", key=column)
     return default if value is None else value
@@ -153,6 +148,6 @@ def _read_test_column(value: Any, column: str) -> list[Mapping[str, Any]]:
     return value
 
 
-@lru_cache(maxsize=64)  # the completions of a group have the same tests
+@functools.lru_cache(maxsize=64)  # the completions of a group have the same tests
 def _parse_json(text: str) -> Any:
     return json.loads(text)
