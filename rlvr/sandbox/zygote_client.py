@@ -134,7 +134,7 @@ class Zygote:
                     empty_root.path.chmod(0o555)
                 self._spawn(guest_end, str(empty_root.path) if empty_root else spec.root)
             self._watchdog = Watchdog(self.process, nested=spec.kind == "compile")
-            self.missing_modules = self._await_ready()
+            self._await_ready()
         except BaseException:
             self.close()
             raise
@@ -165,10 +165,8 @@ class Zygote:
             "root": root, "user": self.user, "judge": os.getpid(), "preload": spec.preload,
             "site": spec.site, "nofile": 64,
         }  # fmt: skip
-        descriptors = [
-            self._read_only[0], self._files[STDOUT], self._files[STDERR], self._files[EXCHANGE], self._read_only[1],
-            guest_end.fileno(),
-        ]  # fmt: skip
+        stdin, program = self._read_only
+        descriptors = [stdin, *self._files[STDOUT:PROGRAM], program, guest_end.fileno()]
         # A copy in memory, since a confined process can execute no file that has a path.
         launcher = executable_copy(Path(spec.launcher)) if spec.launcher else None
         if launcher is not None:
@@ -193,8 +191,8 @@ class Zygote:
             if launcher is not None:
                 os.close(launcher)
 
-    def _await_ready(self) -> list[str]:
-        """Wait until the zygote is confined; return the modules that it could not import."""
+    def _await_ready(self) -> None:
+        """Wait until the zygote is confined."""
         self.control.settimeout(START_TIMEOUT_S)
         ready, failure = b"", "it ended"
         try:
@@ -207,7 +205,6 @@ class Zygote:
             raise ZygoteError(f"the zygote does not start ({failure}): {printed[-1500:]}", kind="not-started")
         for file in (STDOUT, STDERR, EXCHANGE, PROGRAM):
             clear(self._files[file])
-        return list(json.loads(ready).get("missing", []))
 
     def load(self, program: bytes, program_format: int = protocol.SOURCE) -> None:
         """Set the source, bytecode or asserts for the following runs."""

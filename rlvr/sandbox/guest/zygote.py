@@ -53,33 +53,29 @@ def main() -> None:
         os.dup2(CHANNEL, PROGRAM)
         os.close(CHANNEL)
         os.set_inheritable(PROGRAM, False)
-    missing = _import(configuration["preload"], configuration["site"])
+    _import(configuration["preload"], configuration["site"])
     del sys.path[0]
     confinement.limit(core=0, memlock=0, msgqueue=0, nofile=configuration["nofile"], stack=resource.RLIM_INFINITY)
     _confine(configuration, broad)
     if kind == "launch":
         _default_signals()
         os.execve(PROGRAM, ["launcher"], {})
-    os.write(CONTROL, json.dumps({"ready": True, "missing": missing}).encode())
+    os.write(CONTROL, b"ready")
     sys.argv[:] = [program.NAME]
     _serve(kind, narrow)
 
 
-def _import(names: list[str], site: str | None) -> list[str]:
-    """Import modules for programs, which can open no file; return the names of those that can't be imported."""
-    missing = []
+def _import(names: list[str], site: str | None) -> None:
+    """Import modules for programs, which can open no file. Those that are not installed are left out."""
     if site:
         sys.path.append(site)
     for name in names:
-        try:
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
-        except ImportError:
-            missing.append(name)
     if site:
         sys.path.remove(site)
     with contextlib.suppress(OSError):
         ctypes.CDLL("libgcc_s.so.1")  # loaded now, since pthread_exit would load it after the confinement
-    return missing
 
 
 def _confine(configuration: dict[str, Any], broad: Any) -> None:
