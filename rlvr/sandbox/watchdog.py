@@ -33,6 +33,8 @@ class Watchdog:
     def __init__(self, zygote: int, *, nested: bool) -> None:
         self.zygote = zygote
         self.nested = nested
+        # The waiting times of a compiler's processes vanish with them, so they are read while these run.
+        self._max_times_s = _COMPILER_TIMES_S if nested else math.inf
         self.start(Limits())
 
     def start(self, limits: Limits) -> None:
@@ -75,13 +77,7 @@ class Watchdog:
         growth = 1.25 * self._memory_bytes + (32 << 20) - resident
         self.next_check_s = min(growth / _MAX_GROWTH, self._times_due - now)
 
-    @property
-    def _max_times_s(self) -> float:
-        # The waiting times of a compiler's processes vanish with them, so they are read while these run.
-        return _COMPILER_TIMES_S if self.nested else math.inf
-
     def _check_times(self, now: float) -> None:
-        """Compare the times with their limits. A program that waits for a processor is not idle."""
         limits, wall_s = self._limits, now - self._started
         computed_s, waited_s, threads = self._times()
         idle_s = wall_s - computed_s - waited_s

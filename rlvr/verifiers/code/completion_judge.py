@@ -232,11 +232,9 @@ def _log_sandbox_failures(reward: str, rows: Sequence[JudgedRow]) -> None:
     """Log sandbox failures once per batch, as an error if most programs are affected."""
     failed = [row.judgement for row in rows if row.judgement is not None and row.judgement.sandbox_failed]
     if failed:
-        first = failed[0]
-        reason = first.reasons[first.verdicts.index(SE)] or "no reason given"
-        level = logging.ERROR if len(failed) >= ALARM_SHARE * len(rows) else logging.WARNING
+        reason = failed[0].reasons[failed[0].verdicts.index(SE)] or "no reason given"
         _log.log(
-            level,
+            logging.ERROR if len(failed) >= ALARM_SHARE * len(rows) else logging.WARNING,
             "Reward %s: the sandbox failed on %d of %d completions (%s). They get no reward and leave the update. See "
             '"What can\'t be scored" in docs/code-rewards.md.',
             reward, len(failed), len(rows), reason,

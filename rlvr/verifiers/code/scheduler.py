@@ -193,14 +193,14 @@ def executor_count() -> int:
         InputError: GRPO_JUDGE_SLOTS is no positive number.
     """
     setting = os.environ.get("GRPO_JUDGE_SLOTS", "")
-    if setting:
-        if not setting.isdigit() or int(setting) < 1:
-            raise InputError(
-                f"GRPO_JUDGE_SLOTS is {setting!r}. Set it to a number from 1 on, or unset it.",
-                kind="invalid-environment",
-                key="GRPO_JUDGE_SLOTS",
-            )
+    if setting.isdigit() and int(setting) > 0:
         return int(setting)
+    if setting:
+        raise InputError(
+            f"GRPO_JUDGE_SLOTS is {setting!r}. Set it to a number from 1 on, or unset it.",
+            kind="invalid-environment",
+            key="GRPO_JUDGE_SLOTS",
+        )
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdigit() and int(ranks) else 1))
 
