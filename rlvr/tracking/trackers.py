@@ -5,12 +5,15 @@ Imports no tracker: preflight runs these checks before a weight is loaded.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr.config.schema import nearest
 from rlvr.errors import Problem
+from rlvr.health import Finding
 
 USUAL = "none, mlflow, tensorboard, trackio or wandb"
 _NETRC = ("~/.netrc", "~/_netrc")
@@ -55,6 +58,19 @@ def tracker_problems(report_to: str | Sequence[str] | None) -> list[Problem]:
             )
             problems.append(Problem(message, "missing-api-key", "report_to"))
     return problems
+
+
+def send_alert(report_to: str | Sequence[str] | None, finding: Finding) -> None:
+    """Show a finding about the run's health as an alert in trackio, if the run reports to it."""
+    if "trackio" not in tracker_names(report_to):
+        return
+    import trackio
+
+    if hasattr(trackio, "alert"):  # earlier versions have none
+        level = trackio.AlertLevel.ERROR if finding.level == "alarm" else trackio.AlertLevel.WARN
+        with contextlib.redirect_stdout(io.StringIO()):  # trackio prints it; the run has printed it already
+            text = f"Since step {finding.since_step:,}. {finding.fix} See {finding.page}"
+            trackio.alert(finding.problem, text, level)
 
 
 def _wandb_is_ready() -> bool:

@@ -18,6 +18,7 @@ from rlvr import console
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.config.recipe import Recipe
 from rlvr.health import findings, health_line, summary
+from rlvr.tracking.trackers import send_alert
 
 # Summaries of transformers that cover the session and not the run: they would differ after a resumption.
 SESSION_METRICS = frozenset(
@@ -116,6 +117,7 @@ class Progress(TrainerCallback):
         warning = f"{warnings[0].level} {warnings[0].metric}" if warnings else ""
         if warning and warning != self.warning:
             self._write(f"  {health_line(self.lines, settings=self.settings)}")
+            send_alert(self.settings.get("report_to"), warnings[0])
         self.warning = warning
         self.next_check = started + 100 * (time.monotonic() - started)
 
