@@ -36,7 +36,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert [line for line in result.stderr.splitlines() if " … (" not in line] == [], "no warning of any library"
+    assert [line for line in result.stderr.splitlines() if " …" not in line] == [], "no warning of any library"
     return folder
 
 
