@@ -199,13 +199,17 @@ def _differences(
     """Yield the keys whose values differ between runs. A default counts as a value, whether it is written or not.
 
     A key that some runs lack, as one of another release, is left out if all others have a usual or a derived value.
+    Derived values are left out, too, where they repeat those of a recipe key: `resolved.lora.r` repeats `lora_r`.
     """
-    for key in dict.fromkeys(key for one in settings for key in one):
+    listed = set()
+    keys = dict.fromkeys(key for one in settings for key in one)
+    for key in sorted(keys, key=lambda key: key.startswith(f"{RESOLVED}.")):
         values = [one.get(key, default.get(key, ABSENT)) for one, default in zip(settings, defaults, strict=True)]
-        is_usual = set(values) - {ABSENT} <= set(usual.get(key, ())) or key.startswith(f"{RESOLVED}.")
-        if ABSENT in values and is_usual:
+        is_derived = key.startswith(f"{RESOLVED}.")
+        if ABSENT in values and (is_derived or set(values) - {ABSENT} <= set(usual.get(key, ()))):
             continue
-        if len(set(values)) > 1:
+        if len(set(values)) > 1 and not (is_derived and tuple(values) in listed):
+            listed.add(tuple(values))
             explicit = [key in one or value == ABSENT for one, value in zip(settings, values, strict=True)]
             yield key, [value if own else f"{value} (default)" for value, own in zip(values, explicit, strict=True)]
 

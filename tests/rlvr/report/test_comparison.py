@@ -97,6 +97,16 @@ def test_what_ran_is_listed_also_where_the_runs_are_alike(tmp_path: Path) -> Non
         assert words in text
 
 
+def test_derived_values_are_listed_unless_they_repeat_a_key(tmp_path: Path) -> None:
+    runs = pair(tmp_path, [True] * 5, [True] * 5)
+    for run, rank, threads in ((runs[0], 8, 1), (runs[1], 32, 4)):
+        text = (run / "recipe.yaml").read_text(encoding="utf-8").replace("lora_r: 16", f"lora_r: {rank}")
+        text += f"resolved: {{lora: {{r: {rank}, bias: none}}, training: {{optim: adamw, threads: {threads}}}}}\n"
+        (run / "recipe.yaml").write_text(text, encoding="utf-8")
+    text = text_of(write_comparison(runs))
+    assert "lora_r 8 32 resolved.training.threads 1 4 Versions" in text
+
+
 def test_recipes_of_two_releases_differ_in_values_only(tmp_path: Path) -> None:
     """A former key is its successor; a key that one release lacked counts only with an unusual value."""
     runs = pair(tmp_path, [True] * 5, [True] * 5)
