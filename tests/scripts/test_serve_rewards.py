@@ -18,6 +18,12 @@ from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
 PAGE = (REPOSITORY / "docs" / "reward-server.md").read_text(encoding="utf-8")
 
 
+@pytest.fixture(autouse=True)
+def own_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keys that servers make are not those of the user."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_docs_page_work(tmp_path: Path) -> None:
     started, asked = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import socket
 import ssl
 import threading
 import time
@@ -32,6 +33,7 @@ CONNECT_TIMEOUT_S = 5.0
 MAX_REPLY_BYTES = 256 << 20
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0  # between attempts, doubled from one to the next
 PROBE_S = 5.0  # between probes of a server that a reply is awaited from
+DEAD_PEER_S = 20  # without an acknowledgement from the other end of a connection
 MAX_FAILED_PROBES = 2  # in a row
 
 
@@ -133,7 +135,10 @@ class ServerConnection:
         with self._lock:
             if self._client is None or self._client[0] != os.getpid():  # sockets can't be shared with a parent
                 # Proxies of the environment are not for reward servers; SSL_CERT_FILE is read here.
-                self._client = (os.getpid(), httpx.Client(verify=ssl.create_default_context(), trust_env=False))
+                transport = httpx.HTTPTransport(
+                    verify=ssl.create_default_context(), trust_env=False, socket_options=_keepalive()
+                )
+                self._client = (os.getpid(), httpx.Client(transport=transport, trust_env=False))
             return self._client[1]
 
     def _send(
@@ -301,6 +306,19 @@ class ServerSet:
                     )  # fmt: skip
             server.info = info
             server.mark_alive()
+
+
+def _keepalive() -> list[tuple[int, int, int]]:
+    """Socket options that end a connection whose peer is gone.
+
+    Probes use other connections: they succeed if only this one is dead, as when a firewall has forgotten it.
+    """
+    return [
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, DEAD_PEER_S // 2)),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, DEAD_PEER_S // 4)),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * DEAD_PEER_S),
+    ]
 
 
 def _resolve(reply: Future[httpx.Response], result: httpx.Response | Exception) -> None:

@@ -31,9 +31,10 @@ def server() -> Iterator[RewardServer]:
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def soon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(outage_notices, "FIRST_AFTER_S", 0.3)
     monkeypatch.setattr(outage_notices, "FAILING_AFTER_S", 0.2)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # no key of a server
     monkeypatch.delenv("GRPO_REWARDS_KEY", raising=False)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
 
