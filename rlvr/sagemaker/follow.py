@@ -172,15 +172,9 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
 
 
 def _seconds_since_end(description: Mapping[str, Any]) -> float:
-    """Seconds since a job ended, by the service's clock; 0 if unknown."""
-    answered = description.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    changed = description.get("LastModifiedTime")
-    if answered is None or changed is None:
-        return 0.0
-    try:
-        return max(0.0, (parsedate_to_datetime(answered) - changed).total_seconds())
-    except (TypeError, ValueError):
-        return 0.0
+    """Seconds since a job ended, by the service's clock."""
+    answered = parsedate_to_datetime(description["ResponseMetadata"]["HTTPHeaders"]["date"])
+    return max(0.0, (answered - description["LastModifiedTime"]).total_seconds())
 
 
 def parse_step_line(text: str) -> StepMetrics | None:

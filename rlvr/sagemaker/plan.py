@@ -24,6 +24,7 @@ from rlvr.errors import InputError, Problem
 from rlvr.formatting import byte_count
 from rlvr.sagemaker import cost, job_preflight, quotas, request
 from rlvr.sagemaker.reward_hosts import describe_reward_hosts
+from rlvr.sagemaker.secret_scan import find_secrets_in_request
 from rlvr.sagemaker.upload import JobFiles, UploadFile, collect_files
 from rlvr.sagemaker.validation import settings_problems
 
@@ -201,7 +202,7 @@ def _plan(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.Temporar
         channels = dict.fromkeys(file.channel for file in files.files)
         try:
             plan.request = request.build_request(recipe, settings, name, channels, digest)
-            problems += request.request_problems(plan.request)
+            problems += [*request.request_problems(plan.request), *find_secrets_in_request(plan.request)]
         except InputError as error:
             problems += error.problems
         plan.uploads = [

@@ -1,7 +1,7 @@
-"""Find secrets in files before they are uploaded.
+"""Find secrets in files before they are uploaded, and in a request before it is sent.
 
 Two kinds are found: tokens of well-known shapes, and random-looking values of keys such as `password`. A problem names
-file and line, never the value.
+file and line, or the request's key, never the value.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rlvr.errors import Problem
 
@@ -23,6 +25,7 @@ _TOKEN_SHAPES = {
     "a private key": ("-----BEGIN", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
     "a Slack token": ("xox", re.compile(r"\bxox[abprs]-[A-Za-z0-9-]{20,}")),
     "an API key": ("sk-", re.compile(r"\bsk-[A-Za-z0-9_-]{32,}")),
+    "a URL with a password": ("://", re.compile(r"://[^/\s:@{}$<>]+:[^/\s:@{}$<>]+@")),
 }
 _SECRET_WORDS = ("secret", "token", "passw", "api_key", "apikey", "access_key", "accesskey", "credential")
 _SECRET_KEY = re.compile(
@@ -46,9 +49,7 @@ def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> list[P
         return []
     problems = []
     for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):
-        secret = next(
-            (name for name, (start, shape) in _TOKEN_SHAPES.items() if start in line and shape.search(line)), None
-        )
+        secret = _find_token(line)
         if secret is None and not shapes_only and _has_secret_value(line):
             secret = "probably a password or a token"
         if secret is not None:
@@ -58,6 +59,26 @@ def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> list[P
             )
             problems.append(Problem(message, kind="secret-in-upload", path=label, line=number))
     return problems
+
+
+def find_secrets_in_request(request: Any, key: str = "") -> list[Problem]:
+    """One problem for each text of a request that holds a token. All who may describe the job can read them."""
+    if isinstance(request, Mapping):
+        return [one for name, item in request.items() for one in find_secrets_in_request(item, f"{key}.{name}")]
+    if isinstance(request, list):
+        return [one for number, item in enumerate(request) for one in find_secrets_in_request(item, f"{key}[{number}]")]
+    secret = _find_token(request) if isinstance(request, str) else None
+    if secret is None:
+        return []
+    message = (
+        f"{key.lstrip('.')} of the job's request holds {secret}, which all who may describe the job could read. Remove "
+        "it. A token of the Hugging Face hub belongs into AWS Secrets Manager (sagemaker: {hf_token_secret_arn: …})."
+    )
+    return [Problem(message, kind="secret-in-request", key=key.lstrip("."))]
+
+
+def _find_token(text: str) -> str | None:
+    return next((name for name, (start, shape) in _TOKEN_SHAPES.items() if start in text and shape.search(text)), None)
 
 
 def _has_secret_value(line: str) -> bool:

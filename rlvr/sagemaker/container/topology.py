@@ -34,46 +34,35 @@ class TopologyError(Exception):
 
 @dataclass(frozen=True)
 class Topology:
-    """A host's place in a job.
+    """A host's place in a job. Each attribute becomes a variable, such as GRPO_HOST_RANK.
 
     Attributes:
-        host: this host's name.
+        host, gpus: this host's name, and the number of its GPUs.
         role: "train", "judge" or "rollout".
-        rank: its number among the hosts of its role, from 0.
-        gpus: number of its GPUs.
+        host_rank: its number among the hosts of its role, from 0.
         machines: number of training hosts.
         processes: number of training processes on all hosts: one per GPU, or one per host without GPUs.
-        main: the host whose first process is rank 0.
-        trainers, judges, rollouts: the hosts of each role.
-        interface: the network device that connects the hosts.
+        main_host: the host whose first process is rank 0.
+        network_interface: the network device that connects the hosts.
     """
 
     host: str
-    role: str
-    rank: int
     gpus: int
+    role: str
+    host_rank: int
     machines: int
     processes: int
-    main: str
-    trainers: tuple[str, ...]
-    judges: tuple[str, ...]
-    rollouts: tuple[str, ...]
-    interface: str
+    main_host: str
+    train_hosts: tuple[str, ...]
+    judge_hosts: tuple[str, ...]
+    rollout_hosts: tuple[str, ...]
+    network_interface: str
 
     def assignments(self) -> dict[str, str]:
         """Environment variables for the container's other programs."""
         return {
-            "GRPO_HOST": self.host,
-            "GRPO_GPUS": str(self.gpus),
-            "GRPO_ROLE": self.role,
-            "GRPO_HOST_RANK": str(self.rank),
-            "GRPO_MACHINES": str(self.machines),
-            "GRPO_PROCESSES": str(self.processes),
-            "GRPO_MAIN_HOST": self.main,
-            "GRPO_TRAIN_HOSTS": ",".join(self.trainers),
-            "GRPO_JUDGE_HOSTS": ",".join(self.judges),
-            "GRPO_ROLLOUT_HOSTS": ",".join(self.rollouts),
-            "GRPO_NETWORK_INTERFACE": self.interface,
+            f"GRPO_{name.upper()}": ",".join(value) if isinstance(value, tuple) else str(value)
+            for name, value in vars(self).items()
         }
 
 
@@ -108,16 +97,16 @@ def find_topology(resources: Mapping[str, Any], groups: Mapping[str, str], gpus:
         )
     return Topology(
         host=host,
-        role=role,
-        rank=by_role[role].index(host),
         gpus=gpus,
+        role=role,
+        host_rank=by_role[role].index(host),
         machines=len(trainers),
         processes=max(gpus, 1) * len(trainers),
-        main=trainers[0],
-        trainers=trainers,
-        judges=by_role.get("judge", ()),
-        rollouts=by_role.get("rollout", ()),
-        interface=str(resources.get("network_interface_name", "eth0")),
+        main_host=trainers[0],
+        train_hosts=trainers,
+        judge_hosts=by_role.get("judge", ()),
+        rollout_hosts=by_role.get("rollout", ()),
+        network_interface=str(resources.get("network_interface_name", "eth0")),
     )
 
 

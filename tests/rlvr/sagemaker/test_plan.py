@@ -144,6 +144,20 @@ def test_known_prices_are_added_and_unknown_ones_named(groups: list[str], expect
     assert all(words in line for words, line in zip(expected, lines, strict=True)), (why, lines)
 
 
+@pytest.mark.parametrize(
+    ("words", "key", "why"),
+    [
+        (["--sagemaker.mlflow_tracking_uri", "https://me:hunter22@mlflow.example.com"],
+         "Environment.MLFLOW_TRACKING_URI", "a password in a URL"),
+        (["--sagemaker.tags", f"{{token: hf_{'aB3' * 12}}}"], "Tags[2].Value", "a token in a tag"),
+    ],
+)  # fmt: skip
+def test_a_secret_in_the_request_is_a_problem_that_does_not_repeat_it(words: list[str], key: str, why: str) -> None:
+    with make_plan(DEMO, [*SETTINGS, "--sagemaker.instance_type", "ml.m5.xlarge", *words]) as plan:
+        (problem,) = [one for one in plan.problems if one.kind == "secret-in-request"]
+    assert problem.key == key and "hunter22" not in problem.message and "hf_aB3" not in problem.message, why
+
+
 def test_studios_role_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "STUDIO_METADATA", tmp_path / "metadata.json")
     assert make_plan(DEMO).settings.role is None

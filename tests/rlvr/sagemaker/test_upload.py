@@ -183,6 +183,8 @@ def line_of(path: Path, text: str) -> int:
         ("-----BEGIN RSA " + "PRIVATE KEY-----", True, "a private key"),
         ("password: 'q7X!r2Lp9Zv4Kt8W'", True, "a random password"),
         ('"api_key": "9f8e7d6c5b4a39281706f5e4d3c2b1a0"', True, "a key in JSON"),
+        ("uri: https://me:hunter22@mlflow.example.com", True, "a password in a URL"),
+        ("http://{user}:{password}@host:8000 and s3://a:b", False, "a template, and a colon"),
         ("eos_token: <|endoftext|>", False, "a token of a tokenizer"),
         ("pad_token_id: 151643", False, "a number"),
         ("hf_token_secret_arn: arn:aws:secretsmanager", False, "where a secret is kept"),

@@ -62,19 +62,19 @@ def test_a_host_finds_its_role_and_rank(
     groups: dict[str, list[str]], roles: dict[str, str], host: str, gpus: int, expected: tuple[Any, ...], why: str
 ) -> None:
     place = find_topology(config(host, groups), roles, gpus)
-    assert (place.role, place.rank, place.machines, place.processes, place.main) == expected, why
+    assert (place.role, place.host_rank, place.machines, place.processes, place.main_host) == expected, why
 
 
 def test_all_hosts_know_the_judge_and_rollout_hosts() -> None:
     for host in ("algo-1", "algo-2", "algo-3"):
         place = find_topology(config(host, THREE), {**ROLES, "rollout": "servers"}, 1)
-        assert (place.judges, place.rollouts) == (("algo-2",), ("algo-1",))
+        assert (place.judge_hosts, place.rollout_hosts) == (("algo-2",), ("algo-1",))
 
 
 def test_a_file_without_groups_is_one_group() -> None:
     resources = config("algo-10", TWELVE)
     del resources["instance_groups"]
-    assert find_topology(resources, {}, 1).rank == 9
+    assert find_topology(resources, {}, 1).host_rank == 9
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_ranks_do_not_depend_on_the_order_in_the_file(hosts: list[str], training
     groups = {name: members for name, members in groups.items() if members}
     places = [find_topology(config(host, groups), roles, gpus) for host in MANY]
     train = [place for place in places if place.role == "train"]
-    assert sorted(place.rank for place in train) == list(range(training))
-    assert {place.main for place in places} == {next(place.host for place in train if place.rank == 0)}
+    assert sorted(place.host_rank for place in train) == list(range(training))
+    assert {place.main_host for place in places} == {next(place.host for place in train if place.host_rank == 0)}
     assert {place.processes for place in places} == {training * max(gpus, 1)}
 
 
