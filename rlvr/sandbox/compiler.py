@@ -125,9 +125,8 @@ class Compiler:
 
     def _run(self, language: Language, source: bytes, limits: Limits, *extra_arguments: str) -> Compiled:
         path, inside = compiler_path(language), self._inside(self.folder)
-        paths = {
-            "headers": self._headers(language), "program": f"{inside}/program", "source": f"{inside}/{language.source}",
-        }  # fmt: skip
+        headers = str(precompiled_header(language)) if language.header else inside
+        paths = {"headers": headers, "program": f"{inside}/program", "source": f"{inside}/{language.source}"}
         (self.folder / language.source).write_bytes(source)
         job = {
             "command": [path, *(argument.format(**paths) for argument in language.arguments), *extra_arguments],
@@ -157,21 +156,6 @@ class Compiler:
     def _inside(self, path: Path) -> str:
         """Return a path as the compiler sees it."""
         return f"/{path.relative_to(self.root)}"
-
-    def _headers(self, language: Language) -> str:
-        """Return the folder of the precompiled header, as the compiler sees it."""
-        if not language.header:
-            return self._inside(self.folder)
-        folder = precompiled_header(language)
-        if self.root != Path("/"):
-            target = self.root / str(folder).lstrip("/")
-            if not target.exists():
-                copy = Path(f"{target}.{os.getpid()}-{id(self)}")
-                shutil.copytree(folder, copy)
-                with contextlib.suppress(OSError):  # another process was faster
-                    copy.rename(target)
-                shutil.rmtree(copy, ignore_errors=True)
-        return str(folder)
 
     def _clear(self) -> None:
         for entry in os.scandir(self.folder):

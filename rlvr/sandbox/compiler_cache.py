@@ -53,7 +53,7 @@ def precompiled_header(language: Language) -> Path:
 
 
 def compiler_root_folder() -> Path:
-    """Return a folder that holds only the C++ and C compilers, for use as `/` on kernels without Landlock.
+    """Return a folder that holds only the C++ and C compilers and the header, for use as `/` without Landlock.
 
     There a compiler can read only its own headers and libraries and its working folder, whatever a program includes.
 
@@ -61,7 +61,13 @@ def compiler_root_folder() -> Path:
         InputError: they can't be copied.
     """
     language = LANGUAGES["cpp"]
-    return _cached("toolchain", [_version(language)], functools.partial(_copy_compilers, language))
+    header = precompiled_header(language)
+
+    def make(root: Path) -> None:
+        _copy_compilers(language, root)
+        shutil.copytree(header, root / str(header).lstrip("/"))
+
+    return _cached("toolchain", [_version(language), str(header)], make)
 
 
 @functools.cache

@@ -22,6 +22,7 @@ No input raises. Every step is linear: a completion of 10 MB takes no longer tha
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -226,13 +227,11 @@ def _next_problem(text: str) -> int | None:
 
 def _blocks(text: str, tags: bool) -> Iterator[Block | int]:
     """Yield the complete blocks of a text, then the position of an unclosed one, if any."""
-    marks = []
-    for mark in _MARK.finditer(text):
-        if mark["fence"] or (tags and mark["slash"] is not None):
-            marks.append(mark)
-            if len(marks) > MAX_MARKS:
-                yield 0
-                return
+    all_marks = (mark for mark in _MARK.finditer(text) if mark["fence"] or (tags and mark["slash"] is not None))
+    marks = list(itertools.islice(all_marks, MAX_MARKS + 1))
+    if len(marks) > MAX_MARKS:
+        yield 0
+        return
     fence_ends = _closing_fences(marks)
     tag_ends = _closing_tags(marks)
     tag: re.Match[str] | None = None  # the <code> that is open

@@ -79,10 +79,8 @@ def judge(
 def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Judgement]:
     """Judge a batch on all processors; each submission has the arguments of `judge`.
 
-    A program that occurs several times with the same tests is judged once.
-
-    Returns:
-        The judgements in the order of the submissions.
+    Judgements are in the order of the submissions. A program that occurs several times with the same tests is judged
+    once.
 
     Raises:
         InputError: an argument is wrong. `row` is the submission's index; nothing was judged.

@@ -24,35 +24,6 @@ MEMORY = [
         allowed="MLE",
     ),
     Case(
-        "many_small_objects",
-        "no single allocation is large",
-        """
-        kept = []
-        while len(kept) < 6_000_000:
-            kept.append(bytes(400))
-        print("breached")
-        """,
-        allowed="MLE TLE",
-        limits={"time_s": 4.0, "wall_s": 10.0, "memory_mb": 96},
-    ),
-    Case(
-        "list_repetition",
-        "eight bytes become eight gigabytes",
-        "print('breached', len([0] * (1 << 30)))",
-        allowed="MLE",
-    ),
-    Case("text_repetition", "one text of four gigabytes", "print('breached', len('ab' * (1 << 31)))", allowed="MLE"),
-    Case(
-        "anonymous_map",
-        "memory that malloc never sees",
-        attempt("""
-            import mmap
-            area = mmap.mmap(-1, 1 << 30)
-            for page in range(0, 1 << 30, 4096): area[page] = 1
-        """),
-        allowed=NOT_GIVEN,
-    ),
-    Case(
         "memory_file",
         "memory in a file that no path names and no address space counts",
         attempt("""

@@ -19,32 +19,6 @@ _CASES = [
         allowed="MLE",
     ),
     Case(
-        "heap_in_small_pieces",
-        "no single allocation is large",
-        """
-        #include <cstdio>
-        #include <cstring>
-        int main() {
-            for (int i = 0; i < 16384; i++) memset(new char[65536], 1, 65536);
-            puts("breached");
-        }
-        """,
-        allowed="MLE",
-    ),
-    Case(
-        "mapped_memory",
-        "memory that malloc never sees, and a refusal that the program takes as it is",
-        attempt_cpp("""
-            size_t size = 1 << 30;
-            int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-            char* area = (char*)mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0);
-            if (area == MAP_FAILED) return false;
-            for (size_t i = 0; i < size; i += 4096) area[i] = 1;
-            return true;
-        """),
-        allowed="WA MLE RE",
-    ),
-    Case(
         "static_array",
         "two gigabytes that are asked for before main; the program's fault, not the sandbox's",
         """
