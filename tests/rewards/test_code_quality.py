@@ -37,8 +37,8 @@ def test_only_right_programs_get_bonuses(completion: str, gated: float, ungated:
     assert code_quality([""], [completion], **arguments) == [pytest.approx(gated)], why
     assert code_quality([""], [completion], **arguments, gated=False) == [pytest.approx(ungated)], why
     for option, reward in ((True, gated), (False, ungated)):
-        said = explain(completion, prompt="", tests=TESTS, time_s=0.6, gated=option, **ALL)
-        assert said[-1] == f"Reward: {reward:g}", why
+        lines = explain(completion, prompt="", tests=TESTS, time_s=0.6, gated=option, **ALL)
+        assert lines[-1] == f"Reward: {reward:g}", why
 
 
 def test_the_default_pays_little_and_nothing_for_speed() -> None:

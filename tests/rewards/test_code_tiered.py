@@ -37,8 +37,8 @@ def test_tiers_match_the_publication_or_its_code(completion: str, published: flo
     assert code_tiered([""], [completion], **arguments) == [published], why
     assert code_tiered([""], [completion], **arguments, published=False) == [original], why
     for option, reward in ((True, published), (False, original)):
-        said = explain(completion, prompt="", tests=TESTS, time_s=0.3, published=option)
-        assert said[-1] == f"Reward: {reward:g}" and said[-2].startswith("Tier: "), why
+        lines = explain(completion, prompt="", tests=TESTS, time_s=0.3, published=option)
+        assert lines[-1] == f"Reward: {reward:g}" and lines[-2].startswith("Tier: "), why
 
 
 def test_rows_without_tests_are_masked() -> None:

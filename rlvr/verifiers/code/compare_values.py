@@ -1,4 +1,4 @@
-"""Compare a function's returned value with the expected one: Python's `==` for None the built-in types.
+"""Compare a function's returned value with the expected one: Python's `==` for exactly the built-in types.
 
     value_fault([1, 2], (1, 2))        None: the same, since JSON has no tuples
     value_fault(1, True)               "expected 1, got True"
@@ -26,7 +26,7 @@ def value_fault(expected: Any, got: Any, *, comparison: str = "exact", tolerance
     """Return None if a returned value is the expected one, else a phrase that says what is wrong.
 
     Values are equal as by Python's `==`, if they consist of None, numbers, text, bytes, lists, tuples, dictionaries and
-    sets of None these types. Two exceptions: True is not 1, and nan is nan. 2 is 2.0. The expected value comes from
+    sets of exactly these types. Two exceptions: True is not 1, and nan is nan. 2 is 2.0. The expected value comes from
     JSON, which has no tuples and only text keys. So a tuple equals a list, and the keys 1, True and None equal "1",
     "true" and "null".
 
@@ -39,16 +39,16 @@ def value_fault(expected: Any, got: Any, *, comparison: str = "exact", tolerance
         InputError: the comparison or the tolerance is invalid.
     """
     check_comparison(comparison, tolerance, VALUE_COMPARISONS)
-    allowed = Tolerance(tolerance) if comparison == "float" else None
+    limit = Tolerance(tolerance) if comparison == "float" else None
     try:
         if comparison == "unordered" and type(expected) in _LISTS:
-            return _kind_fault(expected, got) or _unordered_fault(expected, got, allowed, 0)
-        return _value_fault(expected, got, allowed, 0)
+            return _kind_fault(expected, got) or _unordered_fault(expected, got, limit, 0)
+        return _value_fault(expected, got, limit, 0)
     except RecursionError:  # the caller is deep in the stack already
         return "nested too deeply to be compared"
 
 
-def _value_fault(expected: Any, got: Any, allowed: Tolerance | None, depth: int) -> str | None:
+def _value_fault(expected: Any, got: Any, tolerance: Tolerance | None, depth: int) -> str | None:
     """Walk both values together, so that a `got` of another shape is left at the first difference."""
     if depth > _MAX_DEPTH:
         return f"nested deeper than {_MAX_DEPTH} levels"
@@ -58,16 +58,16 @@ def _value_fault(expected: Any, got: Any, allowed: Tolerance | None, depth: int)
     kind = type(expected)
     if kind in _LISTS:
         for index, (left, right) in enumerate(zip(expected, got, strict=True)):
-            if fault := _value_fault(left, right, allowed, depth + 1):
+            if fault := _value_fault(left, right, tolerance, depth + 1):
                 return _at(f"[{index}]", fault)
         return None
     if kind is dict:
-        return _dict_fault(expected, got, allowed, depth)
+        return _dict_fault(expected, got, tolerance, depth)
     if kind in _SETS:
-        return _set_fault(expected, got, allowed, depth)
+        return _set_fault(expected, got, tolerance, depth)
     same = expected == got or (expected != expected and got != got)
-    if not same and allowed is not None and kind is float and type(got) in (int, float):
-        same = allowed.allows(expected, got)
+    if not same and tolerance is not None and kind is float and type(got) in (int, float):
+        same = tolerance.allows(expected, got)
     return None if same else f"expected {describe_value(expected)}, got {describe_value(got)}"
 
 
@@ -90,7 +90,7 @@ def _kind_fault(expected: Any, got: Any) -> str | None:
     return None
 
 
-def _dict_fault(expected: dict[Any, Any], got: dict[Any, Any], allowed: Tolerance | None, depth: int) -> str | None:
+def _dict_fault(expected: dict[Any, Any], got: dict[Any, Any], tolerance: Tolerance | None, depth: int) -> str | None:
     wanted = _by_key(expected)
     for key, value in got.items():
         # Removed, so that 1 and "1" can't both match one key.
@@ -99,7 +99,7 @@ def _dict_fault(expected: dict[Any, Any], got: dict[Any, Any], allowed: Toleranc
             matches = _take(wanted, _json_key(key), None, depth)
         if not matches:
             return f"the key {describe_value(key)} is not expected"
-        if fault := _value_fault(expected[matches[0]], value, allowed, depth + 1):
+        if fault := _value_fault(expected[matches[0]], value, tolerance, depth + 1):
             return _at(f"[{describe_value(key)}]", fault)
     return None
 
@@ -115,18 +115,18 @@ def _json_key(key: Any) -> Any:
     return key
 
 
-def _set_fault(expected: Any, got: Any, allowed: Tolerance | None, depth: int) -> str | None:
-    if allowed is not None and all(type(item) in (int, float) and item == item for item in (*expected, *got)):
+def _set_fault(expected: Any, got: Any, tolerance: Tolerance | None, depth: int) -> str | None:
+    if tolerance is not None and all(type(item) in (int, float) and item == item for item in (*expected, *got)):
         # If any pairing of close numbers exists, pairing them in sorted order is one.
-        return _value_fault(sorted(expected), sorted(got), allowed, depth)
-    return _unordered_fault(expected, got, allowed, depth)
+        return _value_fault(sorted(expected), sorted(got), tolerance, depth)
+    return _unordered_fault(expected, got, tolerance, depth)
 
 
-def _unordered_fault(expected: Any, got: Any, allowed: Tolerance | None, depth: int) -> str | None:
+def _unordered_fault(expected: Any, got: Any, tolerance: Tolerance | None, depth: int) -> str | None:
     """Match each item with a different equal item. The lengths are equal already."""
     wanted = _by_key(expected)
     for item in got:
-        if not _take(wanted, item, allowed, depth):
+        if not _take(wanted, item, tolerance, depth):
             return f"the item {describe_value(item)} is not expected" + (" so often" if _key(item) in wanted else "")
     return None
 
@@ -139,11 +139,11 @@ def _by_key(expected: Iterable[Any]) -> dict[Any, list[Any]]:
     return wanted
 
 
-def _take(wanted: dict[Any, list[Any]], item: Any, allowed: Tolerance | None, depth: int) -> list[Any]:
+def _take(wanted: dict[Any, list[Any]], item: Any, tolerance: Tolerance | None, depth: int) -> list[Any]:
     """Remove an item that equals this one from the table. Returns it in a list, empty if there is none."""
     candidates = wanted.get(_key(item), [])
     for index, candidate in enumerate(candidates):
-        if _value_fault(candidate, item, allowed, depth + 1) is None:
+        if _value_fault(candidate, item, tolerance, depth + 1) is None:
             candidates[index], candidates[-1] = candidates[-1], candidate  # removed at the end, in constant time
             return [candidates.pop()]
     return []

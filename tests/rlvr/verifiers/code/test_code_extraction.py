@@ -134,11 +134,11 @@ TURNS = [
 
 @pytest.mark.parametrize(("completion", "program", "why"), PYTHON + THOUGHTS + TURNS)
 def test_the_program_is_the_last_complete_block_of_the_own_turn(completion: str, program: str | None, why: str) -> None:
-    found = extract_program(completion, language="python")
-    assert found.program == program, (why, found.why)
-    assert found.why and "\n" not in found.why
+    extraction = extract_program(completion, language="python")
+    assert extraction.program == program, (why, extraction.why)
+    assert extraction.why and "\n" not in extraction.why
     chat = [{"role": "user", "content": fenced(B)}, {"role": "assistant", "content": completion}]
-    assert extract_program(chat, language="python") == found
+    assert extract_program(chat, language="python") == extraction
 
 
 CPP = "int main() {}\n"
@@ -302,9 +302,9 @@ def test_lone_surrogates_stay_in_the_program() -> None:
 def test_repeated_markup_is_parsed_in_linear_time(piece: str, around: tuple[str, str]) -> None:
     bomb = around[0] + piece * (300_000 // len(piece)) + around[1]
     started = time.process_time()
-    found = extract_program(bomb, language="python", bare=True)
-    with_prefix(found.program or bomb, "def f():\n", "f", "python")
-    with_prefix(found.program or bomb, "int f() {\n", "f", "cpp")
+    extraction = extract_program(bomb, language="python", bare=True)
+    with_prefix(extraction.program or bomb, "def f():\n", "f", "python")
+    with_prefix(extraction.program or bomb, "int f() {\n", "f", "cpp")
     assert time.process_time() - started < 1.5
 
 
