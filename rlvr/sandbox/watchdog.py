@@ -12,7 +12,7 @@ from rlvr.sandbox.limits import Limits
 
 # A program may grow by a quarter of its memory limit and 32 MB between two looks. They are so frequent that it would
 # have to fill memory faster than this, in bytes per second.
-_MAX_GROWTH = 12e9
+_MAX_GROWTH = 8e9
 # A program that waits for a processor is not idle. It is still stopped after this many times its wall time.
 _MAX_WALL_FACTOR = 12
 _MIN_TIMES_S = 0.02  # between two looks at the times
