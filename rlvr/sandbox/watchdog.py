@@ -46,6 +46,7 @@ class Watchdog:
         self._started = time.monotonic()
         self._times_due = self._started + min(limits.time_s, limits.idle_s, self._max_times_s)
         self._killed: float | None = None
+        self._program: list[int] = []
         self._waited_ns: dict[tuple[int, str], int] = {}  # by process and thread, as last seen
         self._schedule(self._started, resident=0)
 
@@ -117,7 +118,8 @@ class Watchdog:
         return pages * _PAGE_SIZE
 
     def _processes(self) -> list[int]:
-        processes = self.children()
+        self._program = self._program or self.children()  # a run has one; it may not be forked yet
+        processes = list(self._program)
         for process in processes if self.nested else ():  # the list grows within the loop
             with contextlib.suppress(OSError, ValueError):
                 processes += _listed_children(process)

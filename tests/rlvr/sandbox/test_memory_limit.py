@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.sandbox import compiler
 from rlvr.verifiers.code import Limits, judge
 from tests.support.attacks.case import block
 from tests.support.judged_programs import ONE, verdicts
@@ -222,3 +223,10 @@ puts("1");
 def test_a_program_can_hide_no_shared_memory(language: str, program: str) -> None:
     # Pages of shared memory stay allocated when the program gives back its view of them.
     assert verdicts(program, language=language, tests=ONE, limits=LIMITS) != ["AC"]
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_compiler_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_MEMORY_MB", 40)
+    judgement = judge(cpp_program("std::map<std::string, int> m; m[{}] = 1;"), language="cpp", tests=ONE)
+    assert judgement.verdicts == ["CE"] and "stopped at 40 MB" in judgement.compile_output
