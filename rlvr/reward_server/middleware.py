@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from rlvr.reward_server.errors import RequestError, json_response
 from rlvr.reward_server.idempotency import IdempotencyCache, PendingRequest
 from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.metrics import Metrics
-from rlvr.reward_server.request_body import parsed_size
+from rlvr.reward_server.request_body import LARGE_BODY, parsed_size
 from rlvr.scoring.reward_key import is_loopback
 from rlvr.workers.pool import Caller
 
@@ -69,6 +70,7 @@ class RequestGuard:
         self.ready = False
         self.draining = False
         self.in_flight = 0
+        self._by_client: Counter[str] = Counter()  # requests in progress
         self._held = _HeldBytes()
         self._wrong_keys = 0  # since the last warning
         self._warn_at = 0.0
@@ -89,7 +91,7 @@ class RequestGuard:
                 if scope["path"] not in OPEN_PATHS or scope["method"] not in ("GET", "HEAD"):
                     self._check_key(Headers(scope=scope), _address(scope))
                 if scope["method"] == "POST":
-                    self._check_capacity()
+                    self._check_capacity(client := _client_name(scope))
             except RequestError as error:
                 await error.response()(scope, receive, send)
                 return
@@ -98,12 +100,14 @@ class RequestGuard:
                 return
             scope[_HELD] = held = _HeldBytes()
             self.in_flight += 1
+            self._by_client[client] += 1
             try:
                 # TimeoutError: a client that does not read its answer must not occupy the server.
                 with contextlib.suppress(TimeoutError):
                     await app(scope, receive, functools.partial(self._send, send))
             finally:
                 self.in_flight -= 1
+                self._by_client -= Counter([client])  # drops clients without requests
                 self._held.size -= held.size
 
         return protected
@@ -151,13 +155,14 @@ class RequestGuard:
             message = "The key is missing or wrong. Send it as `Authorization: Bearer KEY`."
             raise self._refuse("key", 401, message, kind="wrong-key")
 
-    def _check_capacity(self) -> None:
+    def _check_capacity(self, client: str) -> None:
         if self.draining or not self.ready:
             reason = "ending" if self.draining else "starting"
             state = "is shutting down" if self.draining else "has not started yet"
             message = f"The server {state}. Retry, or use another server."
             raise self._refuse(reason, 503, message, kind="not-ready", retry_after_s=1.0)
-        if self.in_flight >= self.limits.requests:
+        kept_for_others = self.limits.requests // 8
+        if max(self.in_flight, self._by_client[client] + kept_for_others) >= self.limits.requests:
             message = f"The server is busy with {self.in_flight} requests. Retry later."
             raise self._refuse("too many", 429, message, kind="busy", retry_after_s=1.0)
 
@@ -206,7 +211,7 @@ class RequestGuard:
             raise RequestError(400, message, kind="idempotency-key")
 
         def start() -> PendingRequest:
-            caller = Caller(f"{_address(request.scope)} {request.headers.get('client-id', '')[:MAX_CLIENT_ID]}")
+            caller = Caller(_client_name(request.scope))
             task = asyncio.create_task(self._run(request.scope["path"], body, work, caller))
             return PendingRequest(task, caller, REPEAT_S if key else 0.0)
 
@@ -233,7 +238,7 @@ class RequestGuard:
         in_thread = functools.partial(asyncio.get_running_loop().run_in_executor, self.threads)
         size = 0
         try:
-            needed = await in_thread(parsed_size, body)
+            needed = parsed_size(body) if len(body) < LARGE_BODY else await in_thread(parsed_size, body)
             if needed > self.limits.parsed_bytes:
                 limit = f"{self.limits.parsed_bytes >> 20:,} MB"
                 message = f"The body needs {needed >> 20:,} MB when it is parsed, more than {limit}. Send fewer rows."
@@ -268,6 +273,11 @@ class RequestGuard:
 
 def _address(scope: Scope) -> str:
     return str(scope["client"][0]) if scope.get("client") else ""
+
+
+def _client_name(scope: Scope) -> str:
+    """Clients of one name get workers in the order of their requests; different ones in turn."""
+    return f"{_address(scope)} {Headers(scope=scope).get('client-id', '')[:MAX_CLIENT_ID]}"
 
 
 async def _disconnected(request: Request) -> None:

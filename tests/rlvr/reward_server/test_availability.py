@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 from starlette.responses import Response
 
 from rlvr.reward_server.idempotency import PendingRequest
+from rlvr.reward_server.limits import ServerLimits
+from rlvr.reward_server.metrics import Metrics
+from rlvr.reward_server.middleware import RequestGuard
 from rlvr.reward_server.request_body import load_json, parsed_size
 from rlvr.workers.pool import Caller
 from tests.support.reward_servers import RewardServer
@@ -182,6 +185,39 @@ def test_work_is_cancelled_when_no_client_comes_back(returns: bool, why: str) ->
         return pending.caller.cancelled.is_set()
 
     assert asyncio.run(run()) != returns, why
+
+
+def test_one_client_cannot_take_the_last_requests() -> None:
+    async def run() -> None:
+        guard = RequestGuard(ServerLimits(requests=8), Metrics(), None)
+        guard.ready = True
+        go_on = asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await go_on.wait()
+            await Response()(scope, receive, send)
+
+        statuses: dict[str, list[int]] = {"many": [], "one": []}
+
+        async def ask(client: str) -> None:
+            headers = [(b"host", b"localhost"), (b"client-id", client.encode())]
+
+            async def send(message: Any) -> None:
+                statuses[client] += [message["status"]] if "status" in message else []
+
+            scope = {"type": "http", "path": "/score", "method": "POST", "headers": headers}
+            await guard.protect(app)(scope, asyncio.Event().wait, send)
+
+        asking = [asyncio.create_task(ask("many")) for _ in range(8)]
+        await asyncio.sleep(0)
+        asking.append(asyncio.create_task(ask("one")))
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*asking)
+        assert sorted(statuses["many"]) == [200] * 7 + [429] and statuses["one"] == [200]
+        assert guard.in_flight == 0
+
+    asyncio.run(run())
 
 
 @pytest.mark.slow
