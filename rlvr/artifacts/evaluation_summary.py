@@ -122,9 +122,9 @@ def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
     ]
     # Older evaluations don't have these.
     for label, key in (
-        ("in the form asked for", "formatted"),
-        ("right without that form", "right_without_format"),
-        ("right, whatever the form", "lenient"),
+        ("in the required format", "formatted"),
+        ("right without that format", "right_without_format"),
+        ("right in any format", "lenient"),
     ):
         if any(is_number(score.get(key)) for score in scores.values()):
             rows.append(mean(label, lambda value: f"{value:,.0f}", key))

@@ -194,11 +194,11 @@ def _form(name: str, score: Mapping[str, Any], several: bool) -> str:
     facts = []
     rows = score["rows"]
     if score.get("formatted") is not None:
-        facts.append(f"{score['formatted']} of {rows} answers are in the form asked for")
-    if score.get("right_without_format") is not None:
-        facts.append(f"{score['right_without_format']} are right without it")
+        facts.append(f"{score['formatted']} of {rows} answers have the required format")
     if score.get("lenient") is not None:
-        facts.append(f"whatever the form {score['lenient']} are right ({percent(score['lenient'] / max(rows, 1))})")
+        facts.append(f"{score['lenient']} are right in any format ({percent(score['lenient'] / max(rows, 1))})")
+    if score.get("right_without_format") is not None:
+        facts.append(f"{score['right_without_format']} of them without the required one")
     if score.get("unscored"):
         facts.append(f"{score['unscored']} more could not be judged")
     return f"  {f'{name}: ' if several else ''}{', '.join(facts)}" if facts else ""

@@ -128,7 +128,7 @@ def sweep_table(content: Mapping[str, Any]) -> str:
     header = ["shots"]
     for name in names:
         header += [name, "95 % interval", "cut off"]
-    header += ["difference", "95 % interval", "McNemar"] if both else ["whatever the form"]
+    header += ["difference", "95 % interval", "McNemar"] if both else ["right in any format"]
     rows = []
     for point in content["points"]:
         cells = [str(point["shots"])]

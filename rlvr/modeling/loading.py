@@ -302,7 +302,8 @@ def _hub_options(recipe: Recipe) -> dict[str, Any]:
 def _explain_hub_errors(recipe: Recipe) -> Iterator[None]:
     """Turn errors of the hub client into one that names what was tried and the fix."""
     name = _name(recipe)
-    hub.try_once()
+    if not Path(name).exists():
+        hub.try_once()
     try:
         yield
     except InputError:

@@ -188,7 +188,7 @@ def _payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values)
     names = [reward.name for reward in rewards]
     for index, reward in enumerate(rewards):
         gate = names.index(reward.gate) if reward.gate is not None else None
-        payments = []
+        payments: dict[tuple[str, str], list[str]] = {}  # score and rows -> the answers that earn it
         first_row = None
         for kind, words in EMPTY_ANSWERS.items():
             scores = {answer.row: row[index] or 0.0 for answer, row in values.items() if answer.kind == kind
@@ -198,11 +198,15 @@ def _payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values)
                 continue
             tried = sum(answer.kind == kind for answer in values)
             most = max((scores[row] for row in paid), key=abs)
-            payments.append(f"{'up to ' if len(paid) > 1 else ''}{most:.3g} for {words} in {_rows(paid, tried)}")
+            score = f"{'up to ' if len(paid) > 1 else ''}{most:.3g}"
+            payments.setdefault((score, _rows(paid, tried)), []).append(words)
             first_row = paid[0] if first_row is None else first_row
         if payments:
+            listed = "; ".join(
+                f"{score} for {' and '.join(answers)} in {rows}" for (score, rows), answers in payments.items()
+            )
             yield Problem(
-                f"The reward {reward.name} pays for answers without content: {'; '.join(payments)}. Training finds "
+                f"The reward {reward.name} pays for answers without content ({listed}). Training finds "
                 f"such answers first. Return 0 for them, or set `gate: {metric.label}` for the reward in the recipe.",
                 "paid-noise", "rewards", row=first_row, level="warning",
             )  # fmt: skip
@@ -239,6 +243,8 @@ def _weight_problems(rewards: Sequence[Reward], values: Values) -> Iterator[Prob
 
 
 def _rows(numbers: Sequence[int], of: int) -> str:
-    """`3 of 16 tried training rows (12, 40, 77)`."""
+    """`3 of 16 tried training rows (12, 40, 77)`, or `all 16 tried training rows`."""
+    if len(numbers) == of > 1:
+        return f"all {of} tried training rows"
     shown = ", ".join(map(str, numbers[:SHOWN_ROWS]))
     return f"{len(numbers)} of {of} tried training rows ({shown}{', …' if len(numbers) > SHOWN_ROWS else ''})"

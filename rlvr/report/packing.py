@@ -27,7 +27,7 @@ MAX_EXPLAINED = 400
 Item = TypeVar("Item")
 GroupKey = tuple[int, str]  # the stage and the prompt
 Explanations = Mapping[tuple[int, int], Mapping[str, Sequence[str]]]
-EVALUATION_TITLES = {"formatted": "in the form asked for", "lenient": "right, whatever the form"}
+EVALUATION_TITLES = {"formatted": "in the required format", "lenient": "right in any format"}
 
 
 @dataclass(frozen=True)

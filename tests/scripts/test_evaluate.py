@@ -159,7 +159,7 @@ def test_base_and_trained_answer_the_same_rows_and_are_compared_in_pairs(
     assert set(found["base"]["by_difficulty"]) <= {"carry", "no carry"} and len(found["base"]["by_source"]) == 2
     assert found["base"]["formatted"] is not None and found["base"]["lenient"] >= found["base"]["correct"]
     said = capsys.readouterr().out
-    assert "McNemar" in said and "in the form asked for" in said and "Note:" not in said
+    assert "McNemar" in said and "the required format" in said and "Note:" not in said
     assert len({path.name for path in (tmp_path / "answers").iterdir()}) == 2, "an answer of one is none of the other"
 
 
