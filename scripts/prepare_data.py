@@ -20,11 +20,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr import console
+from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.sections import SPLITS, TaskSpec
+from rlvr.data.io import READABLE, read_rows, task_section, write_rows
+from rlvr.errors import InputError
+
 if TYPE_CHECKING:
-    from rlvr.config.recipe import Recipe
     from rlvr.data.task import Task
 
-SPLITS = ("train", "validation", "test")
 FORMER_FLAGS = {"--drop-overlaps": "--drop_overlaps"}
 FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
 
@@ -48,9 +52,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--drop_overlaps", action="store_true", help="leave out training rows that overlap with an evaluation set"
     )
-
-    from rlvr import console
-    from rlvr.errors import InputError
 
     command_line = console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
     arguments, overrides = parser.parse_known_args(command_line)
@@ -78,9 +79,6 @@ def prepare(
     config: Path, overrides: list[str], output: Path, *, force: bool, against: list[str], drop_overlaps: bool
 ) -> None:
     """Load the recipe's task, compare it with evaluation sets, write the folder, and print a summary."""
-    from rlvr.config.recipe import load_recipe
-    from rlvr.data.io import write_rows
-    from rlvr.errors import InputError
     from rlvr.scoring.registry import load_task
 
     recipe = load_recipe(config, overrides)
@@ -117,7 +115,6 @@ def compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[dict[st
         The task, with a note, and without the overlapping rows if `drop`; and the overlaps, for overlaps.jsonl.
     """
     from rlvr.data.decontamination import extract_question, find_overlaps
-    from rlvr.errors import InputError
 
     train = [extract_question(row, f"Training row {number}", number) for number, row in enumerate(task.train)]
     name, held_rows = _evaluation_set(against)
@@ -154,9 +151,6 @@ def _evaluation_set(against: str) -> tuple[str, list[dict[str, Any]]]:
     """Load a data file, or the test rows of a task, written as its name or as {name: …, options …}."""
     import yaml
 
-    from rlvr.config.recipe import TaskSpec
-    from rlvr.data.io import READABLE, read_rows
-    from rlvr.errors import InputError
     from rlvr.scoring.registry import load_task
 
     if Path(against).suffix in READABLE:
@@ -184,7 +178,6 @@ def _evaluation_set(against: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _check_output(output: Path, force: bool) -> None:
-    from rlvr.errors import InputError
 
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file. Name a folder.", kind="unusable-output", path=output)
@@ -236,8 +229,6 @@ def _spread(lengths: list[int]) -> dict[str, int]:
 
 def readme(summary: dict[str, Any], output: Path) -> str:
     """Return README.md of the folder: its content, the changes of the data, how to train on it."""
-    from rlvr.data.io import task_section
-
     task = task_section(output, None, summary["stop_strings"], has_test=summary["rows"]["test"] > 0)
     rows = [f"| {split}.jsonl | {count:,} |" for split, count in summary["rows"].items() if count]
     options = json.dumps(summary["options"], ensure_ascii=False, default=str)
@@ -270,8 +261,6 @@ def readme(summary: dict[str, Any], output: Path) -> str:
 
 
 def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[dict[str, Any]]) -> None:
-    from rlvr import console
-
     console.info(f"Task {summary['task']} of {summary['recipe']}")
     for note in summary["notes"]:
         console.info(f"  {note}")

@@ -234,7 +234,7 @@ PITFALLS = [
     ),
     Pitfall(
         23, "trl#4358, #3569", prompts("FOLDER/sums.jsonl", **STOPS),
-        "prompt-too-long", ["of 36 train prompts", "4096 positions", "filter the rows"],
+        "prompt-too-long", ["of 36 train prompts", "4096 positions", "max_prompt_characters"],
         "error", "text beyond the model's positions, or an exception, whenever such a row comes", sums(long=20),
     ),
     Pitfall(
@@ -252,7 +252,7 @@ PITFALLS = [
     ),
     Pitfall(
         25, "trl#2961, PR #3493", ["--world_size", "3", "--per_device_train_batch_size", "20"],
-        "incomplete-group", ["num_generations = 8", "x 3 processes", "per_device_train_batch_size: 8"],
+        "incomplete-group", ["num_generations = 8", "x 3 processes", "per_device_train_batch_size: 24"],
         "error", "an exception on the machine that was booked",
     ),
     Pitfall(
