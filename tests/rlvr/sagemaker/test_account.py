@@ -11,7 +11,7 @@ import pytest
 
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws, cleanup, quotas, request
-from rlvr.sagemaker.account import trust_problems
+from rlvr.sagemaker.account import current_role, trust_problems
 from rlvr.sagemaker.job import TrainingJob
 from tests.conftest import REPOSITORY, Run
 
@@ -42,6 +42,21 @@ def test_a_role_that_sagemaker_may_not_assume_is_a_problem(document: dict[str, A
     problems = trust_problems(ROLE, {"RoleName": "Trainer", "AssumeRolePolicyDocument": document})
     assert [problem.kind for problem in problems] == ([] if allowed else ["role-not-trusted"]), why
     assert allowed or "docs/sagemaker/trust-policy.json" in problems[0].message
+
+
+def test_on_a_sagemaker_notebook_the_current_role_is_the_notebooks(
+    empty_account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert current_role() is None, "a user"
+    iam = aws.client("iam", REGION)
+    role = iam.create_role(RoleName="Studio", Path="/service-role/", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    assumed = aws.client("sts", REGION).assume_role(RoleArn=role, RoleSessionName="SageMaker")["Credentials"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", assumed["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", assumed["SecretAccessKey"])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", assumed["SessionToken"])
+    assert current_role() == role
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert current_role() is None, "no network"
 
 
 def test_the_quota_lookup_command_selects_exactly_these_quotas() -> None:
