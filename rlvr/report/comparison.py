@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr.artifacts import directory
 from rlvr.artifacts.evaluation_summary import EvaluationVerdict, score_of, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
-from rlvr.config.recipe import RESOLVED
+from rlvr.config import schema
+from rlvr.config.recipe import DEFAULTS, RESOLVED
 from rlvr.errors import InputError
 from rlvr.formatting import count, flatten, mapping, percent, points, shorten
 from rlvr.health import summary
@@ -55,8 +57,8 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
         verdicts=[_compare(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
         rows=_rows(runs),
         setups=_setups(runs),
-        differences=list(_differences([_settings(run) for run in runs], [_defaults(run) for run in runs], _usual())),
-        versions=list(_differences([_shown(run.versions) for run in runs], [{}] * len(runs), {})),
+        differences=list(_differences([_settings(run) for run in runs], [_defaults(run) for run in runs])),
+        versions=list(_differences([_shown(run.versions) for run in runs], [{}] * len(runs))),
         reward=_panel(runs, names, "reward", "Reward", wide=True),
         panels=_panels(runs, names),
         health=[summary(run.metrics, settings=run.recipe)[1:] for run in runs],
@@ -150,7 +152,7 @@ def _setups(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
 
 
 def _settings(run: RunRecord) -> dict[str, str]:
-    """The recipe's values by dotted key, without defaults, paths and secrets, which are no differences between runs."""
+    """The recipe's values by dotted key, without paths and secrets, which are no differences between runs."""
     recipe = {key: value for key, value in run.recipe.items() if key not in ("output_dir", "run_name")}
     rewards = recipe.get("rewards")
     if isinstance(rewards, list):
@@ -158,8 +160,7 @@ def _settings(run: RunRecord) -> dict[str, str]:
         recipe["rewards"] = [
             {**entry, "name": name} if mapping(entry) else entry for entry, name in zip(rewards, names, strict=True)
         ]
-    defaults = _defaults(run)
-    return {key: value for key, value in _shown(dict(flatten(recipe))).items() if defaults.get(key) != value}
+    return _shown(dict(flatten(recipe)))
 
 
 def _shown(values: Mapping[str, Any]) -> dict[str, str]:
@@ -172,41 +173,27 @@ def _text(value: Any) -> str:
 
 def _defaults(run: RunRecord) -> dict[str, str]:
     """The defaults of the keys that a recipe omits; none if the run had other versions of TRL or transformers."""
-    from rlvr.artifacts import directory
-    from rlvr.config import schema
-
     installed = directory.versions()
-    has_versions = all(run.versions.get(name) == installed.get(name) for name in ("trl", "transformers"))
-    # A recipe with resolved values omits nothing; `_settings` takes the installed version's defaults out of it.
-    if not run.recipe or not (has_versions or RESOLVED in run.recipe):
+    if not run.recipe or any(run.versions.get(name) != installed.get(name) for name in ("trl", "transformers")):
         return {}
     return _shown(schema.defaults())
 
 
-def _usual() -> dict[str, list[str]]:
-    """The values that a key has by default, in TRL or in this project."""
-    from rlvr.config import recipe, schema
-
-    defaults = (_shown(schema.defaults()), _shown(recipe.DEFAULTS))
-    return {key: [known[key] for known in defaults if key in known] for key in {*defaults[0], *defaults[1]}}
-
-
 def _differences(
-    settings: Sequence[Mapping[str, str]],
-    defaults: Sequence[Mapping[str, str]],
-    usual: Mapping[str, Collection[str]],
+    settings: Sequence[Mapping[str, str]], defaults: Sequence[Mapping[str, str]]
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the keys whose values differ between runs. A default counts as a value, whether it is written or not.
 
-    A key that some runs lack, as one of another release, is left out if all others have a usual or a derived value.
+    A key that some runs lack, as one of another release, is left out if all others have a default or a derived value.
     Derived values are left out, too, where they repeat those of a recipe key: `resolved.lora.r` repeats `lora_r`.
     """
+    usual, ours = _shown(schema.defaults()), _shown(DEFAULTS)
     listed = set()
     keys = dict.fromkeys(key for one in settings for key in one)
     for key in sorted(keys, key=lambda key: key.startswith(f"{RESOLVED}.")):
         values = [one.get(key, default.get(key, ABSENT)) for one, default in zip(settings, defaults, strict=True)]
         is_derived = key.startswith(f"{RESOLVED}.")
-        if ABSENT in values and (is_derived or set(values) - {ABSENT} <= set(usual.get(key, ()))):
+        if ABSENT in values and (is_derived or set(values) <= {ABSENT, usual.get(key), ours.get(key)}):
             continue
         if len(set(values)) > 1 and not (is_derived and tuple(values) in listed):
             listed.add(tuple(values))

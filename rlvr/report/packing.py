@@ -32,18 +32,12 @@ EVALUATION_TITLES = {"formatted": "in the required format", "lenient": "right in
 
 @dataclass(frozen=True)
 class PackedRollouts:
-    """The completions in the page.
+    """The completions in the page."""
 
-    Attributes:
-        data: JSON, compressed with gzip, in base64: no character has a meaning in HTML.
-        shown: number of completions in it; the run directory holds `all`.
-        explained: number of them with an explanation of their rewards.
-    """
-
-    data: str
-    shown: int
-    all: int
-    explained: int
+    data: str  # JSON, compressed with gzip, in base64: no character has a meaning in HTML
+    shown: int  # number of completions in it
+    all: int  # number in the run directory
+    explained: int  # number of those shown with an explanation of their rewards
     notes: tuple[str, ...]
 
 

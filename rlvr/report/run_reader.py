@@ -23,31 +23,18 @@ STATES = ("running", "interrupted", "failed", "trained", "done")
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The content of a run directory, without completions.
-
-    Attributes:
-        folder: the directory.
-        recipe: the recipe as a mapping; empty if it can't be read.
-        recipe_text: the text of the file, without secrets.
-        metrics: the lines of metrics.jsonl.
-        evaluation: the content of evaluation.json; empty if there is none.
-        shots: the content of sweep.json (accuracy by number of shots); empty if there is none.
-        versions: the content of versions.json.
-        status: the content of run.json.
-        state: a sentence if the run is incomplete, else empty.
-        notes: a sentence for each part that can't be read or that another version wrote.
-    """
+    """The content of a run directory, without completions. What is missing or can't be read is empty."""
 
     folder: Path
     recipe: Mapping[str, Any]
-    recipe_text: str
-    metrics: Sequence[Mapping[str, Any]]
+    recipe_text: str  # without secrets
+    metrics: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
     evaluation: Mapping[str, Any]
-    shots: Mapping[str, Any]
+    shots: Mapping[str, Any]  # sweep.json: accuracy by number of shots
     versions: Mapping[str, Any]
-    status: Mapping[str, Any]
-    state: str
-    notes: tuple[str, ...]
+    status: Mapping[str, Any]  # run.json
+    state: str  # a sentence if the run is incomplete
+    notes: tuple[str, ...]  # a sentence for each part that can't be read or that another version wrote
 
     @property
     def name(self) -> str:
