@@ -204,15 +204,13 @@ def _score(
     Raises:
         RewardError: the metric failed, and the recipe does not mask such rows.
     """
+    from rlvr.rescoring.scores import completion_argument
     from rlvr.scoring.reward import RewardError
     from rlvr.scoring.scorer import report
 
     selected = [rows[number] for number in numbers]
     prompts = [row["prompt"] for row in selected]
-    completions: list[Any] = [
-        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
-        for prompt, text in zip(prompts, texts, strict=True)
-    ]
+    completions = [completion_argument({**row, "completion": text}) for row, text in zip(selected, texts, strict=True)]
     columns = {
         name: [row[name] for row in selected] for name in rows.column_names if name not in ("prompt", "completion")
     }

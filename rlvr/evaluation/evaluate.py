@@ -18,6 +18,7 @@ from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEn
 from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.scores import Score, summarise
 from rlvr.modeling.generation import prompt_tokens
+from rlvr.rescoring.scores import completion_argument
 from rlvr.scoring.registry import load_reward
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
@@ -207,18 +208,9 @@ def _score(
     if not records:
         return []
     prompts = [record["prompt"] for record in records]
-    # As GRPOTrainer passes completions: messages for chat prompts, strings for plain ones.
-    completions = [
-        record["completion"]
-        if isinstance(record["prompt"], str)
-        else [{"role": "assistant", "content": record["completion"]}]
-        for record in records
-    ]
-    columns = {}
-    for name in data.column_names:
-        if name not in ("prompt", "completion"):
-            column = list(data[name])
-            columns[name] = [column[record["row"]] for record in records]
+    completions = [completion_argument(record) for record in records]
+    rows = data.select([record["row"] for record in records])
+    columns = {name: list(rows[name]) for name in data.column_names if name not in ("prompt", "completion")}
     values: list[list[float | None]] = []
     failures: list[RewardFailure] = []
     for start in range(0, len(records), SCORING_BATCH):

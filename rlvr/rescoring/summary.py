@@ -160,10 +160,7 @@ def by_step(rows: Sequence[Row], scores: Scores) -> dict[int, tuple[ColumnStats,
 
 
 def as_dict(
-    scores: Scores,
-    recorded: Sequence[RecordedComparison],
-    groups: GroupStats,
-    disagreements: Sequence[Disagreement],
+    scores: Scores, recorded: Sequence[RecordedComparison], groups: GroupStats, disagreements: Sequence[Disagreement]
 ) -> dict[str, Any]:
     """All statistics and the scores of each row, for `score.py --json`."""
     labels = [reward.label for reward in scores.rewards]
