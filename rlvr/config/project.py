@@ -13,10 +13,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent  # of a checkout; the folder of all installed packages for a wheel
 
 
-def is_checkout() -> bool:
-    return (ROOT / "run_grpo.py").is_file()
-
-
 def locate_plugin(folder: str, name: str, recipe: Path) -> str:
     """Return the name of a reward or task, as a path if the file is found with the recipe alone.
 
@@ -40,5 +36,5 @@ def locate_plugin(folder: str, name: str, recipe: Path) -> str:
 
 def roots() -> list[Path]:
     """The folders that relative names are looked up in: the working directory first, then the project's own."""
-    own = ROOT if is_checkout() else PACKAGE / "plugins"
+    own = ROOT if (ROOT / "run_grpo.py").is_file() else PACKAGE / "plugins"
     return list(dict.fromkeys([Path.cwd(), own]))

@@ -18,48 +18,41 @@ def check_batches(components: RunComponents) -> Iterator[Problem]:
     """Batches must be whole groups, and no larger than the data."""
     sizes = batch_sizes(components.recipe, components.processes)
     rows = len(components.train or [])
+    factors = _factors(components)
+    product = " x ".join(f"{key} {value}" for key, value in factors.items())
+    if components.processes > 1 and "generation_batch_size" not in factors:
+        product += f" x {components.processes} processes"
     if sizes.completions % sizes.group:
+        choices = []  # the next larger number of completions that is right, by a change of one key
+        for key, value in factors.items():
+            others = sizes.completions // value
+            multiple = sizes.group // math.gcd(others, sizes.group)  # the value must be one of it
+            larger = math.ceil(value / multiple) * multiple
+            choices.append((larger * others, f"{key}: {larger}"))
+        completions, setting = min(choices)
         message = (
-            f"A generation makes {sizes.completions} completions ({_factors(components)}), which does not divide into "
-            f"groups of num_generations = {sizes.group}. {_nearest_batch(components)}"
+            f"A generation makes {sizes.completions} completions ({product}), which does not divide into groups of "
+            f"num_generations = {sizes.group}. Set {setting}, which makes {completions}."
         )
         yield Problem(message, "incomplete-group", "num_generations")
     elif sizes.prompts > rows:
         message = (
             f"A generation takes {sizes.prompts} prompts, but the training split has {rows} rows: not one step "
-            f"would be made. Lower {_factors(components)} to at most {rows * sizes.group} completions, or give the "
-            "task more rows."
+            f"would be made. Lower {product} to at most {rows * sizes.group} completions, or give the task more rows."
         )
         yield Problem(message, "too-few-rows", "task")
 
 
-def _factors(components: RunComponents) -> str:
-    """How the completions of a generation are computed."""
+def _factors(components: RunComponents) -> dict[str, int]:
+    """The keys whose product, times the processes, is the number of completions of a generation."""
     settings = components.settings
     if settings.get("generation_batch_size"):
-        return "generation_batch_size"
+        return {"generation_batch_size": settings["generation_batch_size"]}
     steps = "steps_per_generation" if settings.get("steps_per_generation") else "gradient_accumulation_steps"
-    sizes = batch_sizes(components.recipe, components.processes)
-    device = settings.get("per_device_train_batch_size", 8)
-    processes = f"{components.processes} process{'es' if components.processes != 1 else ''}"
-    return f"per_device_train_batch_size {device} x {processes} x {steps} {sizes.steps}"
-
-
-def _nearest_batch(components: RunComponents) -> str:
-    """The change of one key that makes whole groups of the next larger number of completions."""
-    settings, sizes = components.settings, batch_sizes(components.recipe, components.processes)
-    if settings.get("generation_batch_size"):
-        return f"Set generation_batch_size: {math.ceil(sizes.completions / sizes.group) * sizes.group}."
-    device = settings.get("per_device_train_batch_size", 8)
-    steps = "steps_per_generation" if settings.get("steps_per_generation") else "gradient_accumulation_steps"
-    choices = []
-    for key, value in (("per_device_train_batch_size", device), (steps, sizes.steps)):
-        others = sizes.completions // value
-        multiple = sizes.group // math.gcd(others, sizes.group)  # `value` must be one of it
-        larger = math.ceil(value / multiple) * multiple
-        choices.append((larger * others, f"{key}: {larger}"))
-    completions, setting = min(choices)
-    return f"Set {setting}, which makes {completions}."
+    return {
+        "per_device_train_batch_size": settings.get("per_device_train_batch_size", 8),
+        steps: settings.get(steps, 1),
+    }
 
 
 def check_learning_rate(components: RunComponents) -> Iterator[Problem]:
