@@ -34,7 +34,7 @@ def test_it_shows_a_whole_run_and_another_beside_it(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path / name, base=[False] * 6, trained=[True] * 6, text=HOSTILE, steps=12) for name in ("a", "b")
     ]
-    said = execute(RUN_DIR=str(runs[0]), OTHER_RUN_DIR=str(runs[1]), SEARCH="completion 2")
+    output = execute(RUN_DIR=str(runs[0]), OTHER_RUN_DIR=str(runs[1]), SEARCH="completion 2")
     for words in (
         "On 6 held-out problems the accuracy rose from 0.0 % to 100.0 %",
         "reward 0.1 → 1.2 in 12 steps",
@@ -44,14 +44,14 @@ def test_it_shows_a_whole_run_and_another_beside_it(tmp_path: Path) -> None:
         str(runs[0] / "report.html"),
         str(runs[0] / "comparison.html"),
     ):
-        assert words in said
+        assert words in output
     assert (runs[0] / "comparison.html").is_file()
 
 
 def test_it_comes_to_its_end_on_a_run_that_has_just_begun(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("model_name_or_path: m\n", encoding="utf-8")
-    said = execute(RUN_DIR=str(tmp_path))
-    assert "No training step has been logged." in said and "No evaluation." in said
+    output = execute(RUN_DIR=str(tmp_path))
+    assert "No training step has been logged." in output and "No evaluation." in output
 
 
 def test_it_is_kept_without_outputs() -> None:

@@ -22,8 +22,8 @@ for number in ("1.2e-05", "1e-06", "30.5", "0.438", "0.25", "0.5", "0.001", "1.5
 
 def read(line: str) -> dict[str, float]:
     """What CloudWatch would take from a line: the first group of each definition that matches."""
-    found = {one["Name"]: re.search(one["Regex"], line) for one in metric_definitions()}
-    return {name: float(match[1]) for name, match in found.items() if match}
+    matches = {one["Name"]: re.search(one["Regex"], line) for one in metric_definitions()}
+    return {name: float(match[1]) for name, match in matches.items() if match}
 
 
 def test_a_step_line_is_read() -> None:

@@ -61,13 +61,13 @@ def logged(service: TrainingService, name: str) -> dict[str, list[str]]:
     """The log lines of each stream."""
     logs = service.client("logs")
     streams = logs.describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
-    found = {}
+    lines = {}
     for stream in streams:
         events = logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream["logStreamName"], startFromHead=True)[
             "events"
         ]
-        found[stream["logStreamName"]] = [event["message"] for event in events]
-    return found
+        lines[stream["logStreamName"]] = [event["message"] for event in events]
+    return lines
 
 
 def unpacked(service: TrainingService, uri: str) -> dict[str, bytes]:

@@ -196,9 +196,9 @@ def line_of(path: Path, text: str) -> int:
 def test_secrets_are_distinguished_from_similar_text(tmp_path: Path, line: str, is_secret: bool, why: str) -> None:
     path = tmp_path / "file.txt"
     path.write_text(f"first\n{line}\n", encoding="utf-8")
-    found = find_secrets(path, "file.txt")
-    assert bool(found) == is_secret, why
-    assert all((problem.path, problem.line) == ("file.txt", 2) for problem in found)
+    problems = find_secrets(path, "file.txt")
+    assert bool(problems) == is_secret, why
+    assert all((problem.path, problem.line) == ("file.txt", 2) for problem in problems)
 
 
 def test_a_binary_file_is_not_scanned(tmp_path: Path) -> None:

@@ -96,10 +96,10 @@ class EmulatedJob:
     def description(self) -> dict[str, Any]:
         shown = {key: value for key, value in self.request.items() if key != "Tags"}
         with self._lock:
-            found = {**shown, "TrainingJobArn": self.arn, **self._state}
-        if "KeepAlivePeriodInSeconds" in self.request["ResourceConfig"] and "TrainingEndTime" in found:
-            found["WarmPoolStatus"] = {"Status": "Available" if self.keep_alive_s else "Terminated"}
-        return found
+            description = {**shown, "TrainingJobArn": self.arn, **self._state}
+        if "KeepAlivePeriodInSeconds" in self.request["ResourceConfig"] and "TrainingEndTime" in description:
+            description["WarmPoolStatus"] = {"Status": "Available" if self.keep_alive_s else "Terminated"}
+        return description
 
     @property
     def status(self) -> str:
@@ -232,12 +232,12 @@ class EmulatedJob:
         """Names, groups and types of the hosts. The service gives numbers to groups as it likes: here, backwards."""
         resources = self.request["ResourceConfig"]
         groups = resources.get("InstanceGroups") or [{**resources, "InstanceGroupName": "homogeneousCluster"}]
-        found = []
+        hosts = []
         for group in reversed(groups):
             for _ in range(group["InstanceCount"]):
-                name = f"algo-{len(found) + 1}"
-                found.append({"name": name, "group": group["InstanceGroupName"], "type": group["InstanceType"]})
-        return found
+                name = f"algo-{len(hosts) + 1}"
+                hosts.append({"name": name, "group": group["InstanceGroupName"], "type": group["InstanceType"]})
+        return hosts
 
     def _host(self, host: Mapping[str, str], folder: Path) -> Host:
         """Lays out /opt/ml for a host."""

@@ -217,15 +217,15 @@ class TrainingService:
         return {"TrainingJobArn": job.arn}
 
     def _list(self, request: dict[str, Any]) -> Answer:
-        found = []
+        summaries = []
         for name, job in self.jobs.items():
             shown = job.description
             if request.get("NameContains", "") in name and request.get("StatusEquals", job.status) == job.status:
                 keys = ("TrainingJobArn", "CreationTime", "LastModifiedTime", "TrainingEndTime", "TrainingJobStatus")
                 summary = {key: shown[key] for key in keys if key in shown}
-                found.append({"TrainingJobName": name, **summary})
-        found.sort(key=lambda summary: summary["CreationTime"], reverse=request.get("SortOrder") != "Ascending")
-        return 200, {"TrainingJobSummaries": found[: request.get("MaxResults", 100)]}
+                summaries.append({"TrainingJobName": name, **summary})
+        summaries.sort(key=lambda summary: summary["CreationTime"], reverse=request.get("SortOrder") != "Ascending")
+        return 200, {"TrainingJobSummaries": summaries[: request.get("MaxResults", 100)]}
 
     def _list_quotas(self, request: dict[str, Any]) -> Answer:
         listed = [

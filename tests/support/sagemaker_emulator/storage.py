@@ -28,8 +28,8 @@ def download(s3: Any, uri: str, folder: Path) -> int:
     """Copy all objects below an address into a folder; return their number. S3 keeps no permissions."""
     bucket, prefix = place(uri)
     base = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
-    found = keys(s3, uri)
-    for key in found:
+    names = keys(s3, uri)
+    for key in names:
         # The address of a single object gives a file of its name; a folder marker gives nothing.
         name = key[len(base) :] if key.startswith(base) else key.rsplit("/", 1)[-1] if key == prefix else None
         if not name or name.endswith("/"):
@@ -37,7 +37,7 @@ def download(s3: Any, uri: str, folder: Path) -> int:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-    return len(found)
+    return len(names)
 
 
 def upload_packed(s3: Any, folders: list[Path], uri: str) -> bool:
@@ -98,15 +98,15 @@ class Mirror:
             self._copy()
 
     def _look(self) -> dict[Path, tuple[int, int]]:
-        found = {}
+        states = {}
         for path in self._folder.rglob("*"):
             try:
                 status = path.stat()
             except FileNotFoundError:
                 continue  # deleted meanwhile
             if path.is_file():
-                found[path] = (status.st_size, status.st_mtime_ns)
-        return found
+                states[path] = (status.st_size, status.st_mtime_ns)
+        return states
 
     def _copy(self) -> None:
         now = self._look()

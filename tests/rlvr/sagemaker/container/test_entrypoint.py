@@ -76,8 +76,8 @@ def test_the_model_is_exported_without_checkpoints(tmp_path: Path) -> None:
         (run / name).write_text(name)
     entrypoint.export_model(run, model)
     entrypoint.export_model(run, model)  # a second attempt on a host that is the same
-    found = sorted(str(path.relative_to(model)) for path in model.rglob("*") if path.is_file())
-    assert found == ["adapter/weights", "completions/1.parquet", "metrics.jsonl"]
+    names = sorted(str(path.relative_to(model)) for path in model.rglob("*") if path.is_file())
+    assert names == ["adapter/weights", "completions/1.parquet", "metrics.jsonl"]
     assert (model / "adapter" / "weights").stat().st_ino == (run / "adapter" / "weights").stat().st_ino, (
         "no second copy"
     )
@@ -253,8 +253,8 @@ def test_no_secret_is_no_token() -> None:
 def requirements(text: str) -> dict[str, str]:
     """Requirements by their normalized names."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
-    found = [re.match(r"([A-Za-z0-9._-]+)(.*)", line) for line in lines if line]
-    return {match[1].lower().replace("_", "-"): match[2] for match in found if match}
+    matches = [re.match(r"([A-Za-z0-9._-]+)(.*)", line) for line in lines if line]
+    return {match[1].lower().replace("_", "-"): match[2] for match in matches if match}
 
 
 CONTAINER = REPOSITORY / "rlvr" / "sagemaker" / "container"
