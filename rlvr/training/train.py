@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 
 
 class TrainingError(Exception):
-    """Training ended and nothing was learnt. The message says why, if that is known."""
+    """Training ended and nothing was learnt.
+
+    Args:
+        kind: "nothing-scored", "zero-learning-rate", "equal-rewards" or "lost-gradient".
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 def build_trainer(
@@ -194,29 +202,32 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
         raise TrainingError(
             f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. "
             f"{', '.join(trainer.scoring_nothing) or 'A reward'} failed or returned None. Check what it reads "
-            "(columns, golds, a server)."
+            "(columns, golds, a server).",
+            "nothing-scored",
         )
     assert trainer.first_weights is not None  # _BeginTraining set it
-    if not trainer.any_process(not torch.equal(trainer.first_weights, fingerprint(trainer))):
-        raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {_why_unchanged(trainer)}")
-
-
-def _why_unchanged(trainer: RecipeTrainer) -> str:
+    if trainer.any_process(not torch.equal(trainer.first_weights, fingerprint(trainer))):
+        return
     lines = trainer.state.log_history
     rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
     flat = [line["frac_reward_zero_std"] for line in lines if "frac_reward_zero_std" in line]
     if rates and not any(rates):
-        return "The learning rate was 0 throughout: check learning_rate, lr_scheduler_type and warmup_steps."
-    if flat and min(flat) == 1:
-        return (
+        kind = "zero-learning-rate"
+        why = "The learning rate was 0 throughout: check learning_rate, lr_scheduler_type and warmup_steps."
+    elif flat and min(flat) == 1:
+        kind = "equal-rewards"
+        why = (
             "In every group all completions got the same reward, and GRPO learns only from differences: the task is "
             "too hard or too easy for this model, or the reward is constant. Read some completions "
             "(scripts/score.py --why), and see docs/metrics.md#frac_reward_zero_std."
         )
-    return (
-        "Rewards differed and the learning rate was not 0, so the gradient was lost: see grad_norm in metrics.jsonl, "
-        "and docs/metrics.md#grad_norm."
-    )
+    else:
+        kind = "lost-gradient"
+        why = (
+            "Rewards differed and the learning rate was not 0, so the gradient was lost: see grad_norm in "
+            "metrics.jsonl, and docs/metrics.md#grad_norm."
+        )
+    raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {why}", kind)
 
 
 def validate(

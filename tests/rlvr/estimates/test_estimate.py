@@ -30,12 +30,12 @@ def of(
 ) -> Estimate:
     settings = {"dtype": "bfloat16", "ddp_timeout": 1800, **settings}
     recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
-    found = find_machine(machine) if machine else None
-    return estimate(recipe, config, processes, launcher, found, prompt_tokens=300, steps=steps)
+    estimated = find_machine(machine) if machine else None
+    return estimate(recipe, config, processes, launcher, estimated, prompt_tokens=300, steps=steps)
 
 
 @pytest.mark.parametrize(
-    ("found", "fits", "why"),
+    ("estimated", "fits", "why"),
     [
         (of("A10G", HALF, **LORA), True, "half a billion, LoRA: 24 GB are plenty"),
         (of("A10G", load_in_4bit=True, **LORA), True, "seven billion in 4 bits"),
@@ -49,8 +49,8 @@ def of(
         (of(None), None, "no machine was named"),
     ],
 )
-def test_whether_it_fits(found: Estimate, fits: bool | None, why: str) -> None:
-    assert found.fits is fits, why
+def test_whether_it_fits(estimated: Estimate, fits: bool | None, why: str) -> None:
+    assert estimated.fits is fits, why
 
 
 @pytest.mark.parametrize(
@@ -73,27 +73,29 @@ def test_whether_it_fits(found: Estimate, fits: bool | None, why: str) -> None:
 def test_proposed_changes_save_the_stated_memory(
     machine: str, processes: int, launcher: str, settings: dict[str, Any], why: str
 ) -> None:
-    found = of(machine, processes=processes, launcher=launcher, **settings)
-    assert found.fits is False and found.changes, why
+    estimated = of(machine, processes=processes, launcher=launcher, **settings)
+    assert estimated.fits is False and estimated.changes, why
     changed: dict[str, Any] = dict(settings)
     saved = 0.0
-    for change in found.changes:
+    for change in estimated.changes:
         changed |= change.keys
         launcher = change.launcher
         saved += change.saves
     after = of(machine, processes=processes, launcher=launcher, **changed)
-    assert after.memory.peak == pytest.approx(found.needed_after), why
-    assert found.memory.peak - saved == pytest.approx(after.memory.peak), why
-    assert after.fits == (found.needed_after <= found.machine.gpu.memory * GIB if found.machine else None), why
+    assert after.memory.peak == pytest.approx(estimated.needed_after), why
+    assert estimated.memory.peak - saved == pytest.approx(after.memory.peak), why
+    assert after.fits == (
+        estimated.needed_after <= estimated.machine.gpu.memory * GIB if estimated.machine else None
+    ), why
 
 
 def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
-    found = of("A10G", load_in_4bit=True, activation_checkpointing=False, per_device_train_batch_size=16, **LORA)
-    assert [change.words for change in found.changes] == ["activation_checkpointing: true"]
+    estimated = of("A10G", load_in_4bit=True, activation_checkpointing=False, per_device_train_batch_size=16, **LORA)
+    assert [change.words for change in estimated.changes] == ["activation_checkpointing: true"]
 
 
 @pytest.mark.parametrize(
-    ("found", "phrases", "why"),
+    ("estimated", "phrases", "why"),
     [
         (of("ml.g6e.xlarge", HALF, **LORA), ["fits on ml.g6e.xlarge (45 GiB a GPU)", "dollars"], "all is well"),
         (of("ml.p5en.48xlarge", HALF, **LORA), ["for 100 updates, "], "no price, no dollars"),
@@ -108,8 +110,8 @@ def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
         (of("ml.g6e.xlarge", launcher="zero2_offload"), ["offloading takes 113 of 32 GiB"], "the machine's own memory"),
     ],
 )
-def test_the_output_has_at_most_fifteen_aligned_lines(found: Estimate, phrases: list[str], why: str) -> None:
-    lines = found.lines()
+def test_the_output_has_at_most_fifteen_aligned_lines(estimated: Estimate, phrases: list[str], why: str) -> None:
+    lines = estimated.lines()
     assert len(lines) <= 15 and all(line == line.rstrip() for line in lines), why
     for words in phrases:
         assert any(words in line for line in lines), (why, lines)
@@ -130,9 +132,11 @@ def test_the_columns_add_up() -> None:
 @pytest.mark.parametrize("launcher", ["python", "ddp", "zero2", "zero2_offload", "zero3", "fsdp2"])
 def test_every_recipe_can_be_estimated_under_every_launcher(recipe: Path, launcher: str) -> None:
     processes = 1 if launcher == "python" else 4
-    found = estimate(load_recipe(recipe), HALF, processes, launcher, find_machine("L4"), prompt_tokens=200, steps=10)
-    assert 1 < found.memory.peak / GIB < 500
-    assert found.rollouts is not None and found.rollouts.lines() and len(found.lines()) <= 15
+    estimated = estimate(
+        load_recipe(recipe), HALF, processes, launcher, find_machine("L4"), prompt_tokens=200, steps=10
+    )
+    assert 1 < estimated.memory.peak / GIB < 500
+    assert estimated.rollouts is not None and estimated.rollouts.lines() and len(estimated.lines()) <= 15
 
 
 @pytest.mark.parametrize(

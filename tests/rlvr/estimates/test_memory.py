@@ -82,10 +82,10 @@ def test_weights(setup: RunSetup, expected: float, why: str) -> None:
 def test_full_fine_tuning_in_bytes_a_parameter(
     setup: RunSetup, weights: float, gradients: float, states: float, why: str
 ) -> None:
-    found = parts(setup)
-    assert bytes_of(found, "weights") == pytest.approx(weights * TOTAL), why
-    assert bytes_of(found, "gradients") == pytest.approx(gradients * TOTAL), why
-    assert bytes_of(found, "optimizer") == pytest.approx(states * TOTAL), why
+    result = parts(setup)
+    assert bytes_of(result, "weights") == pytest.approx(weights * TOTAL), why
+    assert bytes_of(result, "gradients") == pytest.approx(gradients * TOTAL), why
+    assert bytes_of(result, "optimizer") == pytest.approx(states * TOTAL), why
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_full_fine_tuning_in_bytes_a_parameter(
 def test_an_adapter_in_bytes_a_parameter(
     setup: RunSetup, weights: float, gradients: float, states: float, why: str
 ) -> None:
-    found = parts(setup)
-    assert bytes_of(found, "adapter") == weights * LORA_COUNT, why
-    assert bytes_of(found, "gradients") == gradients * LORA_COUNT, why
-    assert bytes_of(found, "optimizer") == pytest.approx(states * LORA_COUNT), why
+    result = parts(setup)
+    assert bytes_of(result, "adapter") == weights * LORA_COUNT, why
+    assert bytes_of(result, "gradients") == gradients * LORA_COUNT, why
+    assert bytes_of(result, "optimizer") == pytest.approx(states * LORA_COUNT), why
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_zero3_without_gathering_keeps_a_billion_numbers_at_most() -> None:
         None,
         {"dtype": "bfloat16", "ds3_gather_for_generation": False},
     )
-    found = memory(whole, None, counting.shape(config, whole), read_setup(recipe, config, 8, "zero3", 100))
-    assert bytes_of(found, "gathered weights") == pytest.approx(2e9 * 7 / 8)
+    result = memory(whole, None, counting.shape(config, whole), read_setup(recipe, config, 8, "zero3", 100))
+    assert bytes_of(result, "gathered weights") == pytest.approx(2e9 * 7 / 8)
 
 
 def test_vllm_takes_its_share_of_the_gpu_and_no_cache_is_ours() -> None:
@@ -202,12 +202,12 @@ def test_the_cache_takes_the_bytes_of_a_real_one(dtype: str) -> None:
 def test_activations_are_those_that_autograd_saves(kind: str, attention: str, checkpointing: bool) -> None:
     settings, launcher = real.KINDS[kind]
     made = {**settings, "attn_implementation": attention, "activation_checkpointing": checkpointing}
-    found = {}
+    result = {}
     for layers in (1, 2):  # the difference is one block: without what lies before the first and after the last
         case = real.Case(real.small(layers), made, launcher, prompt=8, completion=24)
         estimated = activations.kept(case.shape, case.setup, case.adapter)
-        found[layers] = (estimated, real.saved_bytes(case))
-    (first, saved_first), (second, saved_second) = found[1], found[2]
+        result[layers] = (estimated, real.saved_bytes(case))
+    (first, saved_first), (second, saved_second) = result[1], result[2]
     assert second - first == pytest.approx(saved_second - saved_first, rel=0.01)
 
 

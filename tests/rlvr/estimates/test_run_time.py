@@ -99,8 +99,8 @@ def test_an_unknown_gpu_has_no_hours() -> None:
     ],
 )
 def test_dollars(machine: str, processes: int, dollars: tuple[float, float] | None, why: str) -> None:
-    found = RunTime((1.0, 2.0), (0.5, 1.0)).dollars(find_machine(machine), processes)
-    assert found == (pytest.approx(dollars) if dollars else None), why
+    estimated = RunTime((1.0, 2.0), (0.5, 1.0)).dollars(find_machine(machine), processes)
+    assert estimated == (pytest.approx(dollars) if dollars else None), why
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def test_dollars(machine: str, processes: int, dollars: tuple[float, float] | No
 def test_rollout_plan(
     settings: dict[str, Any], processes: int, generations: int, prompts: int, per_process: int, why: str
 ) -> None:
-    found = RolloutPlan(a_run(processes, **settings), 60, 10)
-    assert found.generations == generations, why
-    assert found.lines()[0].startswith(f"{count(prompts, 'prompt')} x "), why
-    assert found.completions == generations * per_process * processes, why
-    assert found.rate == per_process / 10, why
+    plan = RolloutPlan(a_run(processes, **settings), 60, 10)
+    assert plan.generations == generations, why
+    assert plan.lines()[0].startswith(f"{count(prompts, 'prompt')} x "), why
+    assert plan.completions == generations * per_process * processes, why
+    assert plan.rate == per_process / 10, why
 
 
 def test_the_plan_states_the_required_reward_rate() -> None:

@@ -330,40 +330,34 @@ def test_a_limit_of_time_saves_and_ends_before_it(tmp_path: Path) -> None:
     assert checkpoints.newest_complete(tmp_path) is not None
 
 
-def all_equal(completions: list[Any], **kwargs: Any) -> list[float | None]:
-    return [1.0 for _ in completions]
-
-
 def never_says(completions: list[Any], **kwargs: Any) -> list[float | None]:
     return [None for _ in completions]
 
 
-def raises(completions: list[Any], **kwargs: Any) -> list[float | None]:
-    raise ZeroDivisionError("on purpose")
-
-
 def test_a_run_in_which_no_weight_changed_is_an_error(tmp_path: Path) -> None:
     settings = {"save_strategy": "steps", "save_steps": 1}
-    trainer, recipe, _ = build(tmp_path, all_equal, settings=settings)
-    with pytest.raises(training.TrainingError, match="No weight changed in 2 steps.* got the same reward"):
+    trainer, recipe, _ = build(tmp_path, one, settings=settings)
+    with pytest.raises(training.TrainingError) as error:
         train(trainer, recipe)
+    assert error.value.kind == "equal-rewards"
     for step in (1, 2):
-        again, recipe, _ = build(tmp_path, all_equal, settings=settings)
-        with pytest.raises(training.TrainingError, match="No weight changed in 2 steps"):
+        again, recipe, _ = build(tmp_path, one, settings=settings)
+        with pytest.raises(training.TrainingError):
             train(again, recipe, begin=tmp_path / f"checkpoint-{step}")
 
 
 def test_a_learning_rate_of_zero_is_named_as_what_changed_no_weight(tmp_path: Path) -> None:
     warm_up = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 1}
     trainer, recipe, _ = build(tmp_path, settings={"max_steps": 1, **warm_up})
-    with pytest.raises(training.TrainingError, match="learning rate was 0 throughout"):
+    with pytest.raises(training.TrainingError) as error:
         train(trainer, recipe)
+    assert error.value.kind == "zero-learning-rate"
 
 
 def test_advantages_of_a_group_that_is_equal_but_for_rounding_are_exactly_zero(tmp_path: Path) -> None:
     """And it counts as one without spread; TRL says 0 of them here, and gives each an advantage of about 1e-3."""
     trainer, recipe, _ = build(tmp_path, one, a_fifth, weights=(1.0, 1.0), settings={"max_steps": 1})
-    with pytest.raises(training.TrainingError, match="got the same reward"):
+    with pytest.raises(training.TrainingError):
         train(trainer, recipe)
     line = read_metrics(tmp_path / "metrics.jsonl")[0]
     assert line["frac_reward_zero_std"] == 1 and line["advantages/abs_mean"] == 0 and line["grad_norm"] == 0
@@ -374,7 +368,7 @@ def test_a_run_in_which_no_row_was_scored_is_an_error(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, longer_is_better, never_says)
     with pytest.raises(training.TrainingError, match="never_says") as caught:
         train(trainer, recipe)
-    assert "longer_is_better" not in str(caught.value)
+    assert caught.value.kind == "nothing-scored" and "longer_is_better" not in str(caught.value)
 
 
 def test_a_long_run_in_which_no_row_is_scored_is_ended_early(tmp_path: Path) -> None:
@@ -421,7 +415,7 @@ def test_masked_rows_leave_the_update_with_their_tokens_too(tmp_path: Path) -> N
     kept: list[dict[str, Any]] = []
     inner = trainer._sample_once
     trainer._sample_once = lambda inputs: kept.append(inner(inputs)) or kept[-1]  # type: ignore[method-assign,func-returns-value]
-    with pytest.raises(training.TrainingError, match="No weight changed"):
+    with pytest.raises(training.TrainingError):
         train(trainer, recipe)
     mask = kept[0]["completion_mask"]
     assert mask[1::2].sum() == 0 and (mask[::2].sum(dim=1) > 0).all()
@@ -446,7 +440,7 @@ def test_adaptive_advantages_are_what_the_loss_sees_and_the_table_shows(tmp_path
 
 def test_the_figures_that_trl_lacks_are_there_and_right(tmp_path: Path) -> None:
     settings = {"max_steps": 2, "num_iterations": 2}
-    trainer, recipe, _ = build(tmp_path, longer_is_better, all_equal, settings=settings, weights=(2.0, 0.5))
+    trainer, recipe, _ = build(tmp_path, longer_is_better, one, settings=settings, weights=(2.0, 0.5))
     lines = train(trainer, recipe)
     values = [longer_is_better([text])[0] for text in trainer._logs["completion"]]
     first = lines[0]
@@ -489,8 +483,8 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_step(
 
     monkeypatch.setattr(torch, "save", full)
     assert [line["step"] for line in train(trainer, recipe)] == [1, 2, 3]
-    said = capsys.readouterr().err
-    assert "NO CHECKPOINT of step 2" in said and "No space left" in said and "checkpoint-1" in said
+    errors = capsys.readouterr().err
+    assert "step 2" in errors and "No space left" in errors and "checkpoint-1" in errors
     assert [folder.name for folder in checkpoints.list_checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-1"]
 
 
@@ -535,8 +529,8 @@ def test_a_run_goes_on_while_its_disk_is_full_and_is_whole_when_it_no_longer_is(
     settings = {**QLORA, "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
     trainer, recipe, _ = build(small_disk / "run", settings=settings)
     lines = train(trainer, recipe, Full())
-    said = capsys.readouterr().err
-    assert "NO CHECKPOINT of step 2" in said and "The completions of step 2 can't be written" in said
+    errors = capsys.readouterr().err
+    assert "CHECKPOINT of step 2" in errors and "completions of step 2" in errors
     assert [folder.name for folder in checkpoints.list_checkpoints(recipe.output_dir)] == [
         "checkpoint-3",
         "checkpoint-1",
