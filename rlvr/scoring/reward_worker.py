@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rlvr.errors import InputError
 from rlvr.scoring.call import call_reward, digest_of
@@ -33,24 +33,17 @@ WIRE_STATUS: Mapping[Status, str] = {
 }  # fmt: skip
 _PACKAGES_WITH_RANDOM_STATE = ("numpy", "torch")
 
-# Asks a worker for `environment_info` and the hashes of its rewards' files.
-DESCRIBE = pickle.dumps({"action": "describe"})
 
-
-def call_item(reward: int, columns: Mapping[str, bytes], state: Mapping[str, Any], seed: tuple[Any, ...]) -> bytes:
-    """A call, for `prepare`.
+def item(action: Literal["call", "validate", "describe"], **fields: Any) -> bytes:
+    """An item for `prepare`.
 
     Args:
-        reward: index among the rewards that the worker has loaded.
-        columns: the arguments, each pickled by itself, so that a column of several rewards is pickled once.
+        action: "call" a reward; "validate" rows by the `validate_rows` of its file; "describe" the worker: its
+            `environment_info` and the hashes of its rewards' files.
+        fields: `reward`, the index among the rewards that the worker has loaded, and `columns`. For a call, each column
+            is pickled by itself, so that one of several rewards is pickled once; and `state` and `seed` are needed.
     """
-    message = {"action": "call", "reward": reward, "columns": columns, "state": state, "seed": seed}
-    return pickle.dumps(message, protocol=5)
-
-
-def validate_item(reward: int, columns: Mapping[str, Any]) -> bytes:
-    """Columns for the `validate_rows` of a reward, for `prepare`."""
-    return pickle.dumps({"action": "validate", "reward": reward, "columns": columns}, protocol=5)
+    return pickle.dumps({"action": action, **fields}, protocol=5)
 
 
 def prepare(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
@@ -61,8 +54,8 @@ def prepare(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
     """
     rewards = _load(specs)
 
-    def serve(item: bytes) -> dict[str, Any]:
-        message = pickle.loads(item)
+    def serve(data: bytes) -> dict[str, Any]:
+        message = pickle.loads(data)
         if message["action"] == "describe":
             return {"environment_info": environment_info(rewards), "digests": [digest_of(reward) for reward in rewards]}
         reward = rewards[message["reward"]]

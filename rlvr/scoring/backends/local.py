@@ -13,7 +13,7 @@ from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.call import call_reward
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.reward_worker import call_item
+from rlvr.scoring.reward_worker import item
 from rlvr.workers.pool import OUT_OF_TIME, StartError, WorkerError, WorkerPool
 
 MAX_WORKERS = 4  # for calls with one row
@@ -95,4 +95,5 @@ def _item(call: RewardCall) -> bytes:
     batch, rows, seed = call.batch, None, call.seed
     if call.row is not None:
         rows, seed = [call.row], (*call.seed, call.row)
-    return call_item(call.reward, {name: batch.pickled(name, rows) for name in call.names}, batch.state, seed)
+    columns = {name: batch.pickled(name, rows) for name in call.names}
+    return item("call", reward=call.reward, columns=columns, state=batch.state, seed=seed)

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +82,7 @@ class ServerConnection:
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
         self._client: tuple[int, httpx.Client] | None = None  # with the process that made it
-        self._pending: set[Future[httpx.Response]] = set()
+        self._closed = False
         self._backoff_s = 0.0
         self._retry_at = 0.0
         self._probing = threading.Lock()
@@ -104,30 +103,22 @@ class ServerConnection:
         """
         headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
         reply: Future[httpx.Response] = Future()
-        with self._lock:
-            self._pending.add(reply)
         # A thread of its own: httpx can't look for a server that has stopped while it waits for the reply.
         threading.Thread(target=self._send, args=(reply, path, body, headers, end), daemon=True).start()
         try:
             response = self._await(reply, end)
-        except (OSError, FutureTimeoutError, httpx.HTTPError) as error:
+        except (OSError, httpx.HTTPError) as error:
             cause = _root_cause(error)
             if self.info is None and isinstance(cause, ssl.SSLError) and (fix := _tls_fix(cause)):
                 raise Rejected(f"{self.address} {fix}", 0) from error
             raise Unavailable(f"{self.address}: {self._describe(error, cause)}") from error
-        finally:
-            with self._lock:
-                self._pending.discard(reply)
         self._last_reply = time.monotonic()
         return self._decode(response)
 
     def close(self) -> None:
-        """Close the connections, and fail requests that await a reply."""
+        """Close the connections. Requests that await a reply fail within `PROBE_S`."""
         with self._lock:
-            client, self._client = self._client, None
-            pending = list(self._pending)
-        for reply in pending:
-            _resolve(reply, ConnectionAbortedError("the connection was closed"))
+            client, self._client, self._closed = self._client, None, True
         if client is not None and client[0] == os.getpid():
             client[1].close()
 
@@ -139,6 +130,7 @@ class ServerConnection:
                     verify=ssl.create_default_context(), trust_env=False, socket_options=_keepalive()
                 )
                 self._client = (os.getpid(), httpx.Client(transport=transport, trust_env=False))
+                self._closed = False
             return self._client[1]
 
     def _send(
@@ -157,16 +149,18 @@ class ServerConnection:
                     if time.monotonic() > end:
                         raise httpx.ReadTimeout("")
                 plain = {name: value for name, value in response.headers.items() if name != "content-encoding"}
-                _resolve(reply, httpx.Response(response.status_code, headers=plain, content=bytes(content)))
+                reply.set_result(httpx.Response(response.status_code, headers=plain, content=bytes(content)))
         except Exception as error:
-            _resolve(reply, error)
+            reply.set_exception(error)
 
     def _await(self, reply: Future[httpx.Response], end: float) -> httpx.Response:
         """Wait for a reply while the server is alive, and until `end`; then raise TimeoutError."""
         failed_probes, probed_at = 0, time.monotonic()
         while (left_s := end - time.monotonic()) > 0 and failed_probes < MAX_FAILED_PROBES:
-            with suppress(FutureTimeoutError):
+            with suppress(TimeoutError):
                 return reply.result(min(left_s, PROBE_S))
+            if self._closed:
+                raise ConnectionAbortedError("the connection was closed")
             failed_probes = 0 if self._is_alive(probed_at) else failed_probes + 1
             probed_at = time.monotonic()
         raise TimeoutError
@@ -202,7 +196,7 @@ class ServerConnection:
         raise Rejected(message, response.status_code)
 
     def _describe(self, error: Exception, cause: BaseException) -> str:
-        if isinstance(error, TimeoutError | FutureTimeoutError | httpx.TimeoutException):
+        if isinstance(error, TimeoutError | httpx.TimeoutException):
             return "no reply in time"
         if isinstance(error, httpx.RemoteProtocolError) or isinstance(cause, ConnectionResetError):
             may_need_tls = self.info is None and self.address.startswith("http:")
@@ -319,15 +313,6 @@ def _keepalive() -> list[tuple[int, int, int]]:
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, DEAD_PEER_S // 4)),
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * DEAD_PEER_S),
     ]
-
-
-def _resolve(reply: Future[httpx.Response], result: httpx.Response | Exception) -> None:
-    """Set the result of a reply, unless it has one: both `close` and the sender may set it."""
-    with suppress(Exception):
-        if isinstance(result, Exception):
-            reply.set_exception(result)
-        else:
-            reply.set_result(result)
 
 
 def _root_cause(error: BaseException) -> BaseException:

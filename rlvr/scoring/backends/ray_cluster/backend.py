@@ -25,7 +25,7 @@ from rlvr.scoring.call import digest_of
 from rlvr.scoring.registry import worker_group
 from rlvr.scoring.results import CallResult, merge_shards
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.reward_worker import call_item, validate_item
+from rlvr.scoring.reward_worker import item
 from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
 _log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class RayRewardBackend(RewardBackend):
         tasks: list[RayTask] = []
         for start in range(0, rows, VALIDATED_ROWS):
             part = {name: list(values[start : start + VALIDATED_ROWS]) for name, values in columns.items()}
-            tasks.append((number, [validate_item(self._sets[number].indices.index(index), part)], 1))
+            tasks.append((number, [item("validate", reward=self._sets[number].indices.index(index), columns=part)], 1))
         timeout_s = max(self.start_timeout_s, VALIDATE_TIMEOUT_S)
         try:
             self.start()
@@ -205,7 +205,8 @@ class RayRewardBackend(RewardBackend):
             # Another shard than the first draws other random numbers; a row has its own.
             seed = (*call.seed, rows[0]) if call.row is not None or rows[0] else call.seed
             columns = {name: pickled[name] for name in call.names}
-            items.append(call_item(reward_set.indices.index(call.reward), columns, batch.state, seed))
+            place = reward_set.indices.index(call.reward)
+            items.append(item("call", reward=place, columns=columns, state=batch.state, seed=seed))
         return number, items, len(rows) if reward_set.judges else 1
 
     def _run(self, tasks: Sequence[RayTask], *, timeout_s: float, end: float) -> list[list[TaskResult]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.scoring.reward_worker import DESCRIBE
+from rlvr.scoring.reward_worker import item
 from rlvr.workers.pool import TaskResult, WorkerError, WorkerPool
 
 START_TIMEOUT_S = 300.0  # for a worker's imports, which may be torch on a busy file system
@@ -33,7 +33,7 @@ def handshake(specs: Sequence[bytes], folder: str) -> dict[str, Any]:
     environment: dict[str, str] = {}
     digests = []
     for of_set in specs:
-        (result,) = _pool(of_set, folder, 1).map([DESCRIBE], timeout_s=DESCRIBE_TIMEOUT_S)
+        (result,) = _pool(of_set, folder, 1).map([item("describe")], timeout_s=DESCRIBE_TIMEOUT_S)
         if result.status != "done":
             raise NodeUnsuitable(result.why)
         environment |= result.value["environment_info"]
@@ -52,7 +52,7 @@ def score(specs: bytes, folder: str, items: Sequence[bytes], timeout_s: float, c
         NodeUnsuitable: rewards can't be loaded here, or all workers are gone.
     """
     pool = _pool(specs, folder, cpus)
-    results = [_run(pool, item, timeout_s) for item in items]
+    results = [_run(pool, data, timeout_s) for data in items]
     return [(result.status, result.value, result.why) for result in results]
 
 
@@ -75,9 +75,9 @@ def judge(submissions: Sequence[Mapping[str, Any]], cpus: int) -> list[dict[str,
         return str(error)
 
 
-def _run(pool: WorkerPool, item: bytes, timeout_s: float) -> TaskResult:
+def _run(pool: WorkerPool, data: bytes, timeout_s: float) -> TaskResult:
     for _ in range(2):  # the fork server may have been killed
-        (result,) = pool.map([item], timeout_s=timeout_s)
+        (result,) = pool.map([data], timeout_s=timeout_s)
         if result.status != "unavailable":
             return result
     raise NodeUnsuitable(result.why)
