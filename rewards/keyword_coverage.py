@@ -259,10 +259,7 @@ def _pattern(term: str) -> re.Pattern[str]:
 # Mentions
 
 
-@dataclass(frozen=True)
-class _Mention:
-    start: int
-    end: int
+Mention = tuple[int, int]  # start and end in the text
 
 
 def _score(completion: Any, required: Sequence[Entry], rules: _KeywordRules) -> tuple[float, list[str]]:
@@ -281,9 +278,9 @@ def _score(completion: Any, required: Sequence[Entry], rules: _KeywordRules) -> 
     mentions_of_entries = [_mentions(text, entry) for entry in required]
     all_mentions = [mention for mentions in mentions_of_entries for mention in mentions]
     poor = _poor_sentences(text, bounds, all_mentions, rules.least_words)
-    counted: list[list[_Mention]] = []
+    counted: list[list[Mention]] = []
     for entry, mentions in zip(required, mentions_of_entries, strict=True):
-        valid: list[_Mention] = []
+        valid: list[Mention] = []
         problem = "is not named"
         for mention in mentions:
             negator = _negator(text, bounds, mention, rules.negators)
@@ -310,21 +307,20 @@ def _fold(text: str) -> str:
     return text.casefold().replace("’", "'")
 
 
-def _mentions(text: str, entry: Entry) -> list[_Mention]:
+def _mentions(text: str, entry: Entry) -> list[Mention]:
     """Find the mentions of an entry, in text order."""
-    spans = {match.span() for term in entry for match in _pattern(term).finditer(text)}
-    return [_Mention(*span) for span in sorted(spans)]
+    return sorted({match.span() for term in entry for match in _pattern(term).finditer(text)})
 
 
-def _sentence(bounds: Sequence[int], mention: _Mention) -> int:
-    return bisect_right(bounds, mention.start, hi=len(bounds) - 1) - 1
+def _sentence(bounds: Sequence[int], mention: Mention) -> int:
+    return bisect_right(bounds, mention[0], hi=len(bounds) - 1) - 1
 
 
-def _poor_sentences(text: str, bounds: Sequence[int], mentions: Iterable[_Mention], least_words: int) -> set[int]:
+def _poor_sentences(text: str, bounds: Sequence[int], mentions: Iterable[Mention], least_words: int) -> set[int]:
     """Return the sentences with mentions and too few other words."""
     by_sentence: dict[int, set[tuple[int, int]]] = {}
     for mention in mentions:
-        by_sentence.setdefault(_sentence(bounds, mention), set()).add((mention.start, mention.end))
+        by_sentence.setdefault(_sentence(bounds, mention), set()).add(mention)
     poor = set()
     for sentence, spans in by_sentence.items():
         start, end = bounds[sentence], bounds[sentence + 1]
@@ -346,10 +342,10 @@ def _is_content_word(word: str) -> bool:
     return not word[0].isdigit() and (len(word) > 1 or not word.isascii())
 
 
-def _negator(text: str, bounds: Sequence[int], mention: _Mention, negators: frozenset[str]) -> str | None:
+def _negator(text: str, bounds: Sequence[int], mention: Mention, negators: frozenset[str]) -> str | None:
     """Return the word that negates the mention, or None."""
     sentence = _sentence(bounds, mention)
-    left = text[max(bounds[sentence], mention.start - 120) : mention.start]
+    left = text[max(bounds[sentence], mention[0] - 120) : mention[0]]
     for clause_end in list(_CLAUSE_END.finditer(left))[-1:]:
         left = left[clause_end.end() :]
     before = [_bare(word) for word in left.split()[-_WINDOW_LEFT:]]
@@ -358,7 +354,7 @@ def _negator(text: str, bounds: Sequence[int], mention: _Mention, negators: froz
             break  # "does not take longer than 14 days"
         if _negates(before, index, negators):
             return before[index]
-    right = text[mention.end : min(bounds[sentence + 1], mention.end + 60)]
+    right = text[mention[1] : min(bounds[sentence + 1], mention[1] + 60)]
     after = [_bare(word) for word in _CLAUSE_END.split(right, maxsplit=1)[0].split()]
     for index in range(min(_WINDOW_RIGHT, len(after))):
         if _negates(after, index, negators):
@@ -378,17 +374,17 @@ def _bare(word: str) -> str:
     return word.strip(".!?*_`'~")
 
 
-def _in_order(counted: Sequence[Sequence[_Mention]]) -> int:
+def _in_order(counted: Sequence[Sequence[Mention]]) -> int:
     """Return the largest number of entries with mentions in the order of the entries."""
     # earliest[k]: the earliest end of k + 1 chosen entries.
     earliest: list[int] = []
     for mentions in counted:
-        starts = [mention.start for mention in mentions]
+        starts = [mention[0] for mention in mentions]
         for chosen in range(len(earliest), -1, -1):
             at = bisect_left(starts, earliest[chosen - 1] if chosen else 0)
             if at == len(starts):
                 continue
-            end = mentions[at].end
+            end = mentions[at][1]
             if chosen == len(earliest):
                 earliest.append(end)
             else:
@@ -400,5 +396,5 @@ def _names(entry: Entry) -> str:
     return " or ".join(repr(term) for term in entry)
 
 
-def _around(text: str, mention: _Mention) -> str:
-    return repr(" ".join(text[max(0, mention.start - 30) : mention.end + 30].split()))
+def _around(text: str, mention: Mention) -> str:
+    return repr(" ".join(text[max(0, mention[0] - 30) : mention[1] + 30].split()))
