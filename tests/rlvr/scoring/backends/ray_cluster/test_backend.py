@@ -153,6 +153,7 @@ def test_a_program_is_judged_once_in_a_batch_whoever_asks(puppets: Path, line: R
     ]
     with Scorer(load_rewards(specs)) as scoring:
         scored = scoring.score(prompts, completions, {"tests": [[dict(test) for test in TESTS] for _ in completions]})
+    assert not scored.failures, scored.failures[0].message
     assert scored.values == [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]] * 6
     assert notebook.read_text() == "x" * 3
 
