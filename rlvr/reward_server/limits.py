@@ -54,19 +54,12 @@ class ServerLimits:
             )  # fmt: skip
         factor = max(_numbers(options.get("time_factor")), default=1.0)
         # A row without a limit gets the judge's default of 2 s, which time_factor scales, too.
-        self._check_test("time_s", factor * max(_numbers(options.get("time_s")), default=2.0), name)
-        self._check_test("memory_mb", max(_numbers(options.get("memory_mb")), default=0.0), name)
-
-    def _check_test(self, key: str, value: float, name: str) -> None:
-        limit, unit, flag = {
-            "time_s": (self.test_time_s, "s", "--max_test_time_s"),
-            "memory_mb": (self.test_memory_mb, "MB", "--max_test_memory_mb"),
-        }[key]
-        if not value <= limit:
-            raise RequestError(
-                422, f"{name}: {key} is {value:g}, but this server allows a test at most {limit:g} {unit} ({flag}).",
-                kind="limit-exceeded",
-            )  # fmt: skip
+        time_s = factor * max(_numbers(options.get("time_s")), default=2.0)
+        memory_mb = max(_numbers(options.get("memory_mb")), default=0.0)
+        for key, value, limit in (("time_s", time_s, self.test_time_s), ("memory_mb", memory_mb, self.test_memory_mb)):
+            if not value <= limit:
+                message = f"{name}: {key} is {value:g}, but this server allows at most {limit:g} (--max_test_{key})."
+                raise RequestError(422, message, kind="limit-exceeded")
 
 
 def _numbers(value: Any) -> Sequence[float]:

@@ -54,9 +54,9 @@ def test_completions_are_scored_by_the_named_rewards(server: RewardServer) -> No
         "completions": [*code(SUM, "print(3)"), "#### The final answer is 3"],
         "columns": {"tests": [TESTS, {"id": "sum"}, {"id": "sum"}], "final_answer": ["3", "3", {"id": "sum"}]},
     }
-    status, said = server.post("/score", content)
-    assert status == 200, said
-    assert {one["reward"]: one["values"] for one in said["results"]} == {
+    status, reply = server.post("/score", content)
+    assert status == 200, reply
+    assert {one["reward"]: one["values"] for one in reply["results"]} == {
         "code_execution": [1.0, 0.5, 0.0],
         "math_correctness": [0.0, 0.0, 1.0],
     }
@@ -82,8 +82,8 @@ def test_options_that_loosen_the_servers_limits_are_refused(
 ) -> None:
     rewards = [{"name": "code_execution", "options": options}]
     content = {"rewards": rewards, "prompts": ["p"], "completions": code(SUM), "columns": {"tests": [TESTS], **columns}}
-    status, said = server.post("/score", content)
-    assert status == 422 and named in said["detail"], (why, said)
+    status, reply = server.post("/score", content)
+    assert status == 422 and named in reply["detail"], (why, reply)
     assert server.post("/score", {**content, "rewards": ["code_execution"], "columns": {"tests": [TESTS]}})[0] == 200
 
 
@@ -98,20 +98,20 @@ def test_programs_get_the_same_verdicts_as_locally(server: RewardServer) -> None
     ]
     limits = {"time_s": 0.3}
     content = {"submissions": [{"program": one, "tests": TESTS, "limits": limits} for one in programs]}
-    status, said = server.post("/judge", content)
-    assert status == 200, said
+    status, reply = server.post("/judge", content)
+    assert status == 200, reply
     here = [judge(one, language="python", tests=TESTS, limits=Limits(**limits)) for one in programs]
-    assert [one["verdicts"] for one in said["judgements"]] == [one.verdicts for one in here]
-    assert [one["score"] for one in said["judgements"]] == [1.0, 0.5, 0.0, 0.0, 0.0]
-    assert all("reasons" not in one for one in said["judgements"]), "they quote expected outputs"
-    told = server.post("/judge", {**content, "reasons": True})[1]["judgements"][1]
-    assert "1 of 2 tests passed" in told["feedback"]
+    assert [one["verdicts"] for one in reply["judgements"]] == [one.verdicts for one in here]
+    assert [one["score"] for one in reply["judgements"]] == [1.0, 0.5, 0.0, 0.0, 0.0]
+    assert all("reasons" not in one for one in reply["judgements"]), "they quote expected outputs"
+    judgement = server.post("/judge", {**content, "reasons": True})[1]["judgements"][1]
+    assert "1 of 2 tests passed" in judgement["feedback"]
 
 
 def test_judging_stops_at_the_requests_deadline(server: RewardServer) -> None:
     content = {"submissions": [{"program": "while True: pass", "tests": TESTS, "limits": {"time_s": 9}}]}
-    status, said = server.post("/judge", {**content, "deadline_s": 0.5})
-    assert status == 422 and said["kind"] == "timeout"
+    status, reply = server.post("/judge", {**content, "deadline_s": 0.5})
+    assert status == 422 and reply["kind"] == "timeout"
     assert server.post("/judge", {"submissions": [{"program": SUM, "tests": TESTS}]})[0] == 200, "the server goes on"
 
 
@@ -121,8 +121,8 @@ def test_stored_tests_come_with_the_other_fields_of_their_problem(server: Reward
         {"program": "def double(x): return 2 * x", "id": 7},
         {"program": "def double(x): return 3 * x", "id": "7"},
     ]
-    status, said = server.post("/judge", {"submissions": submissions})
-    assert status == 200 and [one["score"] for one in said["judgements"]] == [1.0, 1.0, 0.0], said
+    status, reply = server.post("/judge", {"submissions": submissions})
+    assert status == 200 and [one["score"] for one in reply["judgements"]] == [1.0, 1.0, 0.0], reply
 
 
 @pytest.mark.parametrize(
@@ -147,17 +147,17 @@ def test_stored_tests_come_with_the_other_fields_of_their_problem(server: Reward
 def test_an_invalid_submission_is_refused(
     server: RewardServer, submission: Any, status: int, kind: str | None, named: str, why: str
 ) -> None:
-    answered, said = server.post("/judge", {"submissions": [{"program": SUM, **submission}]})
-    assert answered == status and named in said["detail"], (why, said)
-    assert said["kind"] == kind or kind is None, (why, said)
+    answered, reply = server.post("/judge", {"submissions": [{"program": SUM, **submission}]})
+    assert answered == status and named in reply["detail"], (why, reply)
+    assert reply["kind"] == kind or kind is None, (why, reply)
 
 
 def test_a_missing_stored_row_or_column_is_named(server: RewardServer) -> None:
     content = {"rewards": ["math_correctness"], "prompts": ["p"], "completions": ["c"]}
-    status, said = server.post("/score", {**content, "columns": {"final_answer": [{"id": "gone"}]}})
-    assert status == 404 and said["kind"] == "unknown-id" and "'gone'" in said["detail"]
-    status, said = server.post("/score", {**content, "columns": {"final_answer": [{"id": "slow"}]}})
-    assert status == 404 and said["kind"] == "missing-column" and "final_answer" in said["detail"]
+    status, reply = server.post("/score", {**content, "columns": {"final_answer": [{"id": "gone"}]}})
+    assert status == 404 and reply["kind"] == "unknown-id" and "'gone'" in reply["detail"]
+    status, reply = server.post("/score", {**content, "columns": {"final_answer": [{"id": "slow"}]}})
+    assert status == 404 and reply["kind"] == "missing-column" and "final_answer" in reply["detail"]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -173,10 +173,10 @@ def test_openrlhf_gets_the_weighted_sum_with_gates(maths: RewardServer) -> None:
         "labels": ["3", "3", json.dumps({"final_answer": "3"})],
         "a key of a later version": 1,
     }
-    status, said = maths.post("/get_reward", content)
-    assert status == 200, said
-    assert said["extra_logs"] == {"math_correctness": [1.0, 0.0, 0.0], "answer_format": [1.0, 0.0, 0.0]}
-    assert said["rewards"] == said["scores"] == [2.5, 0.0, 0.0]
+    status, reply = maths.post("/get_reward", content)
+    assert status == 200, reply
+    assert reply["extra_logs"] == {"math_correctness": [1.0, 0.0, 0.0], "answer_format": [1.0, 0.0, 0.0]}
+    assert reply["rewards"] == reply["scores"] == [2.5, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -189,16 +189,16 @@ def test_openrlhf_gets_the_weighted_sum_with_gates(maths: RewardServer) -> None:
     ],
 )
 def test_a_row_that_openrlhf_cannot_score_is_an_error(maths: RewardServer, content: Any, kind: str, why: str) -> None:
-    status, said = maths.post("/get_reward", content)
-    assert (status, said["kind"]) == (422, kind), (why, said)
+    status, reply = maths.post("/get_reward", content)
+    assert (status, reply["kind"]) == (422, kind), (why, reply)
 
 
 def test_several_columns_are_not_guessed_from_one_label(server: RewardServer) -> None:
-    status, said = server.post("/get_reward", {"query": ["pa"], "prompts": ["p"], "labels": ["3"]})
-    assert (status, said["kind"]) == (422, "label-column") and "--label_column" in said["detail"]
+    status, reply = server.post("/get_reward", {"query": ["pa"], "prompts": ["p"], "labels": ["3"]})
+    assert (status, reply["kind"]) == (422, "label-column") and "--label_column" in reply["detail"]
     label = {"final_answer": "3", "tests": {"id": "sum"}}
-    status, said = server.post("/get_reward", {"query": [f"p{code(SUM)[0]}"], "prompts": ["p"], "labels": [label]})
-    assert status == 200 and said["extra_logs"]["code_execution"] == [1.0]
+    status, reply = server.post("/get_reward", {"query": [f"p{code(SUM)[0]}"], "prompts": ["p"], "labels": [label]})
+    assert status == 200 and reply["extra_logs"]["code_execution"] == [1.0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -302,10 +302,10 @@ def test_any_body_gets_a_status_of_the_openapi_description(server: RewardServer,
     @settings(max_examples=60, suppress_health_check=list(HealthCheck))
     @given(st.one_of(_like(schema, whole), _like(schema, whole), _ANYTHING))
     def ask(content: Any) -> None:
-        status, said = server.post(path, content)
+        status, reply = server.post(path, content)
         seen.add(status)
-        assert status in statuses and isinstance(said, dict), (status, said)
-        assert status == 200 or (isinstance(said["detail"], str) and said["detail"])
+        assert status in statuses and isinstance(reply, dict), (status, reply)
+        assert status == 200 or (isinstance(reply["detail"], str) and reply["detail"])
 
     ask()
     assert 422 in seen and server.get("/readyz")[0] == 200

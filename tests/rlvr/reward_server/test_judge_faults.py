@@ -39,9 +39,9 @@ def judged(server: RewardServer) -> list[list[str]]:
     limits = {"time_s": 0.5, "compile_time_s": 10}
     native = {"program": f"{NATIVE}  // {time.time()}", "language": "cpp", "tests": TESTS, "limits": limits}
     slowly = [{"program": SLOWLY + program, "tests": TESTS, "limits": limits} for program in PROGRAMS]
-    status, said = server.post("/judge", {"submissions": [native, *slowly], "deadline_s": 100})
-    assert status == 200, said
-    return [judgement["verdicts"] for judgement in said["judgements"]]
+    status, reply = server.post("/judge", {"submissions": [native, *slowly], "deadline_s": 100})
+    assert status == 200, reply
+    return [judgement["verdicts"] for judgement in reply["judgements"]]
 
 
 def counted(server: RewardServer) -> Counter[str]:
@@ -104,5 +104,5 @@ def test_a_killed_process_changes_no_verdict(server: RewardServer, whose: str, w
     os.kill(found[whose], signal.SIGKILL)
     asking.join()
     assert answers == [VERDICTS], why
-    told = Counter(verdict for verdicts in answers[0] for verdict in verdicts)
-    assert counted(server) - before == told, "each once"
+    expected = Counter(verdict for verdicts in answers[0] for verdict in verdicts)
+    assert counted(server) - before == expected, "each once"

@@ -59,15 +59,15 @@ def test_an_oversized_request_is_refused_with_little_memory(
     server: RewardServer, path: str, content: dict[str, Any], status: int, named: str, why: str
 ) -> None:
     before = peak_mb(server)
-    got, said = server.post(path, content)
-    assert (got, named in said["detail"]) == (status, True), (why, said)
-    assert len(said["detail"]) < 2000 and peak_mb(server) - before < MAX_GROWTH_MB, why
+    got, reply = server.post(path, content)
+    assert (got, named in reply["detail"]) == (status, True), (why, reply)
+    assert len(reply["detail"]) < 2000 and peak_mb(server) - before < MAX_GROWTH_MB, why
 
 
 def test_a_body_of_brackets_is_refused_before_parsing(server: RewardServer) -> None:
     before = peak_mb(server)
-    status, said = server.post("/score", scores(columns={"c": [[[]] * 6_000_000]}))
-    assert (status, said["kind"]) == (413, "too-large") and peak_mb(server) - before < MAX_GROWTH_MB
+    status, reply = server.post("/score", scores(columns={"c": [[[]] * 6_000_000]}))
+    assert (status, reply["kind"]) == (413, "too-large") and peak_mb(server) - before < MAX_GROWTH_MB
 
 
 @pytest.mark.parametrize("path", ["/score", "/judge"])
@@ -77,11 +77,11 @@ def test_a_stored_row_is_held_once_for_many_references(server: RewardServer, pat
         right = "```python\nprint(3)\n```"
         content = scores(rewards=["code_execution"], columns={"tests": [{"id": "large"}] * ROWS})
         content |= {"prompts": ["p"] * ROWS, "completions": [right] * (ROWS - 1) + ["none"]}
-        status, said = server.post(path, content)
-        assert status == 200 and said["results"][0]["values"] == [1.0] * (ROWS - 1) + [0.0]
+        status, reply = server.post(path, content)
+        assert status == 200 and reply["results"][0]["values"] == [1.0] * (ROWS - 1) + [0.0]
     else:
-        status, said = server.post(path, {"submissions": [{"program": "print(3)", "id": "large"}] * ROWS})
-        assert status == 200 and [one["score"] for one in said["judgements"]] == [1.0] * ROWS
+        status, reply = server.post(path, {"submissions": [{"program": "print(3)", "id": "large"}] * ROWS})
+        assert status == 200 and [one["score"] for one in reply["judgements"]] == [1.0] * ROWS
     assert peak_mb(server) - before < ROWS / 2, f"MB, of {ROWS} rows that refer to one"
 
 
@@ -90,6 +90,6 @@ def test_items_of_one_by_one_calls_are_not_all_in_memory(server: RewardServer) -
     before = peak_mb(server)
     content = scores(one_by_one=True, trainer_state={f"key {number}": "x" * 900 for number in range(100)})
     content |= {"prompts": ["p"] * rows, "completions": ["c"] * rows}
-    status, said = server.post("/score", content)
-    assert status == 200 and said["results"][0]["values"] == [0.0] * rows
+    status, reply = server.post("/score", content)
+    assert status == 200 and reply["results"][0]["values"] == [0.0] * rows
     assert peak_mb(server) - before < 60, f"MB, of {rows} calls of 90 kB"

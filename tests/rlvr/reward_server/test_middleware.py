@@ -106,8 +106,8 @@ def test_a_server_with_wrong_or_unsafe_settings_does_not_start(
     for name, value in ({"GRPO_REWARDS_KEY": KEY} | env).items():
         monkeypatch.setenv(name, value)
     assert serve_rewards.main(["--rewards", "answer_format", "--port", "0", *words]) == 2, why
-    said = capsys.readouterr()
-    assert named in said.err and not said.out, why
+    output = capsys.readouterr()
+    assert named in output.err and not output.out, why
 
 
 def test_a_key_file_that_other_users_can_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,8 +115,8 @@ def test_a_key_file_that_other_users_can_read_is_refused(tmp_path: Path, capsys:
     file.write_text(KEY)
     file.chmod(0o644)
     assert serve_rewards.main(["--judge_only", "--port", "0", "--key_file", str(file)]) == 2
-    said = capsys.readouterr().err
-    assert "chmod 600" in said and KEY not in said
+    errors = capsys.readouterr().err
+    assert "chmod 600" in errors and KEY not in errors
 
 
 def test_a_large_content_length_is_refused_before_the_body_is_sent(server: RewardServer) -> None:
@@ -149,9 +149,9 @@ def test_a_large_content_length_is_refused_before_the_body_is_sent(server: Rewar
 def test_an_invalid_request_is_refused_with_its_cause(
     server: RewardServer, content: Any, status: int, kind: str, named: str, why: str
 ) -> None:
-    answered, said = server.post("/score", content, **held())
-    assert (answered, said["kind"], named in said["detail"]) == (status, kind, True), (why, said)
-    assert len(said["detail"]) < 2000 and "Traceback" not in server.said(), why
+    answered, reply = server.post("/score", content, **held())
+    assert (answered, reply["kind"], named in reply["detail"]) == (status, kind, True), (why, reply)
+    assert len(reply["detail"]) < 2000 and "Traceback" not in server.said(), why
 
 
 @pytest.mark.slow
@@ -190,8 +190,8 @@ def test_a_repeated_request_is_run_once(server: RewardServer, folder: Path) -> N
     answers.append(server.post("/score", content, **key))
     assert answers[0][0] == 200 and answers == [answers[0]] * 3
     assert len(file.read_text().split()) == 1, "two at the same time, and one that came later"
-    status, said = server.post("/score", call(folder, file), **key)
-    assert (status, said["kind"]) == (422, "idempotency-key")
+    status, reply = server.post("/score", call(folder, file), **key)
+    assert (status, reply["kind"]) == (422, "idempotency-key")
     assert server.post("/score", content, **held(Idempotency_Key="two"))[0] == 200
     assert len(file.read_text().split()) == 2, "another key is another request"
     assert server.post("/score", content, **held(Idempotency_Key="x" * 300))[0] == 400
@@ -209,8 +209,8 @@ def test_a_retry_after_a_broken_connection_gets_the_first_runs_answer(server: Re
         end = time.monotonic() + 30
         while not file.exists() and time.monotonic() < end:
             time.sleep(0.02)
-    status, said = server.post("/score", body, **held(Idempotency_Key="again"))
-    assert status == 200 and said["results"][0]["values"] == [1.0] and len(file.read_text().split()) == 1
+    status, reply = server.post("/score", body, **held(Idempotency_Key="again"))
+    assert status == 200 and reply["results"][0]["values"] == [1.0] and len(file.read_text().split()) == 1
 
 
 def test_a_client_that_disconnects_in_mid_request_frees_its_memory(server: RewardServer) -> None:
@@ -315,19 +315,19 @@ def test_a_slow_request_gets_408() -> None:
             response = await guard.answer(Request(scope, receive), work)
             await response(scope, receive, send)
 
-        said: list[Any] = []
+        reply: list[Any] = []
 
         async def receive() -> dict[str, Any]:
             await asyncio.sleep(0.03)
             return {"type": "http.request", "body": b"x", "more_body": True}
 
         async def send(message: Any) -> None:
-            said.append(message)
+            reply.append(message)
 
         headers = [(b"host", b"localhost")]
         scope = {"type": "http", "path": "/score", "method": "POST", "headers": headers}
         await guard.protect(app)(scope, receive, send)
-        assert said[0]["status"] == 408 and guard.in_flight == 0
+        assert reply[0]["status"] == 408 and guard.in_flight == 0
 
     asyncio.run(run())
 
