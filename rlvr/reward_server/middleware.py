@@ -1,8 +1,8 @@
 """Authenticate and rate-limit requests before parsing the body.
 
 In this order: the key (without one, the Host header must name this machine), the server's state, the number of
-requests, the size (while the body arrives, so that an oversized one is never held), and the Idempotency-Key. There is
-no unbounded queue: excess requests get 429 or 503 with Retry-After.
+requests, the size, the Idempotency-Key, and the memory that the body needs when it is parsed. There is no unbounded
+queue: excess requests get 429 or 503 with Retry-After. Work is cancelled when its clients are gone.
 """
 
 from __future__ import annotations
