@@ -254,16 +254,20 @@ class Zygote:
         )
         self._watchdog.start(limits)
         try:
-            socket.send_fds(self.control, [request], [] if descriptor is None else [descriptor])
+            if descriptor is None:
+                self.control.send(request)
+            else:
+                socket.send_fds(self.control, [request], [descriptor])
         except OSError as error:
             raise ZygoteError(f"the zygote is gone ({error})", kind="zygote-ended") from error
 
     def finish_run(self, companion: Zygote | None = None) -> ExecutionResult:
         """Wait for a started run and return its result. Enforce the limits of a companion that runs meanwhile, too."""
-        watchdogs = [zygote._watchdog for zygote in (self, companion) if zygote is not None]
-        while not self._poller.poll(min(watchdog.next_check_s for watchdog in watchdogs) * 1000):
-            for watchdog in watchdogs:
-                watchdog.check()
+        other = companion._watchdog if companion is not None else self._watchdog
+        while not self._poller.poll(min(self._watchdog.next_check_s, other.next_check_s) * 1000):
+            self._watchdog.check()
+            if companion is not None:
+                other.check()
             if self._watchdog.killed_s > START_TIMEOUT_S:
                 raise ZygoteError("the zygote does not answer", kind="zygote-ended")
         try:

@@ -140,7 +140,11 @@ def _serve(kind: str, narrow: Any) -> None:
 def _limit(request: tuple[int, ...]) -> None:
     _, _, cpu_ns, space, size, processes, _ = request
     seconds = cpu_ns // 1_000_000_000 + 2  # a backstop in whole seconds; the judge enforces the exact limit
-    confinement.limit(cpu=seconds, fsize=size, **({"nproc": processes} if processes else {}), **{"as": space})
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    if processes:
+        resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
 def _default_signals() -> None:
