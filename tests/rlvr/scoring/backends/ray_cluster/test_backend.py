@@ -60,14 +60,14 @@ def counts(prompts, completions, *, tests, notebook: str = "", **kwargs):
     judge_many = completion_judge.judge_many
     def counting(submissions):
         with open(notebook, "a") as file:
-            file.write("x" * len(submissions))
+            file.write("x" * len({submission.program for submission in submissions}))  # equal ones are judged once
         return judge_many(submissions)
     completion_judge.judge_many = counting
     try:
-        batch = completion_judge.judge_completions("counts", prompts, completions, JudgeOptions(tests=tests))
+        rows = completion_judge.judge_completions("counts", prompts, completions, JudgeOptions(tests=tests))
     finally:
         completion_judge.judge_many = judge_many
-    return [row.judgement.score for row in batch.rows]
+    return [row.judgement.score for row in rows]
 
 def counts_too(prompts, completions, *, tests, notebook: str = "", **kwargs):
     return counts(prompts, completions, tests=tests, notebook=notebook)
