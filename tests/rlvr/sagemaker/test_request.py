@@ -220,12 +220,6 @@ def test_the_default_image_a_uri_and_other_images_of_the_sdk() -> None:
         assert (caught.value.kind, caught.value.key) == ("unknown-image", "image")
 
 
-def test_an_apostrophe_in_a_value_is_allowed() -> None:
-    """The service fails on an apostrophe in a hyperparameter, which this project does not use."""
-    settings = SageMakerSettings(**GOOD, tags={"team": "it's"}, mlflow_experiment="it's")
-    assert settings_problems(load_recipe(QLORA), settings) == []
-
-
 def test_the_environment_has_the_containers_variables() -> None:
     groups = "[{name: gpus, instance_type: ml.g6e.12xlarge}, {name: cpus, instance_type: ml.c5.xlarge, role: judge}]"
     words = ["--sagemaker.instance_type", "null", "--sagemaker.instance_groups", groups]
@@ -286,7 +280,7 @@ def test_a_quota_that_is_too_small_is_a_problem_and_one_that_is_not_listed_is_no
     assert "quota a is 0" in problem.message and "https://eu-west-1" in problem.message
 
 
-def test_without_the_sdk_the_error_names_the_command_that_installs_it() -> None:
+def test_without_boto3_the_error_names_the_command_that_installs_it() -> None:
     program = (
         "import sys; sys.modules['botocore'] = None\n"
         "from rlvr.errors import InputError; from rlvr.sagemaker import request\n"

@@ -82,14 +82,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         container.attempt.end()
 
 
-def test_bash_as_process_1_drops_a_stop(start: Start) -> None:
-    container = start("python3 -c 'import os; os.mkdir(\"/tmp/grpo-ranks\")'; python3 /opt/ml/launcher.py; exit 5")
-    container.wait_for("training")
-    container.attempt.signal("term", "algo-1")
-    assert container.code(seconds=1.5) is None, "it ended, so bash handles SIGTERM now, and pid1.py may go"
-    assert "signalled" not in container.printed() and "saved" not in container.printed()
-
-
 def test_a_stop_reaches_the_trainer_and_not_the_launcher(start: Start) -> None:
     container = start(f"exec {ONE} python3 /opt/ml/launcher.py")
     container.wait_for("training")
