@@ -31,7 +31,8 @@ FOLDER = REPOSITORY / "dashboards"
 DASHBOARD = json.loads((FOLDER / "grafana" / "grpo.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
-COMMANDS = re.findall(r"^```bash\n(.*?)\n```$", (REPOSITORY / "docs" / "dashboards.md").read_text(), re.M | re.S)
+BLOCKS = re.findall(r"^```bash\n(.*?)\n```$", (REPOSITORY / "docs" / "dashboards.md").read_text(), re.M | re.S)
+COMMANDS = [command for block in BLOCKS for command in block.replace("\\\n", "").splitlines()]
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,
     reason="Prometheus is not installed: apt-get install --no-install-recommends prometheus",
