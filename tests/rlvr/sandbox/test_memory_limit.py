@@ -17,20 +17,20 @@ from rlvr.verifiers.code import Limits, judge
 from tests.support.attacks.case import block
 from tests.support.judged_programs import ONE, verdicts
 
-LIMIT_MB = 100
+LIMIT_MB = 256
 ALLOWED_MB = 1.25 * LIMIT_MB + 32
 LIMITS = Limits(time_s=4.0, memory_mb=LIMIT_MB)
 
 PYTHON_ATTACKS = {
-    "one block": "x = bytearray(500 << 20)\nx[::4096] = b'x' * len(x[::4096])",
+    "one block": "x = bytearray(600 << 20)\nx[::4096] = b'x' * len(x[::4096])",
     "one block, refused": "x = bytearray(1 << 31)",
-    "one text": "x = 'x' * (400 << 20)",
+    "one text": "x = 'x' * (500 << 20)",
     "medium blocks": "x = []\nwhile True: x.append(b'x' * 1_000_000)",
     "small objects": "x = []\nwhile True: x.append(object())",
     "a dictionary": "x = {}\nwhile True: x[len(x)] = None",
     "a growing text": "x = b'x'\nwhile True: x += x",
     "one integer": "x = 1 << (1 << 33)",
-    "one mapping": "import mmap\nx = mmap.mmap(-1, 500 << 20)\nfor i in range(0, 500 << 20, 4096): x[i] = 1",
+    "one mapping": "import mmap\nx = mmap.mmap(-1, 600 << 20)\nfor i in range(0, 600 << 20, 4096): x[i] = 1",
     "one mapping, refused": "import mmap\nmmap.mmap(-1, 1 << 40)",
     "many mappings": """
         import mmap
@@ -50,7 +50,7 @@ PYTHON_ATTACKS = {
         import ctypes
         libc = ctypes.CDLL(None)
         libc.sbrk.restype = ctypes.c_void_p
-        ctypes.memset(libc.sbrk(ctypes.c_ssize_t(400 << 20)), 1, 400 << 20)
+        ctypes.memset(libc.sbrk(ctypes.c_ssize_t(500 << 20)), 1, 500 << 20)
     """,
     "a thread whose main thread has ended": """
         import ctypes, threading
@@ -63,20 +63,20 @@ PYTHON_ATTACKS = {
     "the stack": "import sys\nsys.setrecursionlimit(10**9)\ndef f(x): return f(lambda: f) + 1\nf(0)",
 }
 CPP_ATTACKS = {
-    "one vector": "std::vector<char> v(500 << 20, 1); return v[5] - 1;",
+    "one vector": "std::vector<char> v(600 << 20, 1); return v[5] - 1;",
     "one vector, refused": "std::vector<char> v(1u << 31, 1); return v[5] - 1;",
     "a growing vector": "std::vector<long> v; for (;;) v.push_back(1);",
     "a growing list": "std::list<int> l; for (;;) l.push_back(1);",
     "malloc": "for (;;) memset(malloc(1 << 20), 1, 1 << 20);",
     "realloc": "char *p = nullptr; for (size_t n = 1 << 20;; n += 1 << 20) p = (char *)realloc(p, n), p[n - 1] = 1, memset(p, 1, n);",  # noqa: E501
-    "a static array": "static char a[500 << 20]; for (size_t i = 0; i < sizeof a; i += 4096) a[i] = 1;",
+    "a static array": "static char a[600 << 20]; for (size_t i = 0; i < sizeof a; i += 4096) a[i] = 1;",
     "a static array, refused": "static char a[2000u << 20]; for (size_t i = 0; i < sizeof a; i += 4096) a[i] = 1;",
     "one mapping, refused": "char *p = (char *)mmap(0, 1ul << 30, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); memset(p, 1, 1ul << 30);",  # noqa: E501
     "mappings filled by the kernel": "for (;;) mmap(0, 8 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);",
     "huge pages": """
-        char *p = (char *)mmap(0, 500 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        madvise(p, 500 << 20, MADV_HUGEPAGE);
-        memset(p, 1, 500 << 20);
+        char *p = (char *)mmap(0, 600 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        madvise(p, 600 << 20, MADV_HUGEPAGE);
+        memset(p, 1, 600 << 20);
     """,
     "a mapping that grows": """
         size_t n = 1 << 20;
@@ -97,7 +97,7 @@ CPP_ATTACKS = {
     """,
     "a little, then a sleep, then much": """
         usleep(200000);
-        memset(malloc(400 << 20), 1, 400 << 20);
+        memset(malloc(500 << 20), 1, 500 << 20);
         sleep(5);
     """,
 }
@@ -162,19 +162,19 @@ HONEST = {
     "python": {
         "nothing": "",
         "the whole standard library": "import asyncio, sqlite3, unittest, decimal",
-        "85 MB of text, and the interpreter": "x = b'x' * (85 << 20)",
-        "memory that is freed": "for _ in range(20): x = None; x = b'x' * (60 << 20)",
-        "a reservation": "x = bytes(400 << 20)",
+        "215 MB of text, and the interpreter": "x = b'x' * (215 << 20)",
+        "memory that is freed": "for _ in range(9): x = None; x = b'x' * (150 << 20)",
+        "a reservation": "x = bytes(500 << 20)",
         "threads": "import threading\nfor _ in range(16): threading.Thread(target=lambda: [0] * 1000).start()",
     },
     "cpp": {
         "nothing": "",
-        "90 MB of an array": "static char a[90 << 20]; memset(a, 1, sizeof a);",
-        "90 MB of a vector": "std::vector<char> v(90 << 20, 1);",
-        "memory that is freed": "for (int i = 0; i < 20; i++) std::vector<char> v(80 << 20, 1);",
-        "a large static array": "static char a[500 << 20]; a[5] = 1;",
+        "230 MB of an array": "static char a[230 << 20]; memset(a, 1, sizeof a);",
+        "230 MB of a vector": "std::vector<char> v(230 << 20, 1);",
+        "memory that is freed": "for (int i = 0; i < 9; i++) std::vector<char> v(200 << 20, 1);",
+        "a large static array": "static char a[600 << 20]; a[5] = 1;",
         "a static array of 2 GB": "static char a[2000u << 20]; a[5] = 1;",
-        "a reservation": "auto p = new char[400 << 20]; p[5] = 1;",
+        "a reservation": "auto p = new char[500 << 20]; p[5] = 1;",
         "threads": "std::thread t[31]; for (auto &one : t) one = std::thread([] { free(malloc(9)); });"
         "for (auto &one : t) one.join();",
     },
@@ -203,15 +203,15 @@ def test_the_limit_holds_beside_busy_processes() -> None:
 
 HIDDEN_PYTHON = """
 import mmap
-x = mmap.mmap(-1, 300 << 20, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
-for i in range(0, 300 << 20, 4096):
+x = mmap.mmap(-1, 400 << 20, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+for i in range(0, 400 << 20, 4096):
     x[i] = 1
     if i % (8 << 20) == 0: x.madvise(mmap.MADV_DONTNEED)
 print(1)
 """
 HIDDEN_CPP = """
-char *p = (char *)mmap(0, 300 << 20, 3, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-for (long i = 0; i < 300 << 20; i += 4096) {
+char *p = (char *)mmap(0, 400 << 20, 3, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+for (long i = 0; i < 400 << 20; i += 4096) {
     p[i] = 1;
     if (i % (8 << 20) == 0) madvise(p, i + 4096, MADV_DONTNEED);
 }
