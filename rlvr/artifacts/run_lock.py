@@ -24,7 +24,7 @@ from rlvr.errors import InputError
 if TYPE_CHECKING:
     from accelerate import PartialState
 
-RETRY_S = 1.0  # a killed process needs a moment to end, and `refuse_if_in_use` holds the lock for one
+RETRY_S = 5.0  # a killed process needs a moment to end, and `refuse_if_in_use` holds the lock for one
 OTHER_DIRECTORY = "Set another output_dir"
 
 # The lock files of this process. To open and close such a file once more would release its lock.
