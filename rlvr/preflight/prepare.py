@@ -82,6 +82,8 @@ def prepare_run(
     Raises:
         InputError: with all problems. Its message leaves out the known ones.
     """
+    from accelerate.utils import broadcast_object_list
+
     launch.check_environment(recipe)
     target = target or TargetMachine()
     findings = Findings(known_problems, recipe)
@@ -109,6 +111,10 @@ def prepare_run(
         environment = {**environment_info(rewards), **scorer.environment_info()}
         if resumption.fresh and state.is_main_process:
             findings.add(findings.attempt(lambda: try_rewards(recipe, task, rewards, metric, scorer)) or [])
+        if resumption.fresh and state.num_processes > 1:
+            # Only the main process tries the rewards, but all processes must refuse the run, or none.
+            of_main = broadcast_object_list([findings.problems])[0]
+            findings.problems += [problem for problem in of_main if problem not in findings.problems]
         if findings.errors or findings.known_problems:
             _refuse(findings, state)
         plan = components.plan

@@ -217,3 +217,13 @@ def test_the_saved_adapter_loads_in_plain_peft(launcher: str, kind: str, trained
         before = loaded(ids).logits
     with torch.no_grad():
         assert (loaded(ids).logits - before).abs().max() > 1e-3
+
+
+def test_a_reward_that_fails_before_training_ends_all_ranks_with_exit_2(start: Start, tmp_path: Path) -> None:
+    """Only the main process tries the rewards."""
+    (tmp_path / "fails.py").write_text("def fails(completions, **kwargs):\n    raise ValueError('no')\n")
+    reward = json.dumps([{"name": f"{tmp_path}/fails.py"}])
+    launch = start(accelerated("cpu", *SHORT, *LORA, "--rewards", reward), tmp_path / "run").wait()
+    assert launch.codes() == [2, 2], launch.output()
+    assert launch.output().count("The rewards were tried") == 1, "the main process prints"
+    assert not (tmp_path / "run").exists()
