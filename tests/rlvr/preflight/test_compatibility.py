@@ -16,7 +16,7 @@ from tests.support.run_components import only
         ("trl", "1.17.0", "unsupported-version", "<1.17,>=1.16"),
         ("transformers", "5.5.0", "unsupported-version", "`pop from an empty deque`: huggingface/trl#4899"),
         ("deepspeed", "0.18.5", "unsupported-version", "huggingface/trl#6089"),
-        ("mlflow", "", "package-not-installed", "pip install"),
+        ("peft", "", "package-not-installed", "pip install"),
     ],
 )
 def test_unsupported_versions_are_refused(name: str, version: str, kind: str, named: str) -> None:
