@@ -62,7 +62,7 @@ def sweep_points(recipe: Recipe, shots: Sequence[int]) -> list[SweepPoint]:
         try:
             points.append(SweepPoint(number, changed, load_task(changed.task)))
         except InputError as error:
-            if "shots" in str(error) and "shots" not in recipe.task.options:
+            if error.kind == "unknown-option" and error.key == "shots":
                 raise InputError(
                     f"--shots: the task {recipe.task.name} has no option shots. {error}",
                     kind="unsupported-task",
