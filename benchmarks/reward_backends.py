@@ -245,7 +245,7 @@ def main() -> int:
 def _on_ray(quick: bool) -> int:
     """Run Ray's benchmark in a process of its own."""
     if importlib.util.find_spec("ray") is None:
-        console.info("\n  Ray is not installed, so nothing is measured on it: pip install 'grpo-recipes[ray]'")
+        console.info("\n  Ray is not installed, so it is not measured: pip install -e '.[ray]' -c constraints.txt")
         return 0
     console.info("")
     return subprocess.run(

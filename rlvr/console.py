@@ -206,7 +206,8 @@ class ProgressBar:
         from tqdm import tqdm
 
         self._on_terminal = is_main() and is_terminal()
-        self._bar = tqdm(total=rows, desc=description, unit="row", leave=False, disable=not self._on_terminal)
+        hidden = not self._on_terminal or not rows
+        self._bar = tqdm(total=rows, desc=description, unit="row", leave=False, disable=hidden)
         self._description, self._rows = description, rows
         self._done = self._skipped = 0
         self._started = self._last_line = time.monotonic()

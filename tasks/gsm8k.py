@@ -222,7 +222,9 @@ def _set_aside(
     """Return `count` problems for shots, and the others without the same questions."""
     if count >= len(problems):
         raise option_error(
-            "gsm8k", "shot_pool", f"{count} rows are too many: there are {len(problems)} training rows. Lower it."
+            "gsm8k",
+            "shot_pool",
+            f"{count} rows are kept for shots, but there are {len(problems)} training rows. Set task.shot_pool lower.",
         )
     chosen = set(random.Random(f"{seed}/pool").sample(range(len(problems)), count))
     pool = [problem for index, problem in enumerate(problems) if index in chosen]

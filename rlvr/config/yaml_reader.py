@@ -104,10 +104,11 @@ def _read_text(path: Path) -> str:
 
 
 def _recipes_in(folder: Path, name: str = "") -> str:
-    """A sentence with the recipes of a folder, those whose names resemble `name`; empty if there are none."""
+    """A sentence with the recipes of a folder, that with a name like `name` first; empty if there are none."""
     recipes = sorted(file.name for file in folder.glob("*.yaml")) if folder.is_dir() else []
-    close = schema.nearest(name.removesuffix(".yaml") + ".yaml", recipes) or recipes[:5]
-    return f" Recipes in {folder.absolute()}/: {', '.join(close)}." if close else ""
+    close = schema.nearest(name.removesuffix(".yaml") + ".yaml", recipes)
+    listed = dict.fromkeys([*close, *recipes])
+    return f" Recipes in {folder.absolute()}/: {', '.join(listed)}." if listed else ""
 
 
 def _explain(error: MarkedYAMLError, lines: list[str]) -> tuple[int, str]:

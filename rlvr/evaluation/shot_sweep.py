@@ -64,7 +64,7 @@ def sweep_points(recipe: Recipe, shots: Sequence[int]) -> list[SweepPoint]:
         except InputError as error:
             if error.kind == "unknown-option" and error.key == "shots":
                 raise InputError(
-                    f"--shots: the task {recipe.task.name} has no option shots. {error}",
+                    f"--shots: the task {recipe.task.name} has no option shots.",
                     kind="unsupported-task",
                     key="--shots",
                 ) from error

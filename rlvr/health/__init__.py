@@ -82,7 +82,7 @@ def summary(lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] |
     if rewards:
         tenth = max(1, len(rewards) // 10)
         start, end = number(fmean(rewards.first(tenth))), number(fmean(rewards.last(tenth)))
-        report = [f"reward {start} → {end} in {rewards.steps[-1]:,} steps"]
+        report = [f"reward {start} → {end} in {count(rewards.steps[-1], 'step')}"]
 
     current = findings(lines, settings=settings)
     report += [f"{finding.level} since step {finding.since_step:,}: {finding}" for finding in current]

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from rlvr.reward_server import server
         except ModuleNotFoundError as error:
             raise InputError(
-                f"The reward server needs the package {error.name}: pip install 'grpo-recipes[serve]'.",
+                f"The reward server needs the package {error.name}: pip install -e '.[serve]' -c constraints.txt.",
                 kind="package-not-installed",
             ) from error
         from rlvr.reward_server.limits import ServerLimits

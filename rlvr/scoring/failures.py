@@ -21,6 +21,7 @@ FIXES: Mapping[FailureKind, str] = {
     "wrong length": "Return a list with one number for each completion.",
     "crashed": "Look at its native code (C extensions), and at the memory that it takes.",
 }
+CHAT_FIX = 'Completions of a chat task are lists of messages: read the text with completion[-1]["content"].'
 Outcome = tuple[CallResult, list[RewardFailure]]  # of a reward and a batch: its values are numbers or None
 
 
@@ -38,7 +39,9 @@ def report(failures: Sequence[RewardFailure]) -> str:
 def _with_fix(failure: RewardFailure) -> str:
     if failure.kind == "raised" and "\nTraceback" not in failure.message:
         return failure.message  # an InputError, which names its fix
-    return "\n".join(filter(None, [failure.message, FIXES.get(failure.kind)]))
+    # `'list' object has no attribute 'split'` and the like.
+    fix = CHAT_FIX if failure.kind == "raised" and "'list'" in failure.message else FIXES.get(failure.kind)
+    return "\n".join(filter(None, [failure.message, fix]))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pytest
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.call import visible_names
-from rlvr.scoring.failures import FIXES
+from rlvr.scoring.failures import CHAT_FIX, FIXES
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
@@ -573,3 +573,5 @@ def test_a_report_quotes_the_first_of_each_kind_with_its_fix_and_counts_the_othe
     assert crashed.splitlines() == ["b crashed", FIXES["crashed"]]
     assert all(part in counts for part in ("a: 2 raised", "a: 1 timeout", "b: 1 crashed"))
     assert report([RewardFailure("a", 3, "raised", "an InputError with its own fix")]).endswith("own fix")
+    chat = "AttributeError: 'list' object has no attribute 'split'\nTraceback"
+    assert report([RewardFailure("a", None, "raised", chat)]).endswith(CHAT_FIX)

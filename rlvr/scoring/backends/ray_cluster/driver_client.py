@@ -45,7 +45,7 @@ def require_ray(subject: str, where: str) -> None:
         of_client = " (a client needs grpcio)" if missing == ["grpc"] else ""
         raise InputError(
             f"{subject} should run on Ray (where: {where}), which is not installed here{of_client}: "
-            "pip install 'grpo-recipes[ray]'.",
+            "pip install -e '.[ray]' -c constraints.txt.",
             kind="not-installed", key="where",
         )  # fmt: skip
 
