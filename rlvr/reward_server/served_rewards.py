@@ -144,6 +144,18 @@ class ServedRewards:
                 values = {"time_factor": served.options["time_factor"], **values}
             self.limits.check_options(f"The reward {selected.name}", values)
 
+    def check_columns(self, selection: Sequence[RequestedReward], columns: Mapping[str, Any]) -> None:
+        """Check that a request has the columns that its rewards need.
+
+        Raises:
+            RequestError: one is missing.
+        """
+        for selected in selection:
+            missing = [name for name in self._served[selected.name].reward.columns if name not in columns]
+            if missing:
+                message = f"The reward {selected.name} needs the column {missing[0]}: give it in `columns`."
+                raise RequestError(422, message, kind="missing-column")
+
     def _load_with_options(self, name: str, options_json: str) -> None:
         """Check options, as JSON, that differ from those that the server was started with."""
         served, options = self._served[name], json.loads(options_json)

@@ -80,6 +80,7 @@ class RewardService:
             check_length(name, values, count, "completions")
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
         self.rewards.check(request.rewards, columns)
+        self.rewards.check_columns(request.rewards, columns)
         if count == 0:
             empty = [{"reward": reward.name, "values": [], "outcomes": []} for reward in request.rewards]
             return {"results": empty, "seconds": 0.0}

@@ -62,6 +62,12 @@ def test_completions_are_scored_by_the_named_rewards(server: RewardServer) -> No
     }
 
 
+def test_a_request_without_a_column_that_its_reward_needs_is_refused(server: RewardServer) -> None:
+    content = {"rewards": ["code_execution"], "prompts": ["p"], "completions": code(SUM)}
+    status, reply = server.post("/score", content)
+    assert (status, reply["kind"]) == (422, "missing-column") and "tests" in reply["detail"]
+
+
 @pytest.mark.parametrize(
     ("options", "columns", "named", "why"),
     [
