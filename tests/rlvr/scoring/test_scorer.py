@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import random
@@ -515,10 +516,11 @@ def _below(pid: int) -> dict[int, str]:
 
     def look(parent: int, line: str) -> None:
         for task in Path(f"/proc/{parent}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                own = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-                found[int(child)] = f"{line} {own}"
-                look(int(child), found[int(child)])
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                for child in (task / "children").read_text().split():
+                    own = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+                    found[int(child)] = f"{line} {own}"
+                    look(int(child), found[int(child)])
 
     look(pid, "")
     return found
