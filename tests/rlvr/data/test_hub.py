@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-NOBODY = "http://127.0.0.1:9"  # the port "discard", on which nothing listens
+UNREACHABLE_HUB = "http://127.0.0.1:9"  # no program listens on this port
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": NOBODY, "HF_HOME": str(folder)}
+    return {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": UNREACHABLE_HUB, "HF_HOME": str(folder)}
 
 
 @pytest.mark.slow
@@ -28,7 +28,7 @@ def test_a_check_without_a_connection_asks_once_and_says_what_to_do(
     result = run_script("run_grpo.py", "--config", recipe, "--check", "--json", env=environment(tmp_path))
     assert result.returncode == 2
     [line] = result.stderr.splitlines()
-    assert NOBODY in line and "offline" in line
+    assert UNREACHABLE_HUB in line and "offline" in line
     problems = {problem["kind"]: problem["message"] for problem in json.loads(result.stdout)["problems"]}
     assert "path: FOLDER" in problems["dataset-not-found"] and "hf download" in problems["hub-unreachable"]
 
