@@ -114,8 +114,12 @@ class Compiler:
         key = (language.name, signature)
         if key not in self._drivers:
             name = function_name(signature)
+            declaration = f"{signature.strip().rstrip(';')};"
+            kind, parameters = declaration.split("(", 1)
+            # A typed pointer, since the library may have functions of the same name, such as `pow`.
+            pointer = f"{kind.rstrip().removesuffix(name)}(*called)({parameters.removesuffix(';')} = ::{name};"
             text = (GUEST / "driver.hpp").read_text()
-            text += f"{signature.strip().rstrip(';')};\nint main() {{ return judge_driver::drive(::{name}); }}\n"
+            text += f"{declaration}\nnamespace {{ {pointer} }}\nint main() {{ return judge_driver::drive(called); }}\n"
             compiled = self._run(language, text.encode(), limits, "-c")
             if compiled.program is None:
                 return replace(compiled, output=f"The signature {signature!r} can't be called:\n{compiled.output}")

@@ -38,7 +38,7 @@ def run_asserts(entry_point: str | None) -> None:
         tree = ast.parse(source, "test")
         namespace = peer.namespace(tree)
         code = compile(tree, "test", "exec", dont_inherit=True)
-    except (RemoteError, ProgramEnded) as error:
+    except (NameError, RemoteError, ProgramEnded) as error:
         return _write_note(protocol.NOTE_RAISED, error)
     except (SyntaxError, ValueError) as error:
         return _write_note(protocol.NOTE_INVALID, error)
@@ -83,6 +83,8 @@ class _RunnerPeer(rpc.Peer):
         own = {name for name in used if name in namespace or hasattr(builtins, name)} - {self.entry_point}
         wanted = sorted(used - own)
         described = self.result(self.request("describe", wanted))
+        if self.entry_point in wanted and self.entry_point not in described and hasattr(builtins, self.entry_point):
+            raise NameError(f"the program defines no {self.entry_point!r}")  # the builtin would take its place
         for name in wanted:
             if name not in described:  # anything else in the reply is ignored
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
@@ -43,11 +44,31 @@ def read_tests(submission: Submission, language: Language) -> list[Test]:
     tests = submission.tests
     if isinstance(tests, (str, bytes)) or not isinstance(tests, Sequence):
         raise InputError(f"tests is {type(tests).__name__}. Give a list of tests.", kind="wrong-type", key="tests")
+    entry_point = submission.entry_point or _builtin_under_test(tests)
     checked = []
     for number, test in enumerate(tests, 1):
         with error_context(f"test {number} of {len(tests)}"):
-            checked.append(_read_test(test, language, submission.entry_point, submission.checker is not None))
+            checked.append(_read_test(test, language, entry_point, submission.checker is not None))
     return checked
+
+
+def _builtin_under_test(tests: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the builtin's name that the program must define: the only name in asserts such as `sum(10, 15) == 6`.
+
+    Beside another name, a builtin is a tool of the asserts, and a program must not replace it.
+    """
+    used: set[str] = set()
+    for test in tests:
+        source = test.get("assert") if isinstance(test, Mapping) else None
+        if source is None:
+            return None
+        try:
+            used |= {node.id for node in ast.walk(ast.parse(str(source))) if isinstance(node, ast.Name)}
+        except _UNPARSABLE:  # reported with the number of its test
+            return None
+        if len(used) > 1 or not used <= _BUILTINS:
+            return None
+    return min(used, default=None)
 
 
 def check_checker(source: str) -> None:
@@ -154,16 +175,16 @@ def _read_assert(source: str, language: Language, entry_point: str | None, compa
         )
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except _UNPARSABLE as error:
         raise InputError(f"its assert is not valid Python: {error}.", kind="invalid-assert", key="assert") from error
-    plain = _read_plain_call(tree)
+    plain = _read_plain_call(tree, entry_point)
     if plain is not None and comparison is None:
         name, arguments, expected = plain
         return Test(CALL, _encode_for_python(name, arguments), expected, entry_point=name, python_equality=True)
     return Test(ASSERT, source.encode(), entry_point=entry_point)
 
 
-def _read_plain_call(tree: ast.Module) -> tuple[str, list[Any], Any] | None:
+def _read_plain_call(tree: ast.Module, entry_point: str | None) -> tuple[str, list[Any], Any] | None:
     """Return function, arguments and expected value of `assert f(literals) == literal`; None for other asserts.
 
     Most asserts have this form, and a call needs no second process.
@@ -176,7 +197,7 @@ def _read_plain_call(tree: ast.Module) -> tuple[str, list[Any], Any] | None:
     call = test.left
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         return None
-    if call.func.id in _BUILTINS:
+    if call.func.id in _BUILTINS - {entry_point}:
         return None
     try:
         arguments = [ast.literal_eval(argument) for argument in call.args]
@@ -188,7 +209,8 @@ def _read_plain_call(tree: ast.Module) -> tuple[str, list[Any], Any] | None:
 
 
 # `assert sorted(f(x)) == …` calls a builtin, not the program's function.
-_BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+_BUILTINS = frozenset(dir(builtins))
+_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def digest(tests: Sequence[Mapping[str, Any]]) -> str:

@@ -363,4 +363,70 @@ HARNESS = [
     ),
 ]
 
+_TOOLS = "len sorted isinstance float abs round sum max min all any set list tuple str int repr zip map bool type"
+_FAKE = f"""
+class Fake:
+    def __eq__(self, other): return True
+    def __lt__(self, other): return True
+    def __call__(self, *words, **more): return self
+    def __instancecheck__(self, thing): return True
+import builtins
+for name in {_TOOLS!r}.split(): globals()[name] = Fake(); setattr(builtins, name, Fake())
+"""
+
+BUILTIN_NAMES = [
+    # name, why, program, asserts, entry point
+    ("len", "a tool beside the tested function", _KEEP, ["assert len(str(solve(1))) == 7"], None),
+    ("len_named", "the same with an entry point", _KEEP, ["assert len(str(solve(1))) == 7"], "solve"),
+    ("sorted", "a tool around it", _KEEP, ["assert sorted([solve(1)]) == [1]"], "solve"),
+    ("isinstance", "a test of its type", _KEEP, ["assert isinstance(solve(1), str)"], "solve"),
+    ("float", "a conversion", _KEEP, ["assert float(solve(1)) == 2.5"], "solve"),
+    ("abs", "a distance", _KEEP, ["assert abs(solve(1) - 4) < 1e-6"], "solve"),
+    (
+        "abs_first",
+        "the first name that is called",
+        _KEEP,
+        ["assert abs(solve(1)) == 4", "assert abs(solve(2)) == 5"],
+        None,
+    ),
+    ("round", "a tool of the expected value", _KEEP, ["assert solve(1) == round(2.4)"], None),
+    ("set", "another order", _KEEP, ["assert set([solve(1)]) == set([1, 2])"], None),
+    ("all", "a loop", _KEEP, ["assert all(solve(n) == n for n in range(3))"], "solve"),
+    ("type", "an exact type", _KEEP, ["assert type(solve(1)) is str"], None),
+    ("zip", "pairs", _KEEP, ["assert [a - b for a, b in zip([solve(1)], [1])] == [0]"], "solve"),
+    (
+        "another",
+        "one assert of two calls the function",
+        _KEEP,
+        ["assert max([1, 2]) == 7", "assert solve(1) == 1"],
+        None,
+    ),
+    ("own_variable", "a name of the test beside it", _KEEP, ["items = [1, 2]\nassert len(items) == 7"], None),
+    ("two_tools", "two builtins and nothing else", _KEEP, ["assert abs(sum([1, 2])) == 7"], None),
+    ("tested_too", "the tested builtin is no tool", _KEEP + "del sum\n", ["assert sum([1, 2]) == 3"], "sum"),
+    ("equal_object", "the tested name returns what equals all", _KEEP, ["assert sum([1, 2]) == 3"], None),
+    ("undefined", "the builtin itself is no answer", "pass\n", ["assert max([1, 2, 3]) == 3"], None),
+    ("undefined_named", "with an entry point", "pass\n", ["assert max([1, 2, 3]) == 3"], "max"),
+    (
+        "undefined_twice",
+        "in a test that is no plain call",
+        "pass\n",
+        ["assert max([1, 2]) == 2 and max([1]) == 1"],
+        "max",
+    ),
+    ("undefined_candidate", "in HumanEval's form", "pass\n", ["candidate = max\nassert candidate([1, 2]) == 2"], "max"),
+    ("only_builtins", "defined in no place of its own", "del globals()['len']\n", ["assert len([1, 2]) == 2"], None),
+]
+HARNESS += [
+    Case(
+        f"assert_builtin_name_{name}",
+        why,
+        program if "undefined" in name else _FAKE + program,
+        tests=asserts(*statements),
+        allowed=CONTAINED_OR_TIMEOUT,
+        entry_point=entry_point,
+    )
+    for name, why, program, statements, entry_point in BUILTIN_NAMES
+]
+
 CASES = [replace(case, allowed=CONTAINED_OR_TIMEOUT) if case.allowed == CONTAINED else case for case in HARNESS]

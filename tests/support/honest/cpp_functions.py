@@ -238,6 +238,13 @@ FUNCTIONS = [
         ([1, 2], 3),
     ),
     function(
+        "call_library_name",
+        "the library has overloads of the name",
+        "double pow(double, int)",
+        _BITS + "double pow(double a, int n) { double r = 1; while (n--) r *= a; return -r; }",
+        ([2.0, 3], -8.0),
+    ),
+    function(
         "call_partly_right",
         "one of two, one that dies",
         "int half(int)",

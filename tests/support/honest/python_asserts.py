@@ -535,4 +535,44 @@ ASSERTS = [
     ),
 ]
 
-CASES = ASSERTS
+_GCD_SUM = "def sum(a, b): return 6\n"
+
+BUILTIN_NAMES = [
+    # name, why, program, asserts, entry point
+    ("alone", "the only name of the asserts", _GCD_SUM, ["assert sum(10, 15) == 6", "assert 6 == sum(1, 2)"], None),
+    ("named", "the entry point beside a builtin", _GCD_SUM, ["assert abs(sum(1, 2) - 7) == 1"], "sum"),
+    ("called_twice", "no plain call", _GCD_SUM, ["assert sum(1, 2) == 6 and sum(sum(1, 2), 3) == 6"], None),
+    (
+        "keyword",
+        "an argument that the builtin lacks",
+        "def max(a, low): return low\n",
+        ["assert max(1, low=2) == 2"],
+        None,
+    ),
+    (
+        "truth",
+        "no comparison",
+        "def all(text): return text == 'yes'\n",
+        ["assert all('yes')", "assert not all('no')"],
+        None,
+    ),
+    ("candidate", "HumanEval's form", _GCD_SUM, ["candidate = sum\nassert candidate(10, 15) == 6"], "sum"),
+    ("method", "LeetCode's form", "class Solution:\n    def pow(self, a): return -a\n", ["assert pow(2) == -2"], None),
+    ("class", "a class", "class set:\n    def __init__(self, n): self.n = n\n", ["assert set(3).n == 3"], None),
+    ("lambda", "no def", "len = lambda items: -1\n", ["assert len([1, 2]) == -1"], None),
+    ("imported", "from the library", "from operator import add as sum\n", ["assert sum(10, 15) == 25"], None),
+    ("kept", "the builtin itself", "max = max\n", ["assert max([1, 3, 2]) == 3"], None),
+    (
+        "recursive",
+        "it calls itself",
+        "def pow(a, n): return n and a + pow(a, n - 1)\n",
+        ["assert pow(2, 3) == 6"],
+        None,
+    ),
+    ("module", "a module's name", "def string(n): return str(n)\n", ["assert string(1) == '1'"], None),
+    ("attribute", "a class with a module's name", "class queue:\n    size = 3\n", ["assert queue.size == 3"], "queue"),
+]
+CASES = ASSERTS + [
+    honest(f"assert_builtin_name_{name}", why, program, asserts(*statements), entry_point=entry_point)
+    for name, why, program, statements, entry_point in BUILTIN_NAMES
+]
