@@ -319,7 +319,7 @@ def print_as_json(problems: Sequence[Problem], plan: BatchPlan | None = None) ->
         "plan": asdict(plan) if plan is not None else None,
     }
     if console.is_main():
-        print(json.dumps(result, indent=2, ensure_ascii=False), flush=True)
+        console.write(json.dumps(result, indent=2, ensure_ascii=False), sys.stdout)
 
 
 if __name__ == "__main__":

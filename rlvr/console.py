@@ -75,13 +75,21 @@ def is_terminal() -> bool:
 def info(text: str = "") -> None:
     """Print lines that fit the terminal, from the main process only."""
     if is_main():
-        print(wrap(text, columns(sys.stdout)), flush=True)
+        write(wrap(text, columns(sys.stdout)), sys.stdout)
 
 
 def error(text: str) -> None:
     """Print to standard error, from the main process only: all ranks meet the same error."""
     if is_main():
-        print(wrap(text, columns(sys.stderr)), file=sys.stderr, flush=True)
+        write(wrap(text, columns(sys.stderr)), sys.stderr)
+
+
+def write(text: str, stream: TextIO) -> None:
+    """Print lines as they are. If the reader of a pipe has ended, as `head` does, nothing more is printed to it."""
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:  # docs.python.org/3/library/signal.html#note-on-sigpipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def replace_former_flags(words: Sequence[str], successors: Mapping[str, str]) -> list[str]:

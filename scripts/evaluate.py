@@ -138,6 +138,7 @@ def _take_base(words: list[str]) -> bool:
 
 def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
     """Evaluate the base and/or the adapter, print the table and write it to `folder`."""
+    console.error(f"{recipe.path}: loading torch and transformers …")
     from rlvr import evaluation
     from rlvr.artifacts import directory
     from rlvr.artifacts.run_lock import lock_run
@@ -238,11 +239,11 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
                 content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
                 console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
                 console.info(f"  {folder / 'evaluation.json'}")
-            _update_run(folder, adapter)
+            _update_run(folder, adapter, options.limit)
     state.destroy_process_group()
 
 
-def _update_run(folder: Path, adapter: Path | None) -> None:
+def _update_run(folder: Path, adapter: Path | None, limit: int | None) -> None:
     """Write the report of a run again, and add the results to its MLflow run."""
     from rlvr import report
     from rlvr.artifacts import directory
@@ -251,7 +252,7 @@ def _update_run(folder: Path, adapter: Path | None) -> None:
     if (folder / directory.STATUS).is_file():
         console.info(f"  {report.write_report(folder)}")
     run = mlflow_results.find_run_dir(folder, adapter)
-    message = mlflow_results.add_results(run, folder) if run is not None else None
+    message = mlflow_results.add_results(run, folder, limit) if run is not None else None
     if message:
         console.info(f"  {message}")
 

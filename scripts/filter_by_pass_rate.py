@@ -78,6 +78,7 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
 
     _check(options)
     recipe = load_recipe(options.config, overrides)
+    console.error(f"{recipe.path}: loading torch and transformers …")
     output = options.output or Path("runs") / "filtered" / f"{options.config.stem}.jsonl"
     bounds = PassRateBounds(options.low, options.high)
     try:

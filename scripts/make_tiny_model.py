@@ -250,6 +250,7 @@ def main() -> None:
         parser.error("--steps and --threads must be 1 or more")
 
     console.silence_libraries()
+    console.error(f"{options.model}: loading torch and transformers …")
 
     import torch
 
@@ -270,7 +271,7 @@ def main() -> None:
     write_checksums(output)
     accuracy = held_out_accuracy(model, tokenizer, lesson)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{output}: {weights:,} weights; greedy accuracy on the held-out problems {accuracy:.3f}")
+    console.info(f"{output}: {weights:,} weights; greedy accuracy on the held-out problems {accuracy:.3f}")
 
 
 if __name__ == "__main__":

@@ -79,10 +79,11 @@ def prepare(
     config: Path, overrides: list[str], output: Path, *, force: bool, against: list[str], drop_overlaps: bool
 ) -> None:
     """Load the recipe's task, compare it with evaluation sets, write the folder, and print a summary."""
-    from rlvr.scoring.registry import load_task
-
     recipe = load_recipe(config, overrides)
     _check_output(output, force)
+    console.error(f"{recipe.path}: loading the data of {recipe.task.name} …")
+    from rlvr.scoring.registry import load_task
+
     task = load_task(recipe.task)
     overlaps: list[dict[str, Any]] = []
     for name in against:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlvr import console
 from rlvr.errors import InputError
 
 
@@ -29,17 +30,18 @@ def main(words: Sequence[str] | None = None) -> int:
     from rlvr.tracking.mlflow_results import replace_page
 
     try:
-        if len(options.run_dirs) == 1:
-            page = write_report(options.run_dirs[0], options.out)
-        else:
-            page = write_comparison(options.run_dirs, options.out)
-        print(page)
+        with console.SlowStep(f"Writing the report of {' and '.join(map(str, options.run_dirs))}"):
+            if len(options.run_dirs) == 1:
+                page = write_report(options.run_dirs[0], options.out)
+            else:
+                page = write_comparison(options.run_dirs, options.out)
+        console.info(str(page))
         notice = replace_page(options.run_dirs[-1], page) if options.out is None else None
     except InputError as error:
-        print(error, file=sys.stderr)
+        console.error(str(error))
         return 2
     if notice:
-        print(notice, file=sys.stderr)
+        console.error(notice)
     return 0
 
 

@@ -55,10 +55,11 @@ def main(words: Sequence[str] | None = None) -> int:
             )
             raise InputError(message, kind="invalid-flag", key="--steps")
         refuse_if_in_use(out.parent, "Choose another file with --out")
-        rows, notes = read(options.run_dir, options.of)
-        if options.steps is not None:
-            rows = of_steps(rows, options.steps)
-        write(out, rows)
+        with console.SlowStep(f"Exporting the completions of {options.run_dir}"):
+            rows, notes = read(options.run_dir, options.of)
+            if options.steps is not None:
+                rows = of_steps(rows, options.steps)
+            write(out, rows)
     except InputError as error:
         from rlvr.rescoring.completions import visible  # messages quote completions
 

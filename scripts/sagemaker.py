@@ -131,12 +131,17 @@ def _overrides(options: argparse.Namespace, overrides: Sequence[str]) -> list[st
     return [*overrides, *short]
 
 
-def _plan(options: argparse.Namespace, overrides: list[str]) -> int:
+def _make_plan(config: Path, overrides: Sequence[str], *, ask_hub: bool, checkpoints: str | None = None) -> JobPlan:
+    console.error(f"{config}: planning and checking the job …")  # some seconds
     from rlvr.sagemaker.plan import make_plan
 
-    with make_plan(options.config, _overrides(options, overrides), ask_hub=options.hub) as plan:
+    return make_plan(config, overrides, ask_hub=ask_hub, checkpoints=checkpoints)
+
+
+def _plan(options: argparse.Namespace, overrides: list[str]) -> int:
+    with _make_plan(options.config, _overrides(options, overrides), ask_hub=options.hub) as plan:
         if options.json:
-            print(json.dumps(_as_json(plan), indent=2))
+            console.write(json.dumps(_as_json(plan), indent=2), sys.stdout)
         else:
             console.info("\n".join(plan.lines(all_files=options.files)))
         if plan.problems:
@@ -157,10 +162,8 @@ def _as_json(plan: JobPlan) -> dict[str, object]:
 
 
 def _submit(options: argparse.Namespace, overrides: list[str]) -> int:
-    from rlvr.sagemaker.plan import make_plan
-
     overrides = _overrides(options, overrides)
-    with make_plan(options.config, overrides, ask_hub=options.hub) as plan:
+    with _make_plan(options.config, overrides, ask_hub=options.hub) as plan:
         return _start(plan, overrides, allow_duplicate=options.allow_duplicate, follow=options.follow)
 
 
@@ -183,7 +186,6 @@ def _start(plan: JobPlan, overrides: Sequence[str], *, allow_duplicate: bool, fo
 
 def _resume(options: argparse.Namespace, overrides: list[str]) -> int:
     from rlvr.sagemaker.job import find_job
-    from rlvr.sagemaker.plan import make_plan
     from rlvr.sagemaker.submission import check_resumable
 
     job = find_job(options.job, options.region)
@@ -194,7 +196,7 @@ def _resume(options: argparse.Namespace, overrides: list[str]) -> int:
         )
     check_resumable(job)
     overrides = [*job.overrides, *_overrides(options, overrides)]
-    with make_plan(config, overrides, ask_hub=options.hub, checkpoints=job.checkpoints) as plan:
+    with _make_plan(config, overrides, ask_hub=options.hub, checkpoints=job.checkpoints) as plan:
         return _start(plan, overrides, allow_duplicate=False, follow=options.follow)
 
 

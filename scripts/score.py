@@ -129,9 +129,10 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
     from rlvr.rescoring.completions import fill_columns, read_completions
     from rlvr.scoring.registry import load_rewards, load_task
 
-    rewards = load_rewards(recipe.rewards)
-    source = read_completions(file, column, limit)
-    added = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
+    with console.SlowStep(f"Reading {file}, the rewards and the task {recipe.task.name}"):
+        rewards = load_rewards(recipe.rewards)
+        source = read_completions(file, column, limit)
+        added = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
     quiet = not (console.is_main() and console.is_terminal())
     with tqdm(total=len(source.rows), desc="scoring", unit="row", delay=2, leave=False, disable=quiet) as bar:
         scores = rescoring.score(source.rows, rewards, bar.update)
@@ -312,8 +313,9 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
     from rlvr.rescoring.summary import compare_with_recorded
     from rlvr.scoring.registry import load_rewards, load_task
 
-    rewards = load_rewards(recipe.rewards)
-    everything = read_completions(file, column, limit).rows
+    with console.SlowStep(f"Reading {file} and the rewards"):
+        rewards = load_rewards(recipe.rewards)
+        everything = read_completions(file, column, limit).rows
     if not 0 <= number < len(everything):
         message = f"--why {number}: {file} has no such row. Its rows are 0 to {len(everything) - 1:,}."
         raise InputError(message, kind="invalid-flag", key="--why", row=number)

@@ -75,18 +75,22 @@ def find_run_dir(output: Path, adapter: Path | None = None) -> Path | None:
     return next((folder for folder in folders if SentMetrics(folder).run_id is not None), None)
 
 
-def add_results(run_dir: Path, results: Path) -> str | None:
+def add_results(run_dir: Path, results: Path, limit: int | None = None) -> str | None:
     """Send the results in a folder to the MLflow run of a run directory.
 
     Results of another folder than the run's own get that folder's name in MLflow, since they may be of other rows.
+
+    Args:
+        limit: evaluate.py's --limit, which becomes part of the metrics' names: an evaluation of fewer rows must not
+            replace the newest value of a whole one.
 
     Returns:
         a message for the user; None if there is no MLflow run.
     """
     own = results.resolve() == run_dir.resolve()
-    name = results.resolve().name
-    points = metrics_of_results(results, max(SentMetrics(run_dir).step, 0), "eval" if own else f"eval/{name}")
-    below = "" if own else f"evaluations/{name}"
+    part = "/".join([*([] if own else [results.resolve().name]), *([f"first_{limit}"] if limit else [])])
+    points = metrics_of_results(results, max(SentMetrics(run_dir).step, 0), "/".join(filter(None, ("eval", part))))
+    below = "" if own else f"evaluations/{part}"
     files = [(path, "/".join(filter(None, (below, at)))) for path, at in files_of_results(results)]
     return _send(run_dir, points, files, verdict_of(results) if own else "")
 

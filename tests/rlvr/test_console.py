@@ -14,6 +14,8 @@ import pytest
 
 from rlvr import console
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+
 
 def test_a_former_flag_is_replaced_and_its_successor_is_named_on_standard_error(
     capsys: pytest.CaptureFixture[str],
@@ -34,13 +36,12 @@ PROGRAM += f"console.info({SENTENCE!r}); console.error({SENTENCE!r})"
 
 def printed(width: int) -> list[str]:
     """The lines that a program prints on a terminal of so many columns."""
-    repository = Path(__file__).resolve().parents[2]
     terminal, its_end = pty.openpty()
     termios.tcsetwinsize(its_end, (24, width))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "RANK")}
-    environment["PYTHONPATH"] = str(repository)
+    environment["PYTHONPATH"] = str(REPOSITORY)
     command = [sys.executable, "-c", PROGRAM]
-    with subprocess.Popen(command, stdout=its_end, stderr=its_end, cwd=repository, env=environment) as process:
+    with subprocess.Popen(command, stdout=its_end, stderr=its_end, cwd=REPOSITORY, env=environment) as process:
         os.close(its_end)
         output = b""
         while True:
@@ -75,3 +76,12 @@ def test_a_pipe_gets_whole_lines() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment)
     assert SENTENCE in done.stdout.splitlines() and SENTENCE in done.stderr.splitlines()
     assert len(done.stdout.split("\n\n")) == 2, "one table"
+
+
+def test_a_reader_that_ends_early_stops_neither_the_program_nor_its_exit_code(tmp_path: Path) -> None:
+    program = "from rlvr import console; [console.info('line ' * 99) for _ in range(9999)]; "
+    program += f"open({str(tmp_path / 'end')!r}, 'w')"
+    command = f'set -o pipefail; "{sys.executable}" -c "{program}" | head -1'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=REPOSITORY)
+    assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 1)
+    assert (tmp_path / "end").exists()

@@ -109,6 +109,9 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     elsewhere = tmp_path / "evaluations" / "hundred"
     write(elsewhere / "evaluation.json", EVALUATION)
     assert add_results(run_dir, elsewhere) == f"added to the run in MLflow at {uri}"
+    few = {**EVALUATION, "trained": {**EVALUATION["trained"], "accuracy": 1.0}}
+    write(elsewhere / "evaluation.json", few)
+    assert add_results(run_dir, elsewhere, limit=2) == f"added to the run in MLflow at {uri}"
     file = store_file(uri)
     assert file is not None
     with sqlite3.connect(file) as database:
@@ -117,6 +120,7 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
         status = database.execute("select status from runs").fetchone()
     assert metrics["eval/accuracy"] == 0.75 and metrics["eval/difference_low"] == -0.1
     assert metrics["eval/hundred/accuracy"] == 0.75, "results of another folder do not replace the run's own"
+    assert metrics["eval/hundred/first_2/accuracy"] == 1, "the first rows do not replace the newest value of all rows"
     assert "went from 25.0 % to 75.0 %" in tags["mlflow.note.content"]
     assert status == ("FINISHED",)
     artifacts = next((tmp_path / "artifacts").glob("*/artifacts"))
@@ -126,6 +130,7 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
         "report.html",
         "completions/evaluation_base.parquet",
         "evaluations/hundred/evaluation.json",
+        "evaluations/hundred/first_2/evaluation.json",
     }
     # A new page replaces the former one, but not while the run goes on.
     write(run_dir / "report.html", "again")
