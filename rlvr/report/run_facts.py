@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlvr import console
+from rlvr.config.recipe import RESOLVED
 from rlvr.formatting import is_number, mapping, number
 from rlvr.report.run_reader import RunRecord, series_of, steps_of
 
+TARGETS = "lora_target_modules"
 YEAR_3000 = 32_503_680_000  # in Unix seconds; a later time is damaged
 
 
@@ -43,7 +45,7 @@ def _trained_weights(recipe: Mapping[str, Any]) -> str:
     if not recipe.get("use_peft"):
         return "all weights (full fine-tuning)"
     bits = "4-bit " if recipe.get("load_in_4bit") else "8-bit " if recipe.get("load_in_8bit") else ""
-    modules = recipe.get("lora_target_modules")
+    modules = mapping(mapping(recipe.get(RESOLVED)).get("lora")).get("target_modules") or recipe.get(TARGETS)
     names = ", ".join(map(str, modules)) if isinstance(modules, list) else modules
     rank = f" of rank {recipe['lora_r']}" if "lora_r" in recipe else ""
     alpha = f", alpha {recipe['lora_alpha']}" if "lora_alpha" in recipe else ""

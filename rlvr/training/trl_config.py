@@ -9,6 +9,7 @@ import gc
 import json
 import os
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from rlvr.scoring.reward import Reward
 from rlvr.tracking import trackers
 
 if TYPE_CHECKING:
+    from peft import PeftConfig
     from trl import GRPOConfig
 
 
@@ -105,7 +107,8 @@ def resolved_settings(
 
     Returns:
         "training": values of `GRPOConfig` that neither the recipe nor a default gives; "lora" and "quantization": all
-        values of `LoraConfig` and `BitsAndBytesConfig`, if the recipe has them. Values are plain.
+        values of `LoraConfig` and `BitsAndBytesConfig`, if the recipe has them, with the modules that LoRA adapts.
+        Values are plain.
     """
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
     from trl import ModelConfig, get_peft_config
@@ -117,11 +120,22 @@ def resolved_settings(
     derived = {name for name, value in values.items() if name not in known or value != known[name]} - _NOT_DERIVED
     resolved = {"training": {name: value for name, value in values.items() if name in derived}}
     lora = get_peft_config(ModelConfig(**models.model_settings(recipe)))
+    unnamed = lora is not None and lora.target_modules in (None, "all-linear")
+    if unnamed and not recipe.settings.get("trust_remote_code"):
+        lora.target_modules = _modules_chosen_by_peft(recipe, lora)
     quantization = models.quantization(recipe)
     for name, library_config in (("lora", lora), ("quantization", quantization)):
         if library_config is not None:
             resolved[name] = _plain(library_config.to_dict())
     return resolved
+
+
+def _modules_chosen_by_peft(recipe: Recipe, lora: PeftConfig) -> list[str]:
+    """The last part of the names of the modules that PEFT adapts: it tries them on the model without weights."""
+    from peft import get_peft_model
+
+    model = get_peft_model(models.skeleton(recipe, models.load_config(recipe)), copy(lora), low_cpu_mem_usage=True)
+    return sorted({name.rpartition(".")[2] for name in model.targeted_module_names})
 
 
 # What `training_config` sets, and deprecated copies of other fields.

@@ -64,7 +64,6 @@ def test_writes_a_folder_that_trains_the_same_rows_with_the_same_prompts(recipe:
 
     result = prepare("--config", "sums.yaml", "--output", "out", "--task.limit_train", "20", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
     assert result.stdout.count("── train row") == 3
 
     style = "chat" if "style: chat" in recipe.read_text() else "text"

@@ -26,7 +26,7 @@ def test_the_page_is_written_and_its_path_printed_from_any_folder(tmp_path: Path
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps({"step": 1, "reward": 0.5}) + "\n", encoding="utf-8")
     done = call("run", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "run/report.html"
     assert "<!DOCTYPE html>" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 

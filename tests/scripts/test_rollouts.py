@@ -53,7 +53,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 def test_every_completion_is_exported_unchanged(run_dir: Path) -> None:
     done = call("rollouts.py", run_dir)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert done.stdout == f"{run_dir / 'rollouts.jsonl'}: 12 completions\n"
     rows = [json.loads(line) for line in (run_dir / "rollouts.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     assert [row["step"] for row in rows] == [1] * 4 + [2] * 4 + [3] * 4

@@ -54,7 +54,7 @@ def rows(tmp_path: Path) -> Path:
 
 def test_the_summary_has_the_statistics_of_every_reward(rows: Path) -> None:
     done = call("rows.jsonl", cwd=rows.parent)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout, "coloured only on a terminal"
     cells = table(done.stdout)
     assert cells["math_correctness"][1:8] == ["1", "–", "0.750", "0.500", "0", "1", "75.0"]
@@ -92,14 +92,14 @@ def test_standard_input_is_read_and_missing_columns_come_from_the_task(tmp_path:
     row = load_task(load_recipe(DEMO).task).test[0]
     line = json.dumps({"prompt": row["prompt"], "completion": f"The answer is {row['final_answer']}."})
     done = call("-", cwd=tmp_path, text=line)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert "Added from the task arithmetic, by prompt: final_answer of 1 rows." in done.stdout
     assert "standard input: 1 completion" in done.stdout and "100.0 %" in done.stdout
 
 
 def test_why_shows_the_turn_the_columns_each_reward_and_the_total(rows: Path) -> None:
     done = call(rows, "--why", "2", "--rewards.math_correctness.gate", "answer_format", cwd=rows.parent)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     for words in (
         "row 2 of",
         "│ q",

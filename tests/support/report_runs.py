@@ -38,6 +38,8 @@ rewards:
 - name: answer_format
   weight: 0.2
   gate: math_correctness
+resolved:
+  lora: {target_modules: [q_proj, v_proj]}
 """
 
 

@@ -174,7 +174,7 @@ def test_the_page_shows_verdict_setup_rewards_and_completions(page_path: Path) -
         "my-run",
         "On 40 held-out problems the accuracy rose from 25.0 % to 97.5 %",
         "addition (20)",
-        "a LoRA adapter of rank 16, over the frozen 4-bit base",
+        "a LoRA adapter of rank 16, on q_proj, v_proj, over the frozen 4-bit base",
         "arithmetic (shots 2)",
         "groups of 8 completions, temperature 0.9, at most 44 tokens",
         "Launcherzero3",

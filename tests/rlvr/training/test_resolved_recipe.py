@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 from ruamel.yaml import YAML
-from trl import GRPOConfig, ModelConfig
+from transformers import AutoModelForCausalLM
+from trl import GRPOConfig, ModelConfig, get_peft_config
 
 import run_grpo
 from rlvr.artifacts.identity import Identity
@@ -19,7 +20,7 @@ from rlvr.config.recipe import Recipe, load_recipe, write_recipe
 from rlvr.modeling.loading import model_init_options, model_settings
 from rlvr.report import write_comparison
 from rlvr.training.trl_config import resolved_settings, training_config
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, TINY_MODEL
 from tests.support.report_runs import read, write_run
 
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
@@ -63,6 +64,17 @@ def test_a_written_recipe_has_the_values_of_every_library(tmp_path: Path, monkey
     assert (resolved["training"]["generation_batch_size"], content["top_p"]) == (64, 1.0)
     text = path.read_text()
     assert "hf_verysecret" not in text and "hub_token" not in text and str(REPOSITORY) not in text
+
+
+@pytest.mark.parametrize("words", [(), ("--lora_target_modules", "null"), ("--lora_target_modules", "v_proj,o_proj")])
+def test_a_written_recipe_lists_the_modules_that_are_adapted(words: tuple[str, ...], tmp_path: Path) -> None:
+    recipe = load_recipe(DEMO, words)
+    adapter = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(TINY_MODEL), get_peft_config(ModelConfig(**model_settings(recipe)))
+    )
+    adapted = {name.rpartition(".")[2] for name in adapter.targeted_module_names}
+    lora = YAML(typ="safe").load(written(recipe, tmp_path / "recipe.yaml"))["resolved"]["lora"]
+    assert set(lora["target_modules"]) == adapted and len(adapted) == (2 if words else 7)
 
 
 @pytest.mark.slow
