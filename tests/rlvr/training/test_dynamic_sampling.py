@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any, ClassVar
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trl import GRPOConfig
 
-from rlvr.artifacts.identity import Identity
 from rlvr.errors import InputError
-from rlvr.scoring.reward import Reward
-from rlvr.scoring.scorer import Scorer
 from rlvr.training import dynamic_sampling as ds
 from rlvr.training.batch_merge import CompletionTable, GroupSource, RolloutBatch
-from rlvr.training.grpo_trainer import RecipeTrainer
-from tests.conftest import TINY_MODEL
 
 NAN = math.nan
-PAD = 9
-ELSEWHERE = 100  # tokens that the simulated other ranks are said to have
 
 
 def by_rank(world: int, *values: int) -> list[list[bool]]:
@@ -191,216 +183,72 @@ def test_every_row_with_a_prompt_of_the_batch_is_found(chat: bool) -> None:
 # ── Whole batches on simulated ranks ──────────────────────────────────────────────────────────────────────────────────
 
 
-class SimulatedRanks:
-    """Simulate TRL on every rank: a row's completions depend on the row alone.
+def outcomes(rows: list[int]) -> list[float]:
+    """Row r has 2 completions, of which r % 3 are right."""
+    return [float(number < row % 3) for row in rows for number in range(2)]
 
-    Row r has 2 completions, of which r % 3 are right, with r % 4 + 1 and r % 5 + 1 tokens that are all r.
-    """
 
-    def __init__(self, rows: int, world: int) -> None:
-        self.rows, self.world = rows, world
-        self.data = Dataset.from_list([{"prompt": f"prompt {row}", "row": row} for row in range(rows)])
+def fill(rows: int, first: list[list[int]], rounds: int) -> list[tuple[CompletionTable, dict[str, float], Any]]:
+    """Run the sampler of each rank in a thread of its own: its table, its metrics and its state."""
+    data = Dataset.from_list([{"prompt": f"prompt {row}", "row": row} for row in range(rows)])
+    world = len(first)
+    gathered: list[list[int]] = [[] for _ in range(world)]
+    everyone_is_here = threading.Barrier(world, timeout=20)
 
-    def outcomes(self, rows: list[int]) -> torch.Tensor:
-        return torch.tensor([float(number < row % 3) for row in rows for number in range(2)])
-
-    def rollout(self, by_rank: list[list[int]], rank: int) -> RolloutBatch:
-        everyone = [row for rows in by_rank for row in rows]
-        outcomes = self.outcomes(everyone)
-        advantages = outcomes - outcomes.view(-1, 2).mean(dim=1).repeat_interleave(2)
-        own = by_rank[rank]
-        start = sum(len(rows) for rows in by_rank[:rank]) * 2
-        table = CompletionTable(
-            prompt=[f"prompt {row}" for row in everyone for _ in range(2)],
-            completion=[f"completion {row}.{number}" for row in everyone for number in range(2)],
-            rewards={"right": outcomes.tolist()},
-            advantages=advantages.tolist(),
-            extra={"row": [row for row in everyone for _ in range(2)]},
+    def sample(rank: int, own: list[int]) -> RolloutBatch:
+        gathered[rank] = own
+        everyone_is_here.wait()
+        of_all = [row for part in gathered for row in part]
+        everyone_is_here.wait()
+        prompts = [f"prompt {row}" for row in of_all for _ in range(2)]
+        right = outcomes(of_all)
+        return RolloutBatch(
+            {}, torch.tensor(right)[:, None], CompletionTable(prompts, prompts, {"right": right}, right)
         )
-        return RolloutBatch(self.output(own, advantages[start : start + 2 * len(own)]), outcomes.unsqueeze(1), table)
 
-    def lengths(self, row: int) -> tuple[int, int]:
-        return row % 4 + 1, row % 5 + 1
+    def run(rank: int) -> tuple[CompletionTable, dict[str, float], Any]:
+        sampler = ds.DynamicSampler(data, 0, group=2, max_rounds=rounds, seed=0)
 
-    def output(self, rows: list[int], advantages: torch.Tensor) -> dict[str, torch.Tensor]:
-        prompt_width = max(row % 3 + 1 for row in rows)
-        width = max(max(self.lengths(row)) for row in rows)
-        prompts = [[PAD] * (prompt_width - row % 3 - 1) + [row] * (row % 3 + 1) for row in rows for _ in range(2)]
-        lengths = [length for row in rows for length in self.lengths(row)]
-        tokens = [row for row in rows for _ in range(2)]
-        completions = [
-            [token] * length + [PAD] * (width - length) for token, length in zip(tokens, lengths, strict=True)
-        ]
-        masks = [[1] * length + [0] * (width - length) for length in lengths]
-        return {
-            "prompt_ids": torch.tensor(prompts),
-            "prompt_mask": (torch.tensor(prompts) != PAD).long(),
-            "completion_ids": torch.tensor(completions),
-            "completion_mask": torch.tensor(masks),
-            "old_per_token_logps": -torch.tensor(completions).float() * torch.tensor(masks),
-            "advantages": advantages,
-            "num_items_in_batch": torch.tensor(-1),
-        }
+        def further(inputs: list[Any]) -> RolloutBatch:
+            own = [one["row"] for one in inputs[::2]]
+            assert [one["row"] for one in inputs] == [row for row in own for _ in range(2)], "whole groups"
+            return sample(rank, own)
 
-    def fill(self, first: list[list[int]], rounds: int) -> list[tuple[RolloutBatch, dict[str, float], dict[str, int]]]:
-        """Run the sampler of each rank by itself: its batch, its metrics, its state."""
-        filled = []
-        for rank in range(self.world):
-            sampler = ds.DynamicSampler(self.data, 0, group=2, max_rounds=rounds, seed=0)
-            sampled: list[list[int]] = []
+        batch, metrics = sampler.fill(
+            sample(rank, first[rank]), further, rank=rank, world=world, pad_token=0, sum_over_ranks=lambda count: count
+        )
+        return batch.table, metrics, sampler.fresh.state()
 
-            def sample(inputs: list[Any], rank: int = rank, sampled: list[list[int]] = sampled) -> RolloutBatch:
-                rows = [one["row"] for one in inputs[::2]]
-                assert [one["row"] for one in inputs] == [row for row in rows for _ in range(2)], "whole groups"
-                sampled.append(rows)
-                # A rank doesn't know what the others drew; a second stream says it.
-                stream = ds.FreshPrompts(self.rows, seed=0)
-                in_batch = {row for rows in first for row in rows}
-                drawn: list[int] = []
-                for earlier in sampled:
-                    drawn = stream.draw(len(earlier) * self.world, in_batch)
-                    in_batch.update(drawn)
-                by_rank = [drawn[other * len(rows) : (other + 1) * len(rows)] for other in range(self.world)]
-                assert by_rank[rank] == rows
-                return self.rollout(by_rank, rank)
-
-            batch, metrics = sampler.fill(
-                self.rollout(first, rank),
-                sample,
-                rank=rank,
-                world=self.world,
-                pad_token=PAD,
-                sum_over_ranks=lambda count: count + ELSEWHERE,
-            )
-            filled.append((batch, metrics, sampler.fresh.state()))
-        return filled
+    with ThreadPoolExecutor(world) as ranks:
+        return list(ranks.map(run, range(world)))
 
 
 @st.composite
-def simulated_steps(draw: st.DrawFn) -> tuple[SimulatedRanks, list[list[int]], int]:
+def first_rounds(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
     world, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     rows = draw(st.integers(world * groups, 40))
     batch = draw(st.permutations(range(rows)))[: world * groups]
-    first = [list(batch[rank * groups : (rank + 1) * groups]) for rank in range(world)]
-    return SimulatedRanks(rows, world), first, draw(st.integers(0, 4))
+    return rows, [list(batch[rank * groups : (rank + 1) * groups]) for rank in range(world)]
 
 
 @settings(max_examples=60, deadline=None)
-@given(simulated_steps())
-def test_every_rank_trains_on_whole_rows_of_its_own_that_the_table_shows(
-    case: tuple[SimulatedRanks, list[list[int]], int],
+@given(first_rounds(), st.integers(0, 4))
+def test_ranks_agree_on_a_batch_without_repeated_prompts_as_full_as_the_budget_and_the_data_allow(
+    case: tuple[int, list[list[int]]], max_rounds: int
 ) -> None:
-    simulated, first, max_rounds = case
-    world, group = simulated.world, 2
-    filled = simulated.fill(first, max_rounds)
-    table, metrics, state = filled[0][0].table, filled[0][1], filled[0][2]
-    assert metrics["dynamic_sampling/rounds"] <= max_rounds + 1
-    for batch, own_metrics, own_state in filled:
-        assert (batch.table, own_metrics, own_state) == (table, metrics, state), "every rank computes the same"
-
-    for rank, shown in enumerate(_shown(table, world)):
-        tensors = filled[rank][0].tensors
-        start = rank * len(shown) * group
-        expected = simulated.output(shown, torch.tensor(table.advantages[start : start + len(shown) * group]))
-        for key in expected:
-            if key != "num_items_in_batch":
-                assert torch.equal(_trimmed(key, tensors[key]), _trimmed(key, expected[key])), key
-        tokens = sum(length for row in shown for length in simulated.lengths(row))
-        assert tensors["completion_mask"].sum().item() == tokens
-        if metrics["dynamic_sampling/rounds"] > 1:
-            assert tensors["num_items_in_batch"].item() == tokens + ELSEWHERE
-    rows = [row for shown in _shown(table, world) for row in shown]
-    assert len(set(rows)) == len(rows), "no prompt comes up twice in a batch"
-    assert table.completion == [f"completion {row}.{number}" for row in rows for number in range(2)]
-    assert table.rewards["right"] == simulated.outcomes(rows).tolist() == filled[0][0].rewards[:, 0].tolist()
+    available, first = case
+    (table, metrics, state), *others = fill(available, first, max_rounds)
+    assert all(other == (table, metrics, state) for other in others), "every rank computes the same"
+    rows = [int(prompt.split()[1]) for prompt in table.prompt[::2]]
+    assert table.prompt == table.completion == [f"prompt {row}" for row in rows for _ in range(2)]
+    assert table.rewards["right"] == table.advantages == outcomes(rows)
+    assert len(set(rows)) == len(rows) == sum(map(len, first)), "no prompt comes up twice in a batch"
+    unfilled, rounds = metrics["dynamic_sampling/unfilled_groups"], metrics["dynamic_sampling/rounds"]
+    assert rounds <= max_rounds + 1 and unfilled == sum(row % 3 != 1 for row in rows)
     # A group without signal is left only when the budget is spent, or when there are too few fresh prompts for all.
-    unfilled = metrics["dynamic_sampling/unfilled_groups"]
-    if unfilled and metrics["dynamic_sampling/rounds"] <= max_rounds:
-        generated = (len(rows) - unfilled) / metrics["dynamic_sampling/kept_fraction"] if unfilled < len(rows) else None
-        assert generated is None or simulated.rows - round(generated) < world
-
-
-def _shown(table: CompletionTable, world: int) -> list[list[int]]:
-    """The rows of each rank, one a group."""
-    rows = table.extra["row"][::2]
-    each = len(rows) // world
-    return [rows[rank * each : (rank + 1) * each] for rank in range(world)]
-
-
-def _trimmed(key: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Without columns of padding only: a group that was replaced may have been the widest."""
-    if tensor.dim() == 1:
-        return tensor
-    empty = {"prompt_ids": PAD, "completion_ids": PAD}.get(key, 0)
-    used = (tensor != empty).any(dim=0)
-    return tensor[:, used]
-
-
-# ── In a training ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_trainer_trains_on_groups_with_signal_only_and_logs_what_it_trained_on(tmp_path: Path) -> None:
-    data = Dataset.from_list([{"prompt": f"prompt {number}", "number": number} for number in range(12)])
-    calls: list[list[int]] = []
-
-    def half_right(completions: list[str], number: list[int], **_: Any) -> list[float | None]:
-        # Prompts with an even number are always wrong, the others right every other time.
-        calls.append(number)
-        return [float(row % 2 == 1 and place % 2 == 0) for place, row in enumerate(number)]
-
-    class Trainer(RecipeTrainer):
-        batches: ClassVar[list[dict[str, torch.Tensor]]] = []
-
-        def sample_batch(self, inputs: Any) -> dict[str, Any]:
-            self.batches.append(super().sample_batch(inputs))
-            return self.batches[-1]
-
-    rewards = [Reward("half_right", half_right)]
-    trainer = Trainer(
-        model=str(TINY_MODEL),
-        rewards=rewards,
-        scorer=Scorer(rewards),
-        settings={"adaptive": False},
-        identity=Identity({}, 1, "plain", ""),
-        dynamic_sampler=ds.DynamicSampler(data, 0, group=2, max_rounds=8, seed=0),
-        train_dataset=data,
-        args=GRPOConfig(
-            output_dir=str(tmp_path),
-            num_generations=2,
-            per_device_train_batch_size=2,
-            gradient_accumulation_steps=4,
-            max_completion_length=6,
-            max_steps=2,
-            logging_steps=1,
-            report_to=[],
-            use_cpu=True,
-            bf16=False,
-            disable_tqdm=True,
-            log_completions=True,
-            save_strategy="no",
-        ),
-    )
-    trainer.train()
-    history = [entry for entry in trainer.state.log_history if "dynamic_sampling/rounds" in entry]
-    assert len(history) == 2
-    for step, (entry, batch) in enumerate(zip(history, trainer.batches, strict=True), start=1):
-        table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
-        numbers = [int(prompt.split()[1]) for prompt in table["prompt"]]
-        assert all(number % 2 == 1 for number in numbers), "every group that is trained on has signal"
-        assert len(set(numbers)) == 4, "four groups of four prompts"
-        assert table["half_right"].tolist() == [1.0, 0.0] * 4
-        # The batch in memory is the table: TRL has shuffled nothing yet, and says which tokens count.
-        texts = trainer.processing_class.batch_decode(batch["completion_ids"], skip_special_tokens=True)
-        assert texts == table["completion"].tolist()
-        assert batch["advantages"].tolist() == pytest.approx(table["advantage"].tolist())
-        assert batch["num_items_in_batch"].item() == batch["completion_mask"].sum().item()
-        assert entry["dynamic_sampling/unfilled_groups"] == 0
-        assert entry["grad_norm"] > 0
-    first_rounds = [call for call in calls if len(call) == 8]
-    assert [entry["reward"] for entry in history] == [
-        pytest.approx(sum(number % 2 for number in call) / 16) for call in first_rounds
-    ], "the reward that is logged is that of the sampler's own prompts"
-    assert any(len(call) < 8 for call in calls), "there were further rounds"
+    if 0 < unfilled < len(rows) and rounds <= max_rounds:
+        generated = (len(rows) - unfilled) / metrics["dynamic_sampling/kept_fraction"]
+        assert available - round(generated) < len(first)
 
 
 # ── What is refused before a run ──────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -29,7 +30,6 @@ from rlvr.preflight.components import RunComponents
 from rlvr.scoring.reward import Reward, RewardError
 from rlvr.scoring.scorer import Scorer
 from rlvr.training import train as training
-from rlvr.training import trl_config
 from rlvr.training.callbacks import read_metrics
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest
@@ -137,25 +137,6 @@ def test_a_row_that_cannot_be_scored_is_left_out_whatever_the_others_say(tmp_pat
     assert train(trainer, recipe)[0]["rewards/unscored_fraction"] == 0.5
     # Masked rows have no advantage: neither pushed up nor down.
     assert [advantage == 0 for advantage in trainer._logs["advantages"]][1::2] == [True] * 4
-
-
-def test_in_plain_trl_the_same_row_would_be_punished(tmp_path: Path) -> None:
-    """Why the mask is needed: beside another reward's number, TRL counts the missing one as 0."""
-    from trl import GRPOTrainer
-
-    def always_right(completions: list[Any], **kwargs: Any) -> list[float | None]:
-        return [1.0 for _ in completions]
-
-    ours, recipe, task = build(tmp_path, always_right, cannot_say_for_half, settings={"max_steps": 1})
-    trainer = GRPOTrainer(
-        model=str(TINY),
-        reward_funcs=[always_right, cannot_say_for_half],
-        args=trl_config.training_config(recipe, ours._rewards, ()),
-        train_dataset=task.train,
-        processing_class=ours.processing_class,
-    )
-    trainer.train()
-    assert all(advantage < -0.5 for advantage in list(trainer._logs["advantages"])[1::2])
 
 
 def test_rollouts_take_nothing_from_the_models_own_generation_settings(tmp_path: Path) -> None:
@@ -438,6 +419,37 @@ def test_adaptive_advantages_are_what_the_loss_sees_and_the_table_shows(tmp_path
     assert line["advantages/max"] == pytest.approx(0.00075, abs=1e-6)
 
 
+@pytest.mark.parametrize(("rows", "unfilled"), [(12, 0), (5, 2)])
+def test_dynamic_sampling_trains_on_groups_with_signal_and_logs_what_it_trained_on(
+    tmp_path: Path, rows: int, unfilled: int
+) -> None:
+    """Five rows have two prompts with signal for a batch of four."""
+
+    def half_right_on_a(completions: list[Any], source: list[str], **kwargs: Any) -> list[float | None]:
+        calls.append(source)
+        return [float(name == "a" and place % 2 == 0) for place, name in enumerate(source)]
+
+    calls: list[list[str]] = []
+    batches: list[dict[str, Any]] = []
+    settings = {"dynamic_sampling": 8, "num_generations": 2, "max_steps": 1, "max_completion_length": 6}
+    trainer, recipe, _ = build(tmp_path, half_right_on_a, settings=settings, rows=rows, text=True)
+    inner = trainer.sample_batch
+    trainer.sample_batch = lambda inputs: batches.append(inner(inputs)) or batches[-1]  # type: ignore[method-assign,func-returns-value]
+    (line,) = train(trainer, recipe)
+    table = pd.read_parquet(tmp_path / "completions" / "completions_00001.parquet")
+    assert (line["dynamic_sampling/unfilled_groups"], table["prompt"].nunique()) == (unfilled, 4)
+    assert table["half_right_on_a"].sum() == 4 - unfilled, "every group that is trained on has signal, if any is left"
+    # The batch in memory is the table: TRL has shuffled nothing yet, and says which tokens count.
+    (batch,) = batches
+    texts = trainer.processing_class.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+    assert texts == table["completion"].tolist()
+    assert batch["advantages"].tolist() == pytest.approx(table["advantage"].tolist())
+    assert batch["num_items_in_batch"].item() == batch["completion_mask"].sum().item()
+    first, *further = calls
+    assert len(first) == 8 > max(map(len, further))
+    assert line["reward"] == pytest.approx(first.count("a") / 16), "that of the sampler's own prompts"
+
+
 def test_the_figures_that_trl_lacks_are_there_and_right(tmp_path: Path) -> None:
     settings = {"max_steps": 2, "num_iterations": 2}
     trainer, recipe, _ = build(tmp_path, longer_is_better, one, settings=settings, weights=(2.0, 0.5))
@@ -466,26 +478,6 @@ def test_validation_is_greedy_per_source_and_changes_nothing_else(tmp_path: Path
     assert {"eval_accuracy", "eval_a/accuracy", "eval_b/accuracy", "eval_longer_is_better"} <= validated[0].keys()
     plain, recipe, _ = build(tmp_path / "without", settings={"max_steps": 3})
     assert train(plain, recipe) == [line for line in lines if line not in validated]
-
-
-def test_a_checkpoint_that_cannot_be_written_costs_no_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
-    trainer, recipe, _ = build(tmp_path, settings=settings)
-    save, calls = torch.save, []
-
-    def full(*args: Any, **kwargs: Any) -> None:
-        calls.append(1)
-        if trainer.state.global_step == 2:
-            raise OSError(28, "No space left on device")
-        save(*args, **kwargs)
-
-    monkeypatch.setattr(torch, "save", full)
-    assert [line["step"] for line in train(trainer, recipe)] == [1, 2, 3]
-    errors = capsys.readouterr().err
-    assert "step 2" in errors and "No space left" in errors and "checkpoint-1" in errors
-    assert [folder.name for folder in checkpoints.list_checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-1"]
 
 
 def test_a_disk_without_room_is_seen_before_anything_is_written(
@@ -531,10 +523,9 @@ def test_a_run_goes_on_while_its_disk_is_full_and_is_whole_when_it_no_longer_is(
     lines = train(trainer, recipe, Full())
     errors = capsys.readouterr().err
     assert "CHECKPOINT of step 2" in errors and "completions of step 2" in errors
-    assert [folder.name for folder in checkpoints.list_checkpoints(recipe.output_dir)] == [
-        "checkpoint-3",
-        "checkpoint-1",
-    ]
+    assert "No space left" in errors and "the last complete one is checkpoint-1" in errors
+    kept = [folder.name for folder in checkpoints.list_checkpoints(recipe.output_dir)]
+    assert kept == ["checkpoint-3", "checkpoint-1"]
     alone, recipe, _ = build(tmp_path / "run", settings=settings)
     assert train(alone, recipe) == lines, "no line is lost"
 

@@ -25,6 +25,7 @@ from tests.support.sagemaker_emulator.containers import Attempt, Host
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 ACCOUNT, REGION = "123456789012", "us-east-1"
 LONGEST_REASON = 1024
+STOP_S = 120.0  # between SIGTERM and SIGKILL
 FOLDERS = "training-emulator-"  # prefix of all temporary folders; the process id follows
 
 
@@ -42,7 +43,6 @@ class EmulatedJob:
         request: as it was sent.
         clients: boto3 clients by name: s3, logs.
         variables: environment of all containers, besides the request's.
-        stop_s: seconds between SIGTERM and SIGKILL; 120 in the service.
         serve_aws: called with a listening socket for each attempt, on which containers reach AWS; None without AWS.
         prefork: see containers.py.
     """
@@ -53,7 +53,6 @@ class EmulatedJob:
         clients: Mapping[str, Any],
         *,
         variables: Mapping[str, str],
-        stop_s: float = 120.0,
         serve_aws: Any = None,
         prefork: Path | None = None,
     ) -> None:
@@ -66,12 +65,11 @@ class EmulatedJob:
         self.roots: list[Path] = []  # /opt/ml of each host of the last attempt
         self._clients = clients
         self._variables = variables
-        self._stop_s = stop_s
         self._serve_aws = serve_aws
         self._prefork = prefork
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
-        self._early_end: str | None = None  # "stop", "interrupt", "lose" or "time": the early end of the attempt
+        self._early_end: str | None = None  # "stop" or "interrupt": the early end of the attempt
         self._running = threading.Event()
         self._ended = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-"))
@@ -110,13 +108,9 @@ class EmulatedJob:
         """StopTrainingJob."""
         self._end_early("stop")
 
-    def interrupt(self, *, lost: bool = False) -> None:
-        """Take the machines away, as happens to spot instances; another attempt follows.
-
-        Args:
-            lost: without a notice, and without a last synchronisation.
-        """
-        self._end_early("lose" if lost else "interrupt")
+    def interrupt(self) -> None:
+        """Take the machines away, as happens to spot instances; another attempt follows."""
+        self._end_early("interrupt")
 
     def wait(self, seconds: float = 600) -> dict[str, Any]:
         """Wait for the end of the job; return its description."""
@@ -159,9 +153,8 @@ class EmulatedJob:
         if attempt is None:
             return  # checked before the hosts start
         names = [host["name"] for host in self._hosts()]
-        if what != "lose":
-            attempt.signal("term", *names)
-        threading.Timer(0 if what == "lose" else self._stop_s, attempt.signal, ["kill", *names]).start()
+        attempt.signal("term", *names)
+        threading.Timer(STOP_S, attempt.signal, ["kill", *names]).start()
 
     # Execution
 
@@ -198,26 +191,21 @@ class EmulatedJob:
                     self._serve_aws(attempt.listener)
                 with self._lock:
                     self._attempt = attempt
-                limit = self.request["StoppingCondition"].get("MaxRuntimeInSeconds", 86400)
-                if not attempt.wait(limit):
-                    self._end_early("time")
-                    attempt.wait()
+                attempt.wait()
                 attempt.end()
         with self._lock:
             self._attempt = None
             early_end, self._early_end = self._early_end, None
         for mirror in mirrors:
-            mirror.close(lost=early_end == "lose")
+            mirror.close()
         codes = dict(attempt.codes) if attempt is not None else {}
         self.codes.append(codes)
-        if early_end in ("interrupt", "lose"):
+        if early_end == "interrupt":
             self._set_status("Interrupted", "Training job interrupted by spot capacity")
             return "again"
         self._upload(hosts, with_model=early_end is not None or not any(codes.values()))
         if early_end == "stop":
             return self._finish("Stopped")
-        if early_end == "time":
-            return self._finish("Stopped", secondary="MaxRuntimeExceeded")
         failed = [host for host in hosts if codes[host.name]]
         if failed:
             assert attempt is not None
@@ -262,28 +250,9 @@ class EmulatedJob:
             "network_interface_name": "eth0",
             "topology": None,
         }
-        channels = [
-            channel
-            for channel in self.request.get("InputDataConfig", [])
-            if host["group"] in channel["DataSource"]["S3DataSource"].get("InstanceGroupNames", [host["group"]])
-        ]
-        for channel in channels:
+        for channel in self.request["InputDataConfig"]:
             shutil.copytree(self._input(channel), ml / "input" / "data" / channel["ChannelName"])
-        described = {
-            channel["ChannelName"]: {
-                "TrainingInputMode": channel.get("InputMode", "File"),
-                "S3DistributionType": channel["DataSource"]["S3DataSource"].get("S3DataDistributionType"),
-                "RecordWrapperType": channel.get("RecordWrapperType", "None"),
-            }
-            for channel in channels
-        }
-        written = {
-            "resourceconfig": resources,
-            "inputdataconfig": described,
-            "hyperparameters": self.request.get("HyperParameters", {}),
-        }
-        for name, content in written.items():
-            (ml / "input" / "config" / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources), encoding="utf-8")
         if self._checkpoints:
             storage.download(self._clients["s3"], self._checkpoints, ml / "checkpoints")
         algorithm = self.request["AlgorithmSpecification"]
@@ -327,20 +296,10 @@ class EmulatedJob:
         base = f"{output['S3OutputPath'].rstrip('/')}/{self.name}/output"
         models, data = [host.ml / "model" for host in hosts], [host.ml / "output" / "data" for host in hosts]
         storage.upload_packed(self._clients["s3"], data, f"{base}/output.tar.gz")
-        board = self.request.get("TensorBoardOutputConfig")
-        if board is not None:
-            written = [host.ml / board.get("LocalPath", "/opt/ml/output/tensorboard")[8:] for host in hosts]
-            storage.upload(
-                self._clients["s3"], [folder for folder in written if folder.is_dir()], board["S3OutputPath"]
-            )
         if not with_model:
             return
-        if output.get("CompressionType") == "NONE":
-            storage.upload(self._clients["s3"], models, f"{base}/model")
-            where = f"{base}/model/"
-        else:
-            where = f"{base}/model.tar.gz"
-            storage.upload_packed(self._clients["s3"], models, where)
+        where = f"{base}/model.tar.gz"
+        storage.upload_packed(self._clients["s3"], models, where)
         with self._lock:
             self._state["ModelArtifacts"] = {"S3ModelArtifacts": where}
 
@@ -394,17 +353,17 @@ class EmulatedJob:
             transitions.append({"Status": secondary, "StartTime": now, "StatusMessage": message})
             self._state |= {"TrainingJobStatus": status, "SecondaryStatus": secondary, "LastModifiedTime": now}
 
-    def _finish(self, status: str, reason: str | None = None, *, secondary: str | None = None) -> str:
+    def _finish(self, status: str, reason: str | None = None) -> str:
         now = time.time()
         with self._lock:
             transitions = self._state["SecondaryStatusTransitions"]
             transitions[-1].setdefault("EndTime", now)
             message = reason or f"Training job {status.lower()}"
-            ended = {"Status": secondary or status, "StartTime": now, "EndTime": now, "StatusMessage": message}
+            ended = {"Status": status, "StartTime": now, "EndTime": now, "StatusMessage": message}
             seconds = int(now - self._state.get("TrainingStartTime", now))
             self._state |= {
                 "TrainingJobStatus": status,
-                "SecondaryStatus": secondary or status,
+                "SecondaryStatus": status,
                 "SecondaryStatusTransitions": [*transitions, ended],
                 "LastModifiedTime": now,
                 "TrainingEndTime": now,

@@ -33,10 +33,6 @@ class TrainingService:
     """The service, while the context is open.
 
     Args:
-        bucket: name of the bucket to create; None for any.
-        variables: environment of all containers, besides the requests'.
-        stop_s: seconds between SIGTERM and SIGKILL.
-        quotas: of the account, by their names in Service Quotas; others are not listed.
         prefork: the socket of tests/support/prefork.py, see containers.py.
 
     Attributes:
@@ -45,24 +41,13 @@ class TrainingService:
         jobs: by name.
     """
 
-    def __init__(
-        self,
-        *,
-        bucket: str | None = None,
-        variables: Mapping[str, str] | None = None,
-        stop_s: float = 120.0,
-        quotas: Mapping[str, float] | None = None,
-        prefork: Path | None = None,
-    ) -> None:
+    def __init__(self, *, prefork: Path | None = None) -> None:
         # moto's services are shared by all emulators of a process, so names must be unique.
-        self.bucket = bucket or f"training-{token_hex(4)}"
-        self.quotas = dict(quotas or {})
+        self.bucket = f"training-{token_hex(4)}"
         # pip only checks the requirements, because the container's libraries are read-only.
         self.variables = {"PIP_DRY_RUN": "1", "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_QUIET": "1"}
         # Such small tensors make two threads spin while they wait for each other.
         self.variables["OMP_NUM_THREADS"] = "1"
-        self.variables |= variables or {}
-        self.stop_s = stop_s
         self.prefork = prefork
         self.requests: list[dict[str, Any]] = []
         self.jobs: dict[str, EmulatedJob] = {}
@@ -159,8 +144,7 @@ class TrainingService:
             "UpdateTrainingJob": lambda request: self._of(request, lambda job: self._update(job, request)),
             "ListTrainingJobs": self._list,
             "ListTags": lambda request: (200, {"Tags": self.tags.get(request["ResourceArn"], [])}),
-            "AddTags": self._add_tags,
-            "ListServiceQuotas": self._list_quotas,
+            "ListServiceQuotas": lambda request: (200, {"Quotas": []}),  # unknown, which is no problem
         }
 
     # Calls
@@ -174,10 +158,6 @@ class TrainingService:
         name = request["TrainingJobName"]
         if name in self.jobs:
             return 400, {"__type": "ResourceInUse", "message": "Training job names must be unique within an account"}
-        groups = request["ResourceConfig"].get("InstanceGroups", [])
-        named = ["InstanceGroupNames" in channel["DataSource"]["S3DataSource"] for channel in _channels(request)]
-        if groups and any(named) and not all(named):
-            return _refused("Either all channels name instance groups, or none does.")
         if request.get("EnableManagedSpotTraining"):
             limits = request["StoppingCondition"]
             if limits.get("MaxWaitTimeInSeconds", 0) < limits.get("MaxRuntimeInSeconds", 86400):
@@ -187,7 +167,6 @@ class TrainingService:
             request,
             clients,
             variables={**self.variables, "AWS_ENDPOINT_URL": "http://10.77.0.1", **_CREDENTIALS},
-            stop_s=self.stop_s,
             serve_aws=self._serve,
             prefork=self.prefork,
         )
@@ -227,25 +206,8 @@ class TrainingService:
         summaries.sort(key=lambda summary: summary["CreationTime"], reverse=request.get("SortOrder") != "Ascending")
         return 200, {"TrainingJobSummaries": summaries[: request.get("MaxResults", 100)]}
 
-    def _list_quotas(self, request: dict[str, Any]) -> Answer:
-        listed = [
-            {"QuotaName": name, "QuotaCode": f"L-{number:08X}", "Value": value, "ServiceCode": "sagemaker"}
-            for number, (name, value) in enumerate(self.quotas.items())
-        ]
-        return 200, {"Quotas": listed if request["ServiceCode"] == "sagemaker" else []}
-
-    def _add_tags(self, request: dict[str, Any]) -> Answer:
-        kept = self.tags.setdefault(request["ResourceArn"], [])
-        new = {tag["Key"] for tag in request["Tags"]}
-        kept[:] = [tag for tag in kept if tag["Key"] not in new] + request["Tags"]
-        return 200, {"Tags": kept}
-
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "the-role", "AWS_SECRET_ACCESS_KEY": "the-role", "AWS_DEFAULT_REGION": REGION}
-
-
-def _channels(request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return list(request.get("InputDataConfig", []))
 
 
 def _refused(message: str) -> Answer:

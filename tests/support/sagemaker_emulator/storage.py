@@ -81,21 +81,18 @@ class Mirror:
         self._seen = self._look()  # restored files are in the bucket already
         self._every_s = every_s
         self._end = threading.Event()
-        self._lost = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def close(self, *, lost: bool = False) -> None:
-        """End, after a last copy unless the machine is lost."""
-        self._lost = lost
+    def close(self) -> None:
+        """End, after a last copy."""
         self._end.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._end.wait(self._every_s):
             self._copy()
-        if not self._lost:
-            self._copy()
+        self._copy()
 
     def _look(self) -> dict[Path, tuple[int, int]]:
         states = {}
