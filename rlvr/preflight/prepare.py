@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from rlvr import estimates, evaluation
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import Resumption, agree, choose_resumption
+from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config import schema
 from rlvr.config.batch_plan import BatchPlan, reward_batch_timeout
 from rlvr.config.recipe import Recipe
@@ -25,6 +26,7 @@ from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading, threads
 from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
+from rlvr.preflight.reward_services import contact_services
 from rlvr.preflight.reward_trial import try_rewards
 from rlvr.scoring.registry import environment_info
 from rlvr.scoring.reward import Reward
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from accelerate import PartialState
     from transformers import PreTrainedTokenizerBase
 
-START_S_OF_A_CHECK = 15.0  # a check does not wait for reward servers as long as a run does
+START_S_OF_A_CHECK = 60.0  # for the imports of workers, and for a server that is starting
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,13 @@ def prepare_run(
 
     Args:
         target: where the recipe will run, if not on this machine.
-        only_check: don't wait for reward servers.
+        only_check: don't wait for reward servers that can't be reached.
         known_problems: errors of the recipe's text, already reported. With any, the run is refused.
 
     Raises:
         InputError: with all problems. Its message leaves out the known ones.
     """
-    from accelerate.utils import broadcast_object_list
+    from accelerate.utils import broadcast_object_list, gather_object
 
     launch.check_environment(recipe)
     target = target or TargetMachine()
@@ -93,6 +95,8 @@ def prepare_run(
     processes = world_size or state.num_processes
     components = load_components(recipe, target, processes, findings.attempt)
     check_components(components, findings)
+    if only_check and target.is_here:
+        findings.add(_use_of_output_dir(recipe))
     identity, resumption = _resume(components, findings, state.num_processes)
     task, rewards, metric, tokenizer = components.task, components.rewards, components.metric, components.tokenizer
     if identity is None or rewards is None or metric is None or findings.has_failed(SCORING):
@@ -106,10 +110,16 @@ def prepare_run(
         seed=recipe.settings.get("seed", 42),
         rank=state.process_index,
         start_timeout_s=START_S_OF_A_CHECK if only_check else None,
+        waits_for_services=not only_check,
     ) as scorer:
         _check_with_trl(components, findings)  # imports TRL, while the workers of the rewards start
+        services = list(contact_services(recipe, scorer, required=resumption.fresh))
+        if state.num_processes > 1:
+            services = gather_object(services)  # some of the processes may not reach a service
+        findings.add(services)
         environment = {**environment_info(rewards), **scorer.environment_info()}
-        if resumption.fresh and state.is_main_process:
+        unusable = any(problem.level == "error" for problem in services)
+        if resumption.fresh and state.is_main_process and not unusable:
             findings.add(findings.attempt(lambda: try_rewards(recipe, task, rewards, metric, scorer)) or [])
         if resumption.fresh and state.num_processes > 1:
             # Only the main process tries the rewards, but all processes must refuse the run, or none.
@@ -145,6 +155,14 @@ def _resume(components: RunComponents, findings: Findings, processes: int) -> tu
     # Collective: a process that did not call it would let the others wait.
     agreed = findings.attempt(lambda: agree(resumption or Resumption(), processes))
     return identity, agreed or Resumption()
+
+
+def _use_of_output_dir(recipe: Recipe) -> Iterator[Problem]:
+    """Warn of a run that is writing the output directory: it may have ended when this one starts."""
+    try:
+        refuse_if_in_use(recipe.output_dir)
+    except InputError as error:
+        yield replace(error.problems[0], level="warning")
 
 
 def _check_with_trl(components: RunComponents, findings: Findings) -> None:

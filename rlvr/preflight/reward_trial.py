@@ -150,7 +150,9 @@ def _call_singly(
 
 
 def _failure_problem(failures: Sequence[RewardFailure], answers: Sequence[Answer], level: Level) -> Problem:
-    message = f"The rewards were tried on {count(len(answers), 'answer')} before training.\n{report(failures)}"
+    called = not all(failure.kind == "unavailable" for failure in failures)
+    tried = f"The rewards were tried on {count(len(answers), 'answer')} before training.\n" if called else ""
+    message = f"{tried}{report(failures)}"
     place = next((failure.row for failure in failures if failure.row is not None), None)
     failed = answers[place] if place is not None else None
     if failed is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr.formatting import count
 from rlvr.scoring.results import CallResult, FailureKind, RewardFailure, merge_rows
 from rlvr.scoring.reward import A_REWARD_IS, Reward, excerpt
 from rlvr.workers.pool import OUT_OF_TIME
@@ -85,7 +87,7 @@ class FailureReporter:
 
     def not_called(self, cause: str) -> Outcome:
         """From a backend that could not call the function."""
-        return self._of_all("unavailable", f"The reward {self.reward.name} was not called on rank {self.rank}: {cause}")
+        return self._of_all("unavailable", f"The reward {self.reward.name} was not called{self._on_rank}: {cause}")
 
     def _of_all(self, kind: FailureKind, message: str) -> Outcome:
         failure = RewardFailure(self.reward.label, None, kind, message)
@@ -109,5 +111,9 @@ class FailureReporter:
 
     def _where(self, row: int | None) -> str:
         if row is None:
-            return f"for a batch of {len(self.completions)} rows on rank {self.rank}"
-        return f"at row {row} of the batch on rank {self.rank} (completion: {excerpt(self.completions[row])})"
+            return f"for a batch of {count(len(self.completions), 'row')}{self._on_rank}"
+        return f"at row {row} of the batch{self._on_rank} (completion: {excerpt(self.completions[row])})"
+
+    @property
+    def _on_rank(self) -> str:
+        return f" on rank {self.rank}" if self.rank or int(os.environ.get("WORLD_SIZE") or 1) > 1 else ""

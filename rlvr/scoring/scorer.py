@@ -25,7 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rlvr import console
 from rlvr.console import SlowStep
+from rlvr.errors import Problem
 from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
@@ -44,7 +46,7 @@ TABLE_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
 # Characters. Longer text is not repeated for every completion of a group; the task has it, by the prompt.
 MOST_LOGGED = 10_000
 START_TIMEOUT_S = 300.0  # for a worker's imports (torch on a busy file system), or for a server to boot
-SLOW_BATCH_S = 60.0  # after which the terminal names the rewards that have not returned
+SLOW_BATCH_S = 30.0  # after which the terminal names the rewards that have not returned
 SHORT_START_TIMEOUT_S = 15.0  # after another remote backend has not started in time
 
 
@@ -57,6 +59,7 @@ class Scorer:
         batch_timeout_s: seconds for a batch; half of them for the call with the whole batch.
         seed, rank: what random numbers depend on, with the step and the reward.
         start_timeout_s: seconds to wait for a worker's imports, or for a server; None: START_TIMEOUT_S.
+        waits_for_services: whether to wait for a server or a cluster that can't be reached.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Scorer:
         seed: int = 0,
         rank: int = 0,
         start_timeout_s: float | None = None,
+        waits_for_services: bool = True,
     ) -> None:
         self.rewards = list(rewards)
         self.timeout_s = timeout_s
@@ -76,6 +80,8 @@ class Scorer:
         self.rank = rank
         self._visible = [visible_names(reward.function) for reward in self.rewards]
         self._backends = make_backends(self.rewards, START_TIMEOUT_S if start_timeout_s is None else start_timeout_s)
+        for _, backend in self._backends:
+            backend.waits_for_service = waits_for_services
         # Whether a column holds text, as its first batch had it: TRL can't write a table of completions with a column
         # that is logged in some steps only.
         self._is_text: dict[str, bool] = {}
@@ -103,18 +109,29 @@ class Scorer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def environment_info(self) -> dict[str, str]:
-        """What scores depend on at remote services; waits for them to start."""
-        info: dict[str, str] = {}
-        remote = [backend for _, backend in self._backends if backend.service]
-        for backend in remote:
+    def connect(self) -> list[tuple[list[Reward], WorkerError]]:
+        """Connect to the remote services, and return the rewards that can't be called, with the cause."""
+        failures: dict[int, tuple[list[Reward], WorkerError]] = {}
+        remote = [pair for pair in self._backends if pair[1].service]
+
+        def start(indices: list[int], backend: RewardBackend) -> None:
             try:
                 backend.start()
-            except WorkerError:  # reported with the first batch
-                for other in remote:
-                    other.start_timeout_s = min(other.start_timeout_s, SHORT_START_TIMEOUT_S)
-            info |= backend.environment_info()
-        return info
+            except WorkerError as error:
+                failures[indices[0]] = [self.rewards[index] for index in indices], error
+
+        _at_the_same_time(start, remote)
+        for _, backend in remote if failures else []:
+            backend.start_timeout_s = min(backend.start_timeout_s, SHORT_START_TIMEOUT_S)
+        return [failure for _, failure in sorted(failures.items())]
+
+    def environment_info(self) -> dict[str, str]:
+        """What scores depend on at remote services; known after `connect`."""
+        return {name: value for _, backend in self._backends for name, value in backend.environment_info().items()}
+
+    def warnings(self) -> list[Problem]:
+        """Differences between here and the remote services, each returned once; known after `connect`."""
+        return [warning for _, backend in self._backends for warning in backend.warnings()]
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         """Run the `validate_rows` of a reward's file where the reward runs.
@@ -213,6 +230,29 @@ def _loggable(value: Any) -> str | None:
     return None if any("\ud800" <= character <= "\udfff" for character in value) else value
 
 
+def _at_the_same_time(
+    function: Callable[[list[int], RewardBackend], None], backends: Sequence[tuple[list[int], RewardBackend]]
+) -> None:
+    """Call a function with each backend: the last one in this thread, since it may be the trainer's."""
+    errors: list[BaseException] = []
+
+    def call(indices: list[int], backend: RewardBackend) -> None:
+        try:
+            function(indices, backend)
+        except BaseException as error:  # a bug of ours, raised in the caller's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=pair, daemon=True) for pair in backends[:-1]]
+    for thread in threads:
+        thread.start()
+    for pair in backends[-1:]:
+        function(*pair)
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
 class _BatchScoring:
     """One batch on its way through the backends: results, failures and seconds, by the reward's index."""
 
@@ -225,30 +265,16 @@ class _BatchScoring:
         self._step = SlowStep(self._waiting(), SLOW_BATCH_S)
 
     def run(self, backends: Sequence[tuple[list[int], RewardBackend]]) -> None:
-        """Score with all backends at the same time: the last one in this thread, since it may be the trainer's."""
-        errors: list[BaseException] = []
-
-        def score_with(indices: list[int], backend: RewardBackend) -> None:
-            try:
-                self._score_all(indices, backend)
-            except BaseException as error:  # a bug of ours, raised in the caller's thread
-                errors.append(error)
-
-        threads = [threading.Thread(target=score_with, args=pair, daemon=True) for pair in backends[:-1]]
+        """Score with all backends at the same time."""
         with self._step:
-            for thread in threads:
-                thread.start()
-            for pair in backends[-1:]:
-                self._score_all(*pair)
-            for thread in threads:
-                thread.join()
-        if errors:
-            raise errors[0]
+            _at_the_same_time(self._score_all, backends)
 
     def _score_all(self, indices: list[int], backend: RewardBackend) -> None:
         started = time.monotonic()
         try:
             backend.start()  # imports take none of the batch's time
+            for warning in backend.warnings():
+                console.error(str(warning))
         except WorkerError as error:
             for index in indices:
                 self._finish(index, started, *self._reporter(index).not_called(str(error)))
@@ -321,4 +347,5 @@ class _BatchScoring:
     def _waiting(self) -> str:
         waiting = [reward.name for index, reward in enumerate(self.scorer.rewards) if index not in self.results]
         step = f" of step {self.batch.step}" if self.batch.step >= 0 else ""
-        return f"Waiting for the rewards{step}: {', '.join(waiting)}"
+        limit = f"reward_batch_timeout_s: {self.scorer.batch_timeout_s:g}"
+        return f"Waiting for the rewards{step} ({limit}): {', '.join(waiting)}"

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from rlvr.errors import Problem
 from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.registry import validate_rows
 from rlvr.scoring.results import CallResult
-from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward import Reward, file_of
 
 
 class RewardBackend(Protocol):
@@ -28,6 +29,8 @@ class RewardBackend(Protocol):
         calls_together: whether it gets the calls of all its rewards at once. Else it gets one reward after the other,
             and each reward has an equal share of the batch's time.
         start_timeout_s: seconds that `start` may wait. A scorer lowers it after another backend failed to start.
+        waits_for_service: whether `start` waits for a service that can't be reached. If it answers that it is not
+            ready yet, `start` waits in any case.
     """
 
     service: str = ""
@@ -35,6 +38,7 @@ class RewardBackend(Protocol):
     per_worker_group: bool = False
     calls_together: bool = False
     start_timeout_s: float
+    waits_for_service: bool = True
 
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None: ...
 
@@ -68,6 +72,10 @@ class RewardBackend(Protocol):
         """What scores depend on where rewards are called, such as the sandbox; known after `start`."""
         return {}
 
+    def warnings(self) -> list[Problem]:
+        """Rewards that differ where they are called, each returned once; known after `start`."""
+        return []
+
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         """Run the `validate_rows` of a reward's file where the reward is called.
 
@@ -82,6 +90,15 @@ class RewardBackend(Protocol):
 
     def close(self) -> None:
         """End processes and connections, and calls that wait for them."""
+
+
+def differing_file(reward: Reward, places: Iterable[str]) -> Problem:
+    """The warning that other machines score with another file than the local one."""
+    message = (
+        f"The reward {reward.name} is another one at {', '.join(places)} than here: the files differ. Completions are "
+        f"scored there. Copy {file_of(reward.function)} there; a reward server then needs a restart."
+    )
+    return Problem(message, "differing-reward", f"rewards.{reward.name}", level="warning")
 
 
 def merge_environments(infos: Iterable[Mapping[str, str]], place: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr.config.reward_location import addresses
-from rlvr.errors import InputError
+from rlvr.errors import InputError, Problem
 from rlvr.scoring.backends.base import RewardBackend, merge_environments
 from rlvr.scoring.backends.http.batch_request import BatchRequest, split_rows
 from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerConnection, ServerSet, Unavailable
@@ -24,6 +24,7 @@ from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import StartError, WorkerError
 
 VALIDATE_TIMEOUT_S = 60.0  # at least
+NOT_READY = (429, 503)  # a server that starts or is busy
 POLL_S = 0.02
 MAX_BACKOFF_SHARE = 0.1  # of a batch's time, for a server whose backoff began in an earlier batch
 
@@ -48,6 +49,7 @@ class HttpRewardBackend(RewardBackend):
         started = time.monotonic()
         end = started + self.start_timeout_s
         notice = self._servers.notice(end)
+        waits = self.waits_for_service
         while not any(server.info for server in servers):
             for server in servers:
                 if not server.backoff_s():
@@ -55,13 +57,14 @@ class HttpRewardBackend(RewardBackend):
                         self._servers.handshake(server, end)
                     except Unavailable as error:
                         server.mark_failed(error)
+                        waits |= error.status in NOT_READY
                     except Rejected as error:
                         notice.cancel()
-                        raise StartError(f"The reward server {error}.", "server-refused") from error
+                        raise StartError(f"the reward server {error}", "server-refused") from error
             if any(server.info for server in servers):
                 notice.recovered()
                 return
-            if self._servers.closed or time.monotonic() >= end:
+            if self._servers.closed or time.monotonic() >= end or not waits:
                 notice.cancel()
                 self._servers.mark_outage(started)
                 raise WorkerError(f"{NO_SERVER} ({self._servers.errors()})", "no-server")
@@ -76,6 +79,9 @@ class HttpRewardBackend(RewardBackend):
     def environment_info(self) -> dict[str, str]:
         infos = [server.info.environment_info for server in self._servers.servers if server.info is not None]
         return merge_environments(infos, "reward servers")
+
+    def warnings(self) -> list[Problem]:
+        return self._servers.warnings()
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         rows = max((len(values) for values in columns.values()), default=0)

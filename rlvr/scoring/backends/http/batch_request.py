@@ -112,7 +112,7 @@ class BatchRequest:
 
     def _send(self, server: ServerConnection, shard: RequestShard) -> None:
         try:
-            if server.info is None:
+            if not server.greeted:
                 self.servers.handshake(server, self.end)
             if shard.body is None:
                 left_s = self.end - time.monotonic()
@@ -158,7 +158,7 @@ class BatchRequest:
 
     def _reject(self, server: ServerConnection, shard: RequestShard, error: Rejected) -> None:
         """Leave a shard to other servers, split it if it is too large, or give it up."""
-        if server.info is None and len(self.servers.servers) > 1:
+        if not server.greeted and len(self.servers.servers) > 1:
             server.mark_failed(Unavailable(str(error), retry_after_s=REJECTED_BACKOFF_S))
             if self.servers.has_healthy_peer(server):
                 outage_notices.server_failed(server.address, str(error), for_good=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import socket
@@ -19,16 +18,17 @@ from typing import Any
 
 import httpx2 as httpx
 
+from rlvr.errors import Problem
+from rlvr.scoring.backends.base import differing_file
 from rlvr.scoring.call import digest_of
 from rlvr.scoring.outage_notices import OutageNotice
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.reward_key import client_key
+from rlvr.scoring.reward_key import VARIABLE, client_key, default_file
 from rlvr.workers.pool import OUT_OF_TIME
 
-_log = logging.getLogger(__name__)
 HANDSHAKE_TIMEOUT_S = 10.0
 NO_SERVER = "no reward server answers"
-CONNECT_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 4.0  # less than PROBE_S: a probe would not be answered either
 MAX_REPLY_BYTES = 256 << 20
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0  # between attempts, doubled from one to the next
 PROBE_S = 5.0  # between probes of a server that a reply is awaited from
@@ -37,11 +37,17 @@ MAX_FAILED_PROBES = 2  # in a row
 
 
 class Unavailable(Exception):
-    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another."""
+    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another.
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+    Attributes:
+        retry_after_s: as the server asks.
+        status: of the reply; 0 without one.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None, status: int = 0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.status = status
 
 
 class Rejected(Exception):
@@ -54,11 +60,18 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server says about itself (`/rewards`): its largest request, and what its scores depend on."""
+    """What a server says about itself (`/rewards`).
+
+    Attributes:
+        rows, body_bytes: its largest request.
+        environment_info: what its scores depend on.
+        differing: names of rewards whose file is not the local one.
+    """
 
     rows: int
     body_bytes: int
     environment_info: Mapping[str, str]
+    differing: frozenset[str]
 
 
 class ServerConnection:
@@ -66,7 +79,8 @@ class ServerConnection:
 
     Attributes:
         address: as in the recipe.
-        info: None before the handshake.
+        info: None before the first handshake.
+        greeted: whether the handshake was made since the server last failed: it may come back with other rewards.
         handshaking: held during the handshake.
         error: why the last request failed; "" if it did not.
     """
@@ -74,6 +88,7 @@ class ServerConnection:
     def __init__(self, address: str, key: str | None) -> None:
         self.address = address
         self.info: ServerInfo | None = None
+        self.greeted = False
         self.handshaking = threading.Lock()
         self.error = ""
         # Servers give workers to clients in turn.
@@ -184,18 +199,22 @@ class ServerConnection:
             data = None
         if response.status_code == 200 and data is not None:
             return data
-        detail = data.get("detail") if isinstance(data, dict) else None
-        cause = str(detail or response.reason_phrase or "no JSON")[:500].rstrip(".")
+        told = data if isinstance(data, dict) else {}  # /readyz has a status
+        cause = str(told.get("detail") or told.get("status") or response.reason_phrase or "no JSON")[:500].rstrip(".")
         if response.status_code == 401:
-            state = "another one is set" if "Authorization" in self._headers else "none is set"
-            cause = f"the key is missing or wrong. Set GRPO_REWARDS_KEY here to the server's; {state}"
+            place = f"in {VARIABLE}" if os.environ.get(VARIABLE) else f"in {default_file()}"
+            state = f"another one is {place}" if "Authorization" in self._headers else "none is set"
+            cause = f"the key is missing or wrong. Set {VARIABLE} here to the server's; {state}"
         message = f"{self.address} replies {response.status_code}: {cause}"
         if response.status_code in (200, 408, 425, 429) or response.status_code >= 500:
             after = response.headers.get("Retry-After", "")
-            raise Unavailable(message, float(after) if after.isdigit() and len(after) < 5 else None)
+            retry_after_s = float(after) if after.isdigit() and len(after) < 5 else None
+            raise Unavailable(message, retry_after_s, response.status_code)
         raise Rejected(message, response.status_code)
 
     def _describe(self, error: Exception, cause: BaseException) -> str:
+        if isinstance(error, httpx.ConnectTimeout):
+            return f"no connection within {CONNECT_TIMEOUT_S:g} s"
         if isinstance(error, TimeoutError | httpx.TimeoutException):
             return "no reply in time"
         if isinstance(error, httpx.RemoteProtocolError) or isinstance(cause, ConnectionResetError):
@@ -208,6 +227,7 @@ class ServerConnection:
         """Send nothing for a while, which doubles with each failure in a row."""
         with self._lock:
             self.error = str(error)
+            self.greeted = self.greeted and error.retry_after_s is not None
             self._backoff_s = min(max(2 * self._backoff_s, MIN_BACKOFF_S), MAX_BACKOFF_S)
             backoff_s = error.retry_after_s if error.retry_after_s is not None else self._backoff_s
             # Random, so that the clients of a restarted server do not all come back at the same moment.
@@ -236,6 +256,7 @@ class ServerSet:
         self.rewards = list(rewards)
         self.closed = False  # requests end without a reply
         self._outage_since: float | None = None
+        self._warned: set[tuple[str, str]] = set()  # names and addresses of rewards that differ
 
     def close(self) -> None:
         self.closed = True
@@ -265,15 +286,27 @@ class ServerSet:
         server.mark_alive()
         self._outage_since = None
 
+    def warnings(self) -> list[Problem]:
+        """Rewards whose file on a server differs from the local one, each returned once."""
+        found = []
+        for reward in self.rewards:
+            differing = {
+                server.address for server in self.servers if server.info and reward.name in server.info.differing
+            }
+            new = sorted(address for address in differing if (reward.name, address) not in self._warned)
+            self._warned.update((reward.name, address) for address in new)
+            found += [differing_file(reward, new)] if new else []
+        return found
+
     def handshake(self, server: ServerConnection, end: float) -> None:
-        """Ask a server for its rewards and limits, unless they are known.
+        """Ask a server for its rewards and limits, unless it has told them since it last failed.
 
         Raises:
             Unavailable: it is not reachable, or not ready.
             Rejected: the key is wrong, or the server does not have all rewards.
         """
         with server.handshaking:
-            if server.info is not None:
+            if server.greeted:
                 return
             end = min(end, time.monotonic() + HANDSHAKE_TIMEOUT_S)
             try:
@@ -284,21 +317,21 @@ class ServerSet:
                     rows=int(data["limits"]["rows"]),
                     body_bytes=int(data["limits"]["body_bytes"]),
                     environment_info={str(name): str(value) for name, value in data["conditions"].items()},
+                    differing=frozenset(one.name for one in self.rewards if digests.get(one.name) != digest_of(one)),
                 )
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise Unavailable(f"{server.address} is no reward server, or one of another version") from error
+            except (Rejected, Unavailable) as error:
+                if error.status in (200, 404):
+                    message = f"{server.address} is no reward server, or has one at another path"
+                    raise Rejected(f"{message} (it replies {error.status})", error.status) from error
+                raise
             for reward in self.rewards:
                 if reward.name not in digests:
                     served = ", ".join(digests) or "none"
                     message = f"{server.address} has no reward {reward.name}; it serves: {served}"
                     raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
-            for reward in self.rewards:
-                if digests[reward.name] != digest_of(reward):
-                    _log.warning(
-                        "Reward %s on %s differs from the local file (hash mismatch). The server's version is used.",
-                        reward.name, server.address,
-                    )  # fmt: skip
-            server.info = info
+            server.info, server.greeted = info, True
             server.mark_alive()
 
 

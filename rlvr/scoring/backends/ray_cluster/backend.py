@@ -7,7 +7,6 @@ a task each. A task that is lost with its node runs on another one, with the sam
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import threading
@@ -16,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.errors import InputError
-from rlvr.scoring.backends.base import RewardBackend, merge_environments
+from rlvr.errors import InputError, Problem
+from rlvr.scoring.backends.base import RewardBackend, differing_file, merge_environments
 from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver, require_ray
 from rlvr.scoring.backends.ray_cluster.sharding import split_batch
 from rlvr.scoring.batch import Encoding, RewardCall
@@ -28,7 +27,6 @@ from rlvr.scoring.reward import Reward
 from rlvr.scoring.reward_worker import item
 from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
-_log = logging.getLogger(__name__)
 VALIDATE_TIMEOUT_S = 60.0  # at least
 VALIDATED_ROWS = 256  # per task
 MAX_NAMED_NODES = 5
@@ -72,6 +70,7 @@ class RayRewardBackend(RewardBackend):
         self._driver: RayDriverClient | None = None
         self._environment: dict[str, str] | None = None  # None before the handshake
         self._outage_since: float | None = None
+        self._warnings: list[Problem] = []
         groups: dict[str, list[int]] = {}
         for index, reward in enumerate(self.rewards):
             groups.setdefault(worker_group(reward.function) or f"only {index}", []).append(index)
@@ -97,19 +96,25 @@ class RayRewardBackend(RewardBackend):
         started = time.monotonic()
         message = {"action": "handshake", "specs": [one.specs for one in self._sets], "folder": os.getcwd()}
         try:
-            reply = driver.ask(message, started + self.start_timeout_s)
+            reply = driver.ask(message, started + self.start_timeout_s, waits=self.waits_for_service)
         except StartError:
             raise  # the cluster has answered
         except WorkerError:
             self._outage_since = self._outage_since or started
             raise
-        for node, cause in reply["unsuitable"].items():
-            _log.warning("The Ray node %s can't score and is not used: %s", node, cause)
-        self._compare(reply["nodes"])
+        self._warnings = [
+            Problem(f"The Ray node {node} can't score and is not used: {cause}", "unsuitable-node", level="warning")
+            for node, cause in reply["unsuitable"].items()
+        ]
+        self._warnings += self._compare(reply["nodes"])
         self._environment = merge_environments([node["environment_info"] for node in reply["nodes"]], "Ray nodes")
 
     def environment_info(self) -> dict[str, str]:
         return self._environment or {}
+
+    def warnings(self) -> list[Problem]:
+        warnings, self._warnings = self._warnings, []
+        return warnings
 
     def outage_s(self) -> float:
         return time.monotonic() - self._outage_since if self._outage_since is not None else 0.0
@@ -126,16 +131,15 @@ class RayRewardBackend(RewardBackend):
                 self._driver = open_driver(self.where)
             return self._driver
 
-    def _compare(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+    def _compare(self, nodes: Sequence[Mapping[str, Any]]) -> list[Problem]:
+        warnings = []
         for number, one in enumerate(self._sets):
             for place, index in enumerate(one.indices):
                 digest = digest_of(self.rewards[index])
                 others = sorted(node["node"] for node in nodes if node["digests"][number][place] != digest)
                 if others:
-                    _log.warning(
-                        "Reward %s on the Ray nodes %s differs from the local file (hash mismatch). The nodes' version "
-                        "is used.", self.rewards[index].name, ", ".join(others[:MAX_NAMED_NODES]),
-                    )  # fmt: skip
+                    warnings.append(differing_file(self.rewards[index], others[:MAX_NAMED_NODES]))
+        return warnings
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         rows = max((len(values) for values in columns.values()), default=0)

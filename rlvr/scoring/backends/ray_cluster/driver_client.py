@@ -63,11 +63,12 @@ class RayDriverClient:
             init_payload=pickle.dumps(settings),
         )
 
-    def ask(self, message: Mapping[str, Any], end: float) -> dict[str, Any]:
+    def ask(self, message: Mapping[str, Any], end: float, *, waits: bool = True) -> dict[str, Any]:
         """Send a message until there is a cluster, and return the reply.
 
         Args:
             end: by `time.monotonic`.
+            waits: whether to try again if there is no cluster.
 
         Raises:
             StartError: there is a cluster, but it can't be used, and waiting would not help.
@@ -92,6 +93,8 @@ class RayDriverClient:
                 raise RuntimeError(f"the process that talks to Ray failed: {result.why}")
             else:
                 cause = result.why
+            if not waits:
+                break
             notice.failed(f"the Ray cluster: {cause}")
             time.sleep(max(0.0, min(RETRY_S, end - time.monotonic())))
         notice.cancel()

@@ -287,5 +287,5 @@ def test_the_start_timeout_is_short_after_a_previous_timeout(free_port: int, mon
     monkeypatch.setattr("rlvr.scoring.scorer.SHORT_START_TIMEOUT_S", 0.2)
     with scorer(f"http://127.0.0.1:{free_port}", start_timeout_s=2.0) as scoring:
         begun = time.monotonic()
-        scoring.environment_info()  # for each of two groups of rewards
-        assert 2.0 <= time.monotonic() - begun < 4.0
+        assert len(scoring.connect()) == 2, "groups of rewards, which wait at the same time"
+        assert len(scoring.connect()) == 2 and 2.0 <= time.monotonic() - begun < 4.0
