@@ -34,11 +34,6 @@ def test_before_the_installation_one_line_says_what_to_do() -> None:
     assert done.stderr.count("\n") == 1 and "make install" in done.stderr
 
 
-def test_help_answers_without_heavy_imports(run_script: Callable[..., Any]) -> None:
-    result = without_heavy_imports(run_script, "--help")
-    assert result.returncode == 0 and "--config RECIPE" in result.stdout
-
-
 def test_a_typo_in_a_recipe_is_answered_without_heavy_imports(run_script: Callable[..., Any], tmp_path: Path) -> None:
     recipe = tmp_path / "typo.yaml"
     recipe.write_text(DEMO.read_text().replace("learning_rate", "learnig_rate"))

@@ -79,12 +79,6 @@ def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_help_answers_at_once() -> None:
-    start = time.monotonic()
-    done = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, timeout=60, check=False)
-    assert time.monotonic() - start < 2 and done.returncode == 0 and "--samples" in done.stdout
-
-
 @pytest.mark.slow
 def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(command: Command, tmp_path: Path) -> None:
     words = [*WORDS, "base", "--limit", "24", "--output"]

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -49,14 +48,6 @@ def recipe(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     file = tmp_path / "sums.yaml"
     file.write_text(RECIPE.format(data=data, style=request.param), encoding="utf-8")
     return file
-
-
-def test_help_answers_at_once(tmp_path: Path) -> None:
-    start = time.monotonic()
-    result = prepare("--help", cwd=tmp_path)
-    assert time.monotonic() - start < 1
-    assert result.returncode == 0
-    assert "--output" in result.stdout
 
 
 def test_writes_a_folder_that_trains_the_same_rows_with_the_same_prompts(recipe: Path, tmp_path: Path) -> None:

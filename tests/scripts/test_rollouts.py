@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +127,3 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_exported(
     output = capsys.readouterr()
     assert "completions_00002.parquet, which can't be read" in output.err
     assert "8 completions" in output.out
-
-
-def test_help_answers_fast() -> None:
-    started = time.monotonic()
-    assert "--steps" in call("rollouts.py", "--help").stdout
-    assert time.monotonic() - started < 2

@@ -1,0 +1,51 @@
+"""A command answers at once: --help without a slow package, anything else with a line before it imports one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+RECIPE = ("--config", str(REPOSITORY / "recipes" / "demo-arithmetic.yaml"))
+SCRIPTS = ["run_grpo.py", *sorted(f"scripts/{path.name}" for path in (REPOSITORY / "scripts").glob("*.py"))]
+SLOW = ("torch", "transformers", "trl", "datasets", "numpy")
+
+
+def start(
+    script: str, words: tuple[str, ...], without: tuple[str, ...], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a script in which the import of some packages fails."""
+    program = f"import runpy, sys; sys.modules.update(dict.fromkeys({without})); sys.argv = {[script, *words]}; "
+    program += f"runpy.run_path({str(REPOSITORY / script)!r}, run_name='__main__')"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=folder)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_is_quick(script: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = start(script, ("--help",), SLOW, tmp_path)
+    assert time.monotonic() - began < 2  # about 0.2 s; the rest is for a busy machine
+    assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("run_grpo.py", RECIPE),
+        ("run_grpo.py", (*RECIPE, "--check")),
+        ("scripts/evaluate.py", (*RECIPE, "base", "--output", ".")),
+        ("scripts/filter_by_pass_rate.py", RECIPE),
+        ("scripts/prepare_data.py", (*RECIPE, "--output", "data")),
+        ("scripts/sagemaker.py", ("plan", *RECIPE, "--instance_type", "ml.m5.2xlarge")),
+        ("scripts/make_tiny_model.py", ()),
+    ],
+)
+def test_the_first_line_comes_before_slow_imports(script: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    # torch itself is found: run_grpo.py looks whether it is installed.
+    first, *others = start(script, words, ("torch._C", "datasets", "accelerate"), tmp_path).stderr.splitlines()
+    assert first.endswith(" …") and "Error: " in others[-1], "an import fails after the first line"
