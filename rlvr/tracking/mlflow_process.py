@@ -58,6 +58,7 @@ class MLflowRun:
         self.tail = MetricsTail(self.folder / "metrics.jsonl")
         self.report = report
         self.client: Any = None
+        self.sends = 0
         self.has_params = False
         self.reported_refusal = False
         self.reported_new_run = False
@@ -66,6 +67,21 @@ class MLflowRun:
     def run_id(self) -> str:
         assert self.sent.run_id is not None
         return self.sent.run_id
+
+    def update(self, sends: int, status: str | None) -> int:
+        """Bring the run up to date, and finish it with a status; return the number of log lines sent.
+
+        Args:
+            sends: how often the trainer has said that metrics.jsonl has its final beginning.
+        """
+        if sends > self.sends:
+            self.sends, self.tail.offset = sends, 0
+        if self.client is None:
+            self.connect()
+        count = self.send() if sends else 0
+        if status is not None:
+            self.finish(status)
+        return count
 
     def connect(self) -> None:
         """Find the run of this folder, or create one; report if the former run is gone."""
@@ -265,6 +281,56 @@ def lock_run_directory(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> IO[st
     return None
 
 
+class Outage:
+    """Report each cause of an outage once, at most three, and its end."""
+
+    def __init__(self, where: str, report: Callable[[str], None]) -> None:
+        self._where, self._report = where, report
+        self._causes: set[str] = set()
+
+    def add(self, cause: str) -> None:
+        if cause not in self._causes and len(self._causes) < 3:
+            advice = " Training goes on; metrics.jsonl has everything. Missing lines are sent after the outage."
+            self._report(f"{self._where} {cause}.{'' if self._causes else advice}")
+        self._causes.add(cause)
+
+    def end(self, late_lines: int) -> None:
+        if self._causes:
+            late = f": {late_lines} log lines were sent late" if late_lines else ""
+            self._report(f"{self._where} works again{late}.")
+        self._causes.clear()
+
+
+def follow(run: MLflowRun, commands: CommandReader, report: Callable[[str], None]) -> None:
+    """Keep the run up to date until the trainer has closed it, or has died."""
+    where = f"MLflow at {redact_uri(run.uri)}"
+    outage = Outage(where, report)
+    pause_s = 0.0
+    while True:
+        commands.wait(pause_s)
+        if commands.is_orphan and (commands.status is not None or run.sent.is_superseded()):
+            return
+        status = commands.status or ("KILLED" if commands.is_orphan else None)
+        try:
+            outage.end(run.update(commands.sends, status))
+        except Exception as error:
+            run.client = None
+            outage.add(describe_error(error, run.uri))
+            if commands.is_orphan:
+                return
+            pause_s = POLL_S if commands.status else min(max(2 * pause_s, POLL_S), MAX_BACKOFF_S)
+            continue
+        pause_s = POLL_S
+        if status is not None:
+            break
+    if status == "KILLED":  # an interrupted run sends its files when it has been resumed
+        return
+    try:
+        run.send_artifacts()
+    except Exception as error:
+        report(f"{where} has all metrics, but lacks files of {run.folder}: it {describe_error(error, run.uri)}.")
+
+
 def main() -> None:
     # The trainer handles Ctrl-C and a cluster's SIGTERM, and decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -277,50 +343,6 @@ def main() -> None:
             os.write(output, f"{text}\n".encode())
 
     commands = CommandReader(os.fdopen(os.dup(0), "rb"))  # not sys.stdin, which a forked process closes
-    if commands.is_orphan:
-        return
-    lock = lock_run_directory(Path(commands.settings["folder"]))  # noqa: F841  held until this process ends
-    run = MLflowRun(commands.settings, report)
-    where = f"MLflow at {redact_uri(run.uri)}"
-    pause_s, sends, finished = 0.0, 0, False
-    causes: set[str] = set()  # of the current outage; each is reported once, at most three
-    while True:
-        commands.wait(pause_s)
-        if commands.is_orphan and (commands.status is not None or run.sent.is_superseded()):
-            return
-        status = commands.status or ("KILLED" if commands.is_orphan else None)
-        if commands.sends > sends:
-            sends = commands.sends
-            run.tail.offset = 0
-        try:
-            if run.client is None:
-                run.connect()
-            count = run.send() if commands.sends else 0
-            if status and not finished:
-                run.finish(status)
-                finished = True
-        except Exception as error:
-            run.client = None
-            cause = describe_error(error, run.uri)
-            if cause not in causes and len(causes) < 3:
-                advice = "Training goes on; metrics.jsonl has everything. Missing lines are sent after the outage."
-                report(f"{where} {cause}. {advice if not causes else ''}".rstrip())
-            causes.add(cause)
-            if commands.is_orphan:
-                return
-            pause_s = POLL_S if commands.status else min(max(2 * pause_s, POLL_S), MAX_BACKOFF_S)
-            continue
-        if causes:
-            report(f"{where} works again{f': {count} log lines were sent late' if count else ''}.")
-        causes.clear()
-        pause_s = POLL_S
-        if not status:
-            continue
-        if status != "KILLED":  # an interrupted run sends its files when it has been resumed
-            try:
-                run.send_artifacts()
-            except Exception as error:
-                report(
-                    f"{where} has all metrics, but lacks files of {run.folder}: it {describe_error(error, run.uri)}."
-                )
-        return
+    if not commands.is_orphan:
+        lock = lock_run_directory(Path(commands.settings["folder"]))  # noqa: F841  held until this process ends
+        follow(MLflowRun(commands.settings, report), commands, report)
