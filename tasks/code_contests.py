@@ -368,15 +368,19 @@ def _row(
     statement = problem_text.parse_statement(problem.question)
     outputs = [test["output"] for test in (*problem.public, *tests)]
     comparison, tolerance = problem_text.choose_comparison(statement, outputs)
+    public = problem.public
     if comparison == "float":
-        tests = [{**test, "output": problem_text.add_decimal_points(test["output"])} for test in tests]
+        tests, public = (
+            [{**test, "output": problem_text.add_decimal_points(test["output"])} for test in some]
+            for some in (tests, public)
+        )
     time_s, memory_mb = round(problem.time_s * time_factor, 3), round(problem.memory_mb)
     limits = f"Time limit: {time_s:g} s. Memory limit: {memory_mb} MB."
     return {
         "prompt": build_messages(task_instruction, f"{problem.question}\n\n{limits}", role),
         "question": problem.question,
         "tests": tests,
-        "public_tests": problem.public,
+        "public_tests": public,
         "time_s": time_s,
         "memory_mb": memory_mb,
         "comparison": comparison,

@@ -313,6 +313,7 @@ def test_real_numbers_are_compared_with_the_statements_tolerance(tmp_path: Path)
     assert (row["comparison"], row["tolerance"]) == ("float", 1e-4)
     for test, printed in zip(row["tests"], (b"5.00004\n", b"0.2500\n"), strict=True):
         assert output_fault(test["output"], printed, row["comparison"], row["tolerance"]) is None
+    assert row["public_tests"] == [{"input": "3\n", "output": "4.0\n"}]
 
 
 def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> None:

@@ -158,27 +158,33 @@ DEFAULT_TOLERANCE = 1e-6
 
 
 def find_tolerance(statement: ProblemStatement) -> float | None:
-    """Return the numeric error that the statement allows; None if it names none."""
-    where = statement.output or statement.story
-    for error in _ERROR.finditer(where):
+    """Return the numeric error that the description of the output allows; None if it names none."""
+    return _tolerance_in(statement.output or statement.story)
+
+
+def _tolerance_in(text: str) -> float | None:
+    for error in _ERROR.finditer(text):
         # The same sentence or the next: "should not exceed 10^{-6}. Formally, let your answer be …"
-        near = where[max(0, error.start() - 120) : error.end() + 160]
+        near = text[max(0, error.start() - 120) : error.end() + 160]
         if power := _POWER.search(near):
             digits = int(power[1] or power[2] or len(power[3]) + 1)
             return float(f"1e-{digits}") if digits > 0 else None
-    return DEFAULT_TOLERANCE if re.search(r"absolute or relative|relative or absolute", where, re.I) else None
+    return DEFAULT_TOLERANCE if re.search(r"absolute or relative|relative or absolute", text, re.I) else None
 
 
 def choose_comparison(statement: ProblemStatement, outputs: Sequence[str]) -> tuple[str, float]:
     """Choose the judge's comparison: ("float", tolerance), ("yes_no", …) if case is free, else ("lines", …).
 
-    "float" requires a tolerance in the statement and real numbers in the outputs; see `add_decimal_points`. "yes_no"
-    requires outputs of words only. Case is free if the statement says so, or if the expected outputs are "YES" although
-    the statement asks for "Yes": otherwise a correct program would fail.
+    "float" requires a tolerance in the statement and real numbers in the outputs; see `add_decimal_points`. If outputs
+    have decimals, any section may name the tolerance. "yes_no" requires outputs of words only. Case is free if the
+    statement says so, or if the expected outputs are "YES" although the statement asks for "Yes": otherwise a correct
+    program would fail.
     """
     tokens = {token for output in outputs for token in output.split()}
     allowed = find_tolerance(statement)
     numbers = {token for token in tokens if _NUMBER.fullmatch(token)}
+    if allowed is None and any("." in token for token in numbers):
+        allowed = _tolerance_in(f"{statement.rules}\n{statement.note}")
     if allowed is not None and numbers and (numbers == tokens or any(re.search("[.eE]", token) for token in numbers)):
         return "float", allowed
     words = bool(tokens) and all(re.fullmatch(r"[^\W\d_]+[!?.]?", token) for token in tokens)

@@ -3,12 +3,15 @@
     output_fault("1 2\n3\n", b"1 2 \n3")            None: the same
     output_fault("0.5\n", b"0.50000001\n", "float")  None
 
-    lines      bytes of each line, without white space at its end and without blank lines at the end of the text
+    lines      each line, without white space at its end and without blank lines at the end of the text
     tokens     words between white space
     exact      every byte
     float      tokens; an expected number with a point or an exponent has a tolerance
     unordered  lines in any order, compared by token; blank lines don't count
     yes_no     tokens, ignoring case
+
+In all but "exact", an expected decimal (1.50) equals every number of the same value (1.5, 1.500, 15e-1), also an
+integer (1 for 1.0). An expected integer is compared as it is written; only "float" accepts 1.0 for 1.
 
 Integers never have a tolerance: a wrong count of 300,001 is close to 300,000. "nan" and "inf" are close to nothing.
 Only ASCII characters are white space or digits or have a case. Output is bytes: invalid UTF-8 and NUL are compared as
@@ -29,11 +32,19 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from itertools import zip_longest
 
-from rlvr.verifiers.code.tolerance import TOLERANCE, Tolerance, check_comparison
+from rlvr.verifiers.code.tolerance import (
+    TOLERANCE,
+    Tolerance,
+    check_comparison,
+    has_same_value,
+    may_have_decimals,
+    read_number,
+)
 
 _CHUNK = 1 << 16
 _WHITE = re.compile(rb"[ \t\n\r\x0b\x0c]")
 _TO_SPACES = bytes.maketrans(b"\t\r\x0b\x0c", b"    ")
+_PIECE = re.compile(rb"[ \t\r\x0b\x0c]+|[^ \t\r\x0b\x0c]+")  # of a line
 _LINE = re.compile(rb"[^ \t\n\r\x0b\x0c][^\n]*")  # from its first token to its end; skips blank lines
 _MAX_QUOTED = 60
 
@@ -65,11 +76,12 @@ def output_fault(
     if comparison == "unordered":
         return _unordered_difference(wanted, got)
     if comparison == "yes_no":
-        return _token_difference(wanted, got, lambda left, right: left.lower() == right.lower())
+        return _token_difference(
+            wanted, got, lambda left, right: left.lower() == right.lower() or has_same_value(left, right)
+        )
     if comparison == "float":
-        allowed = Tolerance(tolerance).allows_text
-        return _token_difference(wanted, got, lambda left, right: left == right or allowed(left, right))
-    return _token_difference(wanted, got, bytes.__eq__)
+        return _token_difference(wanted, got, Tolerance(tolerance).allows_text)
+    return _token_difference(wanted, got, has_same_value)
 
 
 def _byte_difference(wanted: bytes, got: bytes) -> str:
@@ -92,9 +104,16 @@ def _line_difference(wanted: bytes, got: bytes) -> str | None:
             return f"goes on after the {number - 1:,} lines that were expected, with {_quote(right)}"
         if right is None:
             return f"ends after line {number - 1:,}, expected {_quote(left.rstrip())}" if got else "is empty"
-        if left != right and left.rstrip() != right.rstrip():
+        if left != right and not _is_same_line(left.rstrip(), right.rstrip()):
             return f"line {number:,}: {_within_line(left, right)}"
     return None
+
+
+def _is_same_line(left: bytes, right: bytes) -> bool:
+    if left == right or not may_have_decimals(left):
+        return left == right
+    pieces = zip_longest(_PIECE.finditer(left), _PIECE.finditer(right))
+    return all(one and other and (one[0] == other[0] or has_same_value(one[0], other[0])) for one, other in pieces)
 
 
 def _within_line(left: bytes, right: bytes) -> str:
@@ -122,16 +141,23 @@ def _token_difference(wanted: bytes, got: bytes, same: Callable[[bytes, bytes], 
             return f"goes on after the {number - 1:,} tokens that were expected, with {_quote(right)}"
         if right is None:
             return f"ends after {number - 1:,} tokens, expected {_quote(left)}" if number > 1 else "is empty"
-        if not same(left, right):
+        if left != right and not same(left, right):
             return f"token {number:,}: expected {_quote(left)}, got {_quote(right)}"
     return None
 
 
 def _unordered_difference(wanted: bytes, got: bytes) -> str | None:
     missing = Counter(_in_tokens(line[0]) for line in _LINE.finditer(wanted))
+    most_spaces = max((line.count(b" ") for line in missing), default=0)
+    with_decimals: dict[tuple[object, ...], list[bytes]] = {}
+    for tokens in filter(may_have_decimals, missing):
+        with_decimals.setdefault(_values(tokens), []).append(tokens)
     # Other lines than the expected ones are never stored, so a flood of them needs no memory.
     for line in _LINE.finditer(got):
         tokens = _in_tokens(line[0])
+        if with_decimals and not missing.get(tokens) and tokens.count(b" ") <= most_spaces:
+            same_value = (other for other in with_decimals.get(_values(tokens), ()) if missing[other])
+            tokens = next((other for other in same_value if _is_same_line(other, tokens)), tokens)
         if not missing.get(tokens):
             why = "occurs too often" if tokens in missing else "is not expected"
             number = got.count(b"\n", 0, line.start()) + 1
@@ -139,6 +165,11 @@ def _unordered_difference(wanted: bytes, got: bytes) -> str | None:
         missing[tokens] -= 1
     unmatched = next((line for line, count in missing.items() if count), None)
     return None if unmatched is None else f"lacks the line {_quote(unmatched)}"
+
+
+def _values(line: bytes) -> tuple[object, ...]:
+    """Return the tokens of a line, numbers by their value."""
+    return tuple(token if (value := read_number(token)) is None else value for token in line.split(b" "))
 
 
 def _in_tokens(line: bytes) -> bytes:

@@ -1,11 +1,11 @@
-"""Names of the comparisons, and the comparison of numbers within a tolerance."""
+"""Names of the comparisons, and the comparison of numbers by value or within a tolerance."""
 
 from __future__ import annotations
 
 import difflib
 import math
 import re
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
 
 from rlvr.errors import InputError
 
@@ -14,6 +14,10 @@ VALUE_COMPARISONS = ("exact", "float", "unordered")
 TOLERANCE = 1e-6
 
 _DECIMAL = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# "1e5" may be hexadecimal, so an exponent without a point or a sign makes no decimal. Zeros before a number mean more
+# than its value, as in times and dates; and exponents are bounded, so that no value overflows.
+_NUMBER = re.compile(rb"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_DECIMAL_MARKS = (b".", b"e-", b"e+", b"E-", b"E+")
 _MAX_DIGITS = 1200  # a double written in full has at most 309 digits before its point and 1,074 behind it
 # Enough digits for the difference of two such numbers. Overflow gives infinity instead of an exception.
 _ARITHMETIC = Context(prec=3000, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX, capitals=1, clamp=0, traps=[])
@@ -38,6 +42,25 @@ def check_comparison(
             kind="invalid-tolerance",
             key="tolerance",
         )
+
+
+def read_number(text: bytes) -> Decimal | None:
+    """Return the exact value of a printed number, or None."""
+    if len(text) > _MAX_DIGITS or not _NUMBER.fullmatch(text):
+        return None
+    return _ARITHMETIC.create_decimal(text.decode())
+
+
+def may_have_decimals(text: bytes) -> bool:
+    return any(mark in text for mark in _DECIMAL_MARKS)
+
+
+def has_same_value(expected: bytes, got: bytes) -> bool:
+    """Whether the expected text is a decimal, and the printed one is a number of the same value."""
+    if not may_have_decimals(expected):
+        return False
+    value = read_number(expected)
+    return value is not None and value == read_number(got)
 
 
 class Tolerance:

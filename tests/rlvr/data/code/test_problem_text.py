@@ -243,6 +243,21 @@ def test_the_comparison_follows_from_statement_and_outputs(output: str, outputs:
 
 
 @pytest.mark.parametrize(
+    ("story", "note", "outputs", "chosen", "why"),
+    [
+        ("", "Your answer may have an absolute error of 10^{-4}.", ["0.5"], ("float", 1e-4), "in the note"),
+        ("It may differ from ours by 1e-9.", "", ["2", "0.5"], ("float", 1e-9), "in the story"),
+        ("It may differ from ours by 1e-9.", "", ["2"], ("lines", 1e-6), "integers: of a measurement, perhaps"),
+        ("The fourth digit differs.", "", ["0.5"], ("lines", 1e-6), "no error is allowed"),
+    ],
+)
+def test_the_tolerance_of_decimals_may_stand_anywhere(
+    story: str, note: str, outputs: list, chosen: tuple[str, float], why: str
+) -> None:
+    assert problem_text.choose_comparison(statement("Print it.", story, note), outputs) == chosen, why
+
+
+@pytest.mark.parametrize(
     ("output", "add_decimal_points", "why"),
     [
         ("500\n", "500.0\n", "a whole number"),
