@@ -37,7 +37,7 @@ _THINK_TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 # Markdown ("### Question 2:", "**Problem:**", "Q:", "User:"), or is an end-of-turn token that was not taken out.
 _HEADER = re.compile(
     r"""
-    [ \t#>*_\[(<-]{0,16}
+    \n[ \t#>*_\[(<-]{0,16}+(?=[qpeuhnafsbrilt])  # the first letter of any header
     (?:
         (?:(?:next|new|another|follow-?up|similar|practice|bonus|sample)[ \t]+)?
         (?:question|problem|exercise|example|puzzle|riddle|prompt|instruction|user|human|task|(?-i:Q))
@@ -53,7 +53,6 @@ _HEADER = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
-_MAY_BEGIN = frozenset(" \t#>*_[(<-qpeuhnafsbriltQPEUHNAFSBRILT")  # the first character of any header
 _TOKEN = re.compile(
     r"<\|(?:im_end|im_start|endoftext|end_of_text|eot_id|eom_id|start_header_id|end|user|system|assistant)\|>|</s>"
     r"|\[INST\]|<(?:end_of_turn|start_of_turn|eos)>|<｜(?:end▁of▁sentence|User|Assistant)｜>",
@@ -69,12 +68,11 @@ def own_turn(text: str) -> str:
     header that opens the completion is one too: such a model did not answer the problem that it was given.
     """
     text = without_thinking(text)
-    # Line by line: a search for the line's start would look at every character.
-    end = 0
-    while not (text[end : end + 1] in _MAY_BEGIN and _HEADER.match(text, end)):
-        end = text.find("\n", end) + 1 or len(text)
-        if end == len(text):
-            break
+    if _HEADER.match("\n" + text.partition("\n")[0]):
+        return ""
+    # The pattern begins with "\n", so the search skips from line to line.
+    header = _HEADER.search(text)
+    end = header.start() + 1 if header else len(text)
     token = _TOKEN.search(text, 0, end) if "<" in text or "[" in text else None
     return text[: token.start() if token else end]
 

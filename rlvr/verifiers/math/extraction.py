@@ -5,14 +5,16 @@ In the order of trust:
 2. prose: "The answer is 18.", "Answer: 18";
 3. bare: a turn that is nothing but an answer, or one sentence with one formula in it.
 
-The result is text with its position; grader.py compares it. Every pattern runs in linear time. Of an answer, only the
-first `MAX_EXPRESSION` characters are read.
+The result is text with its position; grader.py compares it. Every pattern runs in linear time, also on millions of
+characters. Of an answer, only the first `MAX_EXPRESSION` characters are read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
 from rlvr.verifiers.math.context import find_prefix_defect, find_suffix_defect, is_denied
@@ -30,11 +32,13 @@ from rlvr.verifiers.math.stated_answer import (
     StatedAnswer,
     is_on_marked_line,
     line_from,
+    match_braces,
     next_line,
     possible_readings,
-    read_braced,
     unwrap_box,
 )
+
+_Found = TypeVar("_Found")
 
 
 def find_statements(turn: str, *, prose: bool = True, joined: bool = False) -> list[StatedAnswer]:
@@ -45,27 +49,43 @@ def find_statements(turn: str, *, prose: bool = True, joined: bool = False) -> l
         joined: read neighbouring boxes ("\\boxed{1} and \\boxed{2}") as one list, for a gold that is a list.
     """
     statements: list[StatedAnswer] = []
-    if turn.count("box") > MAX_STATEMENTS or turn.count("####") > 4 * MAX_STATEMENTS:
-        return [StatedAnswer("box", 0, len(turn), ("",), "there are more statements than any answer needs")]
-    if "####" in turn:
-        statements.extend(find_marked(turn))
-    if "box" in turn:
-        statements.extend(find_boxed(turn, joined))
-    if "<" in turn:
-        statements.extend(find_tagged(turn))
-    if len(statements) > 1:
-        statements.sort(key=lambda statement: statement.start)
-    if prose:
-        if _speaks_of_answer(turn):
-            statements.extend(find_prose(turn))
-        if not statements:
-            statements.extend(find_bare(turn))
+    try:
+        if "####" in turn:
+            statements.extend(find_marked(turn))
+        if "boxed" in turn or "fbox" in turn:
+            statements.extend(find_boxed(turn, joined))
+        if "<" in turn:
+            statements.extend(find_tagged(turn))
+        if len(statements) > 1:
+            statements.sort(key=lambda statement: statement.start)
+        if prose:
+            if _speaks_of_answer(turn):
+                statements.extend(find_prose(turn))
+            if not statements:
+                statements.extend(find_bare(turn))
+    except TooManyStatements:
+        defect = f"there are over {MAX_STATEMENTS:,} statements of one kind"
+        return [StatedAnswer("box", 0, len(turn), ("",), defect)]
     return statements
+
+
+class TooManyStatements(Exception):
+    """A turn has more statements of one kind than any answer needs."""
+
+
+def _limited(found: Iterable[_Found]) -> Iterator[_Found]:
+    for count, one in enumerate(found):
+        if count == MAX_STATEMENTS:
+            raise TooManyStatements
+        yield one
 
 
 def extract_boxed(text: str) -> str | None:
     """Return the content of the last box, or of the last neighbouring boxes; None without a box."""
-    boxes = list(find_boxed(text, joined=True)) if "boxed" in text else []
+    try:
+        boxes = list(find_boxed(text, joined=True)) if "boxed" in text else []
+    except TooManyStatements:
+        return None
     return boxes[-1].texts[0] if boxes else None
 
 
@@ -78,6 +98,13 @@ def _speaks_of_answer(turn: str) -> bool:
 # Explicit notations: a line with `####`, a box, an <answer> tag
 
 _MARK = re.compile(r"(?<!#)####(?!#)")
+# A mark without a statement, unless it is the last: a heading of words, or another mark directly behind.
+_NO_HEADING = re.compile(
+    r"(?<!#)####(?!#)(?![\s*_`:]{0,20}+####|[ \t*_`]{0,8}+"
+    r"(?!so|thus|the|hence|our|my|final|correct|ans|not|about|appro|roughly|nearly|almost|maybe|perhaps|probably|none"
+    r"|around|either|us|eur|gbp|inr|rs)[a-z][a-z _']{0,40}+(?![a-z _'=]))",
+    re.IGNORECASE | re.ASCII,
+)
 _NUMBERED_HEADING = re.compile(r"[ \t*_]{0,8}[0-9]{1,3}[.):][*_]{0,3}[ \t]+[^\s]")
 _ANSWER_LIKE_START = re.compile(
     r"[\s*_`]{0,8}(?:US|USD|EUR|GBP|INR|Rs\.?)?[\s*_`\"'$€£¥₹\\(\[{=.+~-]{0,12}[0-9]"
@@ -103,13 +130,15 @@ _JOINT = re.compile(
     rf"|{_JOINT_SPACE}{{0,6}}(?:\\text\{{)?[a-z() ]{{0,24}}(?:,|\b(?:and|or)\b)"
     rf"{_JOINT_SPACE}{{0,3}}\}}?{_JOINT_SPACE}{{0,10}}"
 )
-_TAG = re.compile(r"<answer>", re.IGNORECASE)
+_TAG = re.compile(r"<answer>(?!\s{0,16}<answer>)", re.IGNORECASE)
 _CLOSING_TAG = re.compile(r"</answer>", re.IGNORECASE)
+_OPERATORS = frozenset("-−+*/^")
 
 
 def find_marked(turn: str) -> Iterator[StatedAnswer]:
     """Find `#### 18`, up to the end of the line or the next mark."""
-    for mark in _MARK.finditer(turn):
+    turn_end = len(turn.rstrip())
+    for mark in _limited(_find_marks(turn)):
         line = line_from(turn, mark.end()).split("####", 1)[0]
         end = mark.end() + len(line)
         text = unwrap_box(line) if "boxed" in line else line
@@ -126,14 +155,24 @@ def find_marked(turn: str) -> Iterator[StatedAnswer]:
                 readings = (unwrap_box(text).strip(),)
         elif lead or (_ANSWER_LIKE_START.match(to_ascii(text)) and not is_numbered):
             readings = possible_readings(text)
-        elif (label := _LABELLED.match(text)) and not turn[mark.end() + len(text) :].strip():
+        elif (label := _LABELLED.match(text)) and end >= turn_end:
             readings = (text[label.end() :].strip(),)  # the last line: "#### Total: 42"
         elif _HEDGED.match(text):
             readings, defect = (text.strip(),), "it hedges"
-        elif not is_numbered and not turn[mark.end() + len(text) :].strip() and ALONE.fullmatch(text.strip()):
+        elif not is_numbered and end >= turn_end and ALONE.fullmatch(text.strip()):
             readings = (text.strip(),)  # the last line: "#### (C)", "#### p - q"
         if readings:
             yield StatedAnswer("mark", mark.start(), end, readings, defect)
+
+
+def _find_marks(turn: str) -> Iterator[re.Match[str]]:
+    """Find the marks that may state an answer."""
+    last = _MARK.match(turn, turn.rfind("####"))
+    for mark in _NO_HEADING.finditer(turn):
+        if last is None or mark.start() < last.start():
+            yield mark
+    if last:
+        yield last
 
 
 def _find_mark_defect(before: str) -> str:
@@ -152,24 +191,12 @@ def find_boxed(turn: str, joined: bool) -> Iterator[StatedAnswer]:
         joined: read neighbouring boxes as one list.
     """
     boxes: list[tuple[int, int, str]] = []  # start, end, content
-    for box in BOX.finditer(turn):
-        last_end = boxes[-1][1] if boxes else 0
-        if box.start() < last_end:
-            continue  # a box in a box
-        if box[0].endswith("{"):
-            content = read_braced(turn, box.end())
-            end = box.end() + len(content or "") + 1
+    for start, end, content in _limited(_find_closed_boxes(turn)):
+        first_start, last_end, items = boxes[-1] if boxes and joined else (0, -1, "")
+        if last_end >= 0 and start - last_end <= 64 and _JOINT.fullmatch(turn, last_end, start):
+            boxes[-1] = first_start, end, f"{items}, {content}"
         else:
-            content = _BARE_BOX.match(turn, box.end())[0]  # type: ignore[index]  # BOX saw a digit
-            end = box.end() + len(content)
-        if content is None or _EMPTY_BOX.fullmatch(content):
-            continue
-        gap = turn[last_end : box.start()]
-        if boxes and joined and len(gap) <= 64 and _JOINT.fullmatch(gap):
-            first_start, _, items = boxes[-1]
-            boxes[-1] = first_start, end, f"{items}, {content.strip()}"
-        else:
-            boxes.append((box.start(), end, content.strip()))
+            boxes.append((start, end, content))
     for start, end, content in boxes:
         defect = find_prefix_defect(turn[max(0, start - 160) : start])
         if not defect:
@@ -177,15 +204,33 @@ def find_boxed(turn: str, joined: bool) -> Iterator[StatedAnswer]:
         yield StatedAnswer("box", start, end, (content,), defect)
 
 
+def _find_closed_boxes(turn: str) -> Iterator[tuple[int, int, str]]:
+    """Find start, end and content of every box that is neither in another box, nor empty, nor cut off."""
+    closing = match_braces(turn, turn.find("box"), turn.rfind("box") + MAX_EXPRESSION + 12)
+    last_end = 0
+    for box in BOX.finditer(turn):
+        if box.start() < last_end:
+            continue
+        if box[0].endswith("{"):
+            content_end = closing.get(box.end(), sys.maxsize)
+            end = content_end + 1
+        else:
+            content_end = end = _BARE_BOX.match(turn, box.end()).end()  # type: ignore[union-attr]  # BOX saw a digit
+        if content_end - box.end() > MAX_EXPRESSION:
+            continue
+        content = turn[box.end() : content_end]
+        if not _EMPTY_BOX.fullmatch(content):
+            last_end = end
+            yield box.start(), end, content.strip()
+
+
 def find_tagged(turn: str) -> Iterator[StatedAnswer]:
     """Find `<answer>18</answer>`; the closing tag may be missing at the end of the turn."""
-    for count, tag in enumerate(_TAG.finditer(turn)):
-        if count > MAX_STATEMENTS:
-            return
+    for tag in _limited(_TAG.finditer(turn)):
         closing = _CLOSING_TAG.search(turn, tag.end(), tag.end() + MAX_EXPRESSION + 10)
         end = closing.start() if closing else min(len(turn), tag.end() + MAX_EXPRESSION + 1)
         text = unwrap_box(turn[tag.end() : end]).strip().removeprefix("####").strip()
-        defect = "a sign stands before it" if re.search(r"[-−+*/^]\Z", turn[: tag.start()]) else ""
+        defect = "a sign stands before it" if turn[max(0, tag.start() - 1) : tag.start()] in _OPERATORS else ""
         lead = LEAD_OF_LINE.match(text)
         texts = possible_readings(text[lead.end() :]) if lead else (text,)
         yield StatedAnswer("tag", tag.start(), closing.end() if closing else end, texts, defect)
@@ -222,10 +267,7 @@ _SENTENCE_END = re.compile(r"(?: is (?:the|our|my) (?:final )?(?:answer|solution
 
 def find_prose(turn: str) -> Iterator[StatedAnswer]:
     """Find sentences such as "The answer is 18."."""
-    for count, lead in enumerate(_PROSE.finditer(turn)):
-        if count > MAX_STATEMENTS:
-            yield StatedAnswer("prose", 0, len(turn), ("0",), "there are more statements than any answer needs")
-            return
+    for lead in _limited(_PROSE.finditer(turn)):
         if is_on_marked_line(turn, lead.start()) or _in_tag(turn, lead.start()):
             continue
         text = line_from(turn, lead.end())
@@ -243,7 +285,7 @@ def find_prose(turn: str) -> Iterator[StatedAnswer]:
         denied = not _LABEL.match(lead[0]) and is_denied(turn[max(0, lead.start() - 160) : lead.start()])
         defect = "the text before it denies it" if denied or _OTHER.search(lead[0]) else ""
         yield StatedAnswer("prose", lead.start(), end, possible_readings(text, exclaimed=True), defect)
-    for heading in _ANSWER_HEADING.finditer(turn):
+    for heading in _limited(_ANSWER_HEADING.finditer(turn)):
         text = _whole_display(turn, heading.end(), next_line(turn, heading.end()))
         if is_on_marked_line(turn, heading.start()) or "boxed" in text:
             continue

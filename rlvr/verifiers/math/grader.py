@@ -19,7 +19,7 @@ from rlvr.verifiers.math.parser import parse_answer
 from rlvr.verifiers.math.reference import Gold, algebra_workers, has_percent, quote, read_gold
 from rlvr.verifiers.math.stated_answer import StatedAnswer
 
-MAX_TURN_CHARACTERS = 100_000
+MAX_TURN_CHARACTERS = 5_000_000  # more than a context window of a million tokens
 MAX_COMPARISONS = 3
 DEADLINE_S = 2.0
 # Part of the deadline that is reserved for killing the worker and for transport.
@@ -192,6 +192,8 @@ def _grade_without_algebra(
         last_end = max(last_end, statement.end)
         if result == "undecided" and text not in undecided:
             undecided.append(text)
+            if len(undecided) > MAX_COMPARISONS:
+                break
     if first is None:
         return AnswerVerdict(False, None, "no final answer in the model's own turn")
     if is_retracted(turn[last_end:]):
@@ -339,7 +341,7 @@ def explain_answer(
     else:
         lines.append(f"The gold {quote(gold)} is read as {_describe(target.parsed)}.")
         joined = isinstance(target.parsed, Collection)
-        statements = find_statements(turn[: MAX_TURN_CHARACTERS + 1], prose=prose, joined=joined)
+        statements = find_statements(turn[:MAX_TURN_CHARACTERS], prose=prose, joined=joined)
         lines.append(f"Statements of a final answer: {len(statements) or 'none'}.")
         for statement in statements[:10]:
             readings = (_describe(one) for one in map(parse_answer, statement.texts) if not isinstance(one, str))

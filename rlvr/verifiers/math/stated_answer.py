@@ -10,7 +10,7 @@ from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
 from rlvr.verifiers.math.normalize import closing_bracket
 from rlvr.verifiers.math.numbers import is_unit_word
 
-MAX_STATEMENTS = 64  # of each kind; a turn that has more is no answer
+MAX_STATEMENTS = 1000  # of each kind; a turn that has more is no answer
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ LEAD_OF_LINE = re.compile(
     rf"(?:{LEAD}|answer[ \t*_`]{{0,8}}$){LEAD_REST}",
     re.IGNORECASE,
 )
+_BRACE = re.compile("[{}]")
 BOX = re.compile(r"\\(?:f?boxed|fbox)[ ]{0,4}(?:\{|(?=[0-9]))")
 # A formula in any of its delimiters.
 FORMULA = re.compile(
@@ -134,6 +135,18 @@ def read_braced(text: str, start: int) -> str | None:
     """Return the text from `start`, just after an opening brace, to its closing brace; None if there is none."""
     end = closing_bracket(text, start, start + MAX_EXPRESSION + 1)
     return text[start:end] if end >= 0 else None
+
+
+def match_braces(text: str, start: int, end: int) -> dict[int, int]:
+    """Return the index of the closing brace for the index behind each opening one, in one pass."""
+    closing: dict[int, int] = {}
+    opened: list[int] = []
+    for brace in _BRACE.finditer(text, start, end):
+        if brace[0] == "{":
+            opened.append(brace.end())
+        elif opened:
+            closing[opened.pop()] = brace.start()
+    return closing
 
 
 def unwrap_box(text: str) -> str:

@@ -88,7 +88,7 @@ def test_golds_may_be_more_than_a_number(gold: str, plain: str) -> None:
 @pytest.mark.parametrize(
     "gold",
     ["", "   ", "<<3>>", "forty-two", "\\frac{1}{", "10^{10^{10}}", "She left at noon and then she came back again",
-     "1" * 600, "{" * 40, "3 +", "...", "quite a lot"],
+     "1" * 600, "{" * 40, "3 +", "...", "quite a lot", "\\boxed{1}" * 2000],
 )  # fmt: skip
 def test_a_gold_that_cannot_be_verified_against_is_refused(gold: str) -> None:
     with pytest.raises(ValueError, match="can be verified"):
@@ -176,8 +176,23 @@ def test_no_completion_takes_long(bomb: str) -> None:
     assert time.process_time() - start < 1.5
 
 
+@pytest.mark.parametrize("unit", ["\n", "so ", "####x", "####x\n", "\u00a0", "\\boxed{", "$", "1234567890"])
+@pytest.mark.parametrize(
+    ("before", "behind", "right", "why"),
+    [
+        ("", "so it is $\\boxed{42}$.", True, "a flood before the answer"),
+        ("#### 41", "The answer is 42.", False, "a flood that hides another answer"),
+    ],
+)
+def test_a_flood_neither_costs_nor_hides_an_answer(unit: str, before: str, behind: str, right: bool, why: str) -> None:
+    completion = f"{before}\n{unit * (2_000_000 // len(unit))}\n{behind}"
+    start = time.process_time()
+    assert check_answer(completion, "42").correct is right, why
+    assert time.process_time() - start < 2.0
+
+
 def test_a_turn_that_is_too_long_is_not_read() -> None:
-    verdict = check_answer("#### 42\n" + "x " * 60_000, "42")
+    verdict = check_answer("#### 42\n" + "x " * 2_500_000, "42")
     assert verdict.correct is False
     assert "longer" in verdict.why
 
