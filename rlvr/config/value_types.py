@@ -36,8 +36,10 @@ def type_mismatch(value: Any, types: Iterable[str]) -> str | None:
     name = "None" if value is None else type(value).__name__
     if name in types or (name == "int" and "float" in types) or repr(value) in types:
         return None
-    words = {"str": "text", "list": "a list", "dict": "a mapping", "bool": "a truth value"}
+    words = {"str": "text", "list": "a list", "dict": "a mapping"}
     described = "empty" if value is None else f"{words.get(name, 'a number')} ({value!r})"
+    if isinstance(value, bool):
+        described = "true (which a key without a value means)" if value else "false"
     expected = [words for one, words in PLAIN_TYPES.items() if one in types]
     return f"is {described}, but should be {' or '.join([*expected, *sorted(set(types) - set(PLAIN_TYPES))])}"
 

@@ -100,9 +100,11 @@ def _target_problems(
         elif not matching and nearest(name.lower(), ["all-linear"]):
             yield Problem(f"{TARGETS}: {name!r} matches no module. Did you mean all-linear?", "unknown-module", TARGETS)
         elif not matching:
+            ending = next(iter(nearest(name, linear)), name)
             message = (
                 f"{TARGETS}: {name!r} alone is a pattern of whole names (such as {max(_linear(modules), key=len)}), "
-                f"and matches none. Write '.*{name}' if a name ends in that, or name several. {has}"
+                f"and matches none{_question(name, linear)}. Write '.*{ending}' for all names that end in {ending}, or "
+                f"name several. {has}"
             )
             yield Problem(message, "unknown-module", TARGETS)
 

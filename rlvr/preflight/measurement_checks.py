@@ -45,6 +45,12 @@ def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
         return
     available = len(task.split(evaluation.split))
     rows = min(available, evaluation.rows or available)
+    if 0 < available < (evaluation.rows or 0):
+        yield Problem(
+            f"evaluation.rows is {evaluation.rows:,}, but the split {evaluation.split} has {available:,} rows: all are "
+            "measured. Lower it, or give the task more rows.",
+            "too-few-rows", "evaluation.rows", level="warning",
+        )  # fmt: skip
     if not rows or half_width(rows) <= MAX_HALF_WIDTH:
         return
     wanted = [

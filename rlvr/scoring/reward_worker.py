@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import io
 import json
+import os
 import pickle
 import random
 import sys
+import tempfile
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from rlvr.errors import InputError
 from rlvr.scoring.call import call_reward, digest_of
@@ -31,6 +34,8 @@ from rlvr.workers.pool import Status
 WIRE_STATUS: Mapping[Status, str] = {
     "done": "done", "timeout": "late", "crashed": "crashed", "failed": "failed", "unavailable": "unserved"
 }  # fmt: skip
+MAX_OUTPUT = 1000  # characters of each stream that a call may print for each completion
+MAX_KEPT = 64 << 20  # of the rest
 _PACKAGES_WITH_RANDOM_STATE = ("numpy", "torch")
 
 
@@ -131,12 +136,52 @@ def _call(
     reward: Reward, columns: Mapping[str, Any], state: Mapping[str, Any], seed: tuple[Any, ...]
 ) -> dict[str, Any]:
     _seed_random_numbers(seed)
-    try:
+    limit = MAX_OUTPUT * len(columns["completions"])
+    with _shortened("stdout", limit), _shortened("stderr", limit):
         return call_reward(reward, columns, types.SimpleNamespace(**state)).as_dict()
+
+
+@contextlib.contextmanager
+def _shortened(name: Literal["stdout", "stderr"], limit: int) -> Iterator[None]:
+    """Print the start of what a call prints; the rest goes to a file, which the next such call replaces."""
+    stream = getattr(sys, name)
+    if stream is None:
+        yield
+        return
+    shortened = _Shortened(stream, limit)
+    setattr(sys, name, shortened)
+    try:
+        yield
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, OSError, ValueError):  # None, or closed by the function
-                stream.flush()
+        setattr(sys, name, stream)
+        with contextlib.suppress(OSError, ValueError):  # closed by the function
+            shortened.end(Path(tempfile.gettempdir()) / f"grpo-recipes-{os.getuid()}-reward-{os.getpid()}.{name}")
+
+
+class _Shortened:
+    """A text stream that keeps what exceeds the limit. Whatever does not write text gets the stream itself."""
+
+    def __init__(self, stream: TextIO, limit: int) -> None:
+        self._stream = stream
+        self._left = limit
+        self._rest = io.StringIO()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._stream.write(text[: self._left])
+        self._rest.write(text[self._left :][: max(MAX_KEPT - self._rest.tell(), 0)])
+        self._left = max(self._left - len(text), 0)
+        return len(text)
+
+    def end(self, path: Path) -> None:
+        if rest := self._rest.getvalue():
+            path.unlink(missing_ok=True)
+            with path.open("x", encoding="utf-8", errors="replace") as file:
+                file.write(rest)
+            self._stream.write(f"\n[{len(rest):,} more characters of this call are in {path}]\n")
+        self._stream.flush()
 
 
 def _validate(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:

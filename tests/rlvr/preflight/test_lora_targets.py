@@ -66,8 +66,9 @@ def test_an_adapter_that_would_not_be_applied_as_the_recipe_says_is_refused(
     assert [problem.kind for problem in problems] == ([kind] if kind else []), why
 
 
-def test_a_misspelt_module_comes_with_the_nearest_one() -> None:
-    assert "v_proj?" in only(check_lora_targets(make_components({"lora_target_modules": ["q_proj", "v_prj"]}))).message
+@pytest.mark.parametrize("targets", [["q_proj", "v_prj"], ["v_prj"]], ids=["among others", "alone"])
+def test_a_misspelt_module_comes_with_the_nearest_one(targets: list[str]) -> None:
+    assert "v_proj?" in only(check_lora_targets(make_components({"lora_target_modules": targets}))).message
 
 
 def test_a_model_that_writes_no_text_is_refused() -> None:

@@ -74,7 +74,7 @@ def logs_too(completions, *, question, source, log_extra, log_metric, **kwargs):
     return [0.0] * len(completions)
 
 def prints(completions, **kwargs):
-    print("said by the function")
+    print("said by the function" + "." * 10**6 * ("much" in completions))
     return [1.0] * len(completions)
 
 def columns_as_sent(completions, *, day, raw, number, completion_ids, **kwargs):
@@ -247,6 +247,7 @@ def test_rewards_that_a_step_waits_for_are_named(
         said(scoring, ["fine"], step=7)
     lines = capsys.readouterr().err.splitlines()
     assert lines and all("step 7" in line and ":nap" in line and ":puppet" not in line for line in lines), lines
+    assert all("reward_batch_timeout_s: 600" in line for line in lines), "the limit of the wait"
 
 
 def test_starting_does_not_wait_for_imports(tmp_path: Path) -> None:
@@ -345,7 +346,13 @@ def test_a_forked_child_that_returns_sends_no_second_reply(puppets: Path) -> Non
 def test_what_a_function_prints_is_seen(puppets: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with scorer(puppets, "prints") as scoring:
         said(scoring, ["a"])
-        assert "said by the function" in capfd.readouterr().err
+        assert capfd.readouterr().err == "said by the function\n"
+        said(scoring, ["much", "a"])
+        err = capfd.readouterr().err
+    assert err.startswith("said by the function.....") and len(err) < 2300
+    rest = Path(err.split()[-1].rstrip("]"))
+    assert rest.read_text() == "." * (10**6 - 1980) + "\n"
+    rest.unlink()
 
 
 def test_a_file_that_fails_to_import_in_a_worker_is_shown_as_it_would_be_here(tmp_path: Path) -> None:
