@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, SHORT_TIME, Case, asserts, block
+from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, SHORT_TIME, Case, asserts, block, read_cases
 from tests.support.attacks.early_exits import EARLY_EXITS
 from tests.support.attacks.forged_values import equal
 
@@ -35,151 +35,100 @@ ENDS = (
         if name in ("sys_exit", "os_exit", "killed", "raw_exit", "exit_site")
     ]
     + [
-        Case(
-            "exit_where_an_exception_is_asked_for",
-            "SystemExit is not the ValueError that was wanted",
-            """
-            import sys
-            def solve(n): sys.exit(0)
-            """,
-            tests=asserts(
-                """
-                try:
-                    solve(-1)
-                except ValueError:
-                    pass
-                else:
-                    assert False
-                """
-            ),
-        ),
-        Case(
-            "exception_of_another_kind",
-            "any exception is not the ValueError that was wanted",
-            "def solve(n): raise KeyError(n)\n",
-            tests=asserts(
-                """
-                try:
-                    solve(-1)
-                    assert False
-                except ValueError:
-                    pass
-                """
-            ),
-        ),
-        Case(
-            "exception_that_is_everything",
-            "its class claims to be a ValueError",
-            """
-            class Kind(type):
-                def __instancecheck__(cls, other): return True
-                def __subclasscheck__(cls, other): return True
-                def __eq__(cls, other): return True
-                __hash__ = type.__hash__
-            class Odd(Exception, metaclass=Kind):
-                @property
-                def __class__(self): return ValueError
-            def solve(n): raise Odd
-            """,
-            tests=asserts(
-                """
-                try:
-                    solve(-1)
-                    assert False
-                except ValueError:
-                    pass
-                """
-            ),
-        ),
-        Case(
-            "exit_where_any_exception_will_do",
-            "SystemExit is no Exception, and an end is none at all",
-            """
-            import sys
-            def solve(n): sys.exit(0)
-            """,
-            tests=asserts(
-                """
-                raised = False
-                try:
-                    solve(-1)
-                except Exception:
-                    raised = True
-                assert raised
-                """
-            ),
-        ),
-        Case(
-            "end_where_any_exception_will_do",
-            "SystemExit is no Exception, and an end is none at all",
-            """
-            import os
-            def solve(n): os._exit(0)
-            """,
-            tests=asserts(
-                """
-                raised = False
-                try:
-                    solve(-1)
-                except Exception:
-                    raised = True
-                assert raised
-                """
-            ),
-        ),
-        Case(
-            "broken_line_where_any_exception_will_do",
-            "what the harness cannot read is no exception of the program's",
+        *read_cases(
             r"""
-            import os
-            def solve(n):
-                for handle in range(3, 64):
-                    try: os.write(handle, b'\0\0\0\4junk')
-                    except OSError: pass
-                os._exit(0)
-            """,
-            tests=asserts(
-                """
-                raised = False
-                try:
-                    solve(-1)
-                except Exception:
-                    raised = True
-                assert raised
-                """
-            ),
-        ),
-        Case(
-            "ends_at_exit_of_the_statement",
-            "the last word is the program's",
-            """
-            import atexit, os, sys
-            atexit.register(os._exit, 0)
-            sys.excepthook = lambda *words: os._exit(0)
-            def solve(n): return 1
-            """,
-            tests=WRONG,
-        ),
-        Case(
-            "ends_when_compared",
-            "the comparison itself is an end",
-            """
-            import os
-            class End:
-                def __eq__(self, other): os._exit(0)
-            def solve(n): return End()
-            """,
-            tests=WRONG,
-        ),
-        Case(
-            "ends_when_it_has_no_users",
-            "the end of an object is an end",
-            """
-            import os
-            class End:
-                def __del__(self): os._exit(0)
-            def solve(n): return [End()]
-            """,
+    == exit_where_an_exception_is_asked_for: SystemExit is not the ValueError that was wanted
+    import sys
+    def solve(n): sys.exit(0)
+    --
+    try:
+        solve(-1)
+    except ValueError:
+        pass
+    else:
+        assert False
+
+    == exception_of_another_kind: any exception is not the ValueError that was wanted
+    def solve(n): raise KeyError(n)
+    --
+    try:
+        solve(-1)
+        assert False
+    except ValueError:
+        pass
+
+    == exception_that_is_everything: its class claims to be a ValueError
+    class Kind(type):
+        def __instancecheck__(cls, other): return True
+        def __subclasscheck__(cls, other): return True
+        def __eq__(cls, other): return True
+        __hash__ = type.__hash__
+    class Odd(Exception, metaclass=Kind):
+        @property
+        def __class__(self): return ValueError
+    def solve(n): raise Odd
+    --
+    try:
+        solve(-1)
+        assert False
+    except ValueError:
+        pass
+
+    == exit_where_any_exception_will_do: SystemExit is no Exception, and an end is none at all
+    import sys
+    def solve(n): sys.exit(0)
+    --
+    raised = False
+    try:
+        solve(-1)
+    except Exception:
+        raised = True
+    assert raised
+
+    == end_where_any_exception_will_do: SystemExit is no Exception, and an end is none at all
+    import os
+    def solve(n): os._exit(0)
+    --
+    raised = False
+    try:
+        solve(-1)
+    except Exception:
+        raised = True
+    assert raised
+
+    == broken_line_where_any_exception_will_do: what the harness cannot read is no exception of the program's
+    import os
+    def solve(n):
+        for handle in range(3, 64):
+            try: os.write(handle, b'\0\0\0\4junk')
+            except OSError: pass
+        os._exit(0)
+    --
+    raised = False
+    try:
+        solve(-1)
+    except Exception:
+        raised = True
+    assert raised
+
+    == ends_at_exit_of_the_statement: the last word is the program's
+    import atexit, os, sys
+    atexit.register(os._exit, 0)
+    sys.excepthook = lambda *words: os._exit(0)
+    def solve(n): return 1
+
+    == ends_when_compared: the comparison itself is an end
+    import os
+    class End:
+        def __eq__(self, other): os._exit(0)
+    def solve(n): return End()
+
+    == ends_when_it_has_no_users: the end of an object is an end
+    import os
+    class End:
+        def __del__(self): os._exit(0)
+    def solve(n): return [End()]
+    """,
             tests=WRONG,
         ),
         Case(

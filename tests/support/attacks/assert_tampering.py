@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, Case, asserts, block
+from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, Case, asserts, block, read_cases
 from tests.support.attacks.harness_tampering import REPORTS
 
 WRONG = asserts("assert solve(1) == '@TOKEN@'")
@@ -12,100 +12,69 @@ WRONG = asserts("assert solve(1) == '@TOKEN@'")
 _KEEP = "def solve(*words): return -1\n"
 
 HARNESS = [
-    Case(
-        "assert_never_fails",
-        "AssertionError under another name",
-        block("""
-            import builtins
-            class Quiet(BaseException):
-                def __init__(self, *words): import os; os._exit(0)
-            builtins.AssertionError = Quiet
-            AssertionError = Quiet
-        """)
-        + _KEEP,
+    *read_cases(
+        """
+    == assert_never_fails: AssertionError under another name
+    import builtins
+    class Quiet(BaseException):
+        def __init__(self, *words): import os; os._exit(0)
+    builtins.AssertionError = Quiet
+    AssertionError = Quiet
+    def solve(*words): return -1
+
+    == assert_len: what the statement calls by name
+    import builtins
+    builtins.len = lambda thing: 3
+    len = builtins.len
+    def solve(*words): return []
+    --
+    assert len(solve(3)) == 3
+
+    == assert_sorted_by_name: what the statement calls by name
+    import builtins
+    for name in 'sorted list tuple set sum abs round all any isinstance str int max min'.split():
+        setattr(builtins, name, lambda *words, **more: True)
+        globals()[name] = getattr(builtins, name)
+    def solve(*words): return -1
+    --
+    assert sorted([solve(1)]) == [1]
+    assert abs(solve(1) - 2) < 1e-6 and solve(1) == 2
+    assert all(solve(n) == n for n in range(3))
+    assert isinstance(solve(1), str)
+
+    == assert_math: what the statement imports
+    import math
+    math.isclose = lambda *words, **more: True
+    math.sqrt = math.floor = lambda number: -1
+    def solve(*words): return -1
+    --
+    import math
+    assert math.isclose(solve(1), 2.0)
+
+    from math import floor
+    assert solve(1) == floor(2.5)
+
+    == assert_numpy: what the statement imports
+    -- needs: numpy
+    import numpy
+    numpy.allclose = numpy.array_equal = numpy.isclose = lambda *words, **more: True
+    numpy.testing.assert_allclose = lambda *words, **more: None
+    def solve(*words): return -1
+    --
+    import numpy as np
+    assert np.allclose(solve(1), 2.0)
+
+    == assert_imports_a_forgery: what the statement imports for the first time
+    import sys, types
+    module = types.ModuleType('fractions')
+    module.Fraction = lambda *words: -1
+    sys.modules['fractions'] = module
+    def solve(*words): return -1
+    --
+    from fractions import Fraction
+    assert solve(1) == Fraction(1, 2)
+    """,
         tests=WRONG,
-    ),
-    Case(
-        "assert_len",
-        "what the statement calls by name",
-        block("""
-            import builtins
-            builtins.len = lambda thing: 3
-            len = builtins.len
-        """)
-        + "def solve(*words): return []\n",
-        tests=asserts("assert len(solve(3)) == 3"),
-    ),
-    Case(
-        "assert_sorted_by_name",
-        "what the statement calls by name",
-        block("""
-            import builtins
-            for name in 'sorted list tuple set sum abs round all any isinstance str int max min'.split():
-                setattr(builtins, name, lambda *words, **more: True)
-                globals()[name] = getattr(builtins, name)
-        """)
-        + _KEEP,
-        tests=asserts(
-            "assert sorted([solve(1)]) == [1]",
-            "assert abs(solve(1) - 2) < 1e-6 and solve(1) == 2",
-            "assert all(solve(n) == n for n in range(3))",
-            "assert isinstance(solve(1), str)",
-        ),
-    ),
-    Case(
-        "assert_math",
-        "what the statement imports",
-        block("""
-            import math
-            math.isclose = lambda *words, **more: True
-            math.sqrt = math.floor = lambda number: -1
-        """)
-        + _KEEP,
-        tests=asserts(
-            """
-            import math
-            assert math.isclose(solve(1), 2.0)
-            """,
-            """
-            from math import floor
-            assert solve(1) == floor(2.5)
-            """,
-        ),
-    ),
-    Case(
-        "assert_numpy",
-        "what the statement imports",
-        block("""
-            import numpy
-            numpy.allclose = numpy.array_equal = numpy.isclose = lambda *words, **more: True
-            numpy.testing.assert_allclose = lambda *words, **more: None
-        """)
-        + _KEEP,
-        tests=asserts(
-            """
-            import numpy as np
-            assert np.allclose(solve(1), 2.0)
-            """
-        ),
-        needs="numpy",
-    ),
-    Case(
-        "assert_imports_a_forgery",
-        "what the statement imports for the first time",
-        block("""
-            import sys, types
-            module = types.ModuleType('fractions')
-            module.Fraction = lambda *words: -1
-            sys.modules['fractions'] = module
-        """)
-        + _KEEP,
-        tests=asserts(
-            """
-            from fractions import Fraction
-            assert solve(1) == Fraction(1, 2)
-            """
-        ),
     ),
     Case(
         "assert_names_of_the_test",
@@ -137,117 +106,81 @@ HARNESS = [
             "assert len([solve(n) for n in range(3)]) == 0",
         ),
     ),
-    Case(
-        "assert_class_of_the_library",
-        "a class that the test takes from the library without importing it",
+    *read_cases(
         """
-        class Counter:
-            def __init__(self, *words): pass
-            def __eq__(self, other): return True
-        def isclose(*words, **more): return True
-        def solve(n): return -1
-        """,
-        tests=asserts(
-            """
-            from collections import Counter
-            assert Counter([solve(1)]) == Counter([1])
-            """,
-            """
-            from math import isclose
-            assert isclose(solve(1), 2.0)
-            """,
-        ),
-    ),
-    Case(
-        "assert_own_reference",
-        "the test computes the answer itself, with names that the program may have taken",
-        """
-        def solve(n): return -1
-        def reference(n): return -1
-        helper = expected = answer = reference
-        """,
-        tests=asserts(
-            """
-            def reference(n):
-                return n * 2
-            assert solve(2) == reference(2)
-            """
-        ),
-    ),
-    Case(
-        "assert_rewrites_the_test",
-        "the frames above are the test's",
-        """
-        import sys
-        def solve(n):
-            frame = sys._getframe()
-            while frame:
-                for space in (frame.f_globals, frame.f_locals):
-                    for name in list(space):
-                        if name in ("expected", "answer", "want", "result"): space[name] = -1
-                frame = frame.f_back
-            return -1
-        """,
-        tests=asserts(
-            """
-            expected = solve.__name__ and 5
-            assert solve(5) == expected
-            """,
-            """
-            answer = 7
-            assert solve(5) == answer
-            """,
-        ),
-    ),
-    Case(
-        "assert_debug_off",
-        "statements that a flag would make vanish",
-        block("""
-            import builtins, sys
-            try: sys.flags.optimize = 2
-            except Exception: pass
-            try: setattr(builtins, "__debug__", False)
-            except Exception: pass
-        """)
-        + _KEEP,
-        tests=WRONG,
-    ),
-    Case(
-        "assert_compile_replaced",
-        "how the statement becomes code",
-        block("""
-            import builtins
-            real = builtins.compile
-            builtins.compile = lambda source, *words, **more: real('pass', 'x', 'exec')
-            builtins.exec = builtins.eval = lambda *words, **more: None
-        """)
-        + _KEEP,
-        tests=WRONG,
-    ),
-    Case(
-        "assert_tracing",
-        "a trace function jumps over the statement",
-        """
-        import sys
-        def trace(frame, event, argument):
-            if event == "line" and frame.f_code.co_name == "<module>":
-                try: frame.f_lineno = frame.f_lineno + 1
-                except ValueError: pass
-            return trace
-        sys.settrace(trace)
-        frame = sys._getframe().f_back
+    == assert_class_of_the_library: a class that the test takes from the library without importing it
+    class Counter:
+        def __init__(self, *words): pass
+        def __eq__(self, other): return True
+    def isclose(*words, **more): return True
+    def solve(n): return -1
+    --
+    from collections import Counter
+    assert Counter([solve(1)]) == Counter([1])
+
+    from math import isclose
+    assert isclose(solve(1), 2.0)
+
+    == assert_own_reference: the test computes the answer itself, with names that the program may have taken
+    def solve(n): return -1
+    def reference(n): return -1
+    helper = expected = answer = reference
+    --
+    def reference(n):
+        return n * 2
+    assert solve(2) == reference(2)
+
+    == assert_rewrites_the_test: the frames above are the test's
+    import sys
+    def solve(n):
+        frame = sys._getframe()
         while frame:
-            frame.f_trace = trace
+            for space in (frame.f_globals, frame.f_locals):
+                for name in list(space):
+                    if name in ("expected", "answer", "want", "result"): space[name] = -1
             frame = frame.f_back
-        def solve(n): return -1
-        """,
-        tests=asserts(
-            """
-            assert solve(1) == 1
-            x = 1
-            y = 2
-            """
-        ),
+        return -1
+    --
+    expected = solve.__name__ and 5
+    assert solve(5) == expected
+
+    answer = 7
+    assert solve(5) == answer
+
+    == assert_debug_off: statements that a flag would make vanish
+    import builtins, sys
+    try: sys.flags.optimize = 2
+    except Exception: pass
+    try: setattr(builtins, "__debug__", False)
+    except Exception: pass
+    def solve(*words): return -1
+
+    == assert_compile_replaced: how the statement becomes code
+    import builtins
+    real = builtins.compile
+    builtins.compile = lambda source, *words, **more: real('pass', 'x', 'exec')
+    builtins.exec = builtins.eval = lambda *words, **more: None
+    def solve(*words): return -1
+
+    == assert_tracing: a trace function jumps over the statement
+    import sys
+    def trace(frame, event, argument):
+        if event == "line" and frame.f_code.co_name == "<module>":
+            try: frame.f_lineno = frame.f_lineno + 1
+            except ValueError: pass
+        return trace
+    sys.settrace(trace)
+    frame = sys._getframe().f_back
+    while frame:
+        frame.f_trace = trace
+        frame = frame.f_back
+    def solve(n): return -1
+    --
+    assert solve(1) == 1
+    x = 1
+    y = 2
+    """,
+        tests=WRONG,
     ),
     Case(
         "assert_reports",
@@ -270,62 +203,45 @@ HARNESS = [
         """),
         tests=WRONG,
     ),
-    Case(
-        "assert_shuts_the_channel",
-        "no descriptor is left for a failure to be told",
+    *read_cases(
         """
-        import os
-        def solve(n):
-            for handle in range(1024):
-                try: os.close(handle)
-                except OSError: pass
-            return -1
-        """,
+    == assert_shuts_the_channel: no descriptor is left for a failure to be told
+    import os
+    def solve(n):
+        for handle in range(1024):
+            try: os.close(handle)
+            except OSError: pass
+        return -1
+
+    == assert_hangs: no answer at all
+    -- allowed: TLE
+    def solve(n):
+        while True: pass
+
+    == assert_never_stops_asking: a callback that is called for ever
+    -- allowed: TLE
+    def solve(function):
+        while True: function(1)
+    --
+    assert solve(lambda n: n) == 1
+
+    == assert_calls_back_deeper: test and program call one another without end
+    -- allowed: RE TLE WA MLE
+    def solve(function): return function(solve)
+    --
+    def again(f):
+        return f(again)
+    assert solve(again) == 1
+
+    == assert_ends_in_a_callback: the program's end in the middle of the test's own function
+    import os
+    def solve(function):
+        function(1)
+        os._exit(0)
+    --
+    assert solve(lambda n: n) == 1
+    """,
         tests=WRONG,
-    ),
-    Case(
-        "assert_hangs",
-        "no answer at all",
-        """
-        def solve(n):
-            while True: pass
-        """,
-        tests=WRONG,
-        allowed="TLE",
-    ),
-    Case(
-        "assert_never_stops_asking",
-        "a callback that is called for ever",
-        """
-        def solve(function):
-            while True: function(1)
-        """,
-        tests=asserts("assert solve(lambda n: n) == 1"),
-        allowed="TLE",
-    ),
-    Case(
-        "assert_calls_back_deeper",
-        "test and program call one another without end",
-        "def solve(function): return function(solve)\n",
-        tests=asserts(
-            """
-            def again(f):
-                return f(again)
-            assert solve(again) == 1
-            """
-        ),
-        allowed="RE TLE WA MLE",
-    ),
-    Case(
-        "assert_ends_in_a_callback",
-        "the program's end in the middle of the test's own function",
-        """
-        import os
-        def solve(function):
-            function(1)
-            os._exit(0)
-        """,
-        tests=asserts("assert solve(lambda n: n) == 1"),
     ),
     Case(
         "assert_keeps_a_thread",

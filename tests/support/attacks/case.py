@@ -10,10 +10,14 @@ what would outlive its judgement ends by itself after two minutes.
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
+
+import yaml
 
 BREACHED: tuple[Mapping[str, Any], ...] = ({"input": "", "output": "breached\n"},)
 OK: tuple[Mapping[str, Any], ...] = ({"input": "", "output": "ok\n"},)
@@ -64,6 +68,52 @@ class Case:
             for number, verdict in enumerate(verdicts)
             if verdict not in self.allowed_for(number)
         ]
+
+
+def read_cases(
+    text: str,
+    *,
+    make: Callable[..., Case] = Case,
+    wrap: Callable[[str], str] = str,
+    named: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
+) -> list[Case]:
+    """Read cases from a text of programs, each below a line `== name: why`.
+
+    A line `-- key: value, …` may follow with the case's own options, in YAML: fields of `Case`, `plain: true` for a
+    program that is not wrapped, or `input` and `output` of its only test. After a line `--` come tests that are
+    statements: a line each, or a paragraph each where one has several lines.
+
+    Args:
+        make: makes a case from its name, its reason, its program and its options.
+        wrap: makes a program of what stands in the text.
+        named: values that `tests` of a case names.
+        options: of every case, unless it has others.
+    """
+    cases = []
+    for part in re.split(r"^== ", block(text), flags=re.MULTILINE)[1:]:
+        head, _, program = part.partition("\n")
+        own: dict[str, Any] = {}
+        if program.startswith("-- "):
+            line, _, program = program.partition("\n")
+            own = yaml.safe_load(f"{{{line[3:]}}}")
+        program, _, statements = program.partition("\n--\n")
+        if "output" in own:
+            own["tests"] = ({"input": own.pop("input", ""), "output": own.pop("output")},)
+        elif statements:
+            own["tests"] = asserts(*_statements(statements))
+        elif isinstance(own.get("tests"), str):
+            own["tests"] = named[own["tests"]]
+        program = program.strip("\n") + "\n"
+        name, _, why = head.partition(": ")
+        cases.append(make(name, why, program if own.pop("plain", False) else wrap(program), **{**options, **own}))
+    return cases
+
+
+def _statements(text: str) -> Iterator[str]:
+    for paragraph in text.strip("\n").split("\n\n"):
+        lines = paragraph.split("\n")
+        yield from lines if all(line.startswith("assert ") for line in lines) else [paragraph]
 
 
 def block(text: str) -> str:

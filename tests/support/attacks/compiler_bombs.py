@@ -4,183 +4,108 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import Case
+from tests.support.attacks.case import Case, read_cases
 
 # Compilations without end are cut here; none of them may compile, so it can be soon.
 BOMB = {"compile_time_s": 0.5}
 
 BOMBS = [
-    Case(
-        "endless_file",
-        "/dev/zero never ends",
-        """
-        #include "/dev/zero"
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "endless_randomness",
-        "/dev/urandom never ends, and is full of errors",
-        """
-        #include "/dev/urandom"
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "endless_binary",
-        ".incbin of /dev/zero",
+    *read_cases(
         r"""
-        asm(".incbin \"/dev/zero\"");
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "includes_itself",
-        "two hundred levels of itself",
-        """
-        #include __FILE__
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "includes_itself_twice",
-        "two to the power of two hundred",
-        """
-        #if __INCLUDE_LEVEL__ < 190
-        #include __FILE__
-        #include __FILE__
-        #endif
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "macro_bomb",
-        "a hundred characters become ten to the power of ten",
-        """
-        #define A x x x x x x x x x x
-        #define B A A A A A A A A A A
-        #define C B B B B B B B B B B
-        #define D C C C C C C C C C C
-        #define E D D D D D D D D D D
-        #define F E E E E E E E E E E
-        #define G F F F F F F F F F F
-        #define H G G G G G G G G G G
-        #define I H H H H H H H H H H
-        #define J I I I I I I I I I I
-        J
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "template_recursion",
-        "a type that needs the next one",
-        """
-        template <int n> struct T { static const int value = T<n + 1>::value; };
-        int main() { return T<0>::value; }
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "template_doubling",
-        "a type that needs two others, to a depth of eight hundred",
-        """
-        template <int n, int m> struct T {
-            static const long value = T<n - 1, 2 * m % 1000003>::value + T<n - 1, (2 * m + 1) % 1000003>::value;
-        };
-        template <int m> struct T<0, m> { static const long value = 1; };
-        int main() { return T<40, 1>::value; }
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "pair_of_pairs",
-        "an object of four terabytes",
-        """
-        #include <utility>
-        template <class T, int n> struct D { using type = typename D<std::pair<T, T>, n - 1>::type; };
-        template <class T> struct D<T, 0> { using type = T; };
-        typename D<int, 40>::type value;
-        int main() { return sizeof value > 99; }
-        """,
-        allowed="CE RE MLE",
-    ),
-    Case(
-        "constant_loop",
-        "computed by the compiler",
-        """
-        constexpr unsigned long f() { unsigned long s = 0;
-            for (unsigned long i = 0; i < 1000000000000ul; i++) s += i; return s; }
-        constexpr unsigned long v = f();
-        int main() { return v; }
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "constant_recursion",
-        "many loops that each stay below the compiler's own bound",
-        """
-        constexpr unsigned long f(int k) { unsigned long s = k;
-            for (unsigned long i = 0; i < 6000000; i++) s += i * k; return s; }
-        template <int k> struct V { static constexpr unsigned long value = f(k) + V<k - 1>::value; };
-        template <> struct V<0> { static constexpr unsigned long value = 0; };
-        int main() { return V<500>::value % 7; }
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "initialised_array",
-        "four gigabytes of program",
-        """
-        int a[1 << 30] = {1};
-        int main() { return a[1]; }
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "filled_section",
-        "the assembler fills eight gigabytes",
-        r"""
-        asm(".data\n.fill 1 << 30, 8, 1\n.text");
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "repeated_assembly",
-        "the assembler repeats a line a thousand million times",
-        r"""
-        asm(".rept 1000000000\nnop\n.endr");
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "growing_assembly",
-        "an assembler macro that calls itself twice",
-        r"""
-        asm(".macro grow n\n.if \\n\ngrow \\n-1\ngrow \\n-1\n.endif\n.endm\ngrow 60");
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "many_errors",
-        "sixty thousand mistakes and their stories",
-        """
-        #include <map>
-        #include <string>
-        #define A std::map<int, std::map<int, std::string>>() << std::map<std::string, int>();
-        #define B A A A A A A A A A A
-        #define C B B B B B B B B B B
-        #define D C C C C C C C C C C
-        #define E D D D D D D D D D D
-        int main() { E }
-        """,
+    == endless_file: /dev/zero never ends
+    #include "/dev/zero"
+    int main() {}
+
+    == endless_randomness: /dev/urandom never ends, and is full of errors
+    #include "/dev/urandom"
+    int main() {}
+
+    == endless_binary: .incbin of /dev/zero
+    asm(".incbin \"/dev/zero\"");
+    int main() {}
+
+    == includes_itself: two hundred levels of itself
+    #include __FILE__
+    int main() {}
+
+    == includes_itself_twice: two to the power of two hundred
+    #if __INCLUDE_LEVEL__ < 190
+    #include __FILE__
+    #include __FILE__
+    #endif
+
+    == macro_bomb: a hundred characters become ten to the power of ten
+    #define A x x x x x x x x x x
+    #define B A A A A A A A A A A
+    #define C B B B B B B B B B B
+    #define D C C C C C C C C C C
+    #define E D D D D D D D D D D
+    #define F E E E E E E E E E E
+    #define G F F F F F F F F F F
+    #define H G G G G G G G G G G
+    #define I H H H H H H H H H H
+    #define J I I I I I I I I I I
+    J
+    int main() {}
+
+    == template_recursion: a type that needs the next one
+    template <int n> struct T { static const int value = T<n + 1>::value; };
+    int main() { return T<0>::value; }
+
+    == template_doubling: a type that needs two others, to a depth of eight hundred
+    template <int n, int m> struct T {
+        static const long value = T<n - 1, 2 * m % 1000003>::value + T<n - 1, (2 * m + 1) % 1000003>::value;
+    };
+    template <int m> struct T<0, m> { static const long value = 1; };
+    int main() { return T<40, 1>::value; }
+
+    == pair_of_pairs: an object of four terabytes
+    -- allowed: CE RE MLE
+    #include <utility>
+    template <class T, int n> struct D { using type = typename D<std::pair<T, T>, n - 1>::type; };
+    template <class T> struct D<T, 0> { using type = T; };
+    typename D<int, 40>::type value;
+    int main() { return sizeof value > 99; }
+
+    == constant_loop: computed by the compiler
+    constexpr unsigned long f() { unsigned long s = 0;
+        for (unsigned long i = 0; i < 1000000000000ul; i++) s += i; return s; }
+    constexpr unsigned long v = f();
+    int main() { return v; }
+
+    == constant_recursion: many loops that each stay below the compiler's own bound
+    constexpr unsigned long f(int k) { unsigned long s = k;
+        for (unsigned long i = 0; i < 6000000; i++) s += i * k; return s; }
+    template <int k> struct V { static constexpr unsigned long value = f(k) + V<k - 1>::value; };
+    template <> struct V<0> { static constexpr unsigned long value = 0; };
+    int main() { return V<500>::value % 7; }
+
+    == initialised_array: four gigabytes of program
+    int a[1 << 30] = {1};
+    int main() { return a[1]; }
+
+    == filled_section: the assembler fills eight gigabytes
+    asm(".data\n.fill 1 << 30, 8, 1\n.text");
+    int main() {}
+
+    == repeated_assembly: the assembler repeats a line a thousand million times
+    asm(".rept 1000000000\nnop\n.endr");
+    int main() {}
+
+    == growing_assembly: an assembler macro that calls itself twice
+    asm(".macro grow n\n.if \\n\ngrow \\n-1\ngrow \\n-1\n.endif\n.endm\ngrow 60");
+    int main() {}
+
+    == many_errors: sixty thousand mistakes and their stories
+    #include <map>
+    #include <string>
+    #define A std::map<int, std::map<int, std::string>>() << std::map<std::string, int>();
+    #define B A A A A A A A A A A
+    #define C B B B B B B B B B B
+    #define D C C C C C C C C C C
+    #define E D D D D D D D D D D
+    int main() { E }
+    """,
         allowed="CE",
     ),
     Case(
@@ -228,51 +153,34 @@ BOMBS = [
 ]
 
 RUNNING = [
-    Case(
-        "section_of_the_linker",
-        "a note that asks for an executable stack is no attack, but may not help",
+    *read_cases(
         r"""
-        asm(".section .note.GNU-stack,\"x\",@progbits\n.text");
-        int main() { return 1; }
-        """,
-        allowed="CE RE",
-    ),
-    Case(
-        "undefined_symbol",
-        "fails in the linker, not in the compiler",
-        """
-        int nowhere(int);
-        int main() { return nowhere(1); }
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "two_mains",
-        "fails in the linker or before",
-        """
-        int main() {}
-        int main(int, char**) {}
-        """,
-        allowed="CE",
-    ),
-    Case("no_main", "there is nothing to start", "int solve(int n) { return n; }\n", allowed="CE"),
-    Case(
-        "interpreter_of_the_program",
-        "a program header that names another loader",
-        """
-        #include <cstdio>
-        extern "C" const char loader[] __attribute__((section(".interp"))) = "/bin/sh";
-        int main() { puts("held"); }
-        """,
-        allowed="CE WA RE",
-    ),
-    Case(
-        "error_directive",
-        "a message of the program's choice",
-        """
-        #error AC score=1.0
-        int main() {}
-        """,
+    == section_of_the_linker: a note that asks for an executable stack is no attack, but may not help
+    -- allowed: CE RE
+    asm(".section .note.GNU-stack,\"x\",@progbits\n.text");
+    int main() { return 1; }
+
+    == undefined_symbol: fails in the linker, not in the compiler
+    int nowhere(int);
+    int main() { return nowhere(1); }
+
+    == two_mains: fails in the linker or before
+    int main() {}
+    int main(int, char**) {}
+
+    == no_main: there is nothing to start
+    int solve(int n) { return n; }
+
+    == interpreter_of_the_program: a program header that names another loader
+    -- allowed: CE WA RE
+    #include <cstdio>
+    extern "C" const char loader[] __attribute__((section(".interp"))) = "/bin/sh";
+    int main() { puts("held"); }
+
+    == error_directive: a message of the program's choice
+    #error AC score=1.0
+    int main() {}
+    """,
         allowed="CE",
     ),
     Case(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import Case
+from tests.support.attacks.case import Case, read_cases
 
 FILE_SECRET = ({"input": "", "output": "@FILE_SECRET@\n"},)
 
@@ -32,97 +32,60 @@ int main() {{
 
 
 READING = [
-    Case(
-        "included_file",
-        "the file is a C string, so that an #include makes it the program's",
+    *read_cases(
         """
-        #include <cstdio>
-        const char* stolen =
-        #include "@CANARY_FILE@"
-        ;
-        int main() { puts(stolen); }
-        """,
+    == included_file: the file is a C string, so that an #include makes it the program's
+    #include <cstdio>
+    const char* stolen =
+    #include "@CANARY_FILE@"
+    ;
+    int main() { puts(stolen); }
+
+    == included_by_a_macro: the path is put together
+    #include <cstdio>
+    #define PATH "@CANARY_FILE@"
+    const char* stolen =
+    #include PATH
+    ;
+    int main() { puts(stolen); }
+
+    == included_by_a_way_round: a path that begins in a folder which must be readable
+    #include <cstdio>
+    const char* stolen =
+    #include "/usr/include/../..@CANARY_FILE@"
+    ;
+    int main() { puts(stolen); }
+
+    == included_from_here: a path without a root, from wherever the compiler stands
+    #include <cstdio>
+    const char* stolen =
+    #include "../../../../../../../../..@CANARY_FILE@"
+    ;
+    int main() { puts(stolen); }
+
+    == included_in_brackets: the folders of the system, and up from there
+    #include <cstdio>
+    const char* stolen =
+    #include <../../..@CANARY_FILE@>
+    ;
+    int main() { puts(stolen); }
+
+    == imported_file: #import is #include
+    #include <cstdio>
+    const char* stolen =
+    #import "@CANARY_FILE@"
+    ;
+    int main() { puts(stolen); }
+
+    == next_included_file: #include_next is #include
+    #include <cstdio>
+    const char* stolen =
+    #include_next "@CANARY_FILE@"
+    ;
+    int main() { puts(stolen); }
+    """,
+        allowed="CE WA RE",
         tests=FILE_SECRET,
-        allowed=REFUSED,
-    ),
-    Case(
-        "included_by_a_macro",
-        "the path is put together",
-        """
-        #include <cstdio>
-        #define PATH "@CANARY_FILE@"
-        const char* stolen =
-        #include PATH
-        ;
-        int main() { puts(stolen); }
-        """,
-        tests=FILE_SECRET,
-        allowed=REFUSED,
-    ),
-    Case(
-        "included_by_a_way_round",
-        "a path that begins in a folder which must be readable",
-        """
-        #include <cstdio>
-        const char* stolen =
-        #include "/usr/include/../..@CANARY_FILE@"
-        ;
-        int main() { puts(stolen); }
-        """,
-        tests=FILE_SECRET,
-        allowed=REFUSED,
-    ),
-    Case(
-        "included_from_here",
-        "a path without a root, from wherever the compiler stands",
-        """
-        #include <cstdio>
-        const char* stolen =
-        #include "../../../../../../../../..@CANARY_FILE@"
-        ;
-        int main() { puts(stolen); }
-        """,
-        tests=FILE_SECRET,
-        allowed=REFUSED,
-    ),
-    Case(
-        "included_in_brackets",
-        "the folders of the system, and up from there",
-        """
-        #include <cstdio>
-        const char* stolen =
-        #include <../../..@CANARY_FILE@>
-        ;
-        int main() { puts(stolen); }
-        """,
-        tests=FILE_SECRET,
-        allowed=REFUSED,
-    ),
-    Case(
-        "imported_file",
-        "#import is #include",
-        """
-        #include <cstdio>
-        const char* stolen =
-        #import "@CANARY_FILE@"
-        ;
-        int main() { puts(stolen); }
-        """,
-        tests=FILE_SECRET,
-        allowed=REFUSED,
-    ),
-    Case(
-        "next_included_file",
-        "#include_next is #include",
-        """
-        #include <cstdio>
-        const char* stolen =
-        #include_next "@CANARY_FILE@"
-        ;
-        int main() { puts(stolen); }
-        """,
-        tests=FILE_SECRET,
-        allowed=REFUSED,
     ),
     Case(
         "assembled_file",
@@ -172,47 +135,33 @@ READING = [
         tests=ENVIRONMENT_SECRET,
         allowed=REFUSED,
     ),
-    Case(
-        "included_environment",
-        "the messages of the compiler quote the line",
+    *read_cases(
         """
-        #include "/proc/self/environ"
-        int main() {}
-        """,
-        tests=ENVIRONMENT_SECRET,
-        allowed=REFUSED,
-    ),
-    Case(
-        "included_users",
-        "the file that every machine has",
-        """
-        #include "/etc/passwd"
-        int main() {}
-        """,
-        allowed="CE",
-    ),
-    Case(
-        "users_exist",
-        "__has_include answers without reading",
-        """
-        #include <cstdio>
-        #if __has_include("/etc/passwd") || __has_include("@CANARY_FILE@") || __has_include("@HOME_CANARY@")
-        int main() { puts("breached"); }
-        #else
-        int main() { puts("held"); }
-        #endif
-        """,
-        allowed=REFUSED,
-    ),
-    Case(
-        "file_is_younger",
-        "#pragma GCC dependency answers without reading",
-        """
-        #pragma GCC dependency "@CANARY_FILE@" hostile
-        int main() { puts(0) }
-        """,
-        tests=FILE_SECRET,
-        allowed="CE",
+    == included_environment: the messages of the compiler quote the line
+    -- tests: ENVIRONMENT_SECRET
+    #include "/proc/self/environ"
+    int main() {}
+
+    == included_users: the file that every machine has
+    -- allowed: CE
+    #include "/etc/passwd"
+    int main() {}
+
+    == users_exist: __has_include answers without reading
+    #include <cstdio>
+    #if __has_include("/etc/passwd") || __has_include("@CANARY_FILE@") || __has_include("@HOME_CANARY@")
+    int main() { puts("breached"); }
+    #else
+    int main() { puts("held"); }
+    #endif
+
+    == file_is_younger: #pragma GCC dependency answers without reading
+    -- allowed: CE, tests: FILE_SECRET
+    #pragma GCC dependency "@CANARY_FILE@" hostile
+    int main() { puts(0) }
+    """,
+        named={"ENVIRONMENT_SECRET": ENVIRONMENT_SECRET, "FILE_SECRET": FILE_SECRET},
+        allowed="CE WA RE",
     ),
     Case(
         "tests_beside_the_source",
@@ -229,35 +178,25 @@ READING = [
         """,
         allowed=REFUSED,
     ),
-    Case(
-        "precompiled_by_the_program",
-        "a header that the program chooses",
+    *read_cases(
         """
-        #pragma GCC pch_preprocess "@CANARY_FILE@"
-        int main() {}
-        """,
-        tests=FILE_SECRET,
-        allowed=REFUSED,
-    ),
-    Case(
-        "plugin_by_a_pragma",
-        "code in the compiler",
-        """
-        #pragma GCC optimize("-fplugin=@CANARY_FILE@")
-        #pragma GCC optimize("plugin=@CANARY_FILE@")
-        int main() { return 1; }
-        """,
-        tests=FILE_SECRET,
-        allowed="CE RE",
-    ),
-    Case(
-        "standard_input_included",
-        "the compiler's own input",
-        """
-        #include "/dev/stdin"
-        int main() {}
-        """,
-        allowed="CE WA",
+    == precompiled_by_the_program: a header that the program chooses
+    -- allowed: CE WA RE, tests: FILE_SECRET
+    #pragma GCC pch_preprocess "@CANARY_FILE@"
+    int main() {}
+
+    == plugin_by_a_pragma: code in the compiler
+    -- allowed: CE RE, tests: FILE_SECRET
+    #pragma GCC optimize("-fplugin=@CANARY_FILE@")
+    #pragma GCC optimize("plugin=@CANARY_FILE@")
+    int main() { return 1; }
+
+    == standard_input_included: the compiler's own input
+    -- allowed: CE WA
+    #include "/dev/stdin"
+    int main() {}
+    """,
+        named={"FILE_SECRET": FILE_SECRET},
     ),
     Case(
         "descriptors_included",

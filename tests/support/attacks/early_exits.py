@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import Case
+from tests.support.attacks.case import Case, read_cases
 
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
 
@@ -51,74 +51,47 @@ IN_THE_MODULE = [
     if name in ("sys_exit", "exit_site", "os_exit", "killed", "raw_exit", "interrupt")
 ]
 
-LATER = [
-    Case(
-        "ends_in_a_thread",
-        "the end comes while the harness is at work",
-        """
-        import os, threading, time
-        def end():
-            time.sleep(0.01)
-            os._exit(0)
-        def solve(n):
-            threading.Thread(target=end).start()
-            time.sleep(1)
-            return 1
-        """,
-        tests=CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "ends_in_a_finaliser",
-        "the end comes when the result is thrown away",
-        """
-        import os
-        class Last:
-            def __del__(self): os._exit(0)
-        def solve(n):
-            Last()
-            return 1
-        """,
-        tests=CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "ends_at_exit",
-        "the last word is the program's",
-        """
-        import atexit, os
-        atexit.register(os._exit, 0)
-        def solve(n): raise ValueError
-        """,
-        tests=CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "ends_in_an_exception_hook",
-        "what happens to an exception is the program's choice",
-        """
-        import os, sys
-        sys.excepthook = lambda *words: os._exit(0)
-        sys.unraisablehook = sys.excepthook
-        def solve(n): raise ValueError
-        """,
-        tests=CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "ends_in_a_timer",
-        "a signal handler of the program's, in the middle of the harness",
-        """
-        import os, signal
-        signal.signal(signal.SIGALRM, lambda *words: os._exit(0))
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-        def solve(n):
-            while True: pass
-        """,
-        tests=CALL,
-        entry_point="solve",
-        allowed="WA RE TLE",
-    ),
-]
+LATER = read_cases(
+    """
+    == ends_in_a_thread: the end comes while the harness is at work
+    import os, threading, time
+    def end():
+        time.sleep(0.01)
+        os._exit(0)
+    def solve(n):
+        threading.Thread(target=end).start()
+        time.sleep(1)
+        return 1
+
+    == ends_in_a_finaliser: the end comes when the result is thrown away
+    import os
+    class Last:
+        def __del__(self): os._exit(0)
+    def solve(n):
+        Last()
+        return 1
+
+    == ends_at_exit: the last word is the program's
+    import atexit, os
+    atexit.register(os._exit, 0)
+    def solve(n): raise ValueError
+
+    == ends_in_an_exception_hook: what happens to an exception is the program's choice
+    import os, sys
+    sys.excepthook = lambda *words: os._exit(0)
+    sys.unraisablehook = sys.excepthook
+    def solve(n): raise ValueError
+
+    == ends_in_a_timer: a signal handler of the program's, in the middle of the harness
+    -- allowed: WA RE TLE
+    import os, signal
+    signal.signal(signal.SIGALRM, lambda *words: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    def solve(n):
+        while True: pass
+    """,
+    entry_point="solve",
+    tests=CALL,
+)
 
 CASES = IN_THE_FUNCTION + IN_THE_MODULE + LATER

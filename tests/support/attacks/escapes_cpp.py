@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import REPEATED_RUNS, Case, attempt_cpp
+from tests.support.attacks.case import REPEATED_RUNS, Case, attempt_cpp, read_cases
 
 _FIND = r"""
 #include <cstdio>
@@ -30,48 +30,40 @@ static bool show(const std::string& text, const char* head, const char* tail) {
 """
 
 _CASES = [
-    Case(
-        "users_by_number",
-        "no library, no open(2) that anybody could have replaced",
-        attempt_cpp("""
-            long handle; const char* path = "/etc/passwd"; char text[64];
-            asm volatile("syscall" : "=a"(handle) : "a"(2), "D"(path), "S"(0), "d"(0) : "rcx", "r11", "memory");
-            return handle >= 0 && read(handle, text, 64) > 0;
-        """),
-        needs="x86_64",
+    *read_cases(
+        """
+    == users_by_number: no library, no open(2) that anybody could have replaced
+    -- needs: x86_64
+    long handle; const char* path = "/etc/passwd"; char text[64];
+    asm volatile("syscall" : "=a"(handle) : "a"(2), "D"(path), "S"(0), "d"(0) : "rcx", "r11", "memory");
+    return handle >= 0 && read(handle, text, 64) > 0;
+
+    == users_in_32_bits: the other table of system calls: open is number 5 there
+    -- needs: x86_64
+    char* low = (char*)mmap((void*)0x10000000, 4096, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    strcpy(low, "/etc/passwd");
+    long handle;
+    asm volatile("int $0x80" : "=a"(handle) : "a"(5), "b"(low), "c"(0), "d"(0)
+                 : "memory", "r8", "r9", "r10", "r11");
+    return (int)handle >= 0;
+
+    == child_in_32_bits: fork is number 2 there
+    -- needs: x86_64
+    long child;
+    asm volatile("int $0x80" : "=a"(child) : "a"(2) : "memory", "r8", "r9", "r10", "r11");
+    if ((int)child == 0) _exit(0);
+    return (int)child > 0;
+
+    == x32_numbers: the third table: bit 30 of the number
+    -- needs: x86_64
+    return syscall(0x40000000 | 2, "/etc/passwd", 0, 0) >= 0;
+
+    == users_by_fopen: plain
+    return fopen("/etc/passwd", "r") != nullptr;
+    """,
+        wrap=attempt_cpp,
     ),
-    Case(
-        "users_in_32_bits",
-        "the other table of system calls: open is number 5 there",
-        attempt_cpp("""
-            char* low = (char*)mmap((void*)0x10000000, 4096, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-            strcpy(low, "/etc/passwd");
-            long handle;
-            asm volatile("int $0x80" : "=a"(handle) : "a"(5), "b"(low), "c"(0), "d"(0)
-                         : "memory", "r8", "r9", "r10", "r11");
-            return (int)handle >= 0;
-        """),
-        needs="x86_64",
-    ),
-    Case(
-        "child_in_32_bits",
-        "fork is number 2 there",
-        attempt_cpp("""
-            long child;
-            asm volatile("int $0x80" : "=a"(child) : "a"(2) : "memory", "r8", "r9", "r10", "r11");
-            if ((int)child == 0) _exit(0);
-            return (int)child > 0;
-        """),
-        needs="x86_64",
-    ),
-    Case(
-        "x32_numbers",
-        "the third table: bit 30 of the number",
-        attempt_cpp('return syscall(0x40000000 | 2, "/etc/passwd", 0, 0) >= 0;'),
-        needs="x86_64",
-    ),
-    Case("users_by_fopen", "plain", attempt_cpp('return fopen("/etc/passwd", "r") != nullptr;')),
     Case(
         "file_at_home",
         "a private file of who runs the judge",
@@ -205,90 +197,76 @@ _CASES = [
             head="#include <sys/resource.h>",
         ),
     ),
-    Case("shell", "system(3)", attempt_cpp('return system("exit 0") == 0;')),
-    Case(
-        "replaced_by_a_shell",
-        "what started the program was itself an execve",
-        """
-        #include <unistd.h>
-        int main() { execl("/bin/sh", "sh", "-c", "echo breached", (char*)nullptr); }
-        """,
-    ),
-    Case(
-        "replaced_by_a_descriptor",
-        "execveat with every descriptor there is",
-        """
-        #include <cstdio>
-        #include <sys/syscall.h>
-        #include <unistd.h>
-        int main(int count, char** words) {
-            if (count > 1) { puts("breached"); return 0; }
-            char* more[] = {words[0], (char*)"again", nullptr}; char* none[] = {nullptr};
-            for (int handle = 0; handle < 256; handle++) syscall(SYS_execveat, handle, "", more, none, 0x1000);
-            execve("/proc/self/exe", more, none);
-            puts("held");
+    *read_cases(
+        r"""
+    == shell: system(3)
+    return system("exit 0") == 0;
+
+    == replaced_by_a_shell: what started the program was itself an execve
+    -- plain: true
+    #include <unistd.h>
+    int main() { execl("/bin/sh", "sh", "-c", "echo breached", (char*)nullptr); }
+
+    == replaced_by_a_descriptor: execveat with every descriptor there is
+    -- plain: true
+    #include <cstdio>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    int main(int count, char** words) {
+        if (count > 1) { puts("breached"); return 0; }
+        char* more[] = {words[0], (char*)"again", nullptr}; char* none[] = {nullptr};
+        for (int handle = 0; handle < 256; handle++) syscall(SYS_execveat, handle, "", more, none, 0x1000);
+        execve("/proc/self/exe", more, none);
+        puts("held");
+    }
+
+    == written_and_executed: memory that may be both is not the way to another program
+    int handle = open("hostile-program", O_CREAT | O_WRONLY, 0700);
+    if (handle < 0) return false;
+    dprintf(handle, "#!/bin/sh\nexit 0\n"); close(handle);
+    pid_t child = fork(); int status = 1;
+    if (child == 0) { execl("./hostile-program", "x", (char*)nullptr); _exit(1); }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+
+    == state_in_a_file: what the first run has left, the second must not find
+    -- plain: true, tests: REPEATED_RUNS
+    #include <cstdio>
+    #include <initializer_list>
+    #include <fcntl.h>
+    #include <unistd.h>
+    int main() {
+        bool found = false, kept = false;
+        for (auto path : {"hostile-cpp-state", "/tmp/hostile-cpp-state", "/dev/shm/hostile-cpp-state",
+                          "/var/tmp/hostile-cpp-state"}) {
+            found |= access(path, F_OK) == 0;
+            kept |= open(path, O_CREAT | O_WRONLY, 0666) >= 0;
         }
-        """,
-    ),
-    Case(
-        "written_and_executed",
-        "memory that may be both is not the way to another program",
-        attempt_cpp("""
-            int handle = open("hostile-program", O_CREAT | O_WRONLY, 0700);
-            if (handle < 0) return false;
-            dprintf(handle, "#!/bin/sh\\nexit 0\\n"); close(handle);
-            pid_t child = fork(); int status = 1;
-            if (child == 0) { execl("./hostile-program", "x", (char*)nullptr); _exit(1); }
-            return child > 0 && waitpid(child, &status, 0) == child && status == 0;
-        """),
-    ),
-    Case(
-        "state_in_a_file",
-        "what the first run has left, the second must not find",
-        """
-        #include <cstdio>
-        #include <initializer_list>
-        #include <fcntl.h>
-        #include <unistd.h>
-        int main() {
-            bool found = false, kept = false;
-            for (auto path : {"hostile-cpp-state", "/tmp/hostile-cpp-state", "/dev/shm/hostile-cpp-state",
-                              "/var/tmp/hostile-cpp-state"}) {
-                found |= access(path, F_OK) == 0;
-                kept |= open(path, O_CREAT | O_WRONLY, 0666) >= 0;
-            }
-            puts(found ? "again" : kept ? "first" : "held");
+        puts(found ? "again" : kept ? "first" : "held");
+    }
+
+    == fakes_a_report_everywhere: a launcher may listen on some descriptor
+    -- plain: true
+    #include <cstdio>
+    #include <cstring>
+    #include <unistd.h>
+    int main() {
+        const char* reports[] = {"AC\n", "{\"verdict\": \"AC\"}\n", "0 0 0 0\n", "exit 0\n"};
+        int numbers[16] = {0};
+        for (int handle = 3; handle < 1024; handle++) {
+            for (auto report : reports) if (write(handle, report, strlen(report)) < 0) break;
+            if (write(handle, numbers, sizeof numbers) < 0) continue;
         }
-        """,
-        tests=REPEATED_RUNS,
-    ),
-    Case(
-        "fakes_a_report_everywhere",
-        "a launcher may listen on some descriptor",
-        """
-        #include <cstdio>
-        #include <cstring>
-        #include <unistd.h>
-        int main() {
-            const char* reports[] = {"AC\\n", "{\\"verdict\\": \\"AC\\"}\\n", "0 0 0 0\\n", "exit 0\\n"};
-            int numbers[16] = {0};
-            for (int handle = 3; handle < 1024; handle++) {
-                for (auto report : reports) if (write(handle, report, strlen(report)) < 0) break;
-                if (write(handle, numbers, sizeof numbers) < 0) continue;
-            }
-            puts("held");
-        }
-        """,
-    ),
-    Case(
-        "core_dump",
-        "an image of the program on the disk",
-        """
-        #include <cstdlib>
-        #include <sys/resource.h>
-        int main() { rlimit all{RLIM_INFINITY, RLIM_INFINITY}; setrlimit(RLIMIT_CORE, &all); abort(); }
-        """,
-        allowed="RE",
+        puts("held");
+    }
+
+    == core_dump: an image of the program on the disk
+    -- plain: true, allowed: RE
+    #include <cstdlib>
+    #include <sys/resource.h>
+    int main() { rlimit all{RLIM_INFINITY, RLIM_INFINITY}; setrlimit(RLIMIT_CORE, &all); abort(); }
+    """,
+        wrap=attempt_cpp,
+        named={"REPEATED_RUNS": REPEATED_RUNS},
     ),
     Case(
         "folders",

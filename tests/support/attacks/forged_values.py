@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, SHORT_TIME, Case
+from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, SHORT_TIME, Case, read_cases
 
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
 
@@ -90,112 +90,67 @@ OBJECTS = [
         tests=({"call": [1], "expected": {"a": 1}},),
         entry_point="solve",
     ),
-    Case(
-        "speaks_json",
-        "an object whose text is that of the answer",
+    *read_cases(
         """
-        class Text(dict):
-            def __repr__(self): return '42'
-            __str__ = __repr__
-            def __iter__(self): return iter([42])
-            def __int__(self): return 42
-            def __index__(self): return 42
-            def __float__(self): return 42.0
-        def solve(n): return Text()
-        """,
-        tests=({"call": [1], "expected": 42},),
+    == speaks_json: an object whose text is that of the answer
+    -- tests: [{call: [1], expected: 42}]
+    class Text(dict):
+        def __repr__(self): return '42'
+        __str__ = __repr__
+        def __iter__(self): return iter([42])
+        def __int__(self): return 42
+        def __index__(self): return 42
+        def __float__(self): return 42.0
+    def solve(n): return Text()
+
+    == text_of_the_answer: a text that looks like the list
+    -- allowed: WA
+    def solve(n): return '[1, 2, 3]'
+
+    == list_of_another_length: a prefix of the list
+    -- allowed: WA
+    def solve(n): return [1, 2]
+
+    == longer_list: the list and more
+    -- allowed: WA
+    def solve(n): return [1, 2, 3, 4]
+
+    == not_a_number: NaN, which no comparison finds wrong if it is done backwards
+    -- tests: [{call: [1], expected: 1.5}]
+    def solve(n): return float('nan')
+
+    == generator: values one by one are not a list
+    def solve(n):
+        yield from [1, 2, 3]
+
+    == key_of_another_type: a key that only its text makes equal
+    -- allowed: WA, tests: [{call: [1], expected: {1: a}}]
+    def solve(n): return {'1': 'a'}
+
+    == list_in_itself: a result without end
+    def solve(n):
+        result = [1, 2, 3]
+        result.append(result)
+        return result
+
+    == deep_result: a result of a million brackets
+    -- allowed: WA RE MLE OLE TLE
+    def solve(n):
+        result = []
+        for _ in range(1_000_000): result = [result]
+        return result
+
+    == large_result: forty million numbers
+    -- allowed: WA RE MLE OLE TLE
+    def solve(n): return [0] * 40_000_000
+
+    == large_text: a result of ninety megabytes
+    -- allowed: WA RE MLE OLE TLE, limits: {memory_mb: 256}, tests: CALL
+    def solve(n): return 'x' * (90 << 20)
+    """,
+        named={"CALL": CALL},
         entry_point="solve",
-    ),
-    Case(
-        "text_of_the_answer",
-        "a text that looks like the list",
-        "def solve(n): return '[1, 2, 3]'\n",
         tests=LIST_CALL,
-        entry_point="solve",
-        allowed="WA",
-    ),
-    Case(
-        "list_of_another_length",
-        "a prefix of the list",
-        "def solve(n): return [1, 2]\n",
-        tests=LIST_CALL,
-        entry_point="solve",
-        allowed="WA",
-    ),
-    Case(
-        "longer_list",
-        "the list and more",
-        "def solve(n): return [1, 2, 3, 4]\n",
-        tests=LIST_CALL,
-        entry_point="solve",
-        allowed="WA",
-    ),
-    Case(
-        "not_a_number",
-        "NaN, which no comparison finds wrong if it is done backwards",
-        "def solve(n): return float('nan')\n",
-        tests=({"call": [1], "expected": 1.5},),
-        entry_point="solve",
-    ),
-    Case(
-        "generator",
-        "values one by one are not a list",
-        """
-        def solve(n):
-            yield from [1, 2, 3]
-        """,
-        tests=LIST_CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "key_of_another_type",
-        "a key that only its text makes equal",
-        "def solve(n): return {'1': 'a'}\n",
-        tests=({"call": [1], "expected": {1: "a"}},),
-        entry_point="solve",
-        allowed="WA",
-    ),
-    Case(
-        "list_in_itself",
-        "a result without end",
-        """
-        def solve(n):
-            result = [1, 2, 3]
-            result.append(result)
-            return result
-        """,
-        tests=LIST_CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "deep_result",
-        "a result of a million brackets",
-        """
-        def solve(n):
-            result = []
-            for _ in range(1_000_000): result = [result]
-            return result
-        """,
-        tests=LIST_CALL,
-        entry_point="solve",
-        allowed="WA RE MLE OLE TLE",
-    ),
-    Case(
-        "large_result",
-        "forty million numbers",
-        "def solve(n): return [0] * 40_000_000\n",
-        tests=LIST_CALL,
-        entry_point="solve",
-        allowed="WA RE MLE OLE TLE",
-    ),
-    Case(
-        "large_text",
-        "a result of ninety megabytes",
-        "def solve(n): return 'x' * (90 << 20)\n",
-        tests=CALL,
-        entry_point="solve",
-        allowed="WA RE MLE OLE TLE",
-        limits={"memory_mb": 256},
     ),
     Case(
         "shared_result",
@@ -211,79 +166,51 @@ OBJECTS = [
         allowed="WA RE MLE OLE TLE",
         limits=SHORT_TIME,
     ),
-    Case(
-        "half_a_character",
-        "a text that no encoding takes",
-        "def solve(n): return '\\ud800'\n",
-        tests=CALL,
+    *read_cases(
+        r"""
+    == half_a_character: a text that no encoding takes
+    -- tests: CALL
+    def solve(n): return '\ud800'
+
+    == many_digits: a number that is slow to write out
+    -- allowed: WA RE TLE OLE MLE, limits: {time_s: 1.0}, tests: [{call: [1], expected: 42}]
+    def solve(n): return 7 ** 3_000_000
+
+    == result_changes_later: a thread changes the result while it is on its way
+    -- allowed: WA RE TLE
+    import threading
+    result = [0, 0, 0]
+    def change():
+        while True:
+            result[:] = [1, 2]
+            result[:] = [0] * 9
+    def solve(n):
+        threading.Thread(target=change, daemon=True).start()
+        return result
+
+    == class_as_function: the entry point is something else
+    class solve:
+        def __init__(self, n): pass
+        def __eq__(self, other): return True
+
+    == no_function: the entry point is missing
+    -- allowed: RE CE WA
+    def other(n): return [1, 2, 3]
+
+    == number_as_function: the entry point cannot be called
+    -- allowed: RE CE WA
+    solve = [1, 2, 3]
+
+    == every_attribute: an entry point with a will of its own
+    class Any:
+        def __getattr__(self, name): return self
+        def __call__(self, *a, **k): return self
+        def __eq__(self, other): return True
+    solve = Any()
+    """,
+        named={"CALL": CALL},
         entry_point="solve",
-    ),
-    Case(
-        "many_digits",
-        "a number that is slow to write out",
-        "def solve(n): return 7 ** 3_000_000\n",
-        tests=({"call": [1], "expected": 42},),
-        entry_point="solve",
-        allowed="WA RE TLE OLE MLE",
-        limits={"time_s": 1.0},
-    ),
-    Case(
-        "result_changes_later",
-        "a thread changes the result while it is on its way",
-        """
-        import threading
-        result = [0, 0, 0]
-        def change():
-            while True:
-                result[:] = [1, 2]
-                result[:] = [0] * 9
-        def solve(n):
-            threading.Thread(target=change, daemon=True).start()
-            return result
-        """,
         tests=LIST_CALL,
-        entry_point="solve",
-        allowed="WA RE TLE",
-    ),
-    Case(
-        "class_as_function",
-        "the entry point is something else",
-        """
-        class solve:
-            def __init__(self, n): pass
-            def __eq__(self, other): return True
-        """,
-        tests=LIST_CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "no_function",
-        "the entry point is missing",
-        "def other(n): return [1, 2, 3]\n",
-        tests=LIST_CALL,
-        entry_point="solve",
-        allowed="RE CE WA",
-    ),
-    Case(
-        "number_as_function",
-        "the entry point cannot be called",
-        "solve = [1, 2, 3]\n",
-        tests=LIST_CALL,
-        entry_point="solve",
-        allowed="RE CE WA",
-    ),
-    Case(
-        "every_attribute",
-        "an entry point with a will of its own",
-        """
-        class Any:
-            def __getattr__(self, name): return self
-            def __call__(self, *a, **k): return self
-            def __eq__(self, other): return True
-        solve = Any()
-        """,
-        tests=LIST_CALL,
-        entry_point="solve",
     ),
 ]
 

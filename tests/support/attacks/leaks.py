@@ -5,7 +5,7 @@ Each case has a token of its own as the expected output, which no program text c
 
 from __future__ import annotations
 
-from tests.support.attacks.case import Case, block
+from tests.support.attacks.case import Case, block, read_cases
 
 SECRET = ({"input": "", "output": "@TOKEN@\n"},)
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
@@ -261,33 +261,27 @@ def look():
         allowed="WA RE TLE",
         limits=_LIMITS,
     ),
-    Case(
-        "expected_is_compared",
-        "an object that is asked whether it equals the answer hears the answer",
-        """
-        class Ear:
-            heard = None
-            def __eq__(self, other):
-                Ear.heard = other
-                return True
-            __hash__ = None
-        ear = Ear()
-        def solve(n): return Ear.heard if Ear.heard is not None else ear
-        """,
-        tests=({"assert": "solve(1) == '@TOKEN@'\nassert solve(1) == '@TOKEN@'"},),
-    ),
-    Case(
-        "later_test_is_remembered",
-        "what one test says, the next may not know",
-        """
-        import sys
-        def solve(*words):
-            kept = sys.modules.setdefault("hostile_memory", [])
-            kept.append(words)
-            return [word for words in kept for word in words if isinstance(word, str)][:1]
-        """,
-        tests=({"call": ["@TOKEN@"], "expected": ["x"]}, {"call": [1], "expected": ["@TOKEN@"]}),
-        entry_point="solve",
+    *read_cases(
+        r"""
+    == expected_is_compared: an object that is asked whether it equals the answer hears the answer
+    -- tests: [{assert: "solve(1) == '@TOKEN@'\nassert solve(1) == '@TOKEN@'"}]
+    class Ear:
+        heard = None
+        def __eq__(self, other):
+            Ear.heard = other
+            return True
+        __hash__ = None
+    ear = Ear()
+    def solve(n): return Ear.heard if Ear.heard is not None else ear
+
+    == later_test_is_remembered: what one test says, the next may not know
+    -- entry_point: solve, tests: [{call: ["@TOKEN@"], expected: [x]}, {call: [1], expected: ["@TOKEN@"]}]
+    import sys
+    def solve(*words):
+        kept = sys.modules.setdefault("hostile_memory", [])
+        kept.append(words)
+        return [word for words in kept for word in words if isinstance(word, str)][:1]
+    """,
     ),
     Case(
         "checker_in_memory",

@@ -2,148 +2,107 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import Case, attempt, block
+from tests.support.attacks.case import Case, attempt, block, read_cases
 
 # A program may not get what it asked for (WA, RE), or be stopped while it asks.
 NOT_GIVEN = "WA RE TLE MLE"
 
 MEMORY = [
-    Case(
-        "one_large_block",
-        "a gigabyte of heap, touched",
-        attempt("block = bytearray(1 << 30); block[::4096] = b'x' * (1 << 18)"),
-        allowed="MLE WA",
-    ),
-    Case(
-        "one_large_block_uncaught",
-        "the MemoryError that nobody catches is a matter of memory, not an error of the program",
+    *read_cases(
         """
-        block = b'x' * (1 << 30)
-        print('breached')
-        """,
-        allowed="MLE",
-    ),
-    Case(
-        "memory_file",
-        "memory in a file that no path names and no address space counts",
-        attempt("""
-            handle = os.memfd_create("hostile-memory")
-            for _ in range(400): must(os.write(handle, bytes(1 << 20)) == 1 << 20)
-        """),
-        allowed="WA RE TLE OLE",
-    ),
-    Case(
-        "memory_in_pipes",
-        "memory of the kernel: pipes filled to the brim",
-        attempt("""
-            import fcntl
-            filled = 0
-            kept = []
-            while filled < 32 << 20:
-                reader, writer = os.pipe()
-                kept += reader, writer
-                try: fcntl.fcntl(writer, 1031, 1 << 20)
-                except OSError: pass
-                os.set_blocking(writer, False)
-                filled += os.write(writer, bytes(1 << 20))
-        """),
-        allowed=NOT_GIVEN,
-    ),
-    Case(
-        "memory_in_socket_pairs",
-        "memory of the kernel: sockets filled to the brim",
-        attempt("""
-            import socket
-            kept, filled = [], 0
-            while filled < 64 << 20:
-                pair = socket.socketpair()
-                kept.append(pair)
-                pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
-                pair[0].setblocking(False)
-                try:
-                    while True: filled += pair[0].send(bytes(1 << 16))
-                except BlockingIOError:
-                    pass
-        """),
-        allowed=NOT_GIVEN,
-    ),
-    Case(
-        "shared_memory_object",
-        "memory in /dev/shm that would stay",
-        attempt("""
-            from multiprocessing import shared_memory
-            area = shared_memory.SharedMemory("hostile-shared", create=True, size=300 << 20)
-            for page in range(0, 300 << 20, 4096): area.buf[page] = 1
-            area.close()
-        """),
-        allowed="WA RE TLE MLE OLE",
-    ),
-    Case(
-        "children_share_the_bill",
-        "each process keeps its limit, together they do not",
-        attempt("""
-            reader, writer = os.pipe()
-            for _ in range(12):
-                if os.fork() == 0:
-                    try:
-                        block = bytearray(80 << 20)
-                        block[::4096] = b"x" * len(block[::4096])
-                        os.write(writer, b"x")
-                        time.sleep(5)
-                    finally:
-                        os._exit(0)
-            time.sleep(1)
-            must(len(os.read(reader, 100)) > 4)
-        """),
-        allowed=NOT_GIVEN,
-        limits={"memory_mb": 128, "wall_s": 3.0},
-    ),
-    Case(
-        "recursion_without_end",
-        "a million frames",
-        """
-        import sys
-        sys.setrecursionlimit(10**9)
-        def f(n): return f(n + 1) + 1
-        print(f(0))
-        """,
-        allowed="RE MLE TLE",
-    ),
-    Case(
-        "recursion_by_default",
-        "the interpreter's own guard",
-        """
-        def f(n): return f(n + 1) + 1
-        print(f(0))
-        """,
-        allowed="RE",
-    ),
-    Case(
-        "recursion_in_c",
-        "the C stack, through the hash of a tuple of tuples",
-        """
-        import gc
-        gc.disable()
-        nested = ()
-        for _ in range(1_500_000):
-            nested = (nested,)
-        print(hash(nested))
-        """,
-        allowed="RE MLE TLE",
-        limits={"time_s": 2.0, "wall_s": 6.0},
-    ),
-    Case(
-        "raised_address_limit",
-        "the limits are lifted by the program itself",
-        attempt("""
-            import resource
-            for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):
-                try: resource.setrlimit(which, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-                except (ValueError, OSError): pass
-            block = bytearray(1 << 30)
-            block[::4096] = b"x" * (1 << 18)
-        """),
-        allowed="WA RE MLE",
+    == one_large_block: a gigabyte of heap, touched
+    -- allowed: MLE WA
+    block = bytearray(1 << 30); block[::4096] = b'x' * (1 << 18)
+
+    == one_large_block_uncaught: the MemoryError that nobody catches is a matter of memory, not an error of the program
+    -- plain: true, allowed: MLE
+    block = b'x' * (1 << 30)
+    print('breached')
+
+    == memory_file: memory in a file that no path names and no address space counts
+    -- allowed: WA RE TLE OLE
+    handle = os.memfd_create("hostile-memory")
+    for _ in range(400): must(os.write(handle, bytes(1 << 20)) == 1 << 20)
+
+    == memory_in_pipes: memory of the kernel: pipes filled to the brim
+    import fcntl
+    filled = 0
+    kept = []
+    while filled < 32 << 20:
+        reader, writer = os.pipe()
+        kept += reader, writer
+        try: fcntl.fcntl(writer, 1031, 1 << 20)
+        except OSError: pass
+        os.set_blocking(writer, False)
+        filled += os.write(writer, bytes(1 << 20))
+
+    == memory_in_socket_pairs: memory of the kernel: sockets filled to the brim
+    import socket
+    kept, filled = [], 0
+    while filled < 64 << 20:
+        pair = socket.socketpair()
+        kept.append(pair)
+        pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+        pair[0].setblocking(False)
+        try:
+            while True: filled += pair[0].send(bytes(1 << 16))
+        except BlockingIOError:
+            pass
+
+    == shared_memory_object: memory in /dev/shm that would stay
+    -- allowed: WA RE TLE MLE OLE
+    from multiprocessing import shared_memory
+    area = shared_memory.SharedMemory("hostile-shared", create=True, size=300 << 20)
+    for page in range(0, 300 << 20, 4096): area.buf[page] = 1
+    area.close()
+
+    == children_share_the_bill: each process keeps its limit, together they do not
+    -- limits: {memory_mb: 128, wall_s: 3.0}
+    reader, writer = os.pipe()
+    for _ in range(12):
+        if os.fork() == 0:
+            try:
+                block = bytearray(80 << 20)
+                block[::4096] = b"x" * len(block[::4096])
+                os.write(writer, b"x")
+                time.sleep(5)
+            finally:
+                os._exit(0)
+    time.sleep(1)
+    must(len(os.read(reader, 100)) > 4)
+
+    == recursion_without_end: a million frames
+    -- plain: true, allowed: RE MLE TLE
+    import sys
+    sys.setrecursionlimit(10**9)
+    def f(n): return f(n + 1) + 1
+    print(f(0))
+
+    == recursion_by_default: the interpreter's own guard
+    -- plain: true, allowed: RE
+    def f(n): return f(n + 1) + 1
+    print(f(0))
+
+    == recursion_in_c: the C stack, through the hash of a tuple of tuples
+    -- plain: true, allowed: RE MLE TLE, limits: {time_s: 2.0, wall_s: 6.0}
+    import gc
+    gc.disable()
+    nested = ()
+    for _ in range(1_500_000):
+        nested = (nested,)
+    print(hash(nested))
+
+    == raised_address_limit: the limits are lifted by the program itself
+    -- allowed: WA RE MLE
+    import resource
+    for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):
+        try: resource.setrlimit(which, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        except (ValueError, OSError): pass
+    block = bytearray(1 << 30)
+    block[::4096] = b"x" * (1 << 18)
+    """,
+        wrap=attempt,
+        allowed="WA RE TLE MLE",
     ),
     Case(
         "deep_source",

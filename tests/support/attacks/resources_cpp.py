@@ -4,321 +4,222 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import OK, Case, attempt_cpp
+from tests.support.attacks.case import attempt_cpp, read_cases
 
 NOT_GIVEN = "WA RE TLE MLE"
 
-_CASES = [
-    Case(
-        "heap",
-        "a gigabyte, touched page by page",
-        """
-        #include <bits/stdc++.h>
-        int main() { std::vector<char> a(1 << 30, 1); puts(a[12345] ? "breached" : "held"); }
-        """,
-        allowed="MLE",
-    ),
-    Case(
-        "static_array",
-        "two gigabytes that are asked for before main; the program's fault, not the sandbox's",
-        """
-        #include <cstdio>
-        static char area[2000000000];
-        int main(int n, char**) { for (size_t i = 0; i < sizeof area; i += 4096) area[i] = n;
-            puts(area[4096] ? "breached" : "held"); }
-        """,
-        allowed="MLE RE CE",
-    ),
-    Case(
-        "stack_without_end",
-        "recursion that never returns",
-        r"""
-        #include <cstdio>
-        int deep(volatile int n) { volatile char pad[512]; pad[n % 512] = 1;
-            return deep(n + 1) + pad[7]; }
-        int main() { printf("%d\n", deep(0)); }
-        """,
-        allowed="RE MLE",
-    ),
-    Case(
-        "stacks_of_threads",
-        "each thread's stack is within bounds, together they are not",
-        """
-        #include <pthread.h>
-        #include <cstdio>
-        #include <cstring>
-        #include <unistd.h>
-        void* work(void*) { char area[60 << 20]; memset(area, 1, sizeof area); sleep(1);
-            return (void*)(size_t)area[99]; }
-        int main() {
-            pthread_attr_t attributes; pthread_attr_init(&attributes); pthread_attr_setstacksize(&attributes, 64 << 20);
-            pthread_t threads[8];
-            for (auto& thread : threads) if (pthread_create(&thread, &attributes, work, nullptr)) { puts("held");
-                return 0; }
-            for (auto& thread : threads) pthread_join(thread, nullptr);
-            puts("breached");
-        }
-        """,
-        allowed="MLE WA RE TLE",
-        limits={"wall_s": 4.0},
-    ),
-    Case("spin", "plain", "int main() { volatile unsigned n = 0; for (;;) n = n + 1; }", allowed="TLE"),
-    Case(
-        "sleep",
-        "no CPU time at all",
-        """
-        #include <unistd.h>
-        #include <cstdio>
-        int main() { sleep(60); puts("breached"); }
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "deaf_pause",
-        "waits for a signal, and has blocked them all",
-        """
-        #include <csignal>
-        #include <unistd.h>
-        int main() { sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, nullptr);
-            for (;;) pause(); }
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "deaf_to_the_time_limit",
-        "handlers for every signal, and more CPU time",
-        """
-        #include <csignal>
-        #include <sys/resource.h>
-        int main() {
-            for (int i = 1; i < 65; i++) signal(i, [](int) {});
-            rlimit none{RLIM_INFINITY, RLIM_INFINITY};
-            setrlimit(RLIMIT_CPU, &none);
-            for (volatile unsigned n = 0;; n = n + 1) {}
-        }
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "fault_for_ever",
-        "a handler that returns to the fault",
-        """
-        #include <csignal>
-        int main() { signal(SIGSEGV, [](int) {}); *(volatile int*)8 = 1; }
-        """,
-        allowed="TLE RE",
-    ),
-    Case(
-        "leader_is_gone",
-        "main ends alone, another thread spins",
-        """
-        #include <pthread.h>
-        #include <cstdio>
-        #include <thread>
-        int main() { puts("ok"); fflush(stdout);
-            std::thread([] { for (volatile unsigned n = 0;; n = n + 1) {} }).detach();
-            pthread_exit(nullptr); }
-        """,
-        tests=OK,
-        allowed="TLE",
-    ),
-    Case(
-        "destructor_spins",
-        "the answer stands, but the program never ends",
-        """
-        #include <cstdio>
-        struct Last { ~Last() { for (volatile unsigned n = 0;; n = n + 1) {} } } last;
-        int main() { puts("ok"); fflush(stdout); }
-        """,
-        tests=OK,
-        allowed="TLE",
-    ),
-    Case(
-        "constructor_spins",
-        "before main",
-        """
-        struct First { First() { for (volatile unsigned n = 0;; n = n + 1) {} } } first;
-        int main() {}
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "work_in_threads",
-        "four threads that share the work, but not the bill",
-        """
-        #include <cstdio>
-        #include <ctime>
-        #include <thread>
-        #include <vector>
-        int main() {
-            std::vector<std::thread> threads;
-            for (int i = 0; i < 4; i++) threads.emplace_back([] {
-                timespec now; volatile unsigned n = 0;
-                do { for (int k = 0; k < 1000; k++) n = n + 1; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now); }
-                while (now.tv_nsec < 350000000 && !now.tv_sec);
-            });
-            for (auto& thread : threads) thread.join();
-            puts("ok");
-        }
-        """,
-        tests=OK,
-        allowed="TLE",
-        limits={"wall_s": 6.0},
-    ),
-    Case(
-        "fork_bomb",
-        "a few hundred children",
-        attempt_cpp("""
-            for (int i = 0; i < 300; i++) {
-                pid_t child = fork();
-                if (child < 0) return false;
-                if (child == 0) { sleep(20); _exit(0); }
-            }
-            return true;
-        """),
-        allowed=NOT_GIVEN,
-    ),
-    Case(
-        "vfork_chain",
-        "a child that runs in the parent's memory, by number",
-        attempt_cpp("""
-            long child = syscall(SYS_vfork);
-            if (child == 0) _exit(0);
-            return child > 0;
-        """),
-        allowed=NOT_GIVEN,
-        needs="x86_64",
-    ),
-    Case(
-        "clone_by_hand",
-        "fork without the C library",
-        attempt_cpp("""
-            for (int i = 0; i < 300; i++) {
-                long child;
-                asm volatile("syscall" : "=a"(child) : "a"(57) : "rcx", "r11", "memory");
-                if (child < 0) return false;
-                if (child == 0) { sleep(20); _exit(0); }
-            }
-            return true;
-        """),
-        allowed=NOT_GIVEN,
-        needs="x86_64",
-    ),
-    Case(
-        "thread_bomb",
-        "more threads than are allowed",
-        """
-        #include <cstdio>
-        #include <thread>
-        #include <unistd.h>
-        int main() {
-            for (int i = 0; i < 600; i++) std::thread([] { sleep(20); }).detach();
-            puts("breached");
-            fflush(stdout);
+_CASES = read_cases(
+    r"""
+    == heap: a gigabyte, touched page by page
+    -- plain: true, allowed: MLE
+    #include <bits/stdc++.h>
+    int main() { std::vector<char> a(1 << 30, 1); puts(a[12345] ? "breached" : "held"); }
+
+    == static_array: two gigabytes that are asked for before main; the program's fault, not the sandbox's
+    -- plain: true, allowed: MLE RE CE
+    #include <cstdio>
+    static char area[2000000000];
+    int main(int n, char**) { for (size_t i = 0; i < sizeof area; i += 4096) area[i] = n;
+        puts(area[4096] ? "breached" : "held"); }
+
+    == stack_without_end: recursion that never returns
+    -- plain: true, allowed: RE MLE
+    #include <cstdio>
+    int deep(volatile int n) { volatile char pad[512]; pad[n % 512] = 1;
+        return deep(n + 1) + pad[7]; }
+    int main() { printf("%d\n", deep(0)); }
+
+    == stacks_of_threads: each thread's stack is within bounds, together they are not
+    -- plain: true, allowed: MLE WA RE TLE, limits: {wall_s: 4.0}
+    #include <pthread.h>
+    #include <cstdio>
+    #include <cstring>
+    #include <unistd.h>
+    void* work(void*) { char area[60 << 20]; memset(area, 1, sizeof area); sleep(1);
+        return (void*)(size_t)area[99]; }
+    int main() {
+        pthread_attr_t attributes; pthread_attr_init(&attributes); pthread_attr_setstacksize(&attributes, 64 << 20);
+        pthread_t threads[8];
+        for (auto& thread : threads) if (pthread_create(&thread, &attributes, work, nullptr)) { puts("held");
+            return 0; }
+        for (auto& thread : threads) pthread_join(thread, nullptr);
+        puts("breached");
+    }
+
+    == spin: plain
+    -- plain: true
+    int main() { volatile unsigned n = 0; for (;;) n = n + 1; }
+
+    == sleep: no CPU time at all
+    -- plain: true
+    #include <unistd.h>
+    #include <cstdio>
+    int main() { sleep(60); puts("breached"); }
+
+    == deaf_pause: waits for a signal, and has blocked them all
+    -- plain: true
+    #include <csignal>
+    #include <unistd.h>
+    int main() { sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, nullptr);
+        for (;;) pause(); }
+
+    == deaf_to_the_time_limit: handlers for every signal, and more CPU time
+    -- plain: true
+    #include <csignal>
+    #include <sys/resource.h>
+    int main() {
+        for (int i = 1; i < 65; i++) signal(i, [](int) {});
+        rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+        setrlimit(RLIMIT_CPU, &none);
+        for (volatile unsigned n = 0;; n = n + 1) {}
+    }
+
+    == fault_for_ever: a handler that returns to the fault
+    -- plain: true, allowed: TLE RE
+    #include <csignal>
+    int main() { signal(SIGSEGV, [](int) {}); *(volatile int*)8 = 1; }
+
+    == leader_is_gone: main ends alone, another thread spins
+    -- plain: true, output: "ok\n"
+    #include <pthread.h>
+    #include <cstdio>
+    #include <thread>
+    int main() { puts("ok"); fflush(stdout);
+        std::thread([] { for (volatile unsigned n = 0;; n = n + 1) {} }).detach();
+        pthread_exit(nullptr); }
+
+    == destructor_spins: the answer stands, but the program never ends
+    -- plain: true, output: "ok\n"
+    #include <cstdio>
+    struct Last { ~Last() { for (volatile unsigned n = 0;; n = n + 1) {} } } last;
+    int main() { puts("ok"); fflush(stdout); }
+
+    == constructor_spins: before main
+    -- plain: true
+    struct First { First() { for (volatile unsigned n = 0;; n = n + 1) {} } } first;
+    int main() {}
+
+    == work_in_threads: four threads that share the work, but not the bill
+    -- plain: true, limits: {wall_s: 6.0}, output: "ok\n"
+    #include <cstdio>
+    #include <ctime>
+    #include <thread>
+    #include <vector>
+    int main() {
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; i++) threads.emplace_back([] {
+            timespec now; volatile unsigned n = 0;
+            do { for (int k = 0; k < 1000; k++) n = n + 1; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now); }
+            while (now.tv_nsec < 350000000 && !now.tv_sec);
+        });
+        for (auto& thread : threads) thread.join();
+        puts("ok");
+    }
+
+    == fork_bomb: a few hundred children
+    -- allowed: WA RE TLE MLE
+    for (int i = 0; i < 300; i++) {
+        pid_t child = fork();
+        if (child < 0) return false;
+        if (child == 0) { sleep(20); _exit(0); }
+    }
+    return true;
+
+    == vfork_chain: a child that runs in the parent's memory, by number
+    -- allowed: WA RE TLE MLE, needs: x86_64
+    long child = syscall(SYS_vfork);
+    if (child == 0) _exit(0);
+    return child > 0;
+
+    == clone_by_hand: fork without the C library
+    -- allowed: WA RE TLE MLE, needs: x86_64
+    for (int i = 0; i < 300; i++) {
+        long child;
+        asm volatile("syscall" : "=a"(child) : "a"(57) : "rcx", "r11", "memory");
+        if (child < 0) return false;
+        if (child == 0) { sleep(20); _exit(0); }
+    }
+    return true;
+
+    == thread_bomb: more threads than are allowed
+    -- plain: true, allowed: WA RE TLE MLE
+    #include <cstdio>
+    #include <thread>
+    #include <unistd.h>
+    int main() {
+        for (int i = 0; i < 600; i++) std::thread([] { sleep(20); }).detach();
+        puts("breached");
+        fflush(stdout);
+        _exit(0);
+    }
+
+    == daemon: a session of its own, and nothing of it may be there afterwards
+    -- plain: true, allowed: AC WA RE TLE, output: "ok\n"
+    #include <cstdio>
+    #include <sys/prctl.h>
+    #include <unistd.h>
+    int main() {
+        pid_t child = fork();
+        if (child == 0) {
+            setsid();
+            if (fork() == 0) { prctl(PR_SET_NAME, "hostile-cdaemon"); for (int i = 0; i < 256; i++) close(i);
+                sleep(120); }
             _exit(0);
         }
-        """,
-        allowed=NOT_GIVEN,
-    ),
-    Case(
-        "daemon",
-        "a session of its own, and nothing of it may be there afterwards",
-        """
-        #include <cstdio>
-        #include <sys/prctl.h>
-        #include <unistd.h>
-        int main() {
-            pid_t child = fork();
-            if (child == 0) {
-                setsid();
-                if (fork() == 0) { prctl(PR_SET_NAME, "hostile-cdaemon"); for (int i = 0; i < 256; i++) close(i);
-                    sleep(120); }
-                _exit(0);
-            }
-            usleep(200000);
-            puts(child > 0 ? "ok" : "held");
+        usleep(200000);
+        puts(child > 0 ? "ok" : "held");
+    }
+
+    == flood: never ends
+    -- plain: true, allowed: OLE TLE
+    #include <unistd.h>
+    static char block[1 << 16];
+    int main() { for (;;) write(1, block, sizeof block); }
+
+    == flood_then_success: eight times what is allowed, and a good end
+    -- plain: true, allowed: OLE, output: "ok\n"
+    #include <cstdio>
+    int main() { puts("ok"); for (int i = 0; i < 8 << 20; i++) putchar('x'); }
+
+    == file_in_tmp: 300 megabytes for everybody
+    -- allowed: WA RE TLE OLE
+    static char block[1 << 20];
+    const char* places[] = {"hostile-file", "/tmp/hostile-file", "/var/tmp/hostile-file",
+                            "/dev/shm/hostile-file"};
+    for (auto place : places) {
+        int handle = open(place, O_CREAT | O_WRONLY, 0600);
+        for (int i = 0; handle >= 0; i++) {
+            if (i == 300) return true;
+            if (write(handle, block, sizeof block) != sizeof block) break;
         }
-        """,
-        tests=OK,
-        allowed="AC WA RE TLE",
-    ),
-    Case(
-        "flood",
-        "never ends",
-        """
-        #include <unistd.h>
-        static char block[1 << 16];
-        int main() { for (;;) write(1, block, sizeof block); }
-        """,
-        allowed="OLE TLE",
-    ),
-    Case(
-        "flood_then_success",
-        "eight times what is allowed, and a good end",
-        """
-        #include <cstdio>
-        int main() { puts("ok"); for (int i = 0; i < 8 << 20; i++) putchar('x'); }
-        """,
-        tests=OK,
-        allowed="OLE",
-    ),
-    Case(
-        "file_in_tmp",
-        "300 megabytes for everybody",
-        attempt_cpp("""
-            static char block[1 << 20];
-            const char* places[] = {"hostile-file", "/tmp/hostile-file", "/var/tmp/hostile-file",
-                                    "/dev/shm/hostile-file"};
-            for (auto place : places) {
-                int handle = open(place, O_CREAT | O_WRONLY, 0600);
-                for (int i = 0; handle >= 0; i++) {
-                    if (i == 300) return true;
-                    if (write(handle, block, sizeof block) != sizeof block) break;
-                }
-            }
-            return false;
-        """),
-        allowed="WA RE TLE OLE",
-    ),
-    Case(
-        "memory_file",
-        "memory that no address space counts",
-        attempt_cpp("""
-            static char block[1 << 20];
-            int handle = syscall(SYS_memfd_create, "hostile", 0);
-            for (int i = 0; i < 400; i++) if (write(handle, block, sizeof block) != sizeof block) return false;
-            return true;
-        """),
-        allowed="WA RE TLE OLE",
-    ),
-    Case(
-        "division_by_zero",
-        "dies of a signal",
-        "int main(int n, char**) { volatile int zero = n - 1; return 7 / zero; }",
-        allowed="RE",
-    ),
-    Case(
-        "aborts_after_the_answer",
-        "the answer is right, the end is not",
-        """
-        #include <cstdio>
-        #include <cstdlib>
-        int main() { puts("ok"); fflush(stdout); abort(); }
-        """,
-        tests=OK,
-        allowed="RE",
-    ),
-    Case(
-        "ends_with_a_code",
-        "the answer is right, the exit code is not",
-        """
-        #include <cstdio>
-        int main() { puts("ok"); return 3; }
-        """,
-        tests=OK,
-        allowed="RE",
-    ),
-]
+    }
+    return false;
+
+    == memory_file: memory that no address space counts
+    -- allowed: WA RE TLE OLE
+    static char block[1 << 20];
+    int handle = syscall(SYS_memfd_create, "hostile", 0);
+    for (int i = 0; i < 400; i++) if (write(handle, block, sizeof block) != sizeof block) return false;
+    return true;
+
+    == division_by_zero: dies of a signal
+    -- plain: true, allowed: RE
+    int main(int n, char**) { volatile int zero = n - 1; return 7 / zero; }
+
+    == aborts_after_the_answer: the answer is right, the end is not
+    -- plain: true, allowed: RE, output: "ok\n"
+    #include <cstdio>
+    #include <cstdlib>
+    int main() { puts("ok"); fflush(stdout); abort(); }
+
+    == ends_with_a_code: the answer is right, the exit code is not
+    -- plain: true, allowed: RE, output: "ok\n"
+    #include <cstdio>
+    int main() { puts("ok"); return 3; }
+    """,
+    wrap=attempt_cpp,
+    allowed="TLE",
+)
 
 # Pages are dear on a virtual machine: time enough to fill the memory first.
 _FILLING = {"time_s": 3.0, "wall_s": 8.0}

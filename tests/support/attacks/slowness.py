@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import OK, SHORT_TIME, Case
+from tests.support.attacks.case import OK, SHORT_TIME, Case, read_cases
 
 TIME = [
     Case("spin", "plain", "while True: pass", allowed="TLE"),
@@ -13,52 +13,32 @@ TIME = [
     Case(
         "huge_power", "a number of a gigabyte", "print(len(str(7 ** (10 ** 9))))", allowed="TLE MLE", limits=SHORT_TIME
     ),
-    Case(
-        "pattern_bomb",
-        "a regular expression that backtracks",
+    *read_cases(
         """
-        import re
-        print(re.match(r'(a+)+$', 'a' * 64 + 'b'))
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "comparisons_without_end",
-        "sorted() over an iterator that never ends",
-        """
-        import itertools
-        print(sorted(itertools.repeat(0)))
-        """,
-        allowed="TLE MLE",
-    ),
-    Case(
-        "sleep",
-        "no CPU time at all",
-        """
-        import time
-        time.sleep(60)
-        print('breached')
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "wait_for_nobody",
-        "a lock that is never given back",
-        """
-        import threading
-        lock = threading.Lock()
-        lock.acquire()
-        lock.acquire()
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "read_past_the_end",
-        "asks for input for ever",
-        """
-        import sys
-        while True: sys.stdin.read(1)
-        """,
+    == pattern_bomb: a regular expression that backtracks
+    import re
+    print(re.match(r'(a+)+$', 'a' * 64 + 'b'))
+
+    == comparisons_without_end: sorted() over an iterator that never ends
+    -- allowed: TLE MLE
+    import itertools
+    print(sorted(itertools.repeat(0)))
+
+    == sleep: no CPU time at all
+    import time
+    time.sleep(60)
+    print('breached')
+
+    == wait_for_nobody: a lock that is never given back
+    import threading
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+    == read_past_the_end: asks for input for ever
+    import sys
+    while True: sys.stdin.read(1)
+    """,
         allowed="TLE",
     ),
     Case(
@@ -71,119 +51,78 @@ TIME = [
         tests=({"input": "7\n" * 4_000_000, "output": "ok\n"},),
         allowed="TLE",
     ),
-    Case(
-        "deaf_spin",
-        "every signal that can be ignored is ignored",
-        """
-        import signal
-        for number in range(1, 65):
-            try: signal.signal(number, signal.SIG_IGN)
-            except (OSError, ValueError): pass
-        while True: pass
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "masked_sleep",
-        "every signal that can be blocked is blocked",
-        """
-        import signal, time
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        time.sleep(60)
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "raised_time_limit",
-        "the CPU limit is lifted by the program itself",
-        """
-        import resource
-        try: resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        except (ValueError, OSError): pass
-        while True: pass
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "interrupted_and_goes_on",
-        "a timer's exception is caught, again and again",
-        """
-        while True:
-            try:
-                while True: pass
-            except BaseException:
-                pass
-        """,
-        allowed="TLE",
-    ),
-    Case(
-        "work_in_threads",
-        "four threads that share the work, but not the bill",
-        """
-        import hashlib, threading
-        def work():
-            for _ in range(12): hashlib.sha512(bytes(24 << 20)).digest()
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads: thread.start()
-        for thread in threads: thread.join()
-        print("ok")
-        """,
-        tests=OK,
-        allowed="TLE",
-        limits={"memory_mb": 256, "wall_s": 6.0},
-    ),
-    Case(
-        "work_in_children",
-        "the children pay, and nobody waits for them",
-        """
-        import ctypes, os, time
-        ctypes.CDLL(None).prctl(15, b"hostile", 0, 0, 0)
-        for _ in range(6):
-            if os.fork() == 0:
-                end = time.process_time() + 3
-                while time.process_time() < end: pass
-                os._exit(0)
-        time.sleep(0.8)
-        print("breached")
-        """,
-        allowed="RE TLE WA",
-    ),
-    Case(
-        "thread_outlives_main",
-        "the answer stands, but the program never ends",
-        """
-        import threading, time
-        threading.Thread(target=time.sleep, args=(60,)).start()
-        print('ok', flush=True)
-        """,
-        tests=OK,
-        allowed="TLE",
-    ),
-    Case(
-        "exit_handler_spins",
-        "the answer stands, but the program never ends",
-        """
-        import atexit
-        @atexit.register
-        def spin():
+    *read_cases(
+        r"""
+    == deaf_spin: every signal that can be ignored is ignored
+    import signal
+    for number in range(1, 65):
+        try: signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError): pass
+    while True: pass
+
+    == masked_sleep: every signal that can be blocked is blocked
+    import signal, time
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    time.sleep(60)
+
+    == raised_time_limit: the CPU limit is lifted by the program itself
+    import resource
+    try: resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except (ValueError, OSError): pass
+    while True: pass
+
+    == interrupted_and_goes_on: a timer's exception is caught, again and again
+    while True:
+        try:
             while True: pass
-        print('ok', flush=True)
-        """,
-        tests=OK,
+        except BaseException:
+            pass
+
+    == work_in_threads: four threads that share the work, but not the bill
+    -- limits: {memory_mb: 256, wall_s: 6.0}, output: "ok\n"
+    import hashlib, threading
+    def work():
+        for _ in range(12): hashlib.sha512(bytes(24 << 20)).digest()
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    print("ok")
+
+    == work_in_children: the children pay, and nobody waits for them
+    -- allowed: RE TLE WA
+    import ctypes, os, time
+    ctypes.CDLL(None).prctl(15, b"hostile", 0, 0, 0)
+    for _ in range(6):
+        if os.fork() == 0:
+            end = time.process_time() + 3
+            while time.process_time() < end: pass
+            os._exit(0)
+    time.sleep(0.8)
+    print("breached")
+
+    == thread_outlives_main: the answer stands, but the program never ends
+    -- output: "ok\n"
+    import threading, time
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    print('ok', flush=True)
+
+    == exit_handler_spins: the answer stands, but the program never ends
+    -- output: "ok\n"
+    import atexit
+    @atexit.register
+    def spin():
+        while True: pass
+    print('ok', flush=True)
+
+    == finaliser_spins: the program ends in the interpreter's own clean-up
+    -- allowed: TLE AC, output: "ok\n"
+    class Last:
+        def __del__(self):
+            while True: pass
+    last = Last()
+    print('ok', flush=True)
+    """,
         allowed="TLE",
-    ),
-    Case(
-        "finaliser_spins",
-        "the program ends in the interpreter's own clean-up",
-        """
-        class Last:
-            def __del__(self):
-                while True: pass
-        last = Last()
-        print('ok', flush=True)
-        """,
-        tests=OK,
-        allowed="TLE AC",
     ),
     Case(
         "leader_is_gone",

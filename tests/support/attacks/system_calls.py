@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import Case, attempt
+from tests.support.attacks.case import Case, attempt, read_cases
 
 # name, number on x86_64, words, what it is good for
 _SYSTEM_CALLS = [
@@ -49,49 +49,38 @@ SYSTEM_CALLS = [
     Case("device_file", "a disk under a new name", attempt("os.mknod('hostile-device', 0o020666, os.makedev(1, 5))")),
 ]
 
-PROGRAMS = [
-    Case("shell", "system(3)", attempt("must(os.system('exit 0') == 0)")),
-    Case(
-        "replaced_by_a_shell",
-        "the program becomes another",
-        """
-        import os
-        os.execv('/bin/sh', ['sh', '-c', 'echo breached'])
-        """,
-    ),
-    Case(
-        "replaced_by_an_interpreter",
-        "a fresh interpreter without what was taken from this one",
-        """
-        import os, sys
-        os.execv(sys.executable or '/usr/bin/python3', ['python3', '-c', "print('breached')"])
-        """,
-    ),
-    Case(
-        "spawned",
-        "posix_spawn",
-        attempt("must(os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'exit 0'], {}), 0)[1] == 0)"),
-    ),
-    Case(
-        "program_from_memory",
-        "a program that no path names",
-        attempt("""
-            handle = os.memfd_create("hostile")
-            os.write(handle, open("/bin/true", "rb").read())
-            if os.fork() == 0: os.execve(handle, ["true"], {})
-            must(os.wait()[1] == 0)
-        """),
-    ),
-    Case(
-        "script_from_memory",
-        "a script that no path names",
-        r"""
-        import os
-        handle = os.memfd_create('hostile', 0)
-        os.write(handle, b'#!/bin/sh\necho breached\n')
-        os.execve(handle, ['x'], {})
-        """,
-    ),
-]
+PROGRAMS = read_cases(
+    r"""
+    == shell: system(3)
+    must(os.system('exit 0') == 0)
+
+    == replaced_by_a_shell: the program becomes another
+    -- plain: true
+    import os
+    os.execv('/bin/sh', ['sh', '-c', 'echo breached'])
+
+    == replaced_by_an_interpreter: a fresh interpreter without what was taken from this one
+    -- plain: true
+    import os, sys
+    os.execv(sys.executable or '/usr/bin/python3', ['python3', '-c', "print('breached')"])
+
+    == spawned: posix_spawn
+    must(os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'exit 0'], {}), 0)[1] == 0)
+
+    == program_from_memory: a program that no path names
+    handle = os.memfd_create("hostile")
+    os.write(handle, open("/bin/true", "rb").read())
+    if os.fork() == 0: os.execve(handle, ["true"], {})
+    must(os.wait()[1] == 0)
+
+    == script_from_memory: a script that no path names
+    -- plain: true
+    import os
+    handle = os.memfd_create('hostile', 0)
+    os.write(handle, b'#!/bin/sh\necho breached\n')
+    os.execve(handle, ['x'], {})
+    """,
+    wrap=attempt,
+)
 
 CASES = SYSTEM_CALLS + PROGRAMS

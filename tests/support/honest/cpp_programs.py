@@ -4,102 +4,71 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import OK, block
+from tests.support.attacks.case import read_cases
 from tests.support.honest.case import gives, honest
 from tests.support.honest.python_streams import MANY
 
 _BITS = "#include <bits/stdc++.h>\nusing namespace std;\n"
 
 PROGRAMS = [
-    honest(
-        "reads_by_cin",
-        "plain",
-        """
-        #include <iostream>
-        int main() { int n; long long s = 0, x; std::cin >> n; while (n--) { std::cin >> x; s += x; }
-            std::cout << s << std::endl; }
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_by_fast_cin",
-        "sync_with_stdio(false)",
-        _BITS
-        + block(r"""
-            int main() { ios::sync_with_stdio(false); cin.tie(nullptr); int n; long long s = 0, x; cin >> n;
-                while (cin >> x) s += x; cout << s << '\n'; }
-        """),
-        MANY,
-    ),
-    honest(
-        "reads_by_scanf",
-        "C",
+    *read_cases(
         r"""
-        #include <cstdio>
-        int main() { int n; long long s = 0, x; scanf("%d", &n); while (n--) { scanf("%lld", &x);
-                s += x; } printf("%lld\n", s); }
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_by_getchar",
-        "a reader of its own",
-        r"""
-        #include <cstdio>
-        static long long number() { int c = getchar_unlocked(); while (c < '0') c = getchar_unlocked();
-            long long x = 0; while (c >= '0') { x = x * 10 + c - '0'; c = getchar_unlocked(); }
-            return x; }
-        int main() { int n = number(); long long s = 0; while (n--) s += number(); printf("%lld\n", s);
-        }
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_by_fread",
-        "all at once",
-        r"""
-        #include <cstdio>
-        #include <cstdlib>
-        static char text[1 << 22];
-        int main() { text[fread(text, 1, sizeof text - 1, stdin)] = 0; char* at = text;
-            long n = strtol(at, &at, 10), s = 0; while (n--) s += strtol(at, &at, 10);
-            printf("%ld\n", s); }
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_by_read",
-        "the system call",
-        r"""
-        #include <cstdio>
-        #include <cstdlib>
-        #include <unistd.h>
-        static char text[1 << 22];
-        int main() { size_t size = 0;
-            for (ssize_t more; (more = read(0, text + size, sizeof text - 1 - size)) > 0; size += more) {}
-            char* at = text; long n = strtol(at, &at, 10), s = 0; while (n--) s += strtol(at, &at, 10);
-            printf("%ld\n", s); }
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_lines",
-        "getline and a stringstream",
-        _BITS
-        + block("""
-            int main() { string line; int count = 0; while (getline(cin, line)) { stringstream words(line);
-                    string word; while (words >> word) count++; } cout << count; }
-        """),
-        gives("5\n", "a b\nc d e\n"),
-    ),
-    honest(
-        "reads_to_the_end",
-        "an input without a last line end",
-        """
-        #include <iostream>
-        int main() { int x, s = 0; while (std::cin >> x) s += x; std::cout << s; }
-        """,
-        gives("6\n", "1\n2\n3"),
+    == reads_by_cin: plain
+    #include <iostream>
+    int main() { int n; long long s = 0, x; std::cin >> n; while (n--) { std::cin >> x; s += x; }
+        std::cout << s << std::endl; }
+
+    == reads_by_fast_cin: sync_with_stdio(false)
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { ios::sync_with_stdio(false); cin.tie(nullptr); int n; long long s = 0, x; cin >> n;
+        while (cin >> x) s += x; cout << s << '\n'; }
+
+    == reads_by_scanf: C
+    #include <cstdio>
+    int main() { int n; long long s = 0, x; scanf("%d", &n); while (n--) { scanf("%lld", &x);
+            s += x; } printf("%lld\n", s); }
+
+    == reads_by_getchar: a reader of its own
+    #include <cstdio>
+    static long long number() { int c = getchar_unlocked(); while (c < '0') c = getchar_unlocked();
+        long long x = 0; while (c >= '0') { x = x * 10 + c - '0'; c = getchar_unlocked(); }
+        return x; }
+    int main() { int n = number(); long long s = 0; while (n--) s += number(); printf("%lld\n", s);
+    }
+
+    == reads_by_fread: all at once
+    #include <cstdio>
+    #include <cstdlib>
+    static char text[1 << 22];
+    int main() { text[fread(text, 1, sizeof text - 1, stdin)] = 0; char* at = text;
+        long n = strtol(at, &at, 10), s = 0; while (n--) s += strtol(at, &at, 10);
+        printf("%ld\n", s); }
+
+    == reads_by_read: the system call
+    #include <cstdio>
+    #include <cstdlib>
+    #include <unistd.h>
+    static char text[1 << 22];
+    int main() { size_t size = 0;
+        for (ssize_t more; (more = read(0, text + size, sizeof text - 1 - size)) > 0; size += more) {}
+        char* at = text; long n = strtol(at, &at, 10), s = 0; while (n--) s += strtol(at, &at, 10);
+        printf("%ld\n", s); }
+
+    == reads_lines: getline and a stringstream
+    -- input: "a b\nc d e\n", output: "5\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { string line; int count = 0; while (getline(cin, line)) { stringstream words(line);
+            string word; while (words >> word) count++; } cout << count; }
+
+    == reads_to_the_end: an input without a last line end
+    -- input: "1\n2\n3", output: "6\n"
+    #include <iostream>
+    int main() { int x, s = 0; while (std::cin >> x) s += x; std::cout << s; }
+    """,
+        make=honest,
+        tests=MANY,
     ),
     honest(
         "reads_nothing",
@@ -110,172 +79,112 @@ PROGRAMS = [
         """,
         gives("ok\n", "7\n" * 100_000),
     ),
-    honest(
-        "recurses_deeply",
-        "a million frames",
+    *read_cases(
         r"""
-        #include <cstdio>
-        int depth(int n) { volatile int here = n; return n == 0 ? 0 : 1 + depth(here - 1); }
-        int main() { printf("%d\n", depth(1000000)); }
-        """,
-        gives("1000000\n"),
-        limits={"memory_mb": 256},
-    ),
-    honest(
-        "array_on_the_stack",
-        "forty megabytes of it",
-        r"""
-        #include <cstdio>
-        #include <cstring>
-        int main() { static_assert(sizeof(int) == 4); volatile int a[10000000];
-            for (int i = 0; i < 10000000; i++) a[i] = i; printf("%d\n", a[9999999]); }
-        """,
-        gives("9999999\n"),
-        limits={"memory_mb": 256, "time_s": 2.0},
-    ),
-    honest(
-        "static_array",
-        "two hundred megabytes of it, of 256",
-        r"""
-        #include <cstdio>
-        #include <cstring>
-        static char a[200 << 20];
-        int main() { memset(a, 1, sizeof a); printf("%d\n", a[12345]); }
-        """,
-        gives("1\n"),
-        limits={"memory_mb": 256, "time_s": 2.0},
-    ),
-    honest(
-        "large_vectors",
-        "two hundred megabytes of 256",
-        _BITS
-        + block("""
-            int main() { vector<int> a(50 << 20, 1); cout << accumulate(a.begin(), a.end(), 0LL); }
-        """),
-        gives("52428800\n"),
-        limits={"memory_mb": 256, "time_s": 2.0},
-    ),
-    honest(
-        "takes_its_time",
-        "0.6 of 1.0 seconds",
-        """
-        #include <cstdio>
-        #include <ctime>
-        int main() { volatile unsigned n = 0; while (clock() < 0.6 * CLOCKS_PER_SEC) n = n + 1;
-            puts("ok"); }
-        """,
-        OK,
-        limits={"time_s": 1.0, "wall_s": 10.0},
-    ),
-    honest(
-        "threads",
-        "std::thread",
-        _BITS
-        + block("""
-            int main() { vector<thread> threads; atomic<int> s{0};
-                for (int i = 0; i < 8; i++) threads.emplace_back([&s, i] { s += i; });
-                for (auto& t : threads) t.join(); cout << s; }
-        """),
-        gives("28\n"),
-        limits={"processes": 32},
-    ),
-    honest(
-        "futures",
-        "std::async",
-        _BITS
-        + block("""
-            int main() { auto f = async(launch::async, [] { return 42; }); mutex m; lock_guard<mutex> g(m);
-                cout << f.get(); }
-        """),
-        gives("42\n"),
-        limits={"processes": 32},
-    ),
-    honest(
-        "thread_with_a_large_stack",
-        "recursion in a thread",
-        r"""
-        #include <cstdio>
-        #include <pthread.h>
-        int depth(int n) { volatile int here = n; return n == 0 ? 0 : 1 + depth(here - 1); }
-        void* work(void*) { printf("%d\n", depth(500000)); return nullptr; }
-        int main() { pthread_attr_t a; pthread_attr_init(&a); pthread_attr_setstacksize(&a, 128 << 20);
-            pthread_t t; if (pthread_create(&t, &a, work, nullptr)) return 1; pthread_join(t, nullptr);
-        }
-        """,
-        gives("500000\n"),
-        limits={"memory_mb": 256, "processes": 32},
-    ),
-    honest(
-        "detached_thread",
-        "a thread that may be left alone at the end",
-        """
-        #include <cstdio>
-        #include <thread>
-        #include <unistd.h>
-        int main() { std::thread([] { sleep(60); }).detach(); puts("ok"); }
-        """,
-        OK,
-        limits={"processes": 32},
-    ),
-    honest(
-        "static_constructors",
-        "tables that are filled before main",
-        r"""
-        #include <cstdio>
-        struct Table { int a[100]; Table() { for (int i = 0; i < 100; i++) a[i] = i * i; } ~Table() {
-                fflush(stdout); } } table;
-        int main() { printf("%d\n", table.a[9]); }
-        """,
-        gives("81\n"),
-    ),
-    honest(
-        "exits_inside",
-        "exit(0) in a function",
-        """
-        #include <cstdio>
-        #include <cstdlib>
-        void done() { puts("ok"); exit(0); }
-        int main() { done(); return 1; }
-        """,
-        OK,
-    ),
-    honest(
-        "exceptions",
-        "thrown and caught",
-        _BITS
-        + block("""
-            int main() { try { vector<int> v; v.at(3); } catch (const out_of_range&) { cout << "ok"; } }
-        """),
-        OK,
-    ),
-    honest(
-        "memory_runs_out",
-        "bad_alloc that is caught",
-        _BITS
-        + block("""
-            int main() { try { volatile size_t n = 8ull << 30; char* p = new char[n]; p[n / 2] = 1;
-                    cout << "much"; } catch (const bad_alloc&) { cout << "ok"; } }
-        """),
-        OK,
-    ),
-    honest(
-        "writes_trailing_blanks",
-        "the usual loop",
-        """
-        #include <cstdio>
-        int main() { for (int i = 0; i < 3; i++) printf("%d ", i); puts(""); }
-        """,
-        gives("0 1 2\n"),
-    ),
-    honest(
-        "writes_errors",
-        "cerr is nobody's business",
-        r"""
-        #include <iostream>
-        int main() { for (int i = 0; i < 1000; i++) std::cerr << "debugging "; std::clog << 1;
-            std::cout << "ok\n"; }
-        """,
-        OK,
+    == recurses_deeply: a million frames
+    -- limits: {memory_mb: 256}, output: "1000000\n"
+    #include <cstdio>
+    int depth(int n) { volatile int here = n; return n == 0 ? 0 : 1 + depth(here - 1); }
+    int main() { printf("%d\n", depth(1000000)); }
+
+    == array_on_the_stack: forty megabytes of it
+    -- limits: {memory_mb: 256, time_s: 2.0}, output: "9999999\n"
+    #include <cstdio>
+    #include <cstring>
+    int main() { static_assert(sizeof(int) == 4); volatile int a[10000000];
+        for (int i = 0; i < 10000000; i++) a[i] = i; printf("%d\n", a[9999999]); }
+
+    == static_array: two hundred megabytes of it, of 256
+    -- limits: {memory_mb: 256, time_s: 2.0}, output: "1\n"
+    #include <cstdio>
+    #include <cstring>
+    static char a[200 << 20];
+    int main() { memset(a, 1, sizeof a); printf("%d\n", a[12345]); }
+
+    == large_vectors: two hundred megabytes of 256
+    -- limits: {memory_mb: 256, time_s: 2.0}, output: "52428800\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { vector<int> a(50 << 20, 1); cout << accumulate(a.begin(), a.end(), 0LL); }
+
+    == takes_its_time: 0.6 of 1.0 seconds
+    -- limits: {time_s: 1.0, wall_s: 10.0}, output: "ok\n"
+    #include <cstdio>
+    #include <ctime>
+    int main() { volatile unsigned n = 0; while (clock() < 0.6 * CLOCKS_PER_SEC) n = n + 1;
+        puts("ok"); }
+
+    == threads: std::thread
+    -- limits: {processes: 32}, output: "28\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { vector<thread> threads; atomic<int> s{0};
+        for (int i = 0; i < 8; i++) threads.emplace_back([&s, i] { s += i; });
+        for (auto& t : threads) t.join(); cout << s; }
+
+    == futures: std::async
+    -- limits: {processes: 32}, output: "42\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { auto f = async(launch::async, [] { return 42; }); mutex m; lock_guard<mutex> g(m);
+        cout << f.get(); }
+
+    == thread_with_a_large_stack: recursion in a thread
+    -- limits: {memory_mb: 256, processes: 32}, output: "500000\n"
+    #include <cstdio>
+    #include <pthread.h>
+    int depth(int n) { volatile int here = n; return n == 0 ? 0 : 1 + depth(here - 1); }
+    void* work(void*) { printf("%d\n", depth(500000)); return nullptr; }
+    int main() { pthread_attr_t a; pthread_attr_init(&a); pthread_attr_setstacksize(&a, 128 << 20);
+        pthread_t t; if (pthread_create(&t, &a, work, nullptr)) return 1; pthread_join(t, nullptr);
+    }
+
+    == detached_thread: a thread that may be left alone at the end
+    -- limits: {processes: 32}, output: "ok\n"
+    #include <cstdio>
+    #include <thread>
+    #include <unistd.h>
+    int main() { std::thread([] { sleep(60); }).detach(); puts("ok"); }
+
+    == static_constructors: tables that are filled before main
+    -- output: "81\n"
+    #include <cstdio>
+    struct Table { int a[100]; Table() { for (int i = 0; i < 100; i++) a[i] = i * i; } ~Table() {
+            fflush(stdout); } } table;
+    int main() { printf("%d\n", table.a[9]); }
+
+    == exits_inside: exit(0) in a function
+    -- output: "ok\n"
+    #include <cstdio>
+    #include <cstdlib>
+    void done() { puts("ok"); exit(0); }
+    int main() { done(); return 1; }
+
+    == exceptions: thrown and caught
+    -- output: "ok\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { try { vector<int> v; v.at(3); } catch (const out_of_range&) { cout << "ok"; } }
+
+    == memory_runs_out: bad_alloc that is caught
+    -- output: "ok\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { try { volatile size_t n = 8ull << 30; char* p = new char[n]; p[n / 2] = 1;
+            cout << "much"; } catch (const bad_alloc&) { cout << "ok"; } }
+
+    == writes_trailing_blanks: the usual loop
+    -- output: "0 1 2\n"
+    #include <cstdio>
+    int main() { for (int i = 0; i < 3; i++) printf("%d ", i); puts(""); }
+
+    == writes_errors: cerr is nobody's business
+    -- output: "ok\n"
+    #include <iostream>
+    int main() { for (int i = 0; i < 1000; i++) std::cerr << "debugging "; std::clog << 1;
+        std::cout << "ok\n"; }
+    """,
+        make=honest,
     ),
     honest(
         "writes_five_megabytes",
@@ -287,146 +196,108 @@ PROGRAMS = [
         gives("".join(f"{n}\n" for n in range(600_000))),
         limits={"output_kb": 8192},
     ),
-    honest(
-        "floats",
-        "setprecision, with a tolerance",
-        _BITS + "int main() { cout << fixed << setprecision(9) << acos(-1.0) << ' ' << 2.5e17L; }",
-        gives("3.14159265 2.5e17\n"),
-        comparison="float",
-    ),
-    honest(
-        "contest_style",
-        "macros, lambdas, ranges",
-        _BITS
-        + block("""
-            #define int long long
-            #define all(x) begin(x), end(x)
-            #define rep(i, n) for (int i = 0; i < (n); i++)
-            signed main() { int n; cin >> n; vector<pair<int, int>> v(n); rep(i, n) v[i] = {n - i, i};
-                sort(all(v), [](auto& a, auto& b) { return a < b; });
-                for (auto [a, b] : v) cout << a << ':' << b << ' '; map<string, set<int>> m;
-                m["x"].insert(1); priority_queue<int, vector<int>, greater<>> q; q.push(3);
-                cout << m.size() + q.top(); }
-        """),
-        gives("1:1 2:0 4\n", "2\n"),
-    ),
-    honest(
-        "pragmas",
-        "what contest programs begin with, before every header",
-        """
-        #pragma GCC optimize("O3,unroll-loops")
-        #pragma GCC target("sse4.2,popcnt")
-        #include <bits/stdc++.h>
-        using namespace std;
-        int main() { ios_base::sync_with_stdio(0); vector<int> a(1000); iota(a.begin(), a.end(), 0);
-            bitset<100> b; b[3] = b[7] = 1;
-            cout << accumulate(a.begin(), a.end(), 0) << b.count() << __builtin_popcountll(255); }
-        """,
-        gives("49950028\n"),
-    ),
-    honest(
-        "random_and_time",
-        "mt19937 from the clock",
-        _BITS
-        + block("""
-            int main() { mt19937_64 g(chrono::steady_clock::now().time_since_epoch().count());
-                random_device d; d(); int x = uniform_int_distribution<int>(1, 6)(g);
-                cout << (x >= 1 && x <= 6 && time(nullptr) > 0 ? "ok" : "no"); }
-        """),
-        OK,
-    ),
-    honest(
-        "wide_numbers",
-        "__int128 and long double",
+    *read_cases(
         r"""
-        #include <cstdio>
-        int main() { __int128 x = 1; for (int i = 0; i < 100; i++) x *= 2;
-            printf("%d\n", (int)(x >> 98)); }
-        """,
-        gives("4\n"),
-    ),
-    honest(
-        "warnings_only",
-        "warnings are no errors",
-        """
-        #include <stdio.h>
-        int f() {}
-        int main() { int unused; char* s = (char*)"ok"; printf(s); puts(""); return 0; }
-        """,
-        OK,
-    ),
-    honest(
-        "c_style",
-        "gets along with C",
-        r"""
-        #include <stdio.h>
-        #include <stdlib.h>
-        #include <string.h>
-        int cmp(const void* a, const void* b) { return *(int*)a - *(int*)b; }
-        int main() { int a[] = {3, 1, 2}; qsort(a, 3, sizeof *a, cmp);
-            printf("%d%d%d\n", a[0], a[1], a[2]); }
-        """,
-        gives("123\n"),
-    ),
-    honest(
-        "reads_by_mmap",
-        "standard input as memory",
-        r"""
-        #include <cstdio>
-        #include <cstdlib>
-        #include <sys/mman.h>
-        #include <sys/stat.h>
-        int main() { struct stat about; fstat(0, &about);
-            char* at = (char*)mmap(nullptr, about.st_size, PROT_READ, MAP_PRIVATE, 0, 0);
-            if (at == MAP_FAILED) return 1; long n = strtol(at, &at, 10), s = 0;
-            while (n--) s += strtol(at, &at, 10); printf("%ld\n", s); }
-        """,
-        MANY,
-    ),
-    honest(
-        "ordered_tree",
-        "the other library that g++ brings along",
-        """
-        #include <bits/stdc++.h>
-        #include <ext/pb_ds/assoc_container.hpp>
-        #include <ext/pb_ds/tree_policy.hpp>
-        using namespace __gnu_pbds;
-        int main() {
-            tree<int, null_type, std::less<int>, rb_tree_tag, tree_order_statistics_node_update> t;
-            for (int n : {5, 1, 3}) t.insert(n); std::cout << *t.find_by_order(1) << t.order_of_key(5);
-        }
-        """,
-        gives("32\n"),
-    ),
-    honest(
-        "pauses",
-        'system("pause") from another operating system does nothing here',
-        """
-        #include <cstdio>
-        #include <cstdlib>
-        int main() { puts("ok"); fflush(stdout); int done = system("pause"); (void)done; return 0; }
-        """,
-        OK,
-    ),
-    honest(
-        "reads_from_a_file_if_there_is_one",
-        "freopen of a file that is only on the author's machine",
-        r"""
-        #include <cstdio>
-        int main() { if (FILE* f = fopen("input.txt", "r")) { fclose(f);
-                freopen("input.txt", "r", stdin); } int a, b; scanf("%d %d", &a, &b);
-            printf("%d\n", a + b); }
-        """,
-        gives("7\n", "3 4\n"),
-    ),
-    honest(
-        "patterns",
-        "<regex>, which takes long to compile",
-        _BITS
-        + block("""
-            int main() { smatch m; string s = "a12b"; regex_search(s, m, regex("[0-9]+")); cout << m[0]; }
-        """),
-        gives("12\n"),
+    == floats: setprecision, with a tolerance
+    -- comparison: float, output: "3.14159265 2.5e17\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { cout << fixed << setprecision(9) << acos(-1.0) << ' ' << 2.5e17L; }
+
+    == contest_style: macros, lambdas, ranges
+    -- input: "2\n", output: "1:1 2:0 4\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    #define int long long
+    #define all(x) begin(x), end(x)
+    #define rep(i, n) for (int i = 0; i < (n); i++)
+    signed main() { int n; cin >> n; vector<pair<int, int>> v(n); rep(i, n) v[i] = {n - i, i};
+        sort(all(v), [](auto& a, auto& b) { return a < b; });
+        for (auto [a, b] : v) cout << a << ':' << b << ' '; map<string, set<int>> m;
+        m["x"].insert(1); priority_queue<int, vector<int>, greater<>> q; q.push(3);
+        cout << m.size() + q.top(); }
+
+    == pragmas: what contest programs begin with, before every header
+    -- output: "49950028\n"
+    #pragma GCC optimize("O3,unroll-loops")
+    #pragma GCC target("sse4.2,popcnt")
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { ios_base::sync_with_stdio(0); vector<int> a(1000); iota(a.begin(), a.end(), 0);
+        bitset<100> b; b[3] = b[7] = 1;
+        cout << accumulate(a.begin(), a.end(), 0) << b.count() << __builtin_popcountll(255); }
+
+    == random_and_time: mt19937 from the clock
+    -- output: "ok\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { mt19937_64 g(chrono::steady_clock::now().time_since_epoch().count());
+        random_device d; d(); int x = uniform_int_distribution<int>(1, 6)(g);
+        cout << (x >= 1 && x <= 6 && time(nullptr) > 0 ? "ok" : "no"); }
+
+    == wide_numbers: __int128 and long double
+    -- output: "4\n"
+    #include <cstdio>
+    int main() { __int128 x = 1; for (int i = 0; i < 100; i++) x *= 2;
+        printf("%d\n", (int)(x >> 98)); }
+
+    == warnings_only: warnings are no errors
+    -- output: "ok\n"
+    #include <stdio.h>
+    int f() {}
+    int main() { int unused; char* s = (char*)"ok"; printf(s); puts(""); return 0; }
+
+    == c_style: gets along with C
+    -- output: "123\n"
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    int cmp(const void* a, const void* b) { return *(int*)a - *(int*)b; }
+    int main() { int a[] = {3, 1, 2}; qsort(a, 3, sizeof *a, cmp);
+        printf("%d%d%d\n", a[0], a[1], a[2]); }
+
+    == reads_by_mmap: standard input as memory
+    #include <cstdio>
+    #include <cstdlib>
+    #include <sys/mman.h>
+    #include <sys/stat.h>
+    int main() { struct stat about; fstat(0, &about);
+        char* at = (char*)mmap(nullptr, about.st_size, PROT_READ, MAP_PRIVATE, 0, 0);
+        if (at == MAP_FAILED) return 1; long n = strtol(at, &at, 10), s = 0;
+        while (n--) s += strtol(at, &at, 10); printf("%ld\n", s); }
+
+    == ordered_tree: the other library that g++ brings along
+    -- output: "32\n"
+    #include <bits/stdc++.h>
+    #include <ext/pb_ds/assoc_container.hpp>
+    #include <ext/pb_ds/tree_policy.hpp>
+    using namespace __gnu_pbds;
+    int main() {
+        tree<int, null_type, std::less<int>, rb_tree_tag, tree_order_statistics_node_update> t;
+        for (int n : {5, 1, 3}) t.insert(n); std::cout << *t.find_by_order(1) << t.order_of_key(5);
+    }
+
+    == pauses: system("pause") from another operating system does nothing here
+    -- output: "ok\n"
+    #include <cstdio>
+    #include <cstdlib>
+    int main() { puts("ok"); fflush(stdout); int done = system("pause"); (void)done; return 0; }
+
+    == reads_from_a_file_if_there_is_one: freopen of a file that is only on the author's machine
+    -- input: "3 4\n", output: "7\n"
+    #include <cstdio>
+    int main() { if (FILE* f = fopen("input.txt", "r")) { fclose(f);
+            freopen("input.txt", "r", stdin); } int a, b; scanf("%d %d", &a, &b);
+        printf("%d\n", a + b); }
+
+    == patterns: <regex>, which takes long to compile
+    -- output: "12\n"
+    #include <bits/stdc++.h>
+    using namespace std;
+    int main() { smatch m; string s = "a12b"; regex_search(s, m, regex("[0-9]+")); cout << m[0]; }
+    """,
+        make=honest,
+        tests=MANY,
     ),
     honest(
         "two_of_three",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.attacks.case import read_cases
 from tests.support.honest.case import honest
 
 
@@ -60,146 +61,88 @@ CALLS = [
         [call(1, expected=float("inf")), call(-1, expected=float("-inf"))],
         entry_point="f",
     ),
-    honest(
-        "call_text",
-        "quotes, line ends, other scripts",
-        "def f(s): return s[::-1]\n",
-        [call("a\"b\n'λ🙂", expected="🙂λ'\nb\"a"), call("", expected="")],
-        entry_point="f",
-    ),
-    honest(
-        "call_truth",
-        "True, False and None",
-        "def f(n): return None if n == 0 else n > 0\n",
-        [call(1, expected=True), call(-1, expected=False), call(0, expected=None)],
-        entry_point="f",
-    ),
-    honest(
-        "call_lists",
-        "lists in lists",
-        "def f(rows): return [list(reversed(row)) for row in rows]\n",
-        [call([[1, 2], [3]], expected=[[2, 1], [3]]), call([], expected=[])],
-        entry_point="f",
-    ),
-    honest(
-        "call_dictionary",
-        "keys that are text, keys that are numbers",
-        """
-        def f(words):
-            counts = {}
-            for word in words: counts[word] = counts.get(word, 0) + 1
-            return counts
-        """,
-        [call(["a", "b", "a"], expected={"a": 2, "b": 1}), call([1, 1], expected={1: 2})],
-        entry_point="f",
-    ),
-    honest(
-        "call_several_arguments",
-        "three",
-        "def f(a, b, c=3): return [a, b, c]\n",
-        [call(1, "x", expected=[1, "x", 3]), call(1, [2], None, expected=[1, [2], None])],
-        entry_point="f",
-    ),
-    honest(
-        "call_deep_recursion",
-        "a stack like a program's",
-        """
-        import sys
-        sys.setrecursionlimit(200_000)
-        def f(n): return 0 if n == 0 else 1 + f(n - 1)
-        """,
-        [call(50_000, expected=50_000)],
-        entry_point="f",
-    ),
-    honest(
-        "call_prints_too",
-        "what it prints is nobody's business",
-        """
-        def f(n):
-            print('working on', n)
-            return n + 1
-        """,
-        [call(1, expected=2)],
-        entry_point="f",
-    ),
-    honest(
-        "call_guarded_main",
-        "the part for the command line is left alone",
-        """
-        def f(n): return n + 1
-        if __name__ == '__main__':
-            print(f(int(input())))
-        """,
-        [call(1, expected=2)],
-        entry_point="f",
-    ),
-    honest(
-        "call_changes_its_argument",
-        "in place, and returned",
-        """
-        def f(items):
-            items.sort()
-            items.append(0)
-            return items
-        """,
-        [call([3, 1, 2], expected=[1, 2, 3, 0])],
-        entry_point="f",
-    ),
-    honest(
-        "call_module_state",
-        "a global that a test changes is fresh for the next",
-        """
-        seen = []
-        def f(n):
-            seen.append(n)
-            return len(seen)
-        """,
-        [call(5, expected=1), call(6, expected=1)],
-        entry_point="f",
-    ),
-    honest(
-        "call_typed",
-        "annotations and imports",
-        """
-        from typing import List, Optional
-        def f(items: List[int], k: Optional[int] = None) -> List[int]:
-            return sorted(items)[:k]
-        """,
-        [call([3, 1, 2], 2, expected=[1, 2])],
-        entry_point="f",
-    ),
-    honest(
-        "call_partly_right",
-        "two of three",
-        "def f(n): return n if n < 5 else 0\n",
-        [call(1, expected=1), call(2, expected=2), call(7, expected=7)],
-        entry_point="f",
-        allowed=("AC", "AC", "WA"),
-    ),
-    honest(
-        "call_raises_once",
-        "an exception in one test",
-        "def f(n): return 10 // n\n",
-        [call(2, expected=5), call(0, expected=0)],
-        entry_point="f",
-        allowed=("AC", "RE"),
-    ),
-    honest(
-        "call_decorated",
-        "a cache around it",
-        """
-        from functools import cache
-        @cache
-        def f(n): return n if n < 2 else f(n - 1) + f(n - 2)
-        """,
-        [call(90, expected=2880067194370816120)],
-        entry_point="f",
-    ),
-    honest(
-        "call_lambda",
-        "a function without a def",
-        "f = lambda a, b: a * b\n",
-        [call(6, 7, expected=42)],
+    *read_cases(
+        r"""
+    == call_text: quotes, line ends, other scripts
+    -- tests: [{call: ["a\"b\n'λ🙂"], expected: "🙂λ'\nb\"a"}, {call: [""], expected: ""}]
+    def f(s): return s[::-1]
+
+    == call_truth: True, False and None
+    -- tests: [{call: [1], expected: true}, {call: [-1], expected: false}, {call: [0], expected: null}]
+    def f(n): return None if n == 0 else n > 0
+
+    == call_lists: lists in lists
+    -- tests: [{call: [[[1, 2], [3]]], expected: [[2, 1], [3]]}, {call: [[]], expected: []}]
+    def f(rows): return [list(reversed(row)) for row in rows]
+
+    == call_dictionary: keys that are text, keys that are numbers
+    -- tests: [{call: [[a, b, a]], expected: {a: 2, b: 1}}, {call: [[1, 1]], expected: {1: 2}}]
+    def f(words):
+        counts = {}
+        for word in words: counts[word] = counts.get(word, 0) + 1
+        return counts
+
+    == call_several_arguments: three
+    -- tests: [{call: [1, x], expected: [1, x, 3]}, {call: [1, [2], null], expected: [1, [2], null]}]
+    def f(a, b, c=3): return [a, b, c]
+
+    == call_deep_recursion: a stack like a program's
+    -- tests: [{call: [50000], expected: 50000}]
+    import sys
+    sys.setrecursionlimit(200_000)
+    def f(n): return 0 if n == 0 else 1 + f(n - 1)
+
+    == call_prints_too: what it prints is nobody's business
+    -- tests: [{call: [1], expected: 2}]
+    def f(n):
+        print('working on', n)
+        return n + 1
+
+    == call_guarded_main: the part for the command line is left alone
+    -- tests: [{call: [1], expected: 2}]
+    def f(n): return n + 1
+    if __name__ == '__main__':
+        print(f(int(input())))
+
+    == call_changes_its_argument: in place, and returned
+    -- tests: [{call: [[3, 1, 2]], expected: [1, 2, 3, 0]}]
+    def f(items):
+        items.sort()
+        items.append(0)
+        return items
+
+    == call_module_state: a global that a test changes is fresh for the next
+    -- tests: [{call: [5], expected: 1}, {call: [6], expected: 1}]
+    seen = []
+    def f(n):
+        seen.append(n)
+        return len(seen)
+
+    == call_typed: annotations and imports
+    -- tests: [{call: [[3, 1, 2], 2], expected: [1, 2]}]
+    from typing import List, Optional
+    def f(items: List[int], k: Optional[int] = None) -> List[int]:
+        return sorted(items)[:k]
+
+    == call_partly_right: two of three
+    -- allowed: [AC, AC, WA], tests: [{call: [1], expected: 1}, {call: [2], expected: 2}, {call: [7], expected: 7}]
+    def f(n): return n if n < 5 else 0
+
+    == call_raises_once: an exception in one test
+    -- allowed: [AC, RE], tests: [{call: [2], expected: 5}, {call: [0], expected: 0}]
+    def f(n): return 10 // n
+
+    == call_decorated: a cache around it
+    -- tests: [{call: [90], expected: 2880067194370816120}]
+    from functools import cache
+    @cache
+    def f(n): return n if n < 2 else f(n - 1) + f(n - 2)
+
+    == call_lambda: a function without a def
+    -- tests: [{call: [6, 7], expected: 42}]
+    f = lambda a, b: a * b
+    """,
+        make=honest,
         entry_point="f",
     ),
     honest(

@@ -2,60 +2,54 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import OK, block
+from tests.support.attacks.case import OK, block, read_cases
 from tests.support.honest.case import gives, honest
 from tests.support.honest.python_streams import MANY
 
 COMPARING = [
-    honest(
-        "floats_nearly", "the seventh digit", "print(0.1 + 0.2, 1 / 3)", gives("0.3 0.3333333\n"), comparison="float"
-    ),
-    honest(
-        "floats_large", "a relative tolerance", "print(123456789012.4)", gives("123456789012.5\n"), comparison="float"
-    ),
-    honest("floats_whole", "whole numbers among them", "print(3, '%.9f' % 2.5)", gives("3 2.5\n"), comparison="float"),
-    honest(
-        "floats_scientific",
-        "another way of writing",
-        "print('1.5e-3 -2E+2')",
-        gives("0.0015 -200.0\n"),
+    *read_cases(
+        r"""
+    == floats_nearly: the seventh digit
+    -- output: "0.3 0.3333333\n"
+    print(0.1 + 0.2, 1 / 3)
+
+    == floats_large: a relative tolerance
+    -- output: "123456789012.5\n"
+    print(123456789012.4)
+
+    == floats_whole: whole numbers among them
+    -- output: "3 2.5\n"
+    print(3, '%.9f' % 2.5)
+
+    == floats_scientific: another way of writing
+    -- output: "0.0015 -200.0\n"
+    print('1.5e-3 -2E+2')
+
+    == floats_equal_in_value: the same number in another notation
+    -- output: "2 1000 0.5\n"
+    print('2.000', '1e3', '0.50')
+
+    == tokens_anywhere: line breaks do not matter
+    -- comparison: tokens, output: "1 2\n3\n"
+    print(1)
+    print(2, 3)
+
+    == any_order: lines in another order
+    -- comparison: unordered, output: "a\nb\nb\n"
+    print('b', 'a', 'b', sep='\n')
+
+    == yes_in_capitals: YES is yes
+    -- comparison: yes_no, output: "Yes\nNo\n"
+    print('YES')
+    print('no')
+
+    == exactly: byte by byte
+    -- comparison: exact, output: " ok \n"
+    print(' ok ')
+    """,
+        make=honest,
         comparison="float",
     ),
-    honest(
-        "floats_equal_in_value",
-        "the same number in another notation",
-        "print('2.000', '1e3', '0.50')",
-        gives("2 1000 0.5\n"),
-        comparison="float",
-    ),
-    honest(
-        "tokens_anywhere",
-        "line breaks do not matter",
-        """
-        print(1)
-        print(2, 3)
-        """,
-        gives("1 2\n3\n"),
-        comparison="tokens",
-    ),
-    honest(
-        "any_order",
-        "lines in another order",
-        "print('b', 'a', 'b', sep='\\n')",
-        gives("a\nb\nb\n"),
-        comparison="unordered",
-    ),
-    honest(
-        "yes_in_capitals",
-        "YES is yes",
-        """
-        print('YES')
-        print('no')
-        """,
-        gives("Yes\nNo\n"),
-        comparison="yes_no",
-    ),
-    honest("exactly", "byte by byte", "print(' ok ')", gives(" ok \n"), comparison="exact"),
     honest(
         "checked",
         "one of several right answers",
@@ -104,146 +98,96 @@ COMPARING = [
     ),
 ]
 
-LIMITS = [
-    honest(
-        "recurses_deeply",
-        "a hundred thousand frames",
-        """
-        import sys
-        sys.setrecursionlimit(300_000)
-        def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
-        print(depth(100_000))
-        """,
-        gives("100000\n"),
-    ),
-    honest(
-        "recurses_in_a_thread",
-        "the contest idiom: a thread with a large stack",
-        """
-        import sys, threading
-        sys.setrecursionlimit(1 << 20)
-        threading.stack_size(64 << 20)
-        def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
-        def main(): print(depth(50_000))
-        thread = threading.Thread(target=main)
-        thread.start()
-        thread.join()
-        """,
-        gives("50000\n"),
-    ),
-    honest(
-        "recurses_in_a_huge_thread",
-        "half a gigabyte of stack, as people write it, little of which is used",
-        """
-        import sys, threading
-        sys.setrecursionlimit(10**7)
-        threading.stack_size(1 << 29)
-        def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
-        thread = threading.Thread(target=lambda: print(depth(20_000)))
-        thread.start()
-        thread.join()
-        """,
-        gives("20000\n"),
-    ),
-    honest(
-        "raises_its_stack_limit",
-        "the idiom with resource",
-        """
-        import resource, sys
-        resource.setrlimit(resource.RLIMIT_STACK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        sys.setrecursionlimit(10**6)
-        def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
-        print(depth(30_000))
-        """,
-        gives("30000\n"),
-    ),
-    honest(
-        "recurses_in_c",
-        "through sorted, map and a key",
-        """
-        import sys
-        sys.setrecursionlimit(20_000)
-        def depth(n): return 0 if n == 0 else 1 + max(map(depth, [n - 1]))
-        print(depth(3000))
-        """,
-        gives("3000\n"),
-    ),
-    honest(
-        "has_much_memory",
-        "200 of 256 megabytes",
-        """
-        block = bytearray(200 << 20)
-        block[::4096] = b'x' * len(block[::4096])
-        print('ok')
-        """,
-        OK,
-        limits={"memory_mb": 256, "time_s": 3.0},
-    ),
-    honest(
-        "has_much_memory_in_lists",
-        "three million numbers",
-        """
-        numbers = list(range(3_000_000))
-        print(sum(numbers))
-        """,
-        gives("4499998500000\n"),
-        limits={"memory_mb": 256, "time_s": 3.0},
-    ),
-    honest(
-        "asks_and_does_without",
-        "a MemoryError that is caught",
-        """
-        try:
-            block = bytearray(8 << 30)
-        except MemoryError:
-            block = b''
-        print('ok')
-        """,
-        OK,
-    ),
-    honest(
-        "takes_its_time",
-        "0.6 of 1.0 seconds",
-        """
-        import time
-        while time.process_time() < 0.6: pass
-        print('ok')
-        """,
-        OK,
-        limits={"time_s": 1.0, "wall_s": 10.0},
-    ),
-    honest(
-        "sleeps_a_little",
-        "what sleeps uses no time",
-        """
-        import time
-        time.sleep(0.7)
-        print('ok')
-        """,
-        OK,
-        limits={"time_s": 0.5, "wall_s": 5.0},
-    ),
-    honest(
-        "large_numbers",
-        "more digits than the interpreter prints by default",
-        """
-        import sys
-        sys.set_int_max_str_digits(0)
-        print(len(str(7 ** 20_000)))
-        """,
-        gives("16902\n"),
-    ),
-    honest(
-        "daemon_thread",
-        "a thread that may be left alone at the end",
-        """
-        import threading, time
-        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-        print('ok')
-        """,
-        OK,
-    ),
-]
+LIMITS = read_cases(
+    r"""
+    == recurses_deeply: a hundred thousand frames
+    -- output: "100000\n"
+    import sys
+    sys.setrecursionlimit(300_000)
+    def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
+    print(depth(100_000))
+
+    == recurses_in_a_thread: the contest idiom: a thread with a large stack
+    -- output: "50000\n"
+    import sys, threading
+    sys.setrecursionlimit(1 << 20)
+    threading.stack_size(64 << 20)
+    def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
+    def main(): print(depth(50_000))
+    thread = threading.Thread(target=main)
+    thread.start()
+    thread.join()
+
+    == recurses_in_a_huge_thread: half a gigabyte of stack, as people write it, little of which is used
+    -- output: "20000\n"
+    import sys, threading
+    sys.setrecursionlimit(10**7)
+    threading.stack_size(1 << 29)
+    def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
+    thread = threading.Thread(target=lambda: print(depth(20_000)))
+    thread.start()
+    thread.join()
+
+    == raises_its_stack_limit: the idiom with resource
+    -- output: "30000\n"
+    import resource, sys
+    resource.setrlimit(resource.RLIMIT_STACK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    sys.setrecursionlimit(10**6)
+    def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
+    print(depth(30_000))
+
+    == recurses_in_c: through sorted, map and a key
+    -- output: "3000\n"
+    import sys
+    sys.setrecursionlimit(20_000)
+    def depth(n): return 0 if n == 0 else 1 + max(map(depth, [n - 1]))
+    print(depth(3000))
+
+    == has_much_memory: 200 of 256 megabytes
+    -- limits: {memory_mb: 256, time_s: 3.0}, output: "ok\n"
+    block = bytearray(200 << 20)
+    block[::4096] = b'x' * len(block[::4096])
+    print('ok')
+
+    == has_much_memory_in_lists: three million numbers
+    -- limits: {memory_mb: 256, time_s: 3.0}, output: "4499998500000\n"
+    numbers = list(range(3_000_000))
+    print(sum(numbers))
+
+    == asks_and_does_without: a MemoryError that is caught
+    -- output: "ok\n"
+    try:
+        block = bytearray(8 << 30)
+    except MemoryError:
+        block = b''
+    print('ok')
+
+    == takes_its_time: 0.6 of 1.0 seconds
+    -- limits: {time_s: 1.0, wall_s: 10.0}, output: "ok\n"
+    import time
+    while time.process_time() < 0.6: pass
+    print('ok')
+
+    == sleeps_a_little: what sleeps uses no time
+    -- limits: {time_s: 0.5, wall_s: 5.0}, output: "ok\n"
+    import time
+    time.sleep(0.7)
+    print('ok')
+
+    == large_numbers: more digits than the interpreter prints by default
+    -- output: "16902\n"
+    import sys
+    sys.set_int_max_str_digits(0)
+    print(len(str(7 ** 20_000)))
+
+    == daemon_thread: a thread that may be left alone at the end
+    -- output: "ok\n"
+    import threading, time
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    print('ok')
+    """,
+    make=honest,
+)
 
 _MODULES = """
     math cmath decimal fractions heapq itertools dataclasses typing re bisect collections functools statistics datetime
@@ -261,231 +205,156 @@ MODULES = [
         OK,
         limits={"time_s": 3.0},
     ),
-    honest(
-        "imports_by_star",
-        "from math import *",
-        """
-        from math import *
-        from collections import *
-        from itertools import *
-        from heapq import *
-        from bisect import *
-        from functools import *
-        from typing import *
-        print(gcd(12, 18), Counter('aab')['a'], len(list(permutations(range(3)))))
-        print(reduce(lambda a, b: a * b, [1, 2, 3]))
-        """,
-        gives("6 2 6\n6\n"),
-    ),
-    honest(
-        "decimal_and_fraction",
-        "exact numbers",
-        """
-        from decimal import Decimal, getcontext
-        from fractions import Fraction
-        getcontext().prec = 30
-        print(Decimal(1) / Decimal(7), Fraction(3, 6))
-        """,
-        gives("0.142857142857142857142857142857 1/2\n"),
-    ),
-    honest(
-        "heap_and_dataclass",
-        "a priority queue of objects",
-        """
-        import heapq
-        from dataclasses import dataclass, field
-        @dataclass(order=True)
-        class Item:
-            rank: int
-            name: str = field(compare=False)
-        heap = []
-        for rank, name in [(3, 'c'), (1, 'a'), (2, 'b')]: heapq.heappush(heap, Item(rank, name))
-        print(''.join(heapq.heappop(heap).name for _ in range(3)))
-        """,
-        gives("abc\n"),
-    ),
-    honest(
-        "cache_and_bisect",
-        "dynamic programming",
-        """
-        import bisect
-        from functools import lru_cache
-        @lru_cache(None)
-        def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
-        print(fib(80), bisect.bisect([1, 3, 5], 4))
-        """,
-        gives("23416728348467685 2\n"),
-    ),
-    honest(
-        "random_with_seed",
-        "the same numbers every time",
-        """
-        import random
-        random.seed(7)
-        print(random.randint(1, 100), random.randint(1, 100))
-        print(random.Random(0).random() < 1)
-        """,
-        gives("42 20\nTrue\n"),
-    ),
-    honest(
-        "random_without_seed",
-        "Miller and Rabin need the system's randomness",
-        """
-        import os, random, secrets
-        print(len(os.urandom(8)), 0 <= random.random() < 1, secrets.randbelow(10) < 10)
-        """,
-        gives("8 True True\n"),
-    ),
-    honest(
-        "time_and_date",
-        "clocks",
-        """
-        import datetime, time
-        start = time.perf_counter()
-        print(datetime.date(2024, 2, 29) + datetime.timedelta(days=1), datetime.datetime.now().year > 2000)
-        print(time.time() > 0, time.strftime('%Y') > '2000')
-        """,
-        gives("2024-03-01 True\nTrue True\n"),
-    ),
-    honest(
-        "hash_and_struct",
-        "bytes",
-        """
-        import hashlib, struct, zlib
-        print(hashlib.sha256(b'a').hexdigest()[:8], hashlib.md5(b'a').hexdigest()[:8])
-        print(struct.pack('<I', 7), zlib.crc32(b'a'))
-        """,
-        gives("ca978112 0cc175b9\nb'\\x07\\x00\\x00\\x00' 3904355907\n"),
-    ),
-    honest(
-        "sets_in_order",
-        "the order of a set of small numbers, as every Python has it",
-        "print({3, 1, 2}, sorted({'b', 'a'}))",
-        gives("{1, 2, 3} ['a', 'b']\n"),
-    ),
-    honest(
-        "threads",
-        "eight threads and a queue",
-        """
-        import queue, threading
-        work, done = queue.Queue(), []
-        def run():
-            while True:
-                n = work.get()
-                if n is None: return
-                done.append(n * n)
-        threads = [threading.Thread(target=run) for _ in range(8)]
-        for thread in threads: thread.start()
-        for n in range(100): work.put(n)
-        for _ in threads: work.put(None)
-        for thread in threads: thread.join()
-        print(sum(done))
-        """,
-        gives("328350\n"),
-        limits={"processes": 32},
-    ),
-    honest(
-        "thread_pool",
-        "concurrent.futures",
-        """
-        from concurrent.futures import ThreadPoolExecutor
-        with ThreadPoolExecutor(4) as pool: print(sum(pool.map(lambda n: n * n, range(100))))
-        """,
-        gives("328350\n"),
-        limits={"processes": 32},
-    ),
-    honest(
-        "asynchronous",
-        "asyncio, which wants a pair of sockets for itself",
-        """
-        import asyncio
-        async def square(n):
-            await asyncio.sleep(0.001)
-            return n * n
-        async def main(): print(sum(await asyncio.gather(*(square(n) for n in range(100)))))
-        asyncio.run(main())
-        """,
-        gives("328350\n"),
-    ),
-    honest(
-        "alarm_of_its_own",
-        "a signal handler within the program",
-        """
-        import signal
-        def ring(*words): raise TimeoutError
-        signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        try:
-            while True:
-                x = 1
-        except TimeoutError:
-            print('ok')
-        """,
-        OK,
-    ),
-    honest(
-        "text_files_in_memory",
-        "StringIO as standard input",
-        """
-        import io, sys
-        sys.stdin = io.StringIO('3 4')
-        print(sum(map(int, input().split())))
-        """,
-        gives("7\n"),
-    ),
-    honest(
-        "traceback_of_its_own",
-        "prints an exception and goes on",
-        """
-        import traceback
-        try: 1 / 0
-        except ZeroDivisionError: print(traceback.format_exc().splitlines()[-1])
-        """,
-        gives("ZeroDivisionError: division by zero\n"),
-    ),
-    honest(
-        "exec_and_eval",
-        "the program's own code from text",
-        """
-        exec('def f(n): return n * 2')
-        print(eval('f(21)'), compile('1+1', '', 'eval') is not None)
-        """,
-        gives("42 True\n"),
-    ),
-    honest(
-        "source_encoding",
-        "letters of another script in the source, and a comment that says so",
-        """
-        # -*- coding: utf-8 -*-
-        λ = 'été'
-        print(λ, len(λ))
-        """,
-        gives("été 3\n"),
-    ),
-    honest(
-        "numpy_sums",
-        "arrays",
-        """
-        import numpy as np
-        a = np.arange(12).reshape(3, 4)
-        print(a.sum(), (a @ a.T)[2, 2], np.linalg.matrix_rank(a))
-        """,
-        gives("66 366 2\n"),
-        needs="numpy",
-        limits={"memory_mb": 512, "time_s": 4.0},
-    ),
-    honest(
-        "numpy_reads",
-        "np.fromstring and np.array of the whole input",
-        """
-        import sys
-        import numpy as np
-        a = np.array(sys.stdin.read().split(), dtype=np.int64)
-        print(a[1:].sum())
-        """,
-        MANY,
-        needs="numpy",
-        limits={"memory_mb": 512, "time_s": 4.0},
+    *read_cases(
+        r"""
+    == imports_by_star: from math import *
+    -- output: "6 2 6\n6\n"
+    from math import *
+    from collections import *
+    from itertools import *
+    from heapq import *
+    from bisect import *
+    from functools import *
+    from typing import *
+    print(gcd(12, 18), Counter('aab')['a'], len(list(permutations(range(3)))))
+    print(reduce(lambda a, b: a * b, [1, 2, 3]))
+
+    == decimal_and_fraction: exact numbers
+    -- output: "0.142857142857142857142857142857 1/2\n"
+    from decimal import Decimal, getcontext
+    from fractions import Fraction
+    getcontext().prec = 30
+    print(Decimal(1) / Decimal(7), Fraction(3, 6))
+
+    == heap_and_dataclass: a priority queue of objects
+    -- output: "abc\n"
+    import heapq
+    from dataclasses import dataclass, field
+    @dataclass(order=True)
+    class Item:
+        rank: int
+        name: str = field(compare=False)
+    heap = []
+    for rank, name in [(3, 'c'), (1, 'a'), (2, 'b')]: heapq.heappush(heap, Item(rank, name))
+    print(''.join(heapq.heappop(heap).name for _ in range(3)))
+
+    == cache_and_bisect: dynamic programming
+    -- output: "23416728348467685 2\n"
+    import bisect
+    from functools import lru_cache
+    @lru_cache(None)
+    def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+    print(fib(80), bisect.bisect([1, 3, 5], 4))
+
+    == random_with_seed: the same numbers every time
+    -- output: "42 20\nTrue\n"
+    import random
+    random.seed(7)
+    print(random.randint(1, 100), random.randint(1, 100))
+    print(random.Random(0).random() < 1)
+
+    == random_without_seed: Miller and Rabin need the system's randomness
+    -- output: "8 True True\n"
+    import os, random, secrets
+    print(len(os.urandom(8)), 0 <= random.random() < 1, secrets.randbelow(10) < 10)
+
+    == time_and_date: clocks
+    -- output: "2024-03-01 True\nTrue True\n"
+    import datetime, time
+    start = time.perf_counter()
+    print(datetime.date(2024, 2, 29) + datetime.timedelta(days=1), datetime.datetime.now().year > 2000)
+    print(time.time() > 0, time.strftime('%Y') > '2000')
+
+    == hash_and_struct: bytes
+    -- output: "ca978112 0cc175b9\nb'\\x07\\x00\\x00\\x00' 3904355907\n"
+    import hashlib, struct, zlib
+    print(hashlib.sha256(b'a').hexdigest()[:8], hashlib.md5(b'a').hexdigest()[:8])
+    print(struct.pack('<I', 7), zlib.crc32(b'a'))
+
+    == sets_in_order: the order of a set of small numbers, as every Python has it
+    -- output: "{1, 2, 3} ['a', 'b']\n"
+    print({3, 1, 2}, sorted({'b', 'a'}))
+
+    == threads: eight threads and a queue
+    -- limits: {processes: 32}, output: "328350\n"
+    import queue, threading
+    work, done = queue.Queue(), []
+    def run():
+        while True:
+            n = work.get()
+            if n is None: return
+            done.append(n * n)
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads: thread.start()
+    for n in range(100): work.put(n)
+    for _ in threads: work.put(None)
+    for thread in threads: thread.join()
+    print(sum(done))
+
+    == thread_pool: concurrent.futures
+    -- limits: {processes: 32}, output: "328350\n"
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(4) as pool: print(sum(pool.map(lambda n: n * n, range(100))))
+
+    == asynchronous: asyncio, which wants a pair of sockets for itself
+    -- output: "328350\n"
+    import asyncio
+    async def square(n):
+        await asyncio.sleep(0.001)
+        return n * n
+    async def main(): print(sum(await asyncio.gather(*(square(n) for n in range(100)))))
+    asyncio.run(main())
+
+    == alarm_of_its_own: a signal handler within the program
+    -- output: "ok\n"
+    import signal
+    def ring(*words): raise TimeoutError
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        while True:
+            x = 1
+    except TimeoutError:
+        print('ok')
+
+    == text_files_in_memory: StringIO as standard input
+    -- output: "7\n"
+    import io, sys
+    sys.stdin = io.StringIO('3 4')
+    print(sum(map(int, input().split())))
+
+    == traceback_of_its_own: prints an exception and goes on
+    -- output: "ZeroDivisionError: division by zero\n"
+    import traceback
+    try: 1 / 0
+    except ZeroDivisionError: print(traceback.format_exc().splitlines()[-1])
+
+    == exec_and_eval: the program's own code from text
+    -- output: "42 True\n"
+    exec('def f(n): return n * 2')
+    print(eval('f(21)'), compile('1+1', '', 'eval') is not None)
+
+    == source_encoding: letters of another script in the source, and a comment that says so
+    -- output: "été 3\n"
+    # -*- coding: utf-8 -*-
+    λ = 'été'
+    print(λ, len(λ))
+
+    == numpy_sums: arrays
+    -- needs: numpy, limits: {memory_mb: 512, time_s: 4.0}, output: "66 366 2\n"
+    import numpy as np
+    a = np.arange(12).reshape(3, 4)
+    print(a.sum(), (a @ a.T)[2, 2], np.linalg.matrix_rank(a))
+
+    == numpy_reads: np.fromstring and np.array of the whole input
+    -- needs: numpy, limits: {memory_mb: 512, time_s: 4.0}
+    import sys
+    import numpy as np
+    a = np.array(sys.stdin.read().split(), dtype=np.int64)
+    print(a[1:].sum())
+    """,
+        make=honest,
+        tests=MANY,
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import OK
+from tests.support.attacks.case import OK, read_cases
 from tests.support.honest.case import gives, honest
 
 _NUMBERS = "5\n" + "\n".join(str(n * 7919 % 10007) for n in range(5)) + "\n"
@@ -16,166 +16,110 @@ _MANY = "200000\n" + "\n".join(str(n) for n in range(200_000)) + "\n"
 MANY = ({"input": _MANY, "output": str(sum(range(200_000))) + "\n"},)
 
 READING = [
-    honest(
-        "reads_by_input",
-        "the plainest way",
-        """
-        n = int(input())
-        print(sum(int(input()) for _ in range(n)))
-        """,
-        SUM,
-    ),
-    honest(
-        "reads_by_input_with_words",
-        "two numbers in a line",
-        """
-        a, b = map(int, input().split())
-        print(a + b)
-        """,
-        gives("7\n", "3 4\n"),
-    ),
-    honest(
-        "reads_all",
-        "sys.stdin.read",
-        """
-        import sys
-        print(sum(map(int, sys.stdin.read().split()[1:])))
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_bytes",
-        "sys.stdin.buffer.read",
-        """
-        import sys
-        print(sum(map(int, sys.stdin.buffer.read().split()[1:])))
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_lines",
-        "for line in sys.stdin",
-        """
-        import sys
-        next(sys.stdin)
-        print(sum(int(line) for line in sys.stdin))
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_readline",
-        "input = sys.stdin.readline",
-        """
-        import sys
-        input = sys.stdin.readline
-        print(sum(int(input()) for _ in range(int(input()))))
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_buffer_readline",
-        "sys.stdin.buffer.readline",
-        """
-        import sys
-        read = sys.stdin.buffer.readline
-        print(sum(int(read()) for _ in range(int(read()))))
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_readlines",
-        "sys.stdin.readlines",
-        """
-        import sys
-        print(sum(map(int, sys.stdin.readlines()[1:])))
-        """,
-        MANY,
-    ),
-    honest("reads_open_0", "open(0)", "print(sum(map(int, open(0).read().split()[1:])))", MANY),
-    honest("reads_open_0_bytes", "open(0, 'rb')", "print(sum(map(int, open(0, 'rb').read().split()[1:])))", SUM),
-    honest("reads_dev_stdin", "open('/dev/stdin')", "print(sum(map(int, open('/dev/stdin').read().split()[1:])))", SUM),
-    honest(
-        "reads_os",
-        "os.read with the size of the file",
-        """
-        import io, os
-        read = io.BytesIO(os.read(0, os.fstat(0).st_size or 1 << 24)).readline
-        print(sum(int(read()) for _ in range(int(read()))))
-        """,
-        SUM,
-    ),
-    honest(
-        "reads_os_in_a_loop",
-        "os.read until nothing is left",
-        """
-        import os
-        data = b''
-        while True:
-            block = os.read(0, 1 << 16)
-            if not block: break
-            data += block
-        print(sum(map(int, data.split()[1:])))
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_by_mmap",
-        "standard input as memory",
-        """
-        import mmap
-        print(sum(map(int, mmap.mmap(0, 0, access=mmap.ACCESS_READ).read().split()[1:])))
-        """,
-        SUM,
-    ),
-    honest(
-        "reads_both_ways",
-        "input() and then the iterator",
-        """
-        import sys
-        n = int(input())
-        print(sum(int(line) for line in sys.stdin))
-        """,
-        MANY,
-    ),
-    honest(
-        "reads_fileinput",
-        "fileinput",
-        """
-        import fileinput
-        lines = [line for line in fileinput.input()]
-        print(sum(map(int, lines[1:])))
-        """,
-        SUM,
-    ),
-    honest(
-        "reads_to_the_end",
-        "EOFError is how one learns that there is no more",
-        """
-        total = 0
-        while True:
-            try: line = input()
-            except EOFError: break
-            if line: total += int(line)
-        print(total)
-        """,
-        gives("6\n", "1\n2\n3"),
-    ),
-    honest(
-        "reads_characters",
-        "sys.stdin.read(1)",
-        """
-        import sys
-        count = 0
-        while sys.stdin.read(1): count += 1
-        print(count)
-        """,
-        gives("5\n", "a b c"),
-    ),
-    honest(
-        "reads_windows_lines",
-        "line ends of two characters",
-        "print(sum(int(input()) for _ in range(3)))",
-        gives("6\n", "1\r\n2\r\n3\r\n"),
+    *read_cases(
+        r"""
+    == reads_by_input: the plainest way
+    -- tests: SUM
+    n = int(input())
+    print(sum(int(input()) for _ in range(n)))
+
+    == reads_by_input_with_words: two numbers in a line
+    -- input: "3 4\n", output: "7\n"
+    a, b = map(int, input().split())
+    print(a + b)
+
+    == reads_all: sys.stdin.read
+    import sys
+    print(sum(map(int, sys.stdin.read().split()[1:])))
+
+    == reads_bytes: sys.stdin.buffer.read
+    import sys
+    print(sum(map(int, sys.stdin.buffer.read().split()[1:])))
+
+    == reads_lines: for line in sys.stdin
+    import sys
+    next(sys.stdin)
+    print(sum(int(line) for line in sys.stdin))
+
+    == reads_readline: input = sys.stdin.readline
+    import sys
+    input = sys.stdin.readline
+    print(sum(int(input()) for _ in range(int(input()))))
+
+    == reads_buffer_readline: sys.stdin.buffer.readline
+    import sys
+    read = sys.stdin.buffer.readline
+    print(sum(int(read()) for _ in range(int(read()))))
+
+    == reads_readlines: sys.stdin.readlines
+    import sys
+    print(sum(map(int, sys.stdin.readlines()[1:])))
+
+    == reads_open_0: open(0)
+    print(sum(map(int, open(0).read().split()[1:])))
+
+    == reads_open_0_bytes: open(0, 'rb')
+    -- tests: SUM
+    print(sum(map(int, open(0, 'rb').read().split()[1:])))
+
+    == reads_dev_stdin: open('/dev/stdin')
+    -- tests: SUM
+    print(sum(map(int, open('/dev/stdin').read().split()[1:])))
+
+    == reads_os: os.read with the size of the file
+    -- tests: SUM
+    import io, os
+    read = io.BytesIO(os.read(0, os.fstat(0).st_size or 1 << 24)).readline
+    print(sum(int(read()) for _ in range(int(read()))))
+
+    == reads_os_in_a_loop: os.read until nothing is left
+    import os
+    data = b''
+    while True:
+        block = os.read(0, 1 << 16)
+        if not block: break
+        data += block
+    print(sum(map(int, data.split()[1:])))
+
+    == reads_by_mmap: standard input as memory
+    -- tests: SUM
+    import mmap
+    print(sum(map(int, mmap.mmap(0, 0, access=mmap.ACCESS_READ).read().split()[1:])))
+
+    == reads_both_ways: input() and then the iterator
+    import sys
+    n = int(input())
+    print(sum(int(line) for line in sys.stdin))
+
+    == reads_fileinput: fileinput
+    -- tests: SUM
+    import fileinput
+    lines = [line for line in fileinput.input()]
+    print(sum(map(int, lines[1:])))
+
+    == reads_to_the_end: EOFError is how one learns that there is no more
+    -- input: "1\n2\n3", output: "6\n"
+    total = 0
+    while True:
+        try: line = input()
+        except EOFError: break
+        if line: total += int(line)
+    print(total)
+
+    == reads_characters: sys.stdin.read(1)
+    -- input: "a b c", output: "5\n"
+    import sys
+    count = 0
+    while sys.stdin.read(1): count += 1
+    print(count)
+
+    == reads_windows_lines: line ends of two characters
+    -- input: "1\r\n2\r\n3\r\n", output: "6\n"
+    print(sum(int(input()) for _ in range(3)))
+    """,
+        make=honest,
+        named={"SUM": SUM},
+        tests=MANY,
     ),
     honest(
         "reads_nothing", "does not look at eight megabytes of input", "print('ok')", gives("ok\n", "7\n" * 4_000_000)
@@ -202,144 +146,105 @@ READING = [
 ]
 
 WRITING = [
-    honest(
-        "ends_by_exit",
-        "exit() after the answer",
-        """
+    *read_cases(
+        r"""
+    == ends_by_exit: exit() after the answer
+    -- output: "ok\n"
+    print('ok')
+    exit()
+
+    == ends_by_quit: quit() after the answer
+    -- output: "ok\n"
+    print('ok')
+    quit()
+
+    == ends_by_sys_exit: sys.exit(0) in the middle of a function
+    -- output: "ok\n"
+    import sys
+    def main():
         print('ok')
-        exit()
-        """,
-        OK,
-    ),
-    honest(
-        "ends_by_quit",
-        "quit() after the answer",
-        """
+        sys.exit(0)
+    main()
+    print('never')
+
+    == ends_by_system_exit: raise SystemExit
+    -- output: "ok\n"
+    print('ok')
+    raise SystemExit
+
+    == ends_by_os_exit: os._exit after a flush
+    -- output: "ok\n"
+    import os
+    print('ok', flush=True)
+    os._exit(0)
+
+    == guards_main: if __name__ == '__main__'
+    -- output: "ok\n"
+    def main():
         print('ok')
-        quit()
-        """,
-        OK,
-    ),
-    honest(
-        "ends_by_sys_exit",
-        "sys.exit(0) in the middle of a function",
-        """
-        import sys
-        def main():
-            print('ok')
-            sys.exit(0)
+    if __name__ == '__main__':
         main()
-        print('never')
-        """,
-        OK,
+
+    == writes_at_exit: atexit, and a buffer that is written at the end
+    -- output: "ok\n"
+    import atexit, sys
+    atexit.register(lambda: print('ok'))
+    sys.stdout.write('')
+
+    == writes_debugging: stderr is nobody's business
+    -- output: "ok\n"
+    import sys
+    print('here' * 1000, file=sys.stderr)
+    print('ok')
+
+    == writes_trailing_blanks: print(*row, end=' ')
+    -- output: "0 1 2\n"
+    for n in range(3): print(n, end=' ')
+    print()
+
+    == writes_no_last_line_end: end=''
+    -- output: "ok\n"
+    print('ok', end='')
+
+    == writes_more_line_ends: blank lines at the end
+    -- output: "ok\n"
+    print('ok\n\n')
+
+    == writes_windows_lines: \r\n
+    -- output: "1\n2\n"
+    import sys
+    sys.stdout.buffer.write(b'1\r\n2\r\n')
+
+    == writes_bytes: sys.stdout.buffer
+    -- output: "ok\n"
+    import sys
+    sys.stdout.buffer.write(b'ok\n')
+
+    == writes_by_os: os.write(1, …)
+    -- output: "ok\n"
+    import os
+    os.write(1, b'ok\n')
+
+    == writes_through_a_buffer: the reader and writer that contests pass around
+    -- output: "ok\n"
+    import sys, io, os
+    class Out:
+        def __init__(self): self.buffer = io.BytesIO()
+        def write(self, text): self.buffer.write(text.encode())
+        def flush(self):
+            os.write(1, self.buffer.getvalue())
+            self.buffer.seek(0)
+            self.buffer.truncate()
+    sys.stdout = Out()
+    print('ok')
+    sys.stdout.flush()
+
+    == writes_unicode: letters that are not ASCII
+    -- output: "é ß λ 漢 🙂\n"
+    print('é ß λ 漢 🙂')
+    """,
+        make=honest,
     ),
-    honest(
-        "ends_by_system_exit",
-        "raise SystemExit",
-        """
-        print('ok')
-        raise SystemExit
-        """,
-        OK,
-    ),
-    honest(
-        "ends_by_os_exit",
-        "os._exit after a flush",
-        """
-        import os
-        print('ok', flush=True)
-        os._exit(0)
-        """,
-        OK,
-    ),
-    honest(
-        "guards_main",
-        "if __name__ == '__main__'",
-        """
-        def main():
-            print('ok')
-        if __name__ == '__main__':
-            main()
-        """,
-        OK,
-    ),
-    honest(
-        "writes_at_exit",
-        "atexit, and a buffer that is written at the end",
-        """
-        import atexit, sys
-        atexit.register(lambda: print('ok'))
-        sys.stdout.write('')
-        """,
-        OK,
-    ),
-    honest(
-        "writes_debugging",
-        "stderr is nobody's business",
-        """
-        import sys
-        print('here' * 1000, file=sys.stderr)
-        print('ok')
-        """,
-        OK,
-    ),
-    honest(
-        "writes_trailing_blanks",
-        "print(*row, end=' ')",
-        """
-        for n in range(3): print(n, end=' ')
-        print()
-        """,
-        gives("0 1 2\n"),
-    ),
-    honest("writes_no_last_line_end", "end=''", "print('ok', end='')", OK),
-    honest("writes_more_line_ends", "blank lines at the end", "print('ok\\n\\n')", OK),
-    honest(
-        "writes_windows_lines",
-        "\\r\\n",
-        r"""
-        import sys
-        sys.stdout.buffer.write(b'1\r\n2\r\n')
-        """,
-        gives("1\n2\n"),
-    ),
-    honest(
-        "writes_bytes",
-        "sys.stdout.buffer",
-        r"""
-        import sys
-        sys.stdout.buffer.write(b'ok\n')
-        """,
-        OK,
-    ),
-    honest(
-        "writes_by_os",
-        "os.write(1, …)",
-        r"""
-        import os
-        os.write(1, b'ok\n')
-        """,
-        OK,
-    ),
-    honest(
-        "writes_through_a_buffer",
-        "the reader and writer that contests pass around",
-        """
-        import sys, io, os
-        class Out:
-            def __init__(self): self.buffer = io.BytesIO()
-            def write(self, text): self.buffer.write(text.encode())
-            def flush(self):
-                os.write(1, self.buffer.getvalue())
-                self.buffer.seek(0)
-                self.buffer.truncate()
-        sys.stdout = Out()
-        print('ok')
-        sys.stdout.flush()
-        """,
-        OK,
-    ),
-    honest("writes_unicode", "letters that are not ASCII", "print('é ß λ 漢 🙂')", gives("é ß λ 漢 🙂\n")),
     honest(
         "writes_five_megabytes",
         "many lines",
