@@ -80,7 +80,7 @@ def read_cases(
 ) -> list[Case]:
     """Read cases from a text of programs, each below a line `== name: why`.
 
-    A line `-- key: value, …` may follow with the case's own options, in YAML: fields of `Case`, `plain: true` for a
+    Lines `-- key: value, …` may follow with the case's own options, in YAML: fields of `Case`, `plain: true` for a
     program that is not wrapped, or `input` and `output` of its only test. After a line `--` come tests that are
     statements: a line each, or a paragraph each where one has several lines.
 
@@ -93,10 +93,8 @@ def read_cases(
     cases = []
     for part in re.split(r"^== ", block(text), flags=re.MULTILINE)[1:]:
         head, _, program = part.partition("\n")
-        own: dict[str, Any] = {}
-        if program.startswith("-- "):
-            line, _, program = program.partition("\n")
-            own = yaml.safe_load(f"{{{line[3:]}}}")
+        written, program = re.match(r"((?:-- [^\n]*\n)*)(.*)", program, re.DOTALL).groups()  # type: ignore[union-attr]
+        own: dict[str, Any] = yaml.safe_load("{" + re.sub(r"^-- ", "", written, flags=re.MULTILINE) + "}")
         program, _, statements = program.partition("\n--\n")
         if "output" in own:
             own["tests"] = ({"input": own.pop("input", ""), "output": own.pop("output")},)

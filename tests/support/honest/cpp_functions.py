@@ -5,255 +5,168 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.support.attacks.case import Case, block
+from tests.support.attacks.case import Case, read_cases
 from tests.support.honest.case import honest
 
-_BITS = "#include <bits/stdc++.h>\nusing namespace std;\n"
 
-
-def function(
-    name: str, why: str, signature: str, program: str, *tests: tuple[list[object], object], **more: Any
-) -> Case:
+def function(name: str, why: str, program: str, *, signature: str, **more: Any) -> Case:
     entry_point = signature.split("(")[0].split()[-1].lstrip("&*")
-    return honest(
-        name,
-        why,
-        program,
-        [{"call": words, "expected": expected} for words, expected in tests],
-        signature=signature,
-        entry_point=entry_point,
-        **more,
-    )
+    return honest(name, why, program, signature=signature, entry_point=entry_point, **more)
 
 
-FUNCTIONS = [
-    function(
-        "call_int", "plain", "int add(int, int)", "int add(int a, int b) { return a + b; }", ([1, 2], 3), ([-5, 5], 0)
-    ),
-    function(
-        "call_named_arguments",
-        "a signature as people write it",
-        "int add(int a, int b)",
-        "int add(int a, int b) { return a + b; }",
-        ([1, 2], 3),
-    ),
-    function(
-        "call_long",
-        "beyond 32 bits",
-        "long long mul(long long, long long)",
-        "long long mul(long long a, long long b) { return a * b; }",
-        ([3000000000, 3], 9000000000),
-        ([-1, 9223372036854775807], -9223372036854775807),
-    ),
-    function(
-        "call_bool",
-        "true and false",
-        "bool even(int)",
-        "bool even(int n) { return n % 2 == 0; }",
-        ([2], True),
-        ([3], False),
-    ),
-    function(
-        "call_double",
-        "a double comes back as it was",
-        "double third(double)",
-        "double third(double x) { return x / 3; }",
-        ([1.0], 1.0 / 3),
-        ([0.1], 0.1 / 3),
-    ),
-    function(
-        "call_text",
-        "std::string, with quotes and line ends",
-        "string turned(string)",
-        """
-        #include <string>
-        #include <algorithm>
-        std::string turned(std::string s) { std::reverse(s.begin(), s.end()); return s; }
-        """,
-        (["abc"], "cba"),
-        (['a"b\n\\'], '\\\nb"a'),
-        ([""], ""),
-    ),
-    function(
-        "call_vector",
-        "std::vector",
-        "vector<int> sorted_(vector<int>)",
-        _BITS + "vector<int> sorted_(vector<int> a) { sort(a.begin(), a.end()); return a; }",
-        ([[3, 1, 2]], [1, 2, 3]),
-        ([[]], []),
-    ),
-    function(
-        "call_by_reference",
-        "const references and references",
-        "int total(const vector<int>&, vector<int>&)",
-        _BITS
-        + block("""
-            int total(const vector<int>& a, vector<int>& b) { b.push_back(1);
-                return accumulate(a.begin(), a.end(), (int)b.size()); }
-        """),
-        ([[1, 2], [5]], 5),
-    ),
-    function(
-        "call_grid",
-        "vectors of vectors",
-        "vector<vector<int>> turned(vector<vector<int>>)",
-        _BITS
-        + block("""
-            vector<vector<int>> turned(vector<vector<int>> a) {
-                vector<vector<int>> b(a[0].size(), vector<int>(a.size()));
-                for (size_t i = 0; i < a.size(); i++) for (size_t j = 0; j < a[0].size(); j++) b[j][i] = a[i][j];
-                return b; }
-        """),
-        ([[[1, 2], [3, 4]]], [[1, 3], [2, 4]]),
-    ),
-    function(
-        "call_texts",
-        "a vector of strings",
-        "vector<string> words(string)",
-        _BITS
-        + block("""
-            vector<string> words(string s) { stringstream in(s); vector<string> out; string w;
-                while (in >> w) out.push_back(w); return out; }
-        """),
-        (["a bc d"], ["a", "bc", "d"]),
-    ),
-    function(
-        "call_pair",
-        "std::pair",
-        "pair<int, int> ends(vector<int>)",
-        _BITS + "pair<int, int> ends(vector<int> a) { return {a.front(), a.back()}; }",
-        ([[1, 2, 3]], [1, 3]),
-    ),
-    function(
-        "call_map",
-        "std::map with text for keys",
-        "map<string, int> counted(vector<string>)",
-        _BITS
-        + block("""
-            map<string, int> counted(vector<string> a) { map<string, int> m; for (auto& s : a) m[s]++;
-                return m; }
-        """),
-        ([["a", "b", "a"]], {"a": 2, "b": 1}),
-    ),
-    function(
-        "call_gcd",
-        "a name that the library has as well",
-        "int gcd(int, int)",
-        "int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }",
-        ([12, 18], 6),
-    ),
-    function(
-        "call_max",
-        "a name that the library has as well",
-        "int max(int, int)",
-        """
-        #include <algorithm>
-        int max(int a, int b) { return a > b ? a : b; }
-        """,
-        ([1, 2], 2),
-    ),
-    function(
-        "call_reverse",
-        "a name that the library has as well",
-        "vector<int> reverse(vector<int>)",
-        _BITS + "vector<int> reverse(vector<int> a) { return vector<int>(a.rbegin(), a.rend()); }",
-        ([[1, 2]], [2, 1]),
-    ),
-    function(
-        "call_count",
-        "a name that the library has as well, and a driver may have",
-        "int count(vector<int>, int)",
-        """
-        #include <vector>
-        int count(std::vector<int> a, int x) { int n = 0; for (int y : a) n += y == x; return n; }
-        """,
-        ([[1, 2, 1], 1], 2),
-    ),
-    function(
-        "call_in_place",
-        "nothing is returned, the argument is what changes",
-        "void doubled(vector<int>&)",
-        _BITS + "void doubled(vector<int>& a) { for (int& n : a) n *= 2; }",
-        ([[1, 2]], [2, 4]),
-    ),
-    function(
-        "call_with_main",
-        "a main that was left in",
-        "int twice(int)",
-        """
-        #include <iostream>
-        int twice(int n) { return n * 2; }
-        int main() { int n; std::cin >> n; std::cout << twice(n); return 0; }
-        """,
-        ([4], 8),
-    ),
-    function(
-        "call_with_namespace",
-        "names like the library's, and like a driver's",
-        "int solve(int)",
-        _BITS
-        + block("""
-            namespace help { int go(int n) { return n + 1; } }
-            int value = 3;
-            int result(int n) { return help::go(n) + value; }
-            int solve(int n) { return result(n); }
-        """),
-        ([1], 5),
-    ),
-    function(
-        "call_class_inside",
-        "a class of its own within",
-        "int counted(int)",
-        """
-        #include <memory>
-        struct Node { int n; std::unique_ptr<Node> next; };
-        int counted(int n) { std::unique_ptr<Node> head;
-            for (int i = 0; i < n; i++) head = std::unique_ptr<Node>(new Node{i, std::move(head)});
-            int c = 0; for (auto* p = head.get(); p; p = p->next.get()) c++; return c; }
-        """,
-        ([100], 100),
-    ),
-    function(
-        "call_prints_too",
-        "what it prints is nobody's business",
-        "int inc(int)",
-        """
-        #include <iostream>
-        int inc(int n) { std::cout << "working on " << n << std::endl; std::cerr << n; return n + 1; }
-        """,
-        ([1], 2),
-    ),
-    function(
-        "call_contest_macros",
-        "macros stay on this side",
-        "int add(int, int)",
-        _BITS
-        + block("""
-            #define int long long
-            #undef int
-            #define f first
-            #define pb push_back
-            int add(int a, int b) { vector<pair<int, int>> v; v.pb({a, b}); return v[0].f + b; }
-        """),
-        ([1, 2], 3),
-    ),
-    function(
-        "call_library_name",
-        "the library has overloads of the name",
-        "double pow(double, int)",
-        _BITS + "double pow(double a, int n) { double r = 1; while (n--) r *= a; return -r; }",
-        ([2.0, 3], -8.0),
-    ),
-    function(
-        "call_partly_right",
-        "one of two, one that dies",
-        "int half(int)",
-        "int half(int n) { volatile int zero = n - 7; return n == 7 ? n / zero : n / 2; }",
-        ([4], 2),
-        ([5], 3),
-        ([7], 3),
-        allowed=("AC", "WA", "RE"),
-    ),
-]
+FUNCTIONS = read_cases(
+    r"""
+    == call_int: plain
+    -- signature: "int add(int, int)", tests: [{call: [1, 2], expected: 3}, {call: [-5, 5], expected: 0}]
+    int add(int a, int b) { return a + b; }
+
+    == call_named_arguments: a signature as people write it
+    -- signature: "int add(int a, int b)", tests: [{call: [1, 2], expected: 3}]
+    int add(int a, int b) { return a + b; }
+
+    == call_long: beyond 32 bits
+    -- signature: "long long mul(long long, long long)",
+    -- tests: [{call: [3000000000, 3], expected: 9000000000},
+    -- {call: [-1, 9223372036854775807], expected: -9223372036854775807}]
+    long long mul(long long a, long long b) { return a * b; }
+
+    == call_bool: true and false
+    -- signature: "bool even(int)", tests: [{call: [2], expected: true}, {call: [3], expected: false}]
+    bool even(int n) { return n % 2 == 0; }
+
+    == call_double: a double comes back as it was
+    -- signature: "double third(double)",
+    -- tests: [{call: [1.0], expected: 0.3333333333333333}, {call: [0.1], expected: 0.03333333333333333}]
+    double third(double x) { return x / 3; }
+
+    == call_text: std::string, with quotes and line ends
+    -- signature: "string turned(string)",
+    -- tests: [{call: ["abc"], expected: "cba"}, {call: ["a\"b\n\\"], expected: "\\\nb\"a"}, {call: [""], expected: ""}]
+    #include <string>
+    #include <algorithm>
+    std::string turned(std::string s) { std::reverse(s.begin(), s.end()); return s; }
+
+    == call_vector: std::vector
+    -- signature: "vector<int> sorted_(vector<int>)",
+    -- tests: [{call: [[3, 1, 2]], expected: [1, 2, 3]}, {call: [[]], expected: []}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    vector<int> sorted_(vector<int> a) { sort(a.begin(), a.end()); return a; }
+
+    == call_by_reference: const references and references
+    -- signature: "int total(const vector<int>&, vector<int>&)", tests: [{call: [[1, 2], [5]], expected: 5}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    int total(const vector<int>& a, vector<int>& b) { b.push_back(1);
+        return accumulate(a.begin(), a.end(), (int)b.size()); }
+
+    == call_grid: vectors of vectors
+    -- signature: "vector<vector<int>> turned(vector<vector<int>>)",
+    -- tests: [{call: [[[1, 2], [3, 4]]], expected: [[1, 3], [2, 4]]}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    vector<vector<int>> turned(vector<vector<int>> a) {
+        vector<vector<int>> b(a[0].size(), vector<int>(a.size()));
+        for (size_t i = 0; i < a.size(); i++) for (size_t j = 0; j < a[0].size(); j++) b[j][i] = a[i][j];
+        return b; }
+
+    == call_texts: a vector of strings
+    -- signature: "vector<string> words(string)", tests: [{call: ["a bc d"], expected: ["a", "bc", "d"]}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    vector<string> words(string s) { stringstream in(s); vector<string> out; string w;
+        while (in >> w) out.push_back(w); return out; }
+
+    == call_pair: std::pair
+    -- signature: "pair<int, int> ends(vector<int>)", tests: [{call: [[1, 2, 3]], expected: [1, 3]}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    pair<int, int> ends(vector<int> a) { return {a.front(), a.back()}; }
+
+    == call_map: std::map with text for keys
+    -- signature: "map<string, int> counted(vector<string>)",
+    -- tests: [{call: [["a", "b", "a"]], expected: {"a": 2, "b": 1}}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    map<string, int> counted(vector<string> a) { map<string, int> m; for (auto& s : a) m[s]++;
+        return m; }
+
+    == call_gcd: a name that the library has as well
+    -- signature: "int gcd(int, int)", tests: [{call: [12, 18], expected: 6}]
+    int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
+
+    == call_max: a name that the library has as well
+    -- signature: "int max(int, int)", tests: [{call: [1, 2], expected: 2}]
+    #include <algorithm>
+    int max(int a, int b) { return a > b ? a : b; }
+
+    == call_reverse: a name that the library has as well
+    -- signature: "vector<int> reverse(vector<int>)", tests: [{call: [[1, 2]], expected: [2, 1]}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    vector<int> reverse(vector<int> a) { return vector<int>(a.rbegin(), a.rend()); }
+
+    == call_count: a name that the library has as well, and a driver may have
+    -- signature: "int count(vector<int>, int)", tests: [{call: [[1, 2, 1], 1], expected: 2}]
+    #include <vector>
+    int count(std::vector<int> a, int x) { int n = 0; for (int y : a) n += y == x; return n; }
+
+    == call_in_place: nothing is returned, the argument is what changes
+    -- signature: "void doubled(vector<int>&)", tests: [{call: [[1, 2]], expected: [2, 4]}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    void doubled(vector<int>& a) { for (int& n : a) n *= 2; }
+
+    == call_with_main: a main that was left in
+    -- signature: "int twice(int)", tests: [{call: [4], expected: 8}]
+    #include <iostream>
+    int twice(int n) { return n * 2; }
+    int main() { int n; std::cin >> n; std::cout << twice(n); return 0; }
+
+    == call_with_namespace: names like the library's, and like a driver's
+    -- signature: "int solve(int)", tests: [{call: [1], expected: 5}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    namespace help { int go(int n) { return n + 1; } }
+    int value = 3;
+    int result(int n) { return help::go(n) + value; }
+    int solve(int n) { return result(n); }
+
+    == call_class_inside: a class of its own within
+    -- signature: "int counted(int)", tests: [{call: [100], expected: 100}]
+    #include <memory>
+    struct Node { int n; std::unique_ptr<Node> next; };
+    int counted(int n) { std::unique_ptr<Node> head;
+        for (int i = 0; i < n; i++) head = std::unique_ptr<Node>(new Node{i, std::move(head)});
+        int c = 0; for (auto* p = head.get(); p; p = p->next.get()) c++; return c; }
+
+    == call_prints_too: what it prints is nobody's business
+    -- signature: "int inc(int)", tests: [{call: [1], expected: 2}]
+    #include <iostream>
+    int inc(int n) { std::cout << "working on " << n << std::endl; std::cerr << n; return n + 1; }
+
+    == call_contest_macros: macros stay on this side
+    -- signature: "int add(int, int)", tests: [{call: [1, 2], expected: 3}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    #define int long long
+    #undef int
+    #define f first
+    #define pb push_back
+    int add(int a, int b) { vector<pair<int, int>> v; v.pb({a, b}); return v[0].f + b; }
+
+    == call_library_name: the library has overloads of the name
+    -- signature: "double pow(double, int)", tests: [{call: [2.0, 3], expected: -8.0}]
+    #include <bits/stdc++.h>
+    using namespace std;
+    double pow(double a, int n) { double r = 1; while (n--) r *= a; return -r; }
+
+    == call_partly_right: one of two, one that dies
+    -- signature: "int half(int)", allowed: [AC, WA, RE],
+    -- tests: [{call: [4], expected: 2}, {call: [5], expected: 3}, {call: [7], expected: 3}]
+    int half(int n) { volatile int zero = n - 7; return n == 7 ? n / zero : n / 2; }
+    """,
+    make=function,
+)
 
 CASES = [replace(case, name="cpp_" + case.name, language="cpp") for case in FUNCTIONS]
