@@ -12,9 +12,8 @@ from dataclasses import replace
 from itertools import permutations
 
 from rlvr.verifiers.math.complexity_guard import UNEVALUATED, VARIABLE
+from rlvr.verifiers.math.numbers import BASED, is_rounding, read_numeral
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term
-
-_BASED = re.compile(r"([0-9]{1,40})_(?:[0-9]|\{[0-9]{1,2}\})")
 
 # Whether two terms are equal; None if only algebra can tell.
 TermComparison = Callable[[Term, Term], bool | None]
@@ -23,13 +22,14 @@ TermComparison = Callable[[Term, Term], bool | None]
 def compare_terms(answer: Term, gold: Term) -> bool | None:
     """Compare two terms; None if only algebra can tell."""
     if answer.number is not None and gold.number is not None:
-        return answer.number == gold.number
+        return answer.number == gold.number or is_rounding(answer.text, answer.number, gold.number)
     if answer.text == gold.text:
         return True
-    answer_based, gold_based = _BASED.fullmatch(answer.text), _BASED.fullmatch(gold.text)
-    if answer_based or gold_based:
-        # The base of 204_5 may be left out like a unit, but not be added.
-        return gold_based is not None and gold_based[1] == (answer.text if not answer_based else None)
+    if (based := BASED.fullmatch(gold.text)) and not BASED.fullmatch(answer.text):
+        return answer.text == based[1]  # the base of 204_5 may be left out, like a unit
+    if based := BASED.fullmatch(answer.text):
+        # It may be added to three or more digits of that base. A shorter gold, such as 42, may well be decimal.
+        return gold.text == based[1] and len(gold.text) > 2 and read_numeral(based) is not None
     kinds = {answer.kind, gold.kind}
     if "words" in kinds:
         words = answer if answer.kind == "words" else gold
@@ -62,7 +62,9 @@ def is_simple_bound(term: Term) -> bool:
         return False
     sides = [side.strip() for side in _RELATION_SIGN.split(term.text)]
     unknowns = [place for place, side in enumerate(sides) if VARIABLE.search(side)]
-    if len(unknowns) != 1 or not re.fullmatch(r"[a-zA-Z](?:_[a-zA-Z0-9])?|\\[a-z]{2,8}", sides[unknowns[0]]):
+    if len(unknowns) != 1 or not re.fullmatch(
+        r"[a-zA-Z](?:_[a-zA-Z0-9])?|\\[a-z]{2,8}|[a-z]\([a-z]\)", sides[unknowns[0]]
+    ):
         return False
     return len(sides) == 2 or (len(sides) == 3 and unknowns[0] == 1)
 

@@ -13,8 +13,8 @@ from rlvr.verifiers.completion_text import completion_text, own_turn, without_th
 from rlvr.verifiers.math.compare import compare
 from rlvr.verifiers.math.context import is_retracted
 from rlvr.verifiers.math.extraction import find_statements
-from rlvr.verifiers.math.numbers import Number, format_number, read_decimal_comma, read_number
-from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, terms_of
+from rlvr.verifiers.math.numbers import Number, format_number, is_rounding, read_decimal_comma, read_number
+from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
 from rlvr.verifiers.math.reference import Gold, algebra_workers, has_percent, quote, read_gold
 from rlvr.verifiers.math.stated_answer import StatedAnswer
@@ -257,9 +257,9 @@ def _compare_statement(statement: StatedAnswer, gold: Gold, tolerance: float | N
             if gold.number is not None:
                 equal: bool | None = _equal_numbers(number, gold, text, tolerance)
             else:
-                equal = number == read_decimal_comma(gold.text) or compare(
-                    Term("number", str(number), number), gold.parsed
-                )
+                parsed = parse_answer(text)
+                assert not isinstance(parsed, str)
+                equal = number == read_decimal_comma(gold.text) or compare(parsed, gold.parsed)
             return _RESULTS[equal], text
     if gold.number is not None and any(read_decimal_comma(text) == gold.number for text in statement.texts):
         return "right", whole
@@ -269,9 +269,9 @@ def _compare_statement(statement: StatedAnswer, gold: Gold, tolerance: float | N
         if isinstance(parsed, str):
             continue
         equal = compare(parsed, gold.parsed)
-        if equal is True:
+        if equal is True and not any(part.members for part in parts_of(parsed)):
             return "right", reading
-        if equal is None or (tolerance is not None and _are_numeric(parsed, gold.parsed)):
+        if equal is not False or (tolerance is not None and _are_numeric(parsed, gold.parsed)):
             result, text = "undecided", reading
         elif result == "no claim" and _rules_out(parsed, gold):
             result, text = "wrong", reading
@@ -297,12 +297,14 @@ def _rules_out(answer: ParsedAnswer, gold: Gold) -> bool:
 
 def _equal_numbers(number: Number, gold: Gold, text: str, tolerance: float | None) -> bool:
     assert gold.number is not None
-    if number == gold.number:
+    if number == gold.number or is_rounding(text, number, gold.number):
         return True
     # 50 % equals both 0.5 and "50": golds are written in both ways, and the sign tells which.
     percent = has_percent(text)
-    if gold.has_percent != percent and (number == gold.number * 100 if percent else number * 100 == gold.number):
-        return True
+    if gold.has_percent != percent:
+        exact = gold.number * 100 if percent else Fraction(gold.number, 100)
+        if number == exact or is_rounding(text, number, exact):
+            return True
     difference = abs(Fraction(number) - Fraction(gold.number))
     return tolerance is not None and difference <= Fraction(tolerance) * abs(Fraction(gold.number))
 

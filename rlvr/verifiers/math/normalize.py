@@ -19,6 +19,8 @@ _SIGNS = {
 }  # fmt: skip
 _UNICODE = {ord(sign): latex for sign, latex in _SIGNS.items()}
 FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp max min gcd lcm det"
+_OF_ANGLES = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln"
+_ANGLES = "(?:theta|alpha|beta|gamma|phi|pi)(?![a-zA-Z])"
 
 _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(pattern), replacement)
@@ -26,7 +28,7 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"\\(?:left|right|[bB]igg?[lrm]?|middle)(?![a-zA-Z])\s?\.?", ""),
         (r"\\(?:displaystyle|textstyle|limits|nolimits|rm|bf|it)(?![a-zA-Z])", ""),
         (r"\\!\s?", ""),
-        (r"(?<=[0-9])\{,\}(?=[0-9])", ","),
+        (r"(?<=[0-9])\s?\{\s?,\s?\}\s?(?=[0-9])", ","),
         (r"(?<!\\)\\(?:[,;:> ]|q?quad(?![a-zA-Z])|thinspace(?![a-zA-Z]))|(?<=[^~\s])~(?=[^~\s0-9])", " "),
         (r"\\hspace\s?\{[^{}]{0,20}\}|\\phantom\s?\{[^{}]{0,20}\}", " "),
         (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
@@ -57,6 +59,10 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"(?<![a-zA-Z\\])sqrt\s?([0-9]{1,12})", r"\\sqrt{\1}"),
         (r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z])", r"\\sqrt"),
         (rf"(?<![a-zA-Z\\])(pi|theta|alpha|beta|lambda|{FUNCTIONS.replace(' ', '|')})(?![a-z])", r"\\\1 "),
+        # A missing space: \\sinx, \\cottheta, sinx; not \\sinh.
+        (rf"\\(?![a-z]{{3}}h(?![a-zA-Z]))({_OF_ANGLES})(?=[a-zA-Z](?![a-zA-Z]))", r"\\\1 "),
+        (rf"\\({_OF_ANGLES})(?={_ANGLES})", r"\\\1 \\"),
+        (rf"(?<![a-zA-Z\\])({_OF_ANGLES})(?=x(?![a-zA-Z]))", r"\\\1 "),
         (r"\+\s?\\infty", r"\\infty"),
         (r"((?:^|(?<=[-+(,={\s]))[0-9]{1,18})\s?\*\s?(?=\\sqrt|\\pi|[a-zA-Z](?![a-zA-Z]))", r"\1 "),
     )
@@ -71,6 +77,7 @@ _SPACES = re.compile(r"\s+")
 _BARE_FRACTION = re.compile(r"\\frac\s?(?:([0-9a-zA-Z]|\\[a-zA-Z]+ ?)|(\{))")
 _BARE_ROOT = re.compile(r"\\sqrt\s?(?:\[\s?([0-9n])\s?\]\s?)?([0-9a-zA-Z](?![0-9.])|[0-9]{2,12})")
 _SINGLE = re.compile(r"([\^_])\{([0-9a-zA-Z])\}(?![0-9])")
+_UPPER_BOUND = re.compile(r"(_(?:[0-9a-zA-Z]|\{[^{}]{1,20}\})\^)([0-9a-zA-Z]) (?=[0-9])")  # 1 in "\\int_0^1 2x dx"
 _ESCAPED_TWICE = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z])")  # "\\\\frac", as from a JSON string within another
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)"))
 
@@ -108,6 +115,7 @@ def canonicalize(text: str) -> str:
     text = _CONNECTIVE.sub(_as_semicolon, text)
     text = _brace_arguments(text)
     text = _SINGLE.sub(r"\1\2", text)
+    text = _UPPER_BOUND.sub(r"\1{\2}", text)
     return strip_delimiters(_SPACES.sub(" ", text))
 
 

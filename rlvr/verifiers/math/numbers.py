@@ -29,6 +29,7 @@ def word_set(text: str) -> frozenset[str]:
 MAX_CHARACTERS = 200
 
 _PLAIN = re.compile(r"\$?(-?[0-9]{1,18})\.?")
+DECIMAL = re.compile(r"-?[0-9]*\.[0-9]+")
 
 _NUMBER = re.compile(
     r"""
@@ -156,7 +157,7 @@ _LATEX = (
         r" \1\2/\3\4 ",
     ),
     (re.compile(r"\\([$%])"), r"\1"),
-    (re.compile(r"\{,\}\s?"), ","),
+    (re.compile(r"\s?\{\s?,\s?\}\s?"), ","),
     (re.compile(r"\\!\s?"), ""),
     (re.compile(r"(?<=[0-9])(?:\\[,;: ]|~)(?=[0-9]{3}(?![0-9]))"), ","),
     (re.compile(r"(?:\^\s?\{\s?\\circ\s?\}|\^\s?\\circ|\\degree)(?![A-Za-z])"), " degrees "),
@@ -367,6 +368,44 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }  # fmt: skip
+
+
+_SIGNIFICANT_DIGITS = 10
+
+
+def is_rounding(text: str, value: Number, exact: Number) -> bool:
+    """Whether a decimal is an exact number, rounded at ten or more significant digits.
+
+    A decimal of 15 to 17 digits may be a double as programs print it, with an error in its last bit: 0.6666666666666666
+    for 2/3, 0.30000000000000004 for 0.3. An integer is no rounding, nor is it rounded.
+
+    Args:
+        text: the decimal as written; its last zeros count.
+    """
+    if value.denominator == 1 or exact.denominator == 1:
+        return False
+    value, exact = Fraction(value), Fraction(exact)
+    error = abs(value - exact)
+    if error * 10 ** (_SIGNIFICANT_DIGITS - 1) > abs(exact):
+        return False
+    places = next((places for places in range(1, 1300) if 10**places % value.denominator == 0), 0)
+    if DECIMAL.fullmatch(text):
+        places = max(places, len(text.partition(".")[2]))
+    digits = len(str(int(abs(value) * 10**places)))
+    if not places or digits < _SIGNIFICANT_DIGITS:
+        return False
+    return 2 * error * 10**places <= 1 or (15 <= digits <= 17 and error * 2**52 <= abs(exact))
+
+
+BASED = re.compile(r"([0-9]{1,40})_([2-9]|\{[0-9]{1,2}\})(?![0-9])")
+
+
+def read_numeral(based: re.Match[str]) -> int | None:
+    """Read a match of `BASED`, such as 204_5; None if a digit is not one of the base."""
+    try:
+        return int(based[1], int(based[2].strip("{}")))
+    except ValueError:
+        return None
 
 
 def format_number(value: Number) -> str:

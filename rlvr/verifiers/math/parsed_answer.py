@@ -23,12 +23,14 @@ class Term:
         text: canonical spelling without spaces; words are in lower case, except a single letter.
         number: value of a number.
         name: the "x" of "x = 5", for a whole answer or an item of a list.
+        members: what stands before it in a chain of equals ("\\sqrt{4}" in "\\sqrt{4} = 2"), for algebra to compare.
     """
 
     kind: Literal["number", "words", "math", "relation"]
     text: str
     number: Number | None = None
     name: str = ""
+    members: tuple[ParsedAnswer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,19 @@ class Collection:
     items: tuple[ParsedAnswer, ...]
     brackets: str = ""
     name: str = ""
+    members: tuple[ParsedAnswer, ...] = ()
 
 
 ParsedAnswer = Term | Collection
 
 
+def parts_of(answer: ParsedAnswer) -> Iterator[ParsedAnswer]:
+    """Yield a parsed answer and every part of it."""
+    yield answer
+    for item in () if isinstance(answer, Term) else answer.items:
+        yield from parts_of(item)
+
+
 def terms_of(answer: ParsedAnswer) -> Iterator[Term]:
     """Yield every term of a parsed answer."""
-    if isinstance(answer, Term):
-        yield answer
-    else:
-        for item in answer.items:
-            yield from terms_of(item)
+    return (part for part in parts_of(answer) if isinstance(part, Term))

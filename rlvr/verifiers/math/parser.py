@@ -13,9 +13,12 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 
-from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION, VARIABLE, check_complexity
+from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION, UNEVALUATED, VARIABLE, check_complexity
 from rlvr.verifiers.math.normalize import FUNCTIONS, TEXT, canonicalize, strip_delimiters
 from rlvr.verifiers.math.numbers import (
+    BASED,
+    DECIMAL,
+    Number,
     gives,
     is_label_word,
     is_number_word,
@@ -51,7 +54,7 @@ def parse_answer(text: str) -> ParsedAnswer | str:
         return "it is empty"
     number = read_number(text)
     if number is not None:
-        return Term("number", str(number), number, _read_variable(text) if "=" in text else "")
+        return _number_term(text, number, _read_variable(text) if "=" in text else "")
     if text.lower() in _SMALL_NUMBERS:
         return Term("number", text, _SMALL_NUMBERS.index(text.lower()))
     if len(text) > MAX_EXPRESSION:
@@ -91,7 +94,9 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
         raise UnreadableAnswer("it is not one expression")
     number = read_number(text) if "=" not in text else None
     if number is not None:
-        return Term("number", str(number), number)
+        return _number_term(text, number)
+    if (based := BASED.fullmatch(text)) and based[2] == "{10}":
+        return Term("number", text, int(based[1]))
     if choice := _CHOICE.fullmatch(_remove_text_command(text)):
         return Term("words", choice[1])
     if member := _MEMBER.match(text):
@@ -100,7 +105,7 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
     if matrix and "\\begin" not in matrix[1]:
         return _parse_matrix(matrix[1], depth)
     unions = _split(text, ("\\cup",))
-    if len(unions) > 1:
+    if len(unions) > 1 and len(_split(text, ("=",))) == 1:
         return Collection("union", tuple(_parse(part, depth + 1) for part in unions))
     parts = _split(text, (";",))
     if len(parts) > 1 and all(len(_split(part, (",",))) > 1 for part in parts):  # "p = 5, q = 2; p = 7, q = 2"
@@ -190,7 +195,10 @@ def _parse_matrix(content: str, depth: int) -> ParsedAnswer:
 
 
 def _parse_equation(text: str, depth: int) -> ParsedAnswer:
-    """Read "x = 5" as 5 with a name, and "a = 2 + 3 = 5" too; any other equation is a relation."""
+    """Read "x = 5" as 5 with a name; of a chain ("a = 2 + 3 = 5") the last member. Other equations are relations.
+
+    All members of a chain must be equal: numbers and sums here, others by algebra (`Term.members`).
+    """
     parts = [part.strip() for part in _split(text, ("=",))]
     if len(parts) == 1:  # the sign stands in a subscript
         return _parse_term(text)
@@ -198,24 +206,32 @@ def _parse_equation(text: str, depth: int) -> ParsedAnswer:
         raise UnreadableAnswer("one side of its equation is empty")
     if len(parts) == 2 and _is_name(parts[1]) and not _is_name(parts[0]) and not VARIABLE.search(parts[0]):
         parts.reverse()  # "5 = x"
-    if len(parts) > 2 and not _is_name(parts[0]) and all(not VARIABLE.search(part) for part in parts):
-        parts.insert(0, "")  # "2 + 3 = 10/2 = 5"
     has_name = _is_name(parts[0])
-    if has_name or not parts[0] or (len(parts) == 2 and not VARIABLE.search(text)):
-        name = parts[0].replace(" ", "") if has_name else ""
-        values = [part for part in (parts[1:] if has_name else parts) if part]
-        if any(VARIABLE.search(part) for part in values[:-1]):
-            raise UnreadableAnswer("its equation is a chain with an unknown in it")
-        sides = [_parse(part, depth + 1) for part in values]
-        numbers = [side.number for side in sides if isinstance(side, Term) and side.kind == "number"]
-        number = sides[-1].number if isinstance(sides[-1], Term) else None
-        sums = [part for part in values[:-1] if number is not None and is_sum(part)]
-        if len(set(numbers)) > 1 or not all(gives(part, values[-1], number or 0) for part in sums):
-            raise UnreadableAnswer("its equation is not true")
-        if not name and any(not isinstance(side, Term) or side.kind != "number" for side in sides[:-1]):
-            raise UnreadableAnswer("its equation has a side that would have to be computed")
-        return replace(sides[-1], name=name) if name else sides[-1]
-    return Term("relation", _remove_spaces(text))
+    *others, last_part = parts[1:] if has_name else parts
+    # The variable of a sum or an integral is bound.
+    unknowns = (part for part in (*others, last_part) if part == last_part or not UNEVALUATED.search(part))
+    if not has_name and any(read_number(part) is None and VARIABLE.search(TEXT.sub("", part)) for part in unknowns):
+        return Term("relation", _remove_spaces(text))
+    last = _parse(last_part, depth + 1)
+    members = []
+    for part in others:
+        part = TEXT.sub(lambda word: "" if is_unit(f" {word[1].strip()}") else word[0], part)
+        if not _OF_ANGLES.search(part):
+            part = part.replace("\\degree", "")
+        if "\\arc" in part and "\\degree" in last_part:
+            part = f"({part})*\\frac{{180}}{{\\pi}}"
+        member = _parse(part, depth + 1)
+        if isinstance(last, Term) and last.number is not None:
+            number = member.number if isinstance(member, Term) else None
+            if "%" in last_part and "%" not in part and number is not None:
+                number *= 100
+            if number == last.number or (is_sum(part) and gives(part, last_part, last.number)):
+                continue
+            if number is not None and not is_sum(part):
+                raise UnreadableAnswer("its equation is not true")
+        if member != last:
+            members.append(member)
+    return replace(last, name=parts[0].replace(" ", "") if has_name else "", members=tuple(members))
 
 
 _THOUSANDS = re.compile(r",[0-9]{3}(?![0-9])")
@@ -278,6 +294,7 @@ _NAME = re.compile(
 _NAMES = re.compile(r"\( ?[a-zA-Z](?:_[a-zA-Z0-9])?(?: ?, ?[a-zA-Z](?:_[a-zA-Z0-9])?){1,7} ?\)")
 _RATIO_NAME = re.compile(r"[A-Za-z_0-9{}]{1,16} ?: ?[A-Za-z_0-9{}]{1,16}|\\frac\{[A-Z]{1,3}\}\{[A-Z]{1,3}\}")
 _PLAIN_WORDS = re.compile(r"[A-Za-z'’]{1,30}(?:(?: |(?<=[A-Za-z]{2})-(?=[A-Za-z]{2}))[A-Za-z'’]{1,30}){0,40}")
+_OF_ANGLES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _LETTER_RUN = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 _KNOWN_COMMANDS = word_set(f"""
@@ -305,11 +322,17 @@ def _parse_term(text: str) -> Term:
     return _parse_plain_term(text)
 
 
+def _number_term(text: str, number: Number, name: str = "") -> Term:
+    """Return the term of a number; the text of a decimal stays as written, because its places count."""
+    written = text.rpartition("=")[2].strip()
+    return Term("number", written if DECIMAL.fullmatch(written) else str(number), number, name)
+
+
 def _parse_plain_term(text: str) -> Term:
     text = text.strip()
     number = read_number(text)
     if number is not None:
-        return Term("number", str(number), number)
+        return _number_term(text, number)
     words = _remove_text_command(text)
     if _PLAIN_WORDS.fullmatch(words) and TEXT.sub("", text).strip(" .") in ("", words) and "\\" not in words:
         if len(words) <= 2 and words == text.strip():
@@ -324,7 +347,7 @@ def _parse_plain_term(text: str) -> Term:
         return Term("words", lowered if len(lowered) > 1 else words)
     if "\\text" in text:
         text = _remove_unit(text)
-    if not re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
+    if not _OF_ANGLES.search(text):
         text = re.sub(r"\s?\\degree\s?$", "", text).strip()
     text = re.sub(r"\s?%\s?$", "", text).strip()
     trailing = re.fullmatch(r"(.*[0-9)}\\a-z]) ([a-zA-Z]{2,20})(?:\s?\^[23])?", text)
@@ -332,7 +355,7 @@ def _parse_plain_term(text: str) -> Term:
         text = trailing[1].strip()
     number = read_number(text)
     if number is not None:
-        return Term("number", str(number), number)
+        return _number_term(text, number)
     if "\\text" in text or _LETTER_RUN.search(re.sub(r"\\(?:begin|end)\{pmatrix\}", "", text)):
         raise UnreadableAnswer("it has words in it")
     for command in _COMMAND.findall(text):

@@ -43,11 +43,11 @@ class Gold:
 
 
 def has_percent(text: str) -> bool:
-    """Whether a value is in per cent: one sign, after it, and no sum before it."""
+    """Whether a value is in per cent: one sign, after it, and at most a name before it."""
     return _IN_PERCENT.fullmatch(text) is not None
 
 
-_IN_PERCENT = re.compile(r"[^=%]*(?:%|percent)[\s.$*)}\]\\]*")
+_IN_PERCENT = re.compile(r"(?:[^=%0-9]*=)?[^=%]*(?:%|percent|per cent|pct)[\s.$*)}\]\\]*")
 
 
 @lru_cache(maxsize=65536)

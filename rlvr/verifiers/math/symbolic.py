@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -22,7 +23,8 @@ from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
 from rlvr.verifiers.math.compare import compare, compare_terms
-from rlvr.verifiers.math.parsed_answer import Term, terms_of
+from rlvr.verifiers.math.numbers import BASED, DECIMAL, is_rounding, read_numeral
+from rlvr.verifiers.math.parsed_answer import Term, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
 
 # Workers are killed at their deadline, so math-verify's own timeout (SIGALRM) is off. It would warn each time.
@@ -37,6 +39,7 @@ _PRODUCT = re.compile(r"((?<![_^a-zA-Z0-9\\])[0-9]+|\))(?=\(|\\frac)")
 _ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|exp)[^({*]{0,12}\*")  # sin x * x is ambiguous
 # 2\frac{1}{2} within an expression may be a sum or a product.
 _MIXED = re.compile(r"[0-9]\s?\\frac\{[0-9]+\}\{[0-9]+\}")
+_DEGREES = re.compile(r"([0-9.]+)\s?\\degree(?![a-zA-Z])")
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]*)\.([0-9]+)(?![0-9])")
 
 
@@ -56,6 +59,10 @@ def _find_different(answers: list[str], gold_text: str, tolerance: float | None)
         answer = parse_answer(text)
         if isinstance(answer, str) or isinstance(gold, str):
             return text
+        for part in parts_of(answer):
+            last = replace(part, name="", members=())
+            if any(compare(last, member, _is_value_of) is not True for member in part.members):
+                return text
         equal = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
         if not (_same_as_wholes(text, gold_text) if equal is None else equal):
             return text
@@ -83,8 +90,28 @@ def _equal(answer: Term, gold: Term, tolerance: float | None) -> bool:
     if answer.kind == "relation" or gold.kind == "relation":
         return _same_relation(one, other)
     if isinstance(one, sympy.Expr) and isinstance(other, sympy.Expr):
-        return _same_value(one, other, tolerance)
+        return _is_rounding_of(answer, other) or _same_value(one, other, tolerance)
     return bool(verify(other, one, timeout_seconds=None))
+
+
+def _is_value_of(last: Term, member: Term) -> bool:
+    """Whether a member of a chain has the value of the last one, which may be rounded to its decimals."""
+    one, other = _to_sympy(last.text), _to_sympy(member.text)
+    if not isinstance(one, sympy.Expr) or not isinstance(other, sympy.Expr) or "words" in (last.kind, member.kind):
+        return False
+    if not (last.number and last.number.denominator > 1 and DECIMAL.fullmatch(last.text)):
+        return _same_value(one, other, None)
+    error = abs(one - other).evalf(50)
+    is_rounded = error.is_comparable and 2 * error * 10 ** len(last.text.partition(".")[2]) <= 1
+    return bool(is_rounded) or _is_rounding_of(last, other)
+
+
+def _is_rounding_of(answer: Term, gold: sympy.Expr) -> bool:
+    """Whether a decimal is the value of an irrational gold, rounded at ten or more significant digits."""
+    if answer.number is None or answer.number.denominator == 1 or not gold.is_number:
+        return False
+    exact = gold.evalf(len(answer.text) + 30)
+    return exact.is_Float and is_rounding(answer.text, answer.number, Fraction(str(exact)))
 
 
 def _as_relation(term: Term) -> Term:
@@ -97,6 +124,10 @@ def _to_sympy(text: str) -> Any:
         return None  # the grammar drops primes: f'(x) would be f(x)
     if _MIXED.search(text) or _ARGUMENT.search(text):
         return None
+    if any(read_numeral(based) is None for based in BASED.finditer(text)):
+        return None
+    text = BASED.sub(lambda based: str(read_numeral(based)), text)
+    text = _DEGREES.sub(r"\\frac{\1\\pi}{180}", text).replace("\\bmod", "\\mod")
     text = _PRODUCT.sub(r"\1\\cdot ", text)  # 2(3) is no mixed number
     text = _DECIMAL.sub(_fraction, text).replace("*", "\\cdot ")
     try:
