@@ -42,10 +42,11 @@ def test_the_commands_of_the_docs_page_work(tmp_path: Path) -> None:
             check=True,
             timeout=120,
         )
-        ready, rewards, scored, judged, *metrics = done.stdout.strip().splitlines()
+        ready, rewards, scored, checked, judged, *metrics = done.stdout.strip().splitlines()
     assert json.loads(ready) == {"status": "ready"}
     assert "code_execution" in [one["name"] for one in json.loads(rewards)["rewards"]]
     assert json.loads(scored)["results"][0]["values"] == [0.5]
+    assert [fault is None for fault in json.loads(checked)["faults"]] == [True, False] and checked in PAGE
     assert json.loads(judged)["judgements"][0]["verdicts"] == ["AC"]
     assert 'grpo_verdicts_total{verdict="AC"} 1.0' in metrics
 
@@ -54,7 +55,7 @@ def test_every_flag_and_path_of_the_docs_page_exists(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         serve_rewards.main(["--help"])
     text = capsys.readouterr().out
-    for flag in set(re.findall(r"`(--[a-z_]+)", PAGE)) - {"--reward", "--rewards", "--help"}:
+    for flag in set(re.findall(r"`(--[a-z_]+)", PAGE)) - {"--reward", "--rewards", "--help", "--check"}:
         assert flag in text, flag
     with RewardServer("--judge_only") as server:
         paths = set(server.get("/openapi.json")[1]["paths"])
