@@ -71,6 +71,7 @@ class _ContestProblem:
     time_s: float
     memory_mb: float
     files: str  # named by the columns of the dataset; "" for standard input and output
+    unanswered: list[str]  # tests without an expected output, which were left out
 
 
 @dataclass
@@ -80,6 +81,7 @@ class _DropLog:
     problems: dict[str, list[str]] = field(default_factory=dict)
     unread: int = 0  # rows outside the band; only their rating was read
     tests: Counter[str] = field(default_factory=Counter)
+    unanswered: list[str] = field(default_factory=list)
 
     def drop(self, reason: str, problem: str) -> None:
         self.problems.setdefault(reason, []).append(problem)
@@ -94,7 +96,7 @@ class _DropLog:
                 listed = f" ({', '.join(examples)}{', …' if len(examples) < count else ''})" if examples else ""
                 notes.append(f"Dropped {count:,} problems {words}{listed}.")
         notes += [f"Left out {count:,} tests {words}." for words, count in self.tests.items() if count]
-        return notes
+        return notes + io_tests.note_on_unanswered(self.unanswered)
 
 
 def code_contests(
@@ -278,13 +280,18 @@ def _read_problem(
     except io_tests.InvalidTests:
         dropped.drop("broken", problem)
         return None
+    rules = problem_text.parse_statement(row["description"]).output_rules
+    public, without_output = io_tests.split_unanswered(public, rules)
+    unanswered = [f"{problem} public test {number}" for number in without_output]
+    private, without_output = io_tests.split_unanswered(private, rules)
+    unanswered += [f"{problem} private test {number}" for number in without_output]
     time_s, memory_mb = _seconds(row.get("time_limit")), (row.get("memory_limit_bytes") or 0) / 1e6
     if not 0 < time_s <= _LONGEST_S or not _LEAST_MB <= memory_mb <= _MOST_MB:
         dropped.drop("limits", problem)
         return None
     files = f"{row.get('input_file') or ''} {row.get('output_file') or ''}".strip()
     question = row["description"].strip()
-    return _ContestProblem(problem, int(rating), question, public, private, time_s, memory_mb, files)
+    return _ContestProblem(problem, int(rating), question, public, private, time_s, memory_mb, files, unanswered)
 
 
 def _to_hub_format(row: Row, index: int, where: str) -> Row:
@@ -340,6 +347,7 @@ def _select_tests(
         if applies and reason not in keep:
             dropped.drop(reason, problem.id)
             return None
+    dropped.unanswered += problem.unanswered
     dropped.tests["that are truncated"] += len(chosen) - len(whole)
     dropped.tests["that occur twice"] += len(whole) - len(once)
     dropped.tests["that the statement shows"] += len(once) - len(unseen)

@@ -13,6 +13,9 @@ of scripts/prepare_data.py. Rows of APPS or TACO (column `input_output`) get the
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 import string
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +24,8 @@ from typing import Any, Literal
 from rlvr import InputError, Task
 from rlvr.config import schema
 from rlvr.data.code import apps, prompts
-from rlvr.data.code.io_tests import InvalidTests
+from rlvr.data.code.io_tests import InvalidTests, note_on_unanswered, split_unanswered
+from rlvr.data.code.problem_text import parse_statement
 from rlvr.data.hub import download_rows
 from rlvr.data.io import (
     READABLE,
@@ -46,6 +50,7 @@ RESERVED = frozenset(
     ("prompts", "completion", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric",
      "image", "images", "environment", "environments")
 )  # fmt: skip
+_BLANK_OUTPUT = re.compile(r'"output"\s*:\s*"(?:\\[nrt]|\s)*"')
 TEXT_COLUMNS = frozenset(("question", "final_answer", "source", "id"))
 
 
@@ -116,6 +121,7 @@ def jsonl(
     splits = {
         split: [converter.convert(row, split, index) for index, row in enumerate(rows)] for split, rows in raw.items()
     }
+    notes += _drop_unanswered(splits)
     if columns is None and (
         ignored := sorted(RESERVED & {name for rows in raw.values() for row in rows for name in row})
     ):
@@ -218,6 +224,26 @@ def _convert_apps_rows(
         examples = f"{', '.join(places[:5])}{', …' if len(places) > 5 else ''}"
         notes.append(f"Dropped {len(places):,} rows with {why} ({examples}).")
     return splits, notes
+
+
+def _drop_unanswered(splits: dict[str, list[Row]]) -> list[str]:
+    """Leave out tests without an expected output, in place, and return notes on them. A checker may need none."""
+    places = []
+    for split, rows in splits.items():
+        for index, row in enumerate(rows):
+            tests = column = row.get("tests")
+            if isinstance(column, str) and _BLANK_OUTPUT.search(column):
+                with contextlib.suppress(ValueError, RecursionError):  # the reward names such a row
+                    tests = json.loads(column)
+            if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests) or row.get("checker"):
+                continue
+            question: Any = row.get("question", row["prompt"])
+            rules = question if isinstance(question, str) else str(question[-1]["content"])
+            kept, unanswered = split_unanswered(tests, parse_statement(rules).output_rules)
+            if unanswered:
+                row["tests"] = json.dumps(kept, ensure_ascii=False) if isinstance(column, str) else kept
+                places += [f"{split} row {index} test {number}" for number in unanswered]
+    return note_on_unanswered(places)
 
 
 def _may_be_hub_id(path: str) -> bool:

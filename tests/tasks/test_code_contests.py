@@ -287,6 +287,21 @@ def test_shown_doubled_and_cut_tests_are_left_out_and_counted(tmp_path: Path) ->
         assert any(f"Left out {words}" in note for note in task.notes), words
 
 
+def test_tests_without_an_expected_output_are_named_and_left_out(tmp_path: Path) -> None:
+    faulty = {"public_tests": columns(("3\n", "")), "private_tests": columns(("5\n", "6\n"), ("7\n", "\n"))}
+    only = {"private_tests": columns(("5\n", ""))}
+    task = load(
+        tmp_path, [hub_row(1, **faulty), hub_row(2, **only), hub_row(3, **faulty, output="Print n or nothing.")]
+    )
+    assert [(row["id"], len(row["tests"]), len(row["public_tests"])) for row in task.train] == [
+        ("1_A", 1, 0),
+        ("3_A", 2, 1),
+    ]
+    assert any(
+        "Left out 2 tests without" in note and "(1_A public test 1, 1_A private test 2)" in note for note in task.notes
+    )
+
+
 def test_a_sample_of_the_tests_depends_on_the_seed_alone_and_grows(tmp_path: Path) -> None:
     rows = [hub_row(n, private_tests=columns(*((f"{i}\n", f"{i + 1}\n") for i in range(10, 60)))) for n in range(3)]
 

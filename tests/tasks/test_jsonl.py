@@ -294,7 +294,7 @@ def test_outputs_of_functions_are_taken_out_of_lists_around_them(
 def test_rows_of_apps_without_usable_tests_are_dropped_and_counted(tmp_path: Path) -> None:
     cut = {"inputs": ["1"], "outputs": [f"{'9 ' * 150}..."]}
     bad = ["", "{", "[]", {"inputs": ["1"], "outputs": []}, {"fn_name": "f", "inputs": ["1"], "outputs": [1]}, cut]
-    bad.append({"fn_name": "a b", "inputs": [[1]], "outputs": [1]})
+    bad += [{"fn_name": "a b", "inputs": [[1]], "outputs": [1]}, {"inputs": ["1", "2"], "outputs": ["", "\n"]}]
     rows = [apps_row({"inputs": ["1"], "outputs": ["1"]}), *map(apps_row, bad)]
     task = jsonl(path=write(tmp_path / "apps.jsonl", rows), test_fraction=0)
     assert len(task.train) == 1
@@ -305,7 +305,31 @@ def test_rows_of_apps_without_usable_tests_are_dropped_and_counted(tmp_path: Pat
         "unequal numbers of inputs and outputs": "1",
         "arguments that are no list": "1",
         "a function whose name is none": "1",
+        "no expected output": "1",
     }
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_tests_without_an_expected_output_are_named_and_left_out(tmp_path: Path, as_text: bool) -> None:
+    tests = [{"input": "1", "output": "2"}, {"input": "2", "output": " \n"}]
+    column: object = json.dumps(tests) if as_text else tests
+    rows = [
+        {"question": "Print n + 1.", "prompt": "1?", "tests": column},
+        {"question": "Print n + 1, or nothing.", "prompt": "2?", "tests": column},
+        {"question": "Print n + 1.", "prompt": "3?", "tests": column, "checker": "def check(*texts): return True"},
+    ]
+    task = jsonl(path=write(tmp_path / "own.jsonl", rows), test_fraction=0)
+    kept = [json.loads(row["tests"]) if as_text else row["tests"] for row in task.train]
+    assert kept == [tests[:1], tests, tests]
+    assert any("Left out 1 tests without" in note and "(train row 0 test 2)" in note for note in task.notes)
+
+
+def test_the_comparison_of_apps_follows_from_the_statement(tmp_path: Path) -> None:
+    question = "Halve it.\n\n-----Input-----\nn\n\n-----Output-----\nThe absolute error must be at most 1e-4.\n"
+    row = apps_row({"inputs": ["1", "2"], "outputs": ["0.5", "1"]}, question=question)
+    row = jsonl(path=write(tmp_path / "apps.jsonl", [row]), test_fraction=0).train[0]
+    assert (row["comparison"], row["tolerance"]) == ("float", 1e-4)
+    assert [test["output"] for test in json.loads(row["tests"])] == ["0.5", "1.0"]
 
 
 def test_limits_of_taco_become_numbers(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.data.code.io_tests import InvalidTests, Test, drop_truncated
+from rlvr.data.code.io_tests import InvalidTests, Test, drop_truncated, split_unanswered
+from rlvr.data.code.problem_text import add_decimal_points, choose_comparison, parse_statement
 from rlvr.data.io import Row
 
 
@@ -99,11 +100,22 @@ def convert_apps_row(row: Row) -> Row:
     `tests` is JSON text, because a dataset column cannot mix arguments of different types.
 
     Raises:
-        InvalidTests: as in `parse_apps_tests`.
+        InvalidTests: as in `parse_apps_tests`, or no test has an expected output.
     """
     left_out = ("input_output", "solutions", "problem_id", "time_limit", "memory_limit")
     kept = {name: value for name, value in row.items() if name not in left_out}
     tests = parse_apps_tests(row["input_output"], row.get("starter_code") or "")
+    if tests.entry_point is None and isinstance(row.get("question"), str):
+        statement = parse_statement(row["question"])
+        answered, _ = split_unanswered(tests.tests, statement.output_rules)
+        if not answered:
+            raise InvalidTests("no expected output")
+        outputs = [test["output"] for test in answered]
+        kept["comparison"], kept["tolerance"] = choose_comparison(statement, outputs)
+        if kept["comparison"] == "float":
+            tests = replace(
+                tests, tests=[{**test, "output": add_decimal_points(test["output"])} for test in tests.tests]
+            )
     if row.get("problem_id") is not None:
         kept.setdefault("id", str(row["problem_id"]))
     for ours, theirs in (("time_s", "time_limit"), ("memory_mb", "memory_limit")):

@@ -15,6 +15,11 @@ Test = dict[str, Any]
 # Codeforces shows only the beginning of long tests, followed by "...".
 _SHORTEST_CUT = 200
 
+_NO_OUTPUT = re.compile(
+    r"\b(?:empty|blank)\b|\bnothing\b(?! but| else| more)|\bno output\b|(?:not|n't) (?:print|output|write) anything",
+    re.IGNORECASE,
+)
+
 
 class InvalidTests(ValueError):
     """Tests that cannot be used; the message is the reason, as half a sentence."""
@@ -54,6 +59,33 @@ def is_truncated(text: str) -> bool:
 def drop_truncated(tests: Sequence[Test]) -> list[Test]:
     """Return the tests that are not truncated."""
     return [test for test in tests if not is_truncated(test["input"]) and not is_truncated(test["output"])]
+
+
+def split_unanswered(tests: Sequence[Test], rules: str) -> tuple[list[Test], list[int]]:
+    """Split off tests without an expected output, which a program passes that does nothing.
+
+    Args:
+        rules: what the statement says about the output. If it allows an empty one, all tests stay.
+
+    Returns:
+        The tests that stay, and the numbers of the others, from 1 on.
+    """
+    unanswered = [
+        number
+        for number, test in enumerate(tests, 1)
+        if isinstance(output := test.get("output"), str) and not output.strip()
+    ]
+    if not unanswered or _NO_OUTPUT.search(rules):
+        return list(tests), []
+    return [test for number, test in enumerate(tests, 1) if number not in unanswered], unanswered
+
+
+def note_on_unanswered(places: Sequence[str]) -> list[str]:
+    """Return a note that names the tests that were split off, or none."""
+    if not places:
+        return []
+    named = f"{', '.join(places[:5])}{', …' if len(places) > 5 else ''}"
+    return [f"Left out {len(places):,} tests without an expected output, since the statement asks for one ({named})."]
 
 
 def drop_shown(tests: Sequence[Test], shown: Sequence[Test] = ()) -> list[Test]:

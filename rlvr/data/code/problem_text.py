@@ -19,6 +19,7 @@ _TURN = re.compile(
 )
 _LEAD_IN = re.compile(r"\A[^\n]+\n\s*\nProblem:\s*\n")
 _EXAMPLES = re.compile(r"^(?:Examples?|Sample (?:Input|Test)\S*)\s*:?$", re.MULTILINE | re.IGNORECASE)
+_RULED_HEADING = re.compile(r"^-{3,} *(Input|Output|Examples?|Note) *-{3,}$", re.MULTILINE)  # of APPS
 _NOTE = re.compile(r"^(?:Note|Notes|Explanation)\s*:?$", re.MULTILINE)
 
 
@@ -43,6 +44,11 @@ class ProblemStatement:
     note: str
 
     @property
+    def output_rules(self) -> str:
+        """What is known about the output: its section, or the story of a statement without one."""
+        return self.output or self.story
+
+    @property
     def rules(self) -> str:
         """All sections except the examples and the note."""
         return "\n".join((self.story, self.input, self.output))
@@ -50,7 +56,7 @@ class ProblemStatement:
 
 def parse_statement(text: str) -> ProblemStatement:
     """Split a statement into sections. Text before the heading "Input" is the story."""
-    text = "\n" + text.replace("\r\n", "\n").strip()  # a heading may be the first line
+    text = "\n" + _RULED_HEADING.sub(r"\1", text.replace("\r\n", "\n")).strip()  # a heading may be the first line
     start = _EXAMPLES.search(text)
     head, tail = (text[: start.start()], text[start.end() :]) if start else (text, "")
     # Before the examples, the last "Output" is the section, because a story may have such a line, too.
@@ -128,7 +134,7 @@ def find_several_answers(statement: ProblemStatement, outputs: Iterable[str]) ->
     Args:
         outputs: the expected outputs. An arrangement counts only if a line of them has two items.
     """
-    where = statement.output or statement.story
+    where = statement.output_rules
     if match := _ASKED_FOR_ANY.search(where):
         return match[0]
     if match := _ANSWERED_BY_ANY.search(f"{statement.story}\n{statement.note}"):
@@ -159,7 +165,7 @@ DEFAULT_TOLERANCE = 1e-6
 
 def find_tolerance(statement: ProblemStatement) -> float | None:
     """Return the numeric error that the description of the output allows; None if it names none."""
-    return _tolerance_in(statement.output or statement.story)
+    return _tolerance_in(statement.output_rules)
 
 
 def _tolerance_in(text: str) -> float | None:

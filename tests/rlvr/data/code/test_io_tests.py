@@ -55,3 +55,23 @@ def test_a_text_that_breaks_off_is_told_from_one_that_ends_in_dots(text: str, cu
 def test_two_outputs_of_one_input_contradict_each_other(outputs: list[str], has_contradictions: bool, why: str) -> None:
     tests = [{"input": f"5{' ' * index}\n", "output": output} for index, output in enumerate(outputs)]
     assert io_tests.has_contradictions(tests) == has_contradictions, why
+
+
+@pytest.mark.parametrize(
+    ("rules", "outputs", "unanswered", "why"),
+    [
+        ("Print n + 1.", ["6", "", " \n"], [2, 3], "nothing where an answer is asked for"),
+        ("Print n + 1.", ["6", "0\n"], [], "all have an answer"),
+        ("Print n + 1.", [""], [1], "the only test"),
+        ("Print nothing but the sum.", ["6", ""], [2], "nothing but an answer"),
+        ("If there is no such string, print nothing.", ["6", ""], [], "nothing may be the answer"),
+        ("Print the string. It may be empty.", ["6", ""], [], "so may an empty string"),
+        ("Leave the line blank if n is 0.", ["6", "\n"], [], "or a blank line"),
+        ("Otherwise, do not print anything.", ["6", ""], [], "in other words"),
+    ],
+)
+def test_tests_without_an_expected_output_are_split_off(rules: str, outputs: list, unanswered: list, why: str) -> None:
+    tests = [{"input": "5", "output": output} for output in outputs] + [{"assert": "assert f(1) == ''"}]
+    kept, numbers = io_tests.split_unanswered(tests, rules)
+    assert numbers == unanswered, why
+    assert [test for number, test in enumerate(tests, 1) if number not in numbers] == kept
