@@ -95,21 +95,25 @@ class RunComponents:
         return plan_batches(self.recipe, len(self.train), self.processes, longest)
 
 
-def load_components(recipe: Recipe, target: TargetMachine, processes: int, attempt: Attempt) -> RunComponents:
+def load_components(
+    recipe: Recipe, target: TargetMachine, processes: int, attempt: Attempt, *, with_model: bool = True
+) -> RunComponents:
     """Load the components, each whether or not the others could be loaded.
 
     Args:
         attempt: calls a function and returns its result, or records its InputError, which is about a section of the
             recipe, and returns None (`Findings.attempt`).
+        with_model: whether to load the tokenizer and the model's configuration.
     """
     from rlvr.evaluation import choose_metric
 
     each = [attempt(partial(load_reward, spec), f"rewards.{spec.name}") for spec in recipe.rewards]
     rewards = attempt(lambda: load_rewards(recipe.rewards), "rewards") if None not in each else None
     task = attempt(lambda: load_task(recipe.task), "task.name")
-    metric = None
+    metric = tokenizer = config = None
     if rewards is not None:
         metric = attempt(lambda: choose_metric(recipe.evaluation, rewards), "evaluation.metric")
-    tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat), "")
-    config = attempt(lambda: loading.load_config(recipe), "")
+    if with_model:
+        tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat), "")
+        config = attempt(lambda: loading.load_config(recipe), "")
     return RunComponents(recipe, target, processes, task, rewards, metric, tokenizer, config)

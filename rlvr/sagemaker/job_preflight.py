@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import SageMakerSettings
@@ -20,13 +20,13 @@ from rlvr.sagemaker import request
 if TYPE_CHECKING:
     from rlvr.estimates import Estimate
 
-Component = TypeVar("Component")
-
 # Exceptions of the hub's client and of requests, anywhere in the chain, that mean a missing network.
 _UNREACHABLE = {
     "OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "ConnectTimeout",
     "ReadTimeout", "ProxyError", "MaxRetryError", "NameResolutionError", "OfflineModeError",
 }  # fmt: skip
+# What could not be loaded, by the section that `load_components` names.
+_SECTIONS = {"task.name": "the data", "": "the model"}
 
 
 @dataclass(frozen=True)
@@ -49,42 +49,31 @@ class PreflightResult:
 
 def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightResult:
     """Check a recipe for the hosts of its section. The hub is asked only if the environment allows it."""
-    from rlvr.evaluation import choose_metric
-    from rlvr.modeling import loading
     from rlvr.preflight.check import check_components
-    from rlvr.preflight.components import RunComponents, TargetMachine
-    from rlvr.scoring.registry import load_rewards, load_task
+    from rlvr.preflight.components import TargetMachine, load_components
     from rlvr.training import trl_config
 
     problems: list[Problem] = []
     notes: list[str] = []
-    processes = count_processes(settings)
 
-    def load(what: str, loader: Callable[[], Component]) -> Component | None:
+    def attempt(load: Callable[[], Any], section: str) -> Any:
         try:
-            return loader()
+            return load()
         except InputError as error:
             if _is_unreachable(error):
-                notes.append(_not_checked(what))
+                notes.append(_not_checked(_SECTIONS.get(section, "the reward")))
             else:
                 problems.extend(error.problems)
             return None
 
-    train = settings.train_group
+    processes, train, is_loadable = count_processes(settings), settings.train_group, _is_loadable(recipe)
     assert train is not None  # the plan requires it
-    rewards = load("the reward", lambda: load_rewards(recipe.rewards))
-    task = load("the data", lambda: load_task(recipe.task))
-    metric = load("the metric", lambda: choose_metric(recipe.evaluation, rewards)) if rewards is not None else None
-    tokenizer = None
-    if _is_loadable(recipe):
-        chat = task is not None and task.is_chat
-        tokenizer = load("the model", lambda: loading.load_tokenizer(recipe, chat=chat))
-    else:
+    if not is_loadable:
         notes.append(_not_checked("the model"))
-    config = load("the model", lambda: loading.load_config(recipe)) if tokenizer is not None else None
     process_count = processes or train.instance_count
     target = TargetMachine(process_count, launcher=request.launcher_of(settings))
-    components = RunComponents(recipe, target, process_count, task, rewards, metric, tokenizer, config)
+    components = load_components(recipe, target, process_count, attempt, with_model=is_loadable)
+    task, config, tokenizer = components.task, components.config, components.tokenizer
     findings = check_components(components)
     problems += findings.errors
     lines: list[str] = []
@@ -93,9 +82,8 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
     if task is not None and plan is not None:
         remarks = [problem for problem in findings.problems if problem.level != "error"]
         lines += [*task.notes, *plan.lines(), *map(str, remarks)]
-    if config is not None and tokenizer is not None and plan is not None and not problems:
-        stop_strings = task.stop_strings if task is not None else ()
-        load("the recipe", lambda: trl_config.check_config(recipe, stop_strings, elsewhere=process_count))
+    if task is not None and config is not None and tokenizer is not None and plan is not None and not problems:
+        attempt(lambda: trl_config.check_config(recipe, task.stop_strings, elsewhere=process_count), "")
         machine = INSTANCES.get(train.instance_type)
         if machine is not None and processes is not None and not recipe.settings.get("use_cpu"):
             from rlvr import estimates
