@@ -1,23 +1,29 @@
-"""Compare this project's verifier with three others on the same completions: error rates and speed.
+"""Compare this project's verifier with four others on the same completions: error rates by class, and speed.
 
     python -m benchmarks.verify_answers                    # about ten minutes on one core
     python -m benchmarks.verify_answers --rows 200         # fewer rows of GSM8K: about six
+    python -m benchmarks.verify_answers --math_verify_tests Math-Verify/tests --show
 
 The others:
 - math-verify, as its README uses it: parse(gold), parse(completion), verify;
 - trl.rewards.accuracy_reward, on conversational completions;
+- open-r1: the formula of accuracy_reward in huggingface/open-r1, src/open_r1/rewards.py: math-verify with the settings
+  that stand there;
 - regex: the reward of the published GSM8K sample, as its text describes it: the first number behind the first `####`,
   without commas, as a float, within 0.001 of the gold's.
 
 Completions: GSM8K's own solutions in six notations (from ../shared/data or --data FOLDER; made-up word problems of the
 same shape where that is missing), each against its own gold, the next row's and the gold's neighbours; the tables of
-tests/support/answer_cases.py (expressions, hedges, attacks, bombs). Every scorer runs in a process that is killed after
-5 s on one completion, and says nothing of that one.
+tests/support/answer_cases.py, by class; the parametrized rows of math-verify's tests, if a checkout has them. Every
+scorer runs in a process that is killed after 5 s on one completion, and says nothing of that one.
+
+The table's cells are false positives / false negatives. "Nothing said" of a right answer is a false negative.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import time
@@ -59,6 +65,21 @@ def _trl(completion: str, gold: str) -> bool | None:
     return None if reward is None else reward > 0
 
 
+def _open_r1(completion: str, gold: str) -> bool | None:
+    from latex2sympy2_extended import NormalizationConfig
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    reference = parse(gold if "$" in gold else f"${gold}$", extraction_mode="first_match")
+    if not reference:
+        return None
+    # units also drops what stands behind a number; a malformed operator (\\frac12) is not repaired.
+    normalization = NormalizationConfig(basic_latex=True, units=True, equations=True, boxed="all")
+    settings = LatexExtractionConfig(
+        normalization_config=normalization, boxed_match_priority=0, try_extract_without_anchor=False
+    )
+    return bool(verify(reference, parse(completion, extraction_config=[settings], extraction_mode="first_match")))
+
+
 _FIRST_NUMBER = re.compile(r"####.*?([\d,]+(?:\.\d+)?)")
 
 
@@ -74,6 +95,7 @@ SCORERS: dict[str, Callable[[str, str], bool | None]] = {
     "this project": _ours,
     "math-verify": _math_verify,
     "trl accuracy_reward": _trl,
+    "open-r1": _open_r1,
     "regex of the sample": _regex,
 }
 
@@ -166,15 +188,12 @@ def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[LabelledCompletion]
         for form in forms for text, gold in pairs[:267]
     ]  # fmt: skip
     boxed = "After some work, the result follows.\n\\[ \\boxed{{{}}} \\]"
-    named["expressions"] = [
-        LabelledCompletion(boxed.format(answer), gold, True) for answer, gold, _ in answer_cases.RIGHT
-    ]
-    named["expressions"] += [
-        LabelledCompletion(boxed.format(answer), gold, False) for answer, gold, _ in answer_cases.WRONG
-    ]
-    named["statements"] = [LabelledCompletion(completion, gold, True) for completion, gold, _ in answer_cases.STATED]
-    named["statements"] += [LabelledCompletion(completion, "42", True) for completion, _ in answer_cases.RIGHT_42]
-    named["statements"] += [LabelledCompletion(completion, gold, True) for completion, gold in answer_cases.USUAL]
+    for name, (right, wrong) in answer_cases.EXPRESSIONS.items():
+        named[name] = [LabelledCompletion(boxed.format(answer), gold, True) for answer, gold, _ in right]
+        named[name] += [LabelledCompletion(boxed.format(answer), gold, False) for answer, gold, _ in wrong]
+    named["notations of a number"] = [LabelledCompletion(row[0], "42", True) for row in answer_cases.RIGHT_42]
+    named["notations of an expression"] = [LabelledCompletion(*row[:2], True) for row in answer_cases.STATED]
+    named["sentences as models write them"] = [LabelledCompletion(*row[:2], True) for row in answer_cases.USUAL]
     named["attacks"] = [
         LabelledCompletion(completion, gold, False)
         for completion, gold, _ in answer_cases.NOT_STATED + answer_cases.ATTACKS
@@ -203,29 +222,42 @@ def math_shaped(rows: Sequence[LabelledCompletion]) -> list[LabelledCompletion]:
     ]
 
 
-def measure(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> tuple[str, int]:
-    """Return a cell of the table, and the number of completions over two seconds."""
+def math_verify_rows(tests: Path) -> list[LabelledCompletion]:
+    """Return the rows (gold, pred, expected) that math-verify's tests are parametrized with."""
+    rows = []
+    for file in sorted(tests.glob("test_*.py")):
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("parametrize"):
+                continue
+            names, values = call.args
+            columns = [name.strip() for name in ast.literal_eval(names).split(",")]
+            if (
+                "gold" not in columns
+                or "strict" in columns
+                or any(isinstance(v, ast.JoinedStr) for v in ast.walk(values))
+            ):
+                continue  # options and values that are computed
+            for value in ast.literal_eval(values):
+                row = dict(zip(columns, value, strict=True))
+                rows.append(LabelledCompletion(row["pred"], row["gold"], bool(row.get("expected", row.get("result")))))
+    return rows
+
+
+def measure(
+    rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool
+) -> tuple[str, int, list[LabelledCompletion]]:
+    """Return a cell of the table, how many completions took over two seconds, and those that it gets wrong."""
     outcomes = pool.map([[scorer, row.completion, row.gold] for row in rows], timeout_s=KILLED_AFTER_S)
-    wrong = {"false positives": 0, "false negatives": 0, "raised": 0, "unsaid": 0}
-    slow = 0
+    slow = raised = 0
+    missed = []
     for row, outcome in zip(rows, outcomes, strict=True):
-        if outcome.status != "done":
-            slow += 1
-            wrong["false negatives"] += row.right
-            continue
-        result, seconds = outcome.value
+        result, seconds = outcome.value if outcome.status == "done" else (None, KILLED_AFTER_S)
         slow += seconds > SLOW_S
-        if isinstance(result, str):
-            wrong["raised"] += 1
-        elif result is None:
-            wrong["unsaid"] += 1
-        elif result and not row.right:
-            wrong["false positives"] += 1
-        elif not result and row.right:
-            wrong["false negatives"] += 1
-    accuracy = 100 * (1 - sum(wrong.values()) / len(rows))
-    shown = ", ".join(f"{count} {name}" for name, count in wrong.items() if count)
-    return f"{accuracy:6.2f} %{f'  ({shown})' if shown else ''}", slow
+        raised += isinstance(result, str)
+        if (result is True) != row.right:
+            missed.append(row)
+    lost = sum(row.right for row in missed)
+    return f"{len(missed) - lost} / {lost}{f', {raised} raise' if raised else ''}", slow, missed
 
 
 def rate(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> str:
@@ -241,34 +273,42 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=1319, help="rows of GSM8K (default: all of the test split)")
     parser.add_argument("--scorers", nargs="*", choices=[*SCORERS], default=[*SCORERS])
+    parser.add_argument("--math_verify_tests", type=Path, help="folder tests of a checkout of huggingface/Math-Verify")
+    parser.add_argument("--show", action="store_true", help="print the completions that this project gets wrong")
     options = parser.parse_args()
 
-    pairs = gsm8k(options.data, options.rows)
-    named = sets(pairs)
+    named = sets(gsm8k(options.data, options.rows))
+    if options.math_verify_tests:
+        named["rows of math-verify's tests"] = math_verify_rows(options.math_verify_tests)
     pool = WorkerPool("benchmarks.verify_answers:work", processes=1)
     slow = dict.fromkeys(options.scorers, 0)
+    missed: list[LabelledCompletion] = []
+    print(f"| completions (right, wrong) | {' | '.join(options.scorers)} |\n|{'---|' * (len(options.scorers) + 1)}")
     for name, rows in named.items():
         right = sum(row.right for row in rows)
-        print(f"\n{name}: {right} right, {len(rows) - right} wrong")
+        cells = [f"{name} ({right}, {len(rows) - right})"]
         for scorer in options.scorers:
-            cell, late = measure(rows, scorer, pool)
+            cell, late, misses = measure(rows, scorer, pool)
             slow[scorer] += late
-            print(f"  {scorer:<22}{cell}", flush=True)
+            cells.append(cell)
+            missed += misses if scorer == "this project" else []
+        print(f"| {' | '.join(cells)} |", flush=True)
     total = sum(len(rows) for rows in named.values())
-    print(f"\nover {SLOW_S:g} s, of {total:,} completions")
-    for scorer in options.scorers:
-        print(f"  {scorer:<22}{slow[scorer]}")
+    print(f"| over {SLOW_S:g} s, of {total:,} | {' | '.join(str(slow[scorer]) for scorer in options.scorers)} |")
+    for row in missed if options.show else ():
+        print(f"{'lost' if row.right else 'credited'}: gold {row.gold[-200:]!r}: {row.completion[-400:]!r}")
     for name, rows in (
         ("completions a second, GSM8K, '#### The final answer is N'", named["#### The final answer is N"]),
         ("completions a second, MATH-shaped", math_shaped(named["expressions"])),
     ):
-        print(f"\n{name}")
+        cells = []
         for scorer in options.scorers:
             few = rows[:400]
             if scorer in ("this project", "regex of the sample"):
                 # Enough for a clock to see; a group's completions share their gold, so repeating is no advantage.
                 few = rows * (20_000 // len(rows) + 1) if "GSM8K" in name else rows
-            print(f"  {scorer:<22}{rate(few, scorer, pool)}", flush=True)
+            cells.append(rate(few, scorer, pool))
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

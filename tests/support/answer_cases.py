@@ -407,6 +407,13 @@ WRONG_SPELLINGS = [
     ("(0,1)", r"1\leq|z|\leq \frac{3}{2}", "an absolute value is to be solved"),
 ]
 
+# class -> right and wrong answers
+EXPRESSIONS = {
+    "expressions": (list(RIGHT), list(WRONG)),
+    "chains": (RIGHT_CHAINS, WRONG_CHAINS),
+    "decimals of exact golds": (RIGHT_DECIMALS, WRONG_DECIMALS),
+    "bases, per cent, missing spaces": (RIGHT_SPELLINGS, WRONG_SPELLINGS),
+}
 RIGHT += RIGHT_CHAINS + RIGHT_DECIMALS + RIGHT_SPELLINGS
 WRONG += WRONG_CHAINS + WRONG_DECIMALS + WRONG_SPELLINGS
 
