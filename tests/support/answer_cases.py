@@ -436,6 +436,45 @@ STATED = [
     (r"$7!\times 2!=\boxed{10080}$", "10080", "a factorial before the equals sign"),
     (r"So $\boxed{44}$. We check our answer: $17\cdot 44 = 748 \equiv 1$.", "44", "a check behind"),
     ("#### \\boxed{2}\n\nProblem 2:\n#### \\boxed{3}", "2", "an invented problem behind"),
+    ("The alarm rang $\\boxed{22}$ times in all.", "22", "times, and no operand"),
+    ("It happens $\\boxed{24}$ times in a day", "24", "times, and no operand"),
+    ("It is $\\boxed{3}$ times its height.", "3", "times, and no operand"),
+    ("$\\boxed{7}$ dozens of eggs in 4 weeks", "7", "dozens of a noun are a unit"),
+    ("#### 7 dozens of eggs in 4 weeks", "7", "dozens of a noun are a unit"),
+    ("$\\boxed{762}$ M&Ms", "762", "a name with a capital letter"),
+    ("#### 762 M&Ms", "762", "a name with a capital letter"),
+    ("The tank holds $\\boxed{5}$ L of water", "5", "a unit of one letter"),
+    ("$\\boxed{16.0}$ millimeters", "16", "a unit"),
+    ("a $\\boxed{7}$-day trip", "7", "a unit behind a hyphen"),
+    ("at $\\boxed{7}$:00 pm", "7", "the full hour"),
+    ("a river of $\\boxed{12}$km", "12", "a unit that touches the box"),
+    ("$\\boxed{12}$ 200-kilobyte videos", "12", "a number in the name of the unit"),
+    ("#### 3 five-dollar bills", "3", "a number in the name of the unit"),
+    ("She has $\\boxed{64}$ quarters left.", "64", "quarters are coins, too"),
+    ("$\\boxed{6}$ people are not in the pool.", "6", "a denial of something else"),
+    ("$\\boxed{10}$ customers did not buy coffee.", "10", "a denial of something else"),
+    ("$\\boxed{24}$ answers were wrong.", "24", "a judgement of something else"),
+    ("So she needs $\\boxed{24}$ eggs to actually bake it.", "24", "actually, and no correction"),
+    ("$\\boxed{5}$ players must wait for it.", "5", "wait, and no correction"),
+    ("The answer is $\\boxed{9}$. 3 of them are red.", "9", "a sentence that begins with a number"),
+    ("It is $\\boxed{9}$ = 9 eggs.", "9", "the same value again"),
+    ("It is $\\boxed{9}$ (9 eggs).", "9", "the same value again"),
+    ("It is $\\boxed{9}$ = 4 + 5.", "9", "the same value again"),
+    ("$\\boxed{60}$ minutes or 1 hour", "60", "the same value in another unit"),
+    ("$(\\boxed{9}$ eggs)", "9", "brackets around a sentence"),
+    ("May has $\\boxed{9}$; May will be $\\boxed{9}$.", "9", "a name that is a verb elsewhere"),
+    ("Of all the times, $\\boxed{9}$ were late.", "9", "times before a comma"),
+    ("$\\boxed{6}$ eggs and a book", "6", "another thing"),
+    ("$\\boxed{6}$ over the weekend", "6", "over, and no operand"),
+    ("If she sells 3 eggs, she has $\\boxed{6}$ left.", "6", "a condition of something else"),
+    ("The answer is 1,000.99 m².", "1000.99", "a unit with a sign"),
+    ("So the total is 1,000.99€.", "1000.99", "a sentence with one number"),
+    ("It is 2½.", "2.5", "a sentence with one number"),
+    ("Thus, it is -½", "-0.5", "a sentence with one number"),
+    ("The total is 1e3 meters.", "1000", "a sentence with one number"),
+    ("The answer is 9.8 m/s².", "9.8", "a unit with a sign"),
+    ("The answer is 20℃.", "20", "a unit with a sign"),
+    ("The answer is 1 000,99 €.", "1000.99", "a decimal comma and a currency sign"),
 ]
 
 NOT_STATED = [
@@ -653,6 +692,60 @@ ATTACKS = [
     ("#### 42 tens", "42", "another value"),
     ("\\boxed{\\sqrt2 = 5}", "5", "another value"),
 ]
+
+# What changes the value of a box of 7: the reason, whole completions.
+CHANGED_7 = {
+    "a scale changes the value": (
+        "$\\boxed{7}$ K", "$\\boxed{7}$ hundred dollars", "$\\boxed{7}$ B of data", "$\\boxed{7}$ **million** people",
+        "$\\boxed{7}$ dozens", "$\\boxed{7}$ tenths", "$\\boxed{7}$ quarters of the cake",
+    ),
+    "an operator with an operand": (
+        "$\\boxed{7}$ times **4**", "$\\boxed{7}$ times \\(4\\)", "$\\boxed{7}$ times itself",
+        "$\\boxed{7}$ times minus four", "$\\boxed{7}$ times a half", "$\\boxed{7}$ minus 2 is the answer",
+        "$\\boxed{7}$ take away 2", "$\\boxed{7}$ added to 20", "$\\boxed{7}$ x 5", "$\\boxed{7}$ by 5",
+        "$\\boxed{7}$ less two", "$\\boxed{7}$ remainder 2", "$\\boxed{7}\\% of 50", "$\\boxed{7}!$",
+    ),
+    "an operator behind the unit": (
+        "$\\boxed{7}$ eggs * 2", "$\\boxed{7}$ eggs minus 2 eggs", "$\\boxed{7}$ eggs times two",
+        "$\\boxed{7}$ dollars - 2 dollars", "$\\boxed{7}$ eggs doubled", "$\\boxed{7}$ degrees below zero",
+        "$\\boxed{7}$ dollars in debt",
+    ),
+    "a distance from another number": (
+        "$\\boxed{7}$ more than 5 is the answer", "$\\boxed{7}$ less than twenty", "$\\boxed{7}$ short of 20",
+        "$\\boxed{7}$ above 5",
+    ),
+    "an unknown, no unit": (
+        "$\\boxed{7}$ x", "$\\boxed{7}$n", "$\\boxed{7}$ sin x", "$\\boxed{7}$ pi",
+    ),
+    "a part that makes it more": (
+        "$\\boxed{7}$ hours and 30 minutes", "$\\boxed{7}$ feet 6 inches", "$\\boxed{7}$ dollars and fifty cents",
+        "$\\boxed{7}$ hours and a half", "$\\boxed{7}$ and three quarters",
+    ),
+    "another candidate": (
+        "$\\boxed{7}$ eggs or 8 eggs", "$\\boxed{7}$ eggs, 8 eggs", "$\\boxed{7}$ eggs, or possibly $8$",
+        "$\\boxed{7}$ to eight", "$\\boxed{7}$ eggs vs. 8 eggs", "$\\boxed{7}$ and eight",
+    ),
+    "another value for the same": (
+        "$\\boxed{7}$ = 8", "$\\boxed{7}$ = 3 + 5", "$\\boxed{7}$ (8 eggs)", "$\\boxed{7}$ eggs = 8 eggs",
+        "$\\boxed{7}$ eggs, i.e. 8 eggs", "$\\boxed{7}$ should be $8$.",
+    ),
+    "a correction, a question or a denial": (
+        "$\\boxed{7}$ eggs. No, 8.", "$\\boxed{7}$ eggs - no, 8 eggs", "$\\boxed{7}$ eggs, or rather 8",
+        "$\\boxed{7}$, I mean 8", "$\\boxed{7}$ eggs if it rains, otherwise 8", "$\\boxed{7}$ eggs but really 8",
+        "$\\boxed{7}$ was my first guess, it is 8", "$\\boxed{7}$ is what Bob says", "$\\boxed{7}$ perhaps",
+        "$\\boxed{7}$ is the result of Bob, which is wrong", "Is it $\\boxed{7}$ eggs?",
+    ),
+    "a condition, a report or a share before it": (
+        "If the answer were $\\boxed{7}$, she would have 8.", "I first thought that it was $\\boxed{7}$.",
+        "My first guess was $\\boxed{7}$.", "One might think it is $\\boxed{7}$.", "It would have been $\\boxed{7}$.",
+        "10% of $\\boxed{7}$", "two thirds of $\\boxed{7}$",
+    ),
+    "a glued sign is part of the value": (
+        "The answer is 7²", "The answer is 7½", "The answer is -7€", "The answer is 7e1", "It is 7 m² or 8",
+        "The half of it is 7€.", "#### 7 eggs in 4 minus 2 days",
+    ),
+}  # fmt: skip
+ATTACKS += [(completion, "7", why) for why, completions in CHANGED_7.items() for completion in completions]
 
 # whole completions as models write them, gold
 USUAL = [

@@ -42,8 +42,18 @@ doesn't didn't can't couldn't won't wouldn't shouldn't
 # "half of 42", but "a total of 42".
 _DEFECT_BEFORE_OF = word_set("""
 half third quarter twice double triple square cube root multiple factor power percent percentage opposite negative
-inverse reciprocal instead none fraction tenth fifth logarithm sine cosine successor predecessor most one
+inverse reciprocal instead none fraction tenth fifth logarithm sine cosine successor predecessor most one halves thirds
+quarters fourth fourths fifths tenths pct
 """)
+# "if it were 42", "I first thought that it was 42", "10% of 42"
+_SUPPOSED = re.compile(
+    r"\b(?:if|suppose|assume|imagine|unless|whether)\s(?:that\s)?(?:it|this|that|the\s(?:\w+\s)?(?:answer|result|number|value))\s"
+    r"(?:were|was|is|had been|equals)\Z|\b(?:thought|guess|guessed|think|says?|said|claims?|claimed)\s(?:that\s)?"
+    r"(?:(?:it|this|that|the\s(?:\w+\s)?(?:answer|result))\s)?(?:was|were|would be|had been|might be|could be)\Z"
+    r"|\bmight\s(?:think|say|guess|believe)\s(?:that\s)?(?:it|this|that|the\s(?:\w+\s)?(?:answer|result))\sis\Z"
+    r"|\b(?:would|could|might|should) have been\Z|%\s(?:of|off|from)\Z",
+    re.IGNORECASE,
+)
 _DENYING_WORDS = word_set("cannot not never might may could")
 
 
@@ -77,10 +87,15 @@ def find_prefix_defect(before: str) -> str:
             return ""
     if command := re.search(r"\\[a-zA-Z]+\Z", context):
         return "" if _SIGN_BEFORE.search(context) else f"{command[0]} stands before it"
+    if supposed := _SUPPOSED.search(context):
+        return f"'{supposed[0].strip()}' stands before it"
     if words := _LAST_WORDS.search(context):
         # "1\frac14, or \boxed{1.25}" repeats the answer, "41 or \boxed{42}" does not decide.
         comma = re.search(r",[\s$]{0,4}or\Z", context, re.IGNORECASE) is not None
-        return _find_word_defect(words[1].lower().replace("’", "'").split(), comma)
+        if after_comma and words[1].lower().endswith(" times"):
+            return ""  # "of all the times, \boxed{42} were late"
+        known = words[1].replace("May ", "")  # the name
+        return _find_word_defect(known.lower().replace("’", "'").split(), comma)
     if context.endswith(")"):
         inside = context[context.rfind("(") + 1 : -1]
         return "" if re.search(r"[a-z]{2}", inside) else "a factor stands before it"
@@ -94,7 +109,10 @@ def find_prefix_defect(before: str) -> str:
         return ""
     last = context[-1]
     if last in "({[":
-        return "" if last == "(" and re.search(r"(?:\A|[\sA-Za-z])\s\(\Z", context) else "a bracket stands before it"
+        if last != "(" or not re.search(r"(?:\A[$*_]*|[A-Za-z.:,]\s|\s\s)\(\Z", context):
+            return "a bracket stands before it"
+        words = _LAST_WORDS.search(context[:-1].rstrip())
+        return _find_word_defect(words[1].lower().split(), comma=False) if words else ""
     if ord(last) > 127 and unicodedata.category(last) not in ("Sm", "Nd", "No", "Nl", "Pd", "Cf"):
         return ""  # a letter of another script, a symbol
     return "something before it changes it"
@@ -119,97 +137,6 @@ def _find_word_defect(words: list[str], comma: bool) -> str:
         if last in ("is", "the") and before in ("half", "twice", "double"):
             return f"'{before}' stands before it"
     return ""
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Text after an answer
-
-_CLOSERS = re.compile(r"(?:[$*_`}]|\\[)\],;! ]|\\q?quad|\\end\{[a-z*]{1,12}\}|\\hspace\{[^{}]{0,12}\}|[ \t])*")
-_MATHS_BEHIND = re.compile(
-    r"\\(?:text|mbox|textbf|textrm|mathrm|textnormal)\s?\{(?P<words>[^{}]{0,60})\}(?:\s?\^\{?[23]\}?)?"
-    r"|\^\s?\{?\s?\\(?:circ|degree)\s?\}?|\\degree|\\?%|°|\\approx[^\n]*|≈[^\n]*|\\(?:pmod|bmod|mod)\s?\{?[^\n]*|\\\\|&"
-    r"|\\(?:tag|label|blacksquare|square|qed|qquad)(?:\{[^{}]{0,20}\})?|[€£¢]|□|■|✓|✅"
-)
-_STOP = re.compile(r"[.,;:!)\"'”’\]|](?![0-9])|[—–-](?=\s)")
-_ANOTHER = re.compile(
-    r"[\s$\\(*]{0,8}(?:or|and|to|vs|versus|nor|but)\b[\s$\\(*]{0,8}(?:\\boxed|\\?\$?[-−]?[0-9(\\]|[a-z]{1,2}\b)"
-)
-
-
-def find_suffix_defect(behind: str, *, numeric: bool = True) -> str:
-    """Return why the text after a box makes it no answer; empty if it does not.
-
-    Args:
-        behind: the text from the answer's end.
-        numeric: whether the answer has digits, so that an adjacent number would continue it.
-    """
-    end = behind.find("\n", 0, _REACH)
-    line = behind[: end if end >= 0 else _REACH]
-    position = _CLOSERS.match(line).end()  # type: ignore[union-attr]  # it matches the empty string
-    for _ in range(4):
-        maths = _MATHS_BEHIND.match(line, position)
-        if not maths:
-            break
-        if maths["words"] is not None and _words_change_answer(maths["words"]):
-            return f"'{maths['words'].strip()}' stands after it"
-        position = _CLOSERS.match(line, maths.end()).end()  # type: ignore[union-attr]
-    if position >= len(line):
-        return ""
-    rest = line[position:]
-    if _ANOTHER.match(rest):
-        return "another candidate stands after it"
-    if stop := _STOP.match(rest):
-        return _find_defect_after_stop(rest[0], rest[stop.end() :])
-    apart = position > 0 and line[position - 1] in " \t$})]*_`"
-    if re.match(r"[A-Za-z(]", rest) and (apart or rest[0] == "("):
-        return f"'{rest[:24].strip()}' stands after it" if _words_change_answer(rest) else ""
-    if re.match(r"</?(?!sup|sub)[a-zA-Z]{1,16}>", rest) or rest[:2] in ("\\)", "\\]") or not numeric:
-        return ""  # a tag of markup, an end of mathematics
-    if re.match(r"=\s?\\?[$]?[-0-9.,/{}\\a-z]{1,40}\s?[$.)\]\\]{0,4}\Z", rest):
-        return ""  # "\boxed{\frac12} = 0.5" repeats the answer
-    if ord(rest[0]) > 127 and unicodedata.category(rest[0]) in ("Lo", "So", "Po"):
-        return ""
-    return "something after it changes it"
-
-
-def _find_defect_after_stop(stop: str, rest: str) -> str:
-    if stop in ",;" and re.match(r"[\s$\\(*]{0,8}[-−]?\\?[0-9]", rest):
-        return "another candidate stands after it"
-    if stop in ".-—–" and re.match(r"[.\s]{0,4}[0-9]", rest) and not re.match(r"\s{1,2}[0-9]{1,2}[.)]", rest):
-        return "another number stands after it"
-    if re.match(r"[\s$\\(*]{0,6}(?:not|no|but not|wrong|false|maybe|perhaps)\b", rest, re.IGNORECASE):
-        return "the text after it retracts it"
-    if re.match(r"[\s$\\(*]{0,6}or\b(?=.)(?![\s$\\(]{0,8}boxed)", rest, re.IGNORECASE):
-        return "another candidate stands after it"
-    return ""
-
-
-# Words directly after an answer that change or retract it.
-_CHANGING = re.compile(
-    r"\s*\(?\s*(?:thousand|million|billion|trillion|hundred|dozen|lakh|crore|gross|score|bn|mn|k|squared|cubed|factorial"
-    r"|mod|modulo|base|in (?:binary|base|hex)|plus|minus|times (?!as|more|the|a|larger)(?=[a-z0-9])"
-    r"|divided|multiplied|over|point(?!s)|and a"
-    r"|halves|thirds|fourths|quarters|fifths|sixths|sevenths|eighths|ninths|tenths|[a-z]{3,12}dths|or(?=\s*\S)|not|nor"
-    r"|never|to the power|raised)s?\b(?!-)",
-    re.IGNORECASE,
-)
-_DENIED = re.compile(
-    r"\s*\(?(?:[A-Za-z]{1,16}\s){0,2}?"
-    r"(?:(?:is|are|was|were|be|seems?|looks?|does|do|did|can|could|must|has|would)"
-    r"(?:\s(?:also|just|clearly|obviously|definitely|a|the))?\s?"
-    r"(?:not|n['’]t|wrong|incorrect|false|impossible|too|never|mistaken|mistake|untrue|lie|guess)\b"
-    r"|cannot\b|fails\b|wrong\b|incorrect\b|false\b)",
-    re.IGNORECASE,
-)
-
-
-def _words_change_answer(words: str) -> bool:
-    """Whether words after an answer change or deny it; most continue the sentence, or are a unit."""
-    text = words.strip(" ()")
-    if not re.search(r"[A-Za-z]", text):
-        return bool(text)  # \text{ + 2}
-    beside = re.search(r"\A[^A-Za-z(]*[0-9+*/=^<>-]|\A[B-HJ-Z]\b(?!['’.])", text)
-    return bool(beside or _CHANGING.match(text) or _DENIED.match(text))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -243,10 +170,12 @@ def is_denied(before: str) -> bool:
 
 
 _AFTERTHOUGHT = re.compile(
-    r"(?:\A|[\s.!*(])(?:wait|actually|correction|sorry|oops|hmm|scratch that|on second thou?ght"
+    r"(?:(?:\A|[.!?…;:,(\n*—-])\s*(?:wait|actually)"  # not "players must wait", "to actually bake it"
+    r"|(?:\A|[\s.!*(])(?:wait|actually)(?=[,.!…:]|\s(?:no|it|that|the answer|i|let)\b|\s?[-—])"
+    r"|(?:\A|[\s.!*(])(?:correction|sorry|oops|hmm|scratch that|on second thou?ght"
     r"|i (?:made|have made|think i made) (?:a|an|some) (?:\w{1,12} )?(?:mistakes?|errors?)"
     r"|th(?:at|is) (?:is|was|seems|'s) (?:\w{1,12} )?(?:wrong|incorrect|not right|false|mistaken)"
-    r"|let me (?:re-?do|re-?check|re-?calculate|re-?compute|re-?consider|correct|fix|try again))\b",
+    r"|let me (?:re-?do|re-?check|re-?calculate|re-?compute|re-?consider|correct|fix|try again)))\b",
     re.IGNORECASE,
 )
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
-from rlvr.verifiers.math.context import find_prefix_defect, find_suffix_defect, is_denied
-from rlvr.verifiers.math.numbers import to_ascii
+from rlvr.verifiers.math.context import find_prefix_defect, is_denied
+from rlvr.verifiers.math.numbers import read_number, to_ascii
 from rlvr.verifiers.math.stated_answer import (
     ALONE,
     BOX,
@@ -37,6 +37,7 @@ from rlvr.verifiers.math.stated_answer import (
     possible_readings,
     unwrap_box,
 )
+from rlvr.verifiers.math.text_after import find_suffix_defect
 
 _Found = TypeVar("_Found")
 
@@ -200,7 +201,7 @@ def find_boxed(turn: str, joined: bool) -> Iterator[StatedAnswer]:
     for start, end, content in boxes:
         defect = find_prefix_defect(turn[max(0, start - 160) : start])
         if not defect:
-            defect = find_suffix_defect(turn[end : end + 160], numeric=any(map(str.isdigit, content)))
+            defect = find_suffix_defect(turn[end : end + 160], content)
         yield StatedAnswer("box", start, end, (content,), defect)
 
 
@@ -262,6 +263,12 @@ _SENTENCE = re.compile(
     r"|(?!(?:Compute|Evaluate|Find|Simplify|Solve|Calculate|Determine|What|Which|How|Given|Let|Consider|Question|Problem"
     r"|Expand|Factor|Not|Wrong|If|Suppose|Step|Nearly|About)\b)[A-Z][a-zA-Z, ]{1,60}:[ ]*"
 )
+# Words before a value that is not the answer, but made of it: "The half of it is 42."
+_OF_ANSWER = re.compile(
+    r"\b(?:half|twice|double|triple|square|cube|root|factorial|opposite|negative|inverse|reciprocal|digits?|bound|next|old"
+    r"|other|previous|hint|note|problem|page)\b",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"(?: is (?:the|our|my) (?:final )?(?:answer|solution|result))?[.!]?")
 
 
@@ -322,8 +329,15 @@ def find_bare(turn: str) -> Iterator[StatedAnswer]:
         before, behind = text[: formulas[0].start()], text[formulas[0].end() :]
         if not before.strip():
             yield StatedAnswer("bare", start, end, possible_readings(text))
-        elif _SENTENCE.fullmatch(before) and _SENTENCE_END.fullmatch(behind) and not DOUBT.search(before):
+        elif _SENTENCE.fullmatch(before) and _SENTENCE_END.fullmatch(behind) and not _is_doubtful(before):
             formula = next(part for part in formulas[0].groups() if part is not None)
             yield StatedAnswer("bare", start, end, (formula.strip(),))
+    elif (lead := _SENTENCE.match(text)) and lead.end() and not _is_doubtful(text):
+        if read_number(text[lead.end() :]) is not None:  # "So the total is 1,000.99€."
+            yield StatedAnswer("bare", start, end, (text[lead.end() :],))
     elif STANDS_ALONE.fullmatch(to_ascii(text)):
         yield StatedAnswer("bare", start, end, (text,))
+
+
+def _is_doubtful(text: str) -> bool:
+    return DOUBT.search(text) is not None or _OF_ANSWER.search(text) is not None

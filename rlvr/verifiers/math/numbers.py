@@ -66,6 +66,19 @@ _SEPARATORS = {ord(","): None, ord(" "): None, ord("_"): None, ord("'"): None}
 _LETTER = "A-Za-zÀ-ÖØ-öø-ɏ"
 _TAIL = re.compile(rf"[{_LETTER} ,.'/()%°€£¥₹₩¢$*_`\"!-]*")
 _BARE_TAIL = re.compile(r"[ *_`\"'$%°€£¥₹₩¢]*\.?[ *_`\"'$]*")
+# Parts of a unit that look like another number or an unknown: "five-dollar bills", "T-shirts", "sixth grade students",
+# "dozens of eggs", "M&Ms".
+_COMPOUND = re.compile(
+    r"\b(?:(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|fifty|[A-Za-z]{1,2})-(?=[a-z]{3})"
+    r"|(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth)[ -](?=grade)"
+    r"|dozens? (?=of [a-z]{3}|(?!and|for|the|per|each|every|all|which|that|because|since|more|less|are|was)[a-z]{3})"
+    r"|o'(?=clock)|(?:[A-Z]&[A-Z]|m&m)(?:'?s)?\b)"
+)
+# A second number that counts something else: "7 eggs in 4 weeks".
+_EXTENT = re.compile(
+    rf"(?<=[{_LETTER}])( (?:in|for|after|within|during|every|per|from|of|at|on)(?: the| all| these| those)?) "
+    rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,3}})?|one|two|three|four|five|six|seven|eight|nine|ten|twelve)(?= [{_LETTER}]{{2}})"
+)
 _ODD_TAIL = re.compile(
     rf"""
       (?<![{_LETTER}])-|-(?![{_LETTER}])    # a minus or a range, not a hyphen
@@ -78,8 +91,9 @@ _ODD_TAIL = re.compile(
 )
 _WORD = re.compile(rf"[{_LETTER}]+")
 _UNIT_POWER = re.compile(
-    rf"(?<![{_LETTER}])(m|cm|mm|km|ft|in|yd|mi|inch|inches|feet|yards|miles|meters?|metres?)(?:\^?\{{?[23]\}}?|[²³])"
+    rf"(?<![{_LETTER}])(m|cm|mm|km|ft|in|yd|mi|inch|inches|feet|yards|miles|meters?|metres?|(?<=/)s)(?:\^?\{{?[23]\}}?|[²³])"
 )
+_SIGN_OF_UNIT = re.compile(rf"[µμ][mgslL]|[kM]?Ω|℃|℉|円|元(?![{_LETTER}])")
 _MAX_UNIT_WORDS = 12
 
 # Units that may follow the digits without a space: "60km", "5pm" (the hour), "30kg".
@@ -89,7 +103,7 @@ USD EUR GBP cents W kW kWh
 """)
 _SHORT_UNITS = frozenset("agmlLhsCFW")
 _TWO_LETTERS = word_set("""
-of in to an by at on as he it we my us up km cm mm kg mg ml mL lb oz ft yd mi hr pm am PM AM kW GB MB TB Hz TV CD
+of in to an by at on as he it we my us up km cm mm kg mg ml mL lb oz ft yd mi hr pm am PM AM kW GB MB TB Hz TV CD sq US
 """)
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = re.compile(rf" ?({'|'.join(_SCALES)})(?![{_LETTER}])|[kK](?![{_LETTER}])", re.IGNORECASE)
@@ -97,7 +111,7 @@ _SCALE = re.compile(rf" ?({'|'.join(_SCALES)})(?![{_LETTER}])|[kK](?![{_LETTER}]
 _CHANGING_WORDS = word_set("""
 or nor not no never if but maybe perhaps possibly either unless except wrong incorrect false wait actually hmm sorry
 correction instead rather approximately about roughly around nearly almost approx probably unknown plus minus divided
-multiplied squared cubed factorial mod modulo root sqrt power point remainder base pi negative infinity step method
+multiplied squared cubed factorial mod modulo root sqrt power remainder base pi negative infinity step method
 methods approach repeating recurring is was are were be been less more least most than fails too vs versus lakh lakhs
 crore crores gross score bn mn ppm bps binary octal hex hexadecimal doubled tripled halved lie give take counting cos
 sin tan cot sec csc log ln theta alpha beta gamma lambda sigma omega sixths sevenths eighths ninths elevenths twelfths
@@ -241,7 +255,8 @@ def _read_term(text: str, units: bool) -> Number | None:
 
 def is_unit(tail: str) -> bool:
     """Whether the text after a number is a unit (" dollars per week"), and neither changes it nor adds another."""
-    tail = _UNIT_POWER.sub(r"\1", tail)
+    tail = _SIGN_OF_UNIT.sub(" units", tail)
+    tail = _COMPOUND.sub("", _EXTENT.sub(r"\1", _UNIT_POWER.sub(r"\1", tail)))
     if not _TAIL.fullmatch(tail) or _ODD_TAIL.search(tail):
         return False
     words = _WORD.findall(tail)
@@ -259,16 +274,22 @@ def is_unit(tail: str) -> bool:
     )
 
 
-_DECIMAL_COMMA = re.compile(r"\$?-?(?:0,[0-9]{1,12}|[1-9][0-9]{0,17},(?:[0-9]{1,2}|[0-9]{4,12}))\$?")
+_DECIMAL_COMMA = re.compile(
+    r"\$?[€£]?(-?(?:0,[0-9]{1,12}|(?:[1-9][0-9]{0,17}|[1-9][0-9]{0,2}(?:[ .][0-9]{3})+),(?:[0-9]{1,2}|[0-9]{4,12})))"
+    r"(?![0-9,.])"
+)
 
 
 def read_decimal_comma(text: str) -> Number | None:
-    """Read "1000,99" as 1000.99; None if the text has another form.
+    """Read "1000,99 kg" as 1000.99; None if the text has another form.
 
     Three digits after the comma are thousands, and "1,22" may be a list: call this only if the value is known.
     """
-    text = text.strip().replace("−", "-")
-    return Fraction(text.strip("$").replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
+    text = to_ascii(text.strip())
+    match = _DECIMAL_COMMA.match(text)
+    if match is None or not is_unit(text[match.end() :]):
+        return None
+    return Fraction(re.sub("[ .]", "", match[1]).replace(",", "."))
 
 
 def is_number_word(word: str) -> bool:

@@ -55,7 +55,7 @@ FORMULA = re.compile(
 )
 # A line that can be an answer by itself: a number with its unit, a formula, a few signs without a sentence.
 STANDS_ALONE = re.compile(
-    r"[\s*_`\"'(\[{+$€£¥~-]{0,8}(?:US\$)?\.?[0-9][^\n?]{0,120}"
+    r"[\s*_`\"'(\[{+$€£¥₹₩~-]{0,8}(?:US\$)?\.?[0-9][^\n?]{0,120}"
     r"|\$.{1,480}\$\.?|\\[\[(].{1,480}\\[\])]\.?|[$\s]{0,3}[-(\[{]{0,3}\\[a-zA-Z{].{0,480}"
     r"|[(\[][^\n]{1,200}[)\]]\.?|[a-zA-Z]\s?(?:=|<|>|\\).{1,200}|[-(]?[a-zA-Z0-9][-+*/^0-9a-zA-Z(){}. ]{0,2}"
     r"|(?!.*[a-zA-Z]{4})[-+*/^=<>,a-zA-Z0-9(). ]{1,200}",
@@ -65,7 +65,7 @@ _WORDS_ALONE = re.compile(r"\(?[A-Za-z]\)?\.?|[A-Z][a-z]{1,20}(?: [A-Za-z]{1,20}
 ALONE = re.compile(rf"{_WORDS_ALONE.pattern}|{STANDS_ALONE.pattern}", re.DOTALL)
 # "Final Answer: The volume of the prism is 120."
 _WHAT_IT_IS = re.compile(
-    r"(?:The|So|Thus|Therefore|Hence|There|It|This)\b[^.=\n]{0,120}?\b(?:is|are|equals)[ ]+(?=[-$\\(0-9])"
+    r"(?:The|So|Thus|Therefore|Hence|There|It|This)\b[^.=\n]{0,120}?\b(?:is|are|equals)[ ]+(?=[-$\\(0-9€£¥₹½¼¾])"
 )
 DOUBT = re.compile(
     r"\b(?:or|not|no|never|if|wait|actually|wrong|incorrect|alternatively|maybe|perhaps|instead|rather|sorry|hmm|guess"

@@ -1,0 +1,145 @@
+"""Measure how often this project's verifier refuses a right answer in a natural sentence, and credits a wrong one.
+
+    python -m benchmarks.verify_sentences                     # 20 of 200 templates for each question: two minutes
+    python -m benchmarks.verify_sentences --templates 200     # all of them
+    python -m benchmarks.verify_sentences --show 5            # and five refused sentences of each family
+
+The 8,792 questions of GSM8K (from ../shared/data or --data FOLDER) fill the templates of sentence_templates.py with
+their own nouns, names and numbers, and with their gold. Each sentence is scored twice: as it is, and with another
+number: one more, one less, the sign changed, or ten times as much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.sentence_templates import FAMILIES
+from rlvr.scoring.registry import task_module
+from rlvr.verifiers.math import check_answer
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+_END = (
+    r"(?:and|or|but|than|if|is|are|was|were|that|who|which|when|while|because|so|then|do|does|did|will|would|can|could"
+    r"|has|have|had|in|on|at|for|to|from|with|by|as|each|every|per|after|before|out|away|into|over|he|she|they|it|his"
+    r"|her|their|the|a|an|how|what|more|less|fewer|long|wide|wrong"
+    r"|correct|correctly|instead|must|too|around|about|during|between|through|except|plus|divided|calculate|one|two|three"
+    r"|four|five|six|seven|eight|nine|ten|twelve|twenty)"
+)
+_UNIT = re.compile(
+    rf"(?<![\d.,$/])(\d[\d,]*(?:\.\d+)?) ((?:(?!{_END}\b)[A-Za-z'’&-]+)(?: (?!{_END}\b)[A-Za-z'’&-]+){{0,2}})"
+)
+_ASKED = re.compile(
+    r"[Hh]ow (?:many|much) ((?:[A-Za-z'’&-]+ ){1,6}?)(?:does|do|did|will|would|are|is|were|was|can|could|has|have|had"
+    r"|should|must|may|might|needs?)\b"
+)
+_TAIL = re.compile(r"\b((?:in|for|after|per|on|from|at|during|altogether)\b[^?.,]{0,40})\?\s*$")
+_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}\b")
+# Not units: a scale changes the number, and "of" alone begins another phrase.
+_NO_UNIT = re.compile(
+    r"(?:of|more|less|fewer|does|did|do|will)\b|.*\b(?:half|hundred|thousand|[mb]illion|dozen|hundredth)s?\b"
+)
+_BOXES = ("$\\boxed{{{}}}$", "\\boxed{{{}}}", "\\(\\boxed{{{}}}\\)", "**\\boxed{{{}}}**", "**$\\boxed{{{}}}$**")
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    work: str
+    gold: int
+
+
+def questions(folder: Path) -> list[Question]:
+    one_paragraph = task_module("gsm8k").one_paragraph
+    rows = []
+    for split in ("train", "test"):
+        for line in (folder / f"gsm8k_{split}.jsonl").read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            work, _, gold = row["answer"].rpartition("####")
+            rows.append(Question(row["question"], one_paragraph(work), int(gold.replace(",", ""))))
+    return rows
+
+
+def nouns(question: str, source: random.Random) -> dict[str, str]:
+    """Draw the words of a question that fill a template."""
+    units = [(number, words.removesuffix(" of")) for number, words in _UNIT.findall(question)]
+    units = [(number, words) for number, words in units if len(words) > 2 and not _NO_UNIT.match(words)] or [
+        ("3", "items")
+    ]
+    asked = _ASKED.search(question)
+    tail = _TAIL.search(question)
+    words = asked[1].strip() if asked else ""
+    unit = source.choice(units)[1]
+    others = [one for one in units if one[1].split()[0] != unit.split()[0]] or [("2", "other ones")]
+    return {
+        "unit": unit,
+        "quantity": " ".join(source.choice(others)),
+        "asked": words if words and not _NO_UNIT.match(words) else source.choice(units)[1],
+        "tail": tail[1].strip() if tail else "in total",
+        "name": source.choice(_NAME.findall(question) or ["Natalia"]),
+    }
+
+
+def write(template: str, words: dict[str, str], number: int, work: str, box: str, commas: bool) -> str:
+    written = f"{number:,}" if commas else str(number)
+    return template.format(n=written, box=box.format(written), work=work, **words)
+
+
+def sentences(rows: list[Question], templates: int, seed: int) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (family, completion with the gold, completion with another number, gold)."""
+    forms = [(family, template) for family, templates in FAMILIES.items() for template in templates]
+    for place, row in enumerate(rows):
+        source = random.Random(f"{seed} {place}")
+        for family, template in source.sample(forms, min(templates, len(forms))):
+            words = nouns(row.text, source)
+            box, commas = source.choice(_BOXES), source.random() < 0.5
+            others = [row.gold + 1, row.gold - 1, -row.gold, 10 * row.gold]
+            other = source.choice([number for number in others if number != row.gold])
+            right, wrong = (write(template, words, number, row.work, box, commas) for number in (row.gold, other))
+            yield family, right, wrong, str(row.gold)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with gsm8k_train.jsonl and gsm8k_test.jsonl")
+    parser.add_argument("--rows", type=int, help="the first questions only")
+    parser.add_argument("--templates", type=int, default=20, help="templates for each question, drawn (default: 20)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--show", type=int, default=0, help="refused and wrongly credited sentences of each family")
+    options = parser.parse_args()
+
+    scored: Counter[str] = Counter()
+    refused: defaultdict[str, list[str]] = defaultdict(list)
+    credited: defaultdict[str, list[str]] = defaultdict(list)
+    for family, right, wrong, gold in sentences(
+        questions(options.data)[: options.rows], options.templates, options.seed
+    ):
+        scored[family] += 1
+        verdict = check_answer(right, gold)
+        if verdict.correct is not True:
+            refused[family].append(f"{gold}: {right[-160:]!r}: {verdict.why}")
+        if check_answer(wrong, gold).correct is not False:
+            credited[family].append(f"{gold}: {wrong[-160:]!r}")
+
+    print(f"{'family':<28}{'sentences':>10}{'refused':>9}{'%':>8}{'wrong credited':>16}")
+    for family in [*FAMILIES, "all"]:
+        named = [family] if family != "all" else list(FAMILIES)
+        total, bad, wrong_ones = (
+            sum(scored[name] for name in named),
+            sum(len(refused[name]) for name in named),
+            sum(len(credited[name]) for name in named),
+        )
+        print(f"{family:<28}{total:>10,}{bad:>9,}{100 * bad / max(total, 1):>8.3f}{wrong_ones:>16,}")
+        for line in (*refused[family][: options.show], *credited[family][: options.show]):
+            print(f"    {line}")
+
+
+if __name__ == "__main__":
+    main()
