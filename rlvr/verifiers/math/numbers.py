@@ -72,7 +72,8 @@ _COMPOUND = re.compile(
     r"\b(?:(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|fifty|[A-Za-z]{1,2})-(?=[a-z]{3})"
     r"|(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth)[ -](?=grade)"
     r"|dozens? (?=of [a-z]{3}|(?!and|for|the|per|each|every|all|which|that|because|since|more|less|are|was)[a-z]{3})"
-    r"|o'(?=clock)|(?:[A-Z]&[A-Z]|m&m)(?:'?s)?\b)"
+    r"|o'(?=clock)|(?:[A-Z]&[A-Z]|m&m)(?:'?s)?\b|(?:wrong|incorrect) (?=(?:answers|questions)\b))"
+    rf"|(?<=[{_LETTER}]) (?:more|less|fewer)(?=[ .*_]{{0,4}}\Z)"
 )
 # A second number that counts something else: "7 eggs in 4 weeks".
 _EXTENT = re.compile(

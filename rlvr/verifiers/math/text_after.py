@@ -55,7 +55,7 @@ _CHANGE = re.compile(
     rf"""
       (?:thousand|million|billion|trillion|hundred|lakh|crore|myriad|bn|mn|mil)s?\b(?!-)
     | (?:halve|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|[a-z]{{3,12}}dth)s\b | quarters?\s+of\b
-    | (?:dozen|score|gross)s?\b(?!\s+(?:of\s+)?{_NOUN})
+    | (?:dozens?|score|gross)\b(?!\s+(?:of\s+)?{_NOUN})
     | (?:squared|cubed|factorial|doubled|tripled|halved|recurring|repeating|remainder|modulo|mod|ish|pi|root|sqrt|sin
         |cos|tan|log|ln|plus|minus|raised\s+to|take\s+away|to\s+the\s+(?:power|\w+(?:th|rd)))\b
     | in\s+(?:binary|base|hex|debt)\b | base\s+{_NUMBER} | degrees\s+below\b
