@@ -62,6 +62,9 @@ def main(words: Sequence[str] | None = None) -> int:
             print_as_json(error.problems)
         elif str(error):
             console.error(str(error))
+        if options.check and not options.json:
+            errors = sum(problem.level == "error" for problem in error.problems)
+            console.error(f"{count(errors, 'error')}: see above.")
         return 2
     except KeyboardInterrupt:
         console.error("\nStopped by Ctrl-C.")
@@ -78,9 +81,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """Return the options, and the remaining words: overrides of the recipe."""
-    parser = argparse.ArgumentParser(
-        prog="run_grpo.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="run_grpo.py", description=__doc__, formatter_class=console.HelpFormatter)
     parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="the recipe, a YAML file")
     parser.add_argument("--check", action="store_true", help="only check: load no weights, write nothing")
     parser.add_argument("--json", action="store_true", help="with --check: print one JSON object (docs/check.md)")

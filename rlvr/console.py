@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import re
@@ -124,6 +125,17 @@ def wrap(text: str, width: int) -> str:
         indent = " " * (len(line) - len(line.lstrip()) + 2)
         lines += textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Fit the paragraphs of a description to the terminal. Indented lines, such as commands, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            paragraph if re.search("(?m)^ ", paragraph) else textwrap.fill(" ".join(paragraph.split()), width)
+            for paragraph in paragraphs
+        )
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

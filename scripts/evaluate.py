@@ -43,7 +43,7 @@ FORMER_FLAGS = {"--other_base": "--allow_base_mismatch"}
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=console.HelpFormatter,
         allow_abbrev=False,
         usage="%(prog)s --config RECIPE [base] [options] [--key value …]",
     )

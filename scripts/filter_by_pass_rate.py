@@ -44,9 +44,7 @@ INTERRUPTED = 75
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=console.HelpFormatter, allow_abbrev=False)
     parser.add_argument(
         "--config", required=True, type=Path, metavar="RECIPE", help="YAML file with the task, metric and model"
     )

@@ -21,7 +21,7 @@ from rlvr.errors import InputError
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=console.HelpFormatter)
     parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="output_dir of a run")
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; default: in the run directory")
     options = parser.parse_args(words)

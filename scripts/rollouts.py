@@ -32,7 +32,7 @@ FORMATS = (".jsonl", ".parquet")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=console.HelpFormatter)
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="output_dir of a run")
     parser.add_argument("--steps", metavar="FIRST:LAST", help="only these steps, such as 7, 1:50, 50: or :50")
     parser.add_argument(

@@ -66,9 +66,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="sagemaker.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="sagemaker.py", description=__doc__, formatter_class=console.HelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add_command(name: str, summary: str, *, takes_job: bool = False) -> argparse.ArgumentParser:

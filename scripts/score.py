@@ -42,10 +42,10 @@ MAX_ERROR_LENGTH = 300  # of a reward
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        usage="score.py --config RECIPE FILE [--why ROW] [--limit N] [--completion_column NAME] [--json OUT] "
-        "[--key value …]",
+        usage="score.py --config RECIPE FILE [--why ROW] [--limit N] [--json OUT]\n"
+        "                [--completion_column NAME] [--key value …]",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=console.HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(

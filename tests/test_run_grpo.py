@@ -158,7 +158,8 @@ def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: p
     assert run_grpo.main([*words, "8"]) == 0
     assert "64 prompts x 8 completions per generation over 8 processes" in capsys.readouterr().out
     assert run_grpo.main([*words, "400"]) == 2
-    assert "takes 3200 prompts, but the training split has 1500" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "takes 3200 prompts, but the training split has 1500" in said and said.endswith("\n1 error: see above.\n")
     assert run_grpo.main([*words, "4", "--machine", "ml.g6e.12xlarge", "--launcher", "zero3"]) == 0
     assert "fits on ml.g6e.12xlarge" in capsys.readouterr().out
     with pytest.raises(SystemExit):

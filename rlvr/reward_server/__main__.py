@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=console.HelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--config", type=Path, metavar="RECIPE", help="serve the rewards of this recipe")
     what.add_argument("--rewards", metavar="NAMES", help="serve these rewards: names as in a recipe, comma-separated")

@@ -88,6 +88,12 @@ def load_reward(spec: RewardSpec) -> Reward:
     """
     target, where = _find("reward", "rewards", spec.name)
     options = dict(spec.options)
+    if inspect.isfunction(target) and "completion" in _parameters(target):
+        raise InputError(
+            f"The reward {spec.name} ({where}) takes one completion, but a reward gets those of a batch. Write "
+            f"def {target.__name__}(completions, **kwargs), and return a list with one number for each.",
+            kind="not-a-reward", key=spec.name,
+        )  # fmt: skip
     if inspect.isclass(target) or "completions" not in _parameters(target):
         _check_options("reward", spec.name, where, options, _parameters(target))
         try:

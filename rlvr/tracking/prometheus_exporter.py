@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m rlvr.tracking.prometheus_exporter",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=console.HelpFormatter,
     )
     parser.add_argument(
         "folder", type=Path, nargs="?", default=Path("runs"), help="a run directory, or a folder of them; default: runs"

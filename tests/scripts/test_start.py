@@ -31,6 +31,7 @@ def test_help_is_quick(script: str, tmp_path: Path) -> None:
     done = start(script, ("--help",), SLOW, tmp_path)
     assert time.monotonic() - began < 2  # about 0.2 s; the rest is for a busy machine
     assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
+    assert all(len(line) <= 80 or line.startswith("    ") for line in done.stdout.splitlines()), "commands are whole"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -119,9 +120,12 @@ def test_a_file_that_fails_to_import_shows_its_own_traceback(tmp_path: Path, tex
     assert "registry.py" not in message and "importlib" not in message, "our own frames say nothing to its author"
 
 
-def test_a_reward_without_kwargs_is_told_to_take_them(tmp_path: Path) -> None:
-    path = reward_file(tmp_path, "def narrow(completions):\n    return [0.0 for _ in completions]\n", "narrow.py")
-    with pytest.raises(InputError, match=r"\*\*kwargs") as caught:
+@pytest.mark.parametrize(
+    ("parameters", "fix"), [("completions", "**kwargs"), ("prompt, completion, **kwargs", "(completions, **kwargs)")]
+)
+def test_a_reward_with_other_parameters_is_told_which_to_take(tmp_path: Path, parameters: str, fix: str) -> None:
+    path = reward_file(tmp_path, f"def narrow({parameters}):\n    return [0.0]\n", "narrow.py")
+    with pytest.raises(InputError, match=re.escape(fix)) as caught:
         load_reward(RewardSpec(str(path)))
     assert caught.value.kind == "not-a-reward"
 
