@@ -425,6 +425,7 @@ STATED = [
     (r"The answer is $\frac{\sqrt2}{2}$.", r"\frac{1}{\sqrt{2}}", "a sentence"),
     ("Final Answer: The final answer is $2x+1$. I hope it is correct.", "1+2x", "the Minerva form"),
     ("Final Answer: The volume of $ABCD$ is 120. I hope it is correct.", "120", "a sentence behind the label"),
+    (r"Final Answer: It is $14 {, }916$. I hope it is correct. However, check it.", "14{,}916", "Minerva, and a note"),
     ("**Final Answer**\n\\[\nx^2\n\\]", "x^2", "a heading and a display"),
     ("The answer is:\n\\[\n\\boxed{6}\n\\]", "6", "a display with a box"),
     ("<answer>(1, 2)</answer>", "(1,2)", "a tag"),
@@ -480,6 +481,8 @@ STATED = [
 NOT_STATED = [
     (r"$\boxed{2}$ and $\boxed{3}$", "2", "two boxes for one gold"),
     (r"\boxed{x^2} or rather \boxed{x^3}", "x^2", "taken back"),
+    (r"Final Answer: It is $7$. I hope it is correct. However, it is incorrect.", "7", "taken back in a note"),
+    (r"Final Answer: It is $7$. I hope it is correct. Or 8.", "7", "another candidate in a note"),
     (r"\boxed{2} no no no no no \boxed{3}", "2, 3", "boxes that are no list"),
     (r"The answer is not $x^2$.", "x^2", "a denial"),
     (r"<think>\boxed{x^2}</think>", "x^2", "only in thoughts"),

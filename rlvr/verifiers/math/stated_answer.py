@@ -85,6 +85,14 @@ _RETRACTION = re.compile(
 )
 
 
+# The end of the Minerva form. What follows on the line is a note, unless it retracts the answer.
+_CLOSING = re.compile(
+    r"\. I hope it is correct\b(?!.*\b(?:incorrect|wrong|mistakes?|mistaken|errors?|wait|actually|instead|sorry|false"
+    r"|no(?=[,.])|or [-$\\0-9]))",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
 def possible_readings(text: str, *, exclaimed: bool = False) -> tuple[str, ...]:
     """List the readings of a statement: the whole, without its explanation, its formula alone.
 
@@ -96,6 +104,8 @@ def possible_readings(text: str, *, exclaimed: bool = False) -> tuple[str, ...]:
     explanation = _EXPLANATION.search(text)
     if explanation and not _RETRACTION.search(text, explanation.start(), explanation.end() + 240):
         readings.append(text[: explanation.start()].strip())
+    elif closing := _CLOSING.search(text):
+        readings.append(text[: closing.start()].strip())
     if exclaimed and text.endswith("!"):
         readings.append(text.rstrip("!"))
     lead = _WHAT_IT_IS.match(text)
