@@ -49,3 +49,8 @@ class Limits:
     def idle_s(self) -> float:
         """`wall_s`, or its default."""
         return self.wall_s if self.wall_s is not None else 2 * self.time_s + 1
+
+    @property
+    def max_wall_s(self) -> float:
+        """Wall-clock seconds after which a program is stopped even if it only waits for a processor."""
+        return 12 * (self.idle_s + self.time_s)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import select
 import signal
 import socket
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,6 @@ from rlvr.sandbox.guest import protocol
 from rlvr.sandbox.guest.protocol import EXCHANGE, PROGRAM, STDERR, STDIN, STDOUT
 from rlvr.sandbox.limits import Limits
 from rlvr.sandbox.memory_files import clear, executable_copy, replace_content, take_content
-from rlvr.sandbox.watchdog import Watchdog, reap
 
 GUEST = Path(__file__).resolve().parent / "guest"
 START_TIMEOUT_S = 60.0
@@ -102,7 +104,7 @@ class ZygoteSpec:
 
 
 class Zygote:
-    """One zygote process. Use it from one thread at a time.
+    """One zygote process and its watchdog. Use it from one thread at a time.
 
     Raises:
         ZygoteError: it does not start; the message quotes what it printed.
@@ -111,7 +113,7 @@ class Zygote:
     def __init__(self, spec: ZygoteSpec, confinement: Confinement) -> None:
         self.spec = spec
         self.confinement = confinement
-        self.process = 0
+        self.process = self._watchdog = 0
         self.owner = os.getpid()
         self.user = 0
         self.loaded: object = None  # for the caller: the compiled program that the launcher holds
@@ -133,7 +135,6 @@ class Zygote:
                     empty_root = directories.Scratch("root")
                     empty_root.path.chmod(0o555)
                 self._spawn(guest_end, str(empty_root.path) if empty_root else spec.root)
-            self._watchdog = Watchdog(self.process, nested=spec.kind == "compile")
             self._await_ready()
         except BaseException:
             self.close()
@@ -166,28 +167,17 @@ class Zygote:
             "site": spec.site, "nofile": 64,
         }  # fmt: skip
         stdin, program = self._read_only
-        descriptors = [stdin, *self._files[STDOUT:PROGRAM], program, guest_end.fileno()]
+        zygote_end, watchdog_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors = [stdin, *self._files[STDOUT:PROGRAM], program, guest_end.fileno(), zygote_end.fileno()]
         # A copy in memory, since a confined process can execute no file that has a path.
         launcher = executable_copy(Path(spec.launcher)) if spec.launcher else None
         if launcher is not None:
             descriptors.append(launcher)
-        # Moved to high numbers first, so that no dup2 below overwrites one that is still needed.
-        high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in descriptors]
         try:
-            self.process = os.posix_spawn(
-                sys.executable,
-                [sys.executable, *_FLAGS, str(GUEST / "zygote.py"), json.dumps(configuration)],
-                _ENVIRONMENT,
-                file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(high)],
-                setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
-            )
-        except OSError as error:
-            raise ZygoteError(f"no process can be started ({error})", kind="not-started") from error
+            with zygote_end, watchdog_end:
+                self.process = _start("zygote.py", [json.dumps(configuration)], descriptors)
+                self._watchdog = _start("watchdog.py", [spec.kind, str(self.process)], [watchdog_end.fileno()])
         finally:
-            for descriptor in high:
-                os.close(descriptor)
             if launcher is not None:
                 os.close(launcher)
 
@@ -243,6 +233,8 @@ class Zygote:
         os.lseek(self._read_only[0], 0, os.SEEK_SET)
         if exchange or mode != protocol.SCRIPT:
             replace_content(self._files[EXCHANGE], exchange)
+        memory_bytes = int(limits.memory_mb * (1 << 20))
+        first_look_s = min(protocol.next_look_s(memory_bytes, resident_bytes=0), limits.time_s, limits.idle_s)
         request = protocol.REQUEST.pack(
             protocol.RUN,
             mode,
@@ -251,8 +243,13 @@ class Zygote:
             (limits.output_kb << 10) + 1,
             limits.processes + 1 if self.user else 0,
             self._program_format,
+            memory_bytes,
+            int(limits.idle_s * 1e9),
+            int(limits.max_wall_s * 1e9),
+            math.ceil(first_look_s * 1000),
+            0,
         )
-        self._watchdog.start(limits)
+        self._started = time.monotonic()
         try:
             if descriptor is None:
                 self.control.send(request)
@@ -261,27 +258,21 @@ class Zygote:
         except OSError as error:
             raise ZygoteError(f"the zygote is gone ({error})", kind="zygote-ended") from error
 
-    def finish_run(self, companion: Zygote | None = None) -> ExecutionResult:
-        """Wait for a started run and return its result. Enforce the limits of a companion that runs meanwhile, too."""
-        other = companion._watchdog if companion is not None else self._watchdog
-        while not self._poller.poll(min(self._watchdog.next_check_s, other.next_check_s) * 1000):
-            self._watchdog.check()
-            if companion is not None:
-                other.check()
-            if self._watchdog.killed_s > START_TIMEOUT_S:
-                raise ZygoteError("the zygote does not answer", kind="zygote-ended")
+    def finish_run(self) -> ExecutionResult:
+        """Wait for a started run and return its result."""
+        if not self._poller.poll((self._limits.max_wall_s + START_TIMEOUT_S) * 1000):
+            raise ZygoteError("the zygote does not answer", kind="zygote-ended")
         try:
             message = self.control.recv(protocol.REPLY.size)
         except OSError as error:
             raise ZygoteError(f"the zygote is gone ({error})", kind="zygote-ended") from error
         if len(message) != protocol.REPLY.size:
             raise ZygoteError("the zygote ended", kind="zygote-ended")
-        status, resident_kib, cpu_ns = protocol.REPLY.unpack(message)
+        status, resident_kib, cpu_ns, reason = protocol.REPLY.unpack(message)
         if status == -1:
             raise ZygoteError("no process can be started for the program", kind="zygote-ended")
-        stopped = self._watchdog.stopped or ("idle" if self._watchdog.interrupted else "")
-        if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
-            stopped = ""  # it ended by itself before the kill arrived
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        stopped = protocol.STOPPED[reason] if killed else ""  # it may have ended by itself before the kill arrived
         limit = self._limits.output_kb << 10
         output, output_size = take_content(self._files[STDOUT], limit)
         stderr, stderr_size = take_content(self._files[STDERR], limit, tail=STDERR_TAIL)
@@ -290,25 +281,28 @@ class Zygote:
         for descriptor in (*self._files[STDOUT : EXCHANGE + 1], *self._read_only):
             fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)
         exceeded = max(output_size, stderr_size) > limit
-        wall_s, memory_mb = self._watchdog.wall_s, resident_kib / 1024
+        wall_s, memory_mb = time.monotonic() - self._started, resident_kib / 1024
         return ExecutionResult(status, stopped, cpu_ns / 1e9, wall_s, memory_mb, output, exceeded, stderr, exchange)
 
     def interrupt(self) -> None:
         """Kill the running program; call it from another thread."""
-        self._watchdog.interrupt()
+        with contextlib.suppress(OSError):  # it has ended
+            self.control.send(protocol.REQUEST.pack(protocol.INTERRUPT, *[0] * 11))
 
     def alive(self) -> bool:
-        return self.process > 0 and self.owner == os.getpid() and reap(self.process, os.WNOHANG) is None
+        return self.process > 0 and self.owner == os.getpid() and _wait(self.process, os.WNOHANG) == 0
 
     def close(self) -> None:
-        """Kill the zygote and its child."""
+        """Kill the zygote. The kernel then kills its child, and the watchdog ends after the processes of a compiler."""
         self.control.close()
-        if self.process > 0 and self.owner == os.getpid():
-            with contextlib.suppress(ProcessLookupError):
-                Watchdog(self.process, nested=self.spec.kind == "compile").kill()
-                os.kill(self.process, signal.SIGKILL)
-            reap(self.process, 0)
-        self.process = 0
+        if self.owner == os.getpid():
+            if self.process > 0:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.process, signal.SIGKILL)
+                _wait(self.process)
+            if self._watchdog > 0:
+                _wait(self._watchdog)
+        self.process = self._watchdog = 0
         for descriptor in (*self._files, *self._read_only):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -330,3 +324,32 @@ def lease_user(small: bool) -> tuple[int, socket.socket]:
         except OSError:
             lease.close()
     raise ZygoteError("all user numbers for programs are taken", kind="not-started")
+
+
+def _start(script: str, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
+    """Start a script of the guest folder with these descriptors, numbered from 0; return its process number."""
+    # Moved to high numbers first, so that no dup2 below overwrites one that is still needed.
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in descriptors]
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, *_FLAGS, str(GUEST / script), *arguments],
+            _ENVIRONMENT,
+            file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(high)],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
+        )
+    except OSError as error:
+        raise ZygoteError(f"no process can be started ({error})", kind="not-started") from error
+    finally:
+        for descriptor in high:
+            os.close(descriptor)
+
+
+def _wait(process: int, options: int = 0) -> int:
+    """Return the number of a child that has ended, or 0. A child that is already reaped has ended."""
+    try:
+        return os.waitpid(process, options)[0]
+    except ChildProcessError:
+        return process

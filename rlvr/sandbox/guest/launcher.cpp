@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,19 +19,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EXCHANGE = 3, PROGRAM = 4, CONTROL = 5 };
+enum { EXCHANGE = 3, PROGRAM = 4, CONTROL = 5, WATCHDOG = 6 };
 enum { RUN = 1 };
+enum { IDLE = 3 };
 enum { SCRIPT = 0, CALL = 1 };
 
 struct __attribute__((packed)) Request {
     uint32_t operation, mode;
     uint64_t cpu_ns, space, size;
     uint32_t processes, format;
+    uint64_t memory, idle_ns, wall_ns;
+    uint32_t first_look_ms, process;
 };
 struct __attribute__((packed)) Reply {
     int32_t status;
     uint32_t resident_kib;
     uint64_t cpu_ns;
+    uint32_t stopped;
 };
 
 static sock_filter filter[256];
@@ -63,8 +68,33 @@ static void set_limit(int what, uint64_t value) {
     _exit(127);
 }
 
-// The judge watches the child and kills it if needed.
-static Reply wait_for(pid_t child) {
+// As zygote.py does it: wait until the child has ended, without reaping it, and return why it was stopped.
+static uint32_t await_end(pid_t child, Request request) {
+    int process = static_cast<int>(syscall(434 /* pidfd_open */, child, 0));
+    if (process < 0) _exit(1);
+    pollfd ends[] = {{process, POLLIN, 0}, {CONTROL, POLLIN, 0}, {WATCHDOG, POLLIN, 0}};
+    int timeout = static_cast<int>(request.first_look_ms);
+    uint8_t stopped = 0, interrupted = 0;
+    for (int ready; (ready = poll(ends, 3, timeout)), !ends[0].revents;) {
+        Request interrupt;
+        if (ready == 0) {
+            request.process = child;
+            if (write(WATCHDOG, &request, sizeof request) < 0) _exit(1);
+            timeout = -1;
+        } else if (ends[1].revents && read(CONTROL, &interrupt, sizeof interrupt) > 0) {
+            kill(child, SIGKILL);
+            interrupted = IDLE;
+        } else {
+            _exit(1);  // the judge or the watchdog is gone
+        }
+    }
+    close(process);
+    if (timeout < 0 && (write(WATCHDOG, "", 1) < 0 || read(WATCHDOG, &stopped, 1) != 1)) _exit(1);
+    return stopped ? stopped : interrupted;
+}
+
+static Reply wait_for(pid_t child, const Request &request) {
+    uint32_t stopped = await_end(child, request);
     int status = 0;
     rusage usage;
     memset(&usage, 0, sizeof usage);
@@ -72,7 +102,7 @@ static Reply wait_for(pid_t child) {
     }
     uint64_t microseconds = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000ull + usage.ru_utime.tv_usec +
                             usage.ru_stime.tv_usec;
-    return Reply{status, static_cast<uint32_t>(usage.ru_maxrss), microseconds * 1000};
+    return Reply{status, static_cast<uint32_t>(usage.ru_maxrss), microseconds * 1000, stopped};
 }
 
 int main() {
@@ -83,6 +113,7 @@ int main() {
     for (unsigned i = 0; i < narrow.len; i++)
         if (filter[i].k == OWN_PID && own_count < 8) own_pid_places[own_count++] = i;
     fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
+    fcntl(WATCHDOG, F_SETFD, FD_CLOEXEC);
     static const char ready[] = "ready";
     if (send(CONTROL, ready, sizeof ready - 1, 0) < 0) return 1;
     for (;;) {
@@ -108,8 +139,8 @@ int main() {
         if (got != sizeof request || request.operation != RUN) continue;
         pid_t child = vfork();
         if (child == 0) execute(request);
-        Reply reply = {-1, 0, 0};
-        if (child > 0) reply = wait_for(child);
+        Reply reply = {-1, 0, 0, 0};
+        if (child > 0) reply = wait_for(child, request);
         if (send(CONTROL, &reply, sizeof reply, 0) < 0) return 0;
     }
 }

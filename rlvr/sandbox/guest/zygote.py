@@ -3,7 +3,7 @@
 The judge starts it as `python -S -P … zygote.py CONFIGURATION` with the descriptors of protocol.py. It imports modules
 or opens the launcher of compiled programs, confines itself for good, and reports ready. Then it serves: one request,
 one child, one reply, until the judge is gone. Each child inherits the confinement and adds the narrow seccomp filter.
-No program's code runs in this process itself.
+No program's code runs in this process itself. Programs that do not end soon are reported to the watchdog.
 
 Kinds: `python` runs Python programs in forked copies of this interpreter; `launch` becomes the launcher of compiled
 programs; `compile` starts compilers.
@@ -19,6 +19,7 @@ import importlib
 import json
 import os
 import resource
+import select
 import signal
 import sys
 from typing import Any
@@ -26,7 +27,17 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import confinement  # type: ignore[import-not-found]
 import program  # type: ignore[import-not-found]
-from protocol import CHANNEL, CONTROL, EXCHANGE, PROGRAM, REPLY, REQUEST  # type: ignore[import-not-found]
+from protocol import (  # type: ignore[import-not-found]
+    CHANNEL,
+    CONTROL,
+    EXCHANGE,
+    PROGRAM,
+    REPLY,
+    REQUEST,
+    RUN,
+    STOPPED,
+    WATCHDOG,
+)
 
 _DESCRIPTOR = 4  # bytes of a descriptor's number in a control message
 
@@ -54,6 +65,8 @@ def main() -> None:
         os.close(CHANNEL)
         os.set_inheritable(PROGRAM, False)
     _import(configuration["preload"], configuration["site"])
+    if not os.read(WATCHDOG, 16):
+        sys.exit("the watchdog does not start")
     del sys.path[0]
     confinement.limit(core=0, memlock=0, msgqueue=0, nofile=configuration["nofile"], stack=resource.RLIM_INFINITY)
     _confine(configuration, broad)
@@ -105,40 +118,67 @@ def _serve(kind: str, narrow: Any) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    # After a fork, each page that either process writes to is copied first. So this loop does little, and the judge
-    # watches the child.
+    poller = select.poll()
+    # After a fork, each page that either process writes to is copied first. So this loop does little until it ends.
     while True:
         message, attached, _, _ = control.recvmsg(REQUEST.size, ancillary_size)
         if not message:
             return
         request = REQUEST.unpack(message)
+        if request[0] != RUN:
+            continue  # an interrupt after the run
         child = confinement.fork()
         if child < 0:
-            control.send(REPLY.pack(-1, 0, 0))
+            control.send(REPLY.pack(-1, 0, 0, 0))
             continue
         if child == 0:
             try:
                 confinement.end_with_parent()
-                os.close(CONTROL)
+                os.closerange(CONTROL, WATCHDOG + 1)
                 _limit(request)
                 if attached:
                     os.dup2(int.from_bytes(attached[0][2][:_DESCRIPTOR], sys.byteorder), CHANNEL)
                 if narrow is not None:
                     narrow.load()
-                run(request[1], request[-1])
+                run(request[1], request[6])
             finally:
                 os._exit(1)
         if attached:
             os.close(int.from_bytes(attached[0][2][:_DESCRIPTOR], sys.byteorder))
+        # Not reaped until the watchdog has let go of it: until then its number can't belong to another process.
+        poller.register(process := os.pidfd_open(child), select.POLLIN)
+        stopped = 0 if poller.poll(request[-2]) else _await_end(child, process, message)
         _, status, usage = os.wait4(child, 0)
+        poller.unregister(process)
+        os.close(process)
         if kind == "compile":
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)  # processes that a compiler left running
-        control.send(REPLY.pack(status, usage.ru_maxrss, int((usage.ru_utime + usage.ru_stime) * 1e9)))
+        control.send(REPLY.pack(status, usage.ru_maxrss, int((usage.ru_utime + usage.ru_stime) * 1e9), stopped))
+
+
+def _await_end(child: int, process: int, message: bytes) -> int:
+    """Report a child to the watchdog and wait until it has ended.
+
+    Returns:
+        the index in STOPPED of the limit for which it was killed.
+    """
+    stopped = 0
+    os.write(WATCHDOG, message[:-4] + child.to_bytes(4, sys.byteorder))
+    poller = select.poll()
+    for descriptor in (process, CONTROL, WATCHDOG):
+        poller.register(descriptor, select.POLLIN)
+    while process not in (ready := dict(poller.poll())):
+        if WATCHDOG in ready or not os.read(CONTROL, REQUEST.size):
+            os._exit(1)  # the watchdog or the judge is gone
+        os.kill(child, signal.SIGKILL)  # the judge interrupts it
+        stopped = STOPPED.index("idle")
+    os.write(WATCHDOG, b"ended")
+    return os.read(WATCHDOG, 1)[0] or stopped
 
 
 def _limit(request: tuple[int, ...]) -> None:
-    _, _, cpu_ns, space, size, processes, _ = request
+    _, _, cpu_ns, space, size, processes, *_ = request
     seconds = cpu_ns // 1_000_000_000 + 2  # a backstop in whole seconds; the judge enforces the exact limit
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

@@ -196,7 +196,7 @@ class Executor:
                 _RUNNER_LIMITS, mode=protocol.RUN_ASSERTS, exchange=exchange, descriptor=runner_end.fileno()
             )
         # Each ends when the other does, since the connection breaks.
-        program = zygote.finish_run(companion=runner_zygote)
+        program = zygote.finish_run()
         if program.stopped:
             runner_zygote.interrupt()
         runner = runner_zygote.finish_run()
