@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TextIO
 
 LOG_INTERVAL_S = 60.0
@@ -86,10 +87,12 @@ def error(text: str) -> None:
 
 
 def write(text: str, stream: TextIO) -> None:
-    """Print lines as they are. If the reader of a pipe has ended, as `head` does, nothing more is printed to it."""
+    """Print lines as they are, above a progress bar. Print none to a pipe whose reader has ended."""
+    tqdm = sys.modules.get("tqdm")  # not imported: there is no bar
     try:
-        print(text, file=stream, flush=True)
-    except BrokenPipeError:  # docs.python.org/3/library/signal.html#note-on-sigpipe
+        with tqdm.tqdm.external_write_mode(stream) if tqdm is not None else nullcontext():
+            print(text, file=stream, flush=True)
+    except BrokenPipeError:  # `head` ends early; docs.python.org/3/library/signal.html#note-on-sigpipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

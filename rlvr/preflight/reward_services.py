@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from rlvr.config.recipe import Recipe
 from rlvr.config.reward_location import addresses, is_on_ray
 from rlvr.errors import Problem
+from rlvr.scoring.reward import Reward
 from rlvr.scoring.reward_key import is_loopback
 from rlvr.scoring.scorer import Scorer
 from rlvr.workers.pool import StartError
@@ -21,18 +22,21 @@ def contact_services(recipe: Recipe, scorer: Scorer, *, required: bool) -> Itera
     Args:
         required: whether a service that can't be reached is an error. If it refuses the rewards, it always is.
     """
-    failed: dict[tuple[str, str, bool], list[str]] = {}
+    failed: dict[tuple[str, str, bool], list[Reward]] = {}
     for rewards, error in scorer.connect():
         refused = isinstance(error, StartError)
         if refused or required:
             key = (str(rewards[0].where), str(error).rstrip("."), refused)
-            failed.setdefault(key, []).extend(reward.name for reward in rewards)
-    for (where, cause, refused), names in failed.items():
-        subject = f"The reward{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+            failed.setdefault(key, []).extend(rewards)
+    for (where, cause, refused), rewards in failed.items():
+        names = " and ".join(reward.label for reward in rewards)
         fix = "" if refused else f" {_fix(recipe, where)}"
         kind = "ray-cluster" if is_on_ray(where) else "reward-server"
-        message = f"{subject} can't be called. {cause[0].upper()}{cause[1:]}.{fix}"
-        yield Problem(message, kind, f"rewards.{names[0]}.where")
+        message = (
+            f"The reward{'s' if len(rewards) > 1 else ''} {names} can't be called. {cause[0].upper()}{cause[1:]}.{fix}"
+        )
+        key_of = [f"rewards.{name}.where" for name in (rewards[0].name, rewards[0].label)]
+        yield recipe.locate(Problem(message, kind, key_of[0]), key_of[1])
     yield from scorer.warnings()
 
 

@@ -32,7 +32,7 @@ from rlvr.scoring.registry import (
     load_rewards,
     worker_group,
 )
-from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward import Reward, label_of
 from rlvr.scoring.reward_worker import served_item
 from rlvr.workers.pool import Caller, TaskResult, WorkerPool
 
@@ -50,7 +50,7 @@ class _ServedReward:
 
 
 class ServedRewards:
-    """Workers around the rewards of a server. Usable from any thread.
+    """Workers around the rewards of a server, by label. Usable from any thread.
 
     Args:
         specs: the rewards; their `where` is ignored.
@@ -72,7 +72,7 @@ class ServedRewards:
             group = worker_group(reward.function) or f"only {spec.name}"
             groups.setdefault(group, []).append(spec)
             parameters = _parameters(reward.function)
-            self._served[spec.name] = _ServedReward(reward, group, digest_of(reward), parameters, spec.options)
+            self._served[reward.label] = _ServedReward(reward, group, digest_of(reward), parameters, spec.options)
         self.workers = workers or max(2, min(DEFAULT_WORKERS, len(os.sched_getaffinity(0))))
         self.pools = {
             group: WorkerPool(
@@ -107,14 +107,14 @@ class ServedRewards:
         """Describe each reward, so that a client can compare it with its own."""
         return [
             {
-                "name": name,
-                "label": served.reward.label,
+                "name": served.reward.name,
+                "label": label,
                 "columns": list(served.reward.columns),
                 "options": dict(served.options),
                 "shares": worker_group(served.reward.function),
                 "digest": served.digest,
             }
-            for name, served in self._served.items()
+            for label, served in self._served.items()
         ]
 
     def check(self, selection: Sequence[RequestedReward], columns: Mapping[str, Any]) -> None:
@@ -128,9 +128,9 @@ class ServedRewards:
             message = f"{reserved[0]} is not a column: give it beside `columns`, not in it."
             raise RequestError(422, message, kind="reserved-column")
         for selected in selection:
-            served = self._served.get(selected.name)
+            served = self._served.get(label_of(selected.name))
             if served is None:
-                names = ", ".join(self._served) or "none"
+                names = ", ".join(reward.name for reward in self.rewards) or "none"
                 raise RequestError(
                     404, f"This server has no reward {selected.name!r}; it was started with: {names}. Start it with "
                     "--config or --rewards.", kind="unknown-reward",
@@ -151,14 +151,14 @@ class ServedRewards:
             RequestError: one is missing.
         """
         for selected in selection:
-            missing = [name for name in self._served[selected.name].reward.columns if name not in columns]
+            missing = [name for name in self._served[label_of(selected.name)].reward.columns if name not in columns]
             if missing:
                 message = f"The reward {selected.name} needs the column {missing[0]}: give it in `columns`."
                 raise RequestError(422, message, kind="missing-column")
 
     def _load_with_options(self, name: str, options_json: str) -> None:
         """Check options, as JSON, that differ from those that the server was started with."""
-        served, options = self._served[name], json.loads(options_json)
+        served, options = self._served[label_of(name)], json.loads(options_json)
         function = served.reward.function
         if not inspect.isfunction(function) or function.__name__ != served.reward.label:
             # A factory made it: for each client another one would be made, and kept.
@@ -167,7 +167,7 @@ class ServedRewards:
                 f"started. A request can't change them to {options}.", kind="fixed-options",
             )  # fmt: skip
         try:
-            load_reward(RewardSpec(name, options=options))
+            load_reward(RewardSpec(served.reward.name, options=options))
         except InputError as error:
             raise RequestError(422, str(error), kind=error.kind) from error
 
@@ -179,7 +179,7 @@ class ServedRewards:
         Raises:
             RequestError: the check failed for all rows, such as for a missing compiler; or the timeout.
         """
-        served = self._served[selected.name]
+        served = self._served[label_of(selected.name)]
         check = companion_function(served.reward.function, "validate_rows")
         if check is None:
             return [None] * max((len(values) for values in columns.values()), default=0)
@@ -218,7 +218,7 @@ class ServedRewards:
         arguments = {"prompts": request.prompts, "completions": request.completions, **columns}
         groups: dict[str, list[int]] = {}
         for index, selected in enumerate(request.rewards):
-            groups.setdefault(self._served[selected.name].group, []).append(index)
+            groups.setdefault(self._served[label_of(selected.name)].group, []).append(index)
         results: list[list[TaskResult]] = [[] for _ in request.rewards]
 
         def call_group(group: str, indices: Sequence[int]) -> None:

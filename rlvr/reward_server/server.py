@@ -180,6 +180,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(1024)  # from now on clients wait and are not refused
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port.", kind="cannot-listen"
+            f"Can't listen on {host}, port {port}: {str(error).rstrip('.')}. Choose another --host or --port.",
+            kind="cannot-listen",
         ) from error
     return listener

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ class RewardService:
         self.stored_tests = stored_tests
         self.labels = labels
         self.metrics = metrics
+        self.instance = uuid.uuid4().hex
         self.limits: ServerLimits = rewards.limits
         metrics.set_gauge("grpo_workers", lambda: rewards.workers)
         metrics.set_gauge("grpo_workers_busy", lambda: sum(pool.load()[0] for pool in self.pools))
@@ -67,6 +69,7 @@ class RewardService:
         return {
             "rewards": self.rewards.describe(),
             "limits": limits,
+            "instance": self.instance,
             "workers": self.rewards.workers,
             "conditions": self.rewards.environment_info,
             "sandbox": detect_capabilities().describe(),
@@ -83,7 +86,7 @@ class RewardService:
         self.rewards.check_columns(request.rewards, columns)
         if count == 0:
             empty = [{"reward": reward.name, "values": [], "outcomes": []} for reward in request.rewards]
-            return {"results": empty, "seconds": 0.0}
+            return {"results": empty, "seconds": 0.0, "instance": self.instance}
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
         content = []
         for reward, results in zip(
@@ -94,7 +97,7 @@ class RewardService:
             # asdict would copy every value.
             outcomes = [{**vars(result), "status": WIRE_STATUS[result.status]} for result in results]
             content.append({"reward": reward.name, "values": values, "outcomes": outcomes})
-        return {"results": content, "seconds": time.perf_counter() - started}
+        return {"results": content, "seconds": time.perf_counter() - started, "instance": self.instance}
 
     def _count(self, name: str, results: Sequence[TaskResult], values: Sequence[float | None]) -> None:
         add = self.metrics.add

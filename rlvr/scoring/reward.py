@@ -54,9 +54,8 @@ class Reward:
 
     @property
     def label(self) -> str:
-        """Short name for tables and metrics: the function's part of a path or of a dotted name."""
-        path, _, function = self.name.partition(":")
-        return function or (path.removesuffix(".py").rpartition("/")[2] if "/" in path else path.rpartition(".")[2])
+        """Short name for tables and metrics."""
+        return label_of(self.name)
 
     def __call__(self, prompts: list[Any], completions: list[Any], **kwargs: Any) -> list[float | None]:
         """Score a batch.
@@ -104,6 +103,12 @@ class Reward:
             except Exception:
                 return row
         return None
+
+
+def label_of(name: str) -> str:
+    """The function's part of a path or of a dotted name: the same on machines with the file in another folder."""
+    path, _, function = name.partition(":")
+    return function or (path.removesuffix(".py").rpartition("/")[2] if "/" in path else path.rpartition(".")[2])
 
 
 A_REWARD_IS = "a reward is a finite number, or None where the row can't be scored"

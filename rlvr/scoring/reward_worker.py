@@ -27,7 +27,7 @@ from rlvr.errors import InputError
 from rlvr.scoring.call import call_reward, digest_of
 from rlvr.scoring.registry import environment_info, load_reward, validate_rows
 from rlvr.scoring.results import CallResult
-from rlvr.scoring.reward import Reward, file_of
+from rlvr.scoring.reward import Reward, file_of, label_of
 from rlvr.workers.pool import Status
 
 # `TaskResult.status` in the reward server's protocol.
@@ -106,11 +106,11 @@ def prepare_served(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
     Args:
         specs: pickled by the server itself when it was started.
     """
-    rewards = {reward.name: reward for reward in _load(specs)}
+    rewards = {reward.label: reward for reward in _load(specs)}
 
     def serve(item: bytes) -> dict[str, Any]:
         message, columns = read_served_item(item)
-        reward = rewards[message["reward"]]
+        reward = rewards[label_of(message["reward"])]
         if message["options"] is not None:
             reward = replace(reward, options=message["options"])
         if message["action"] == "validate":

@@ -11,6 +11,7 @@ import termios
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
 from rlvr import console
 
@@ -69,6 +70,13 @@ def test_tables_and_sentences_fit_the_terminal(width: int) -> None:
             assert rows[0].rindex(model, 0, at) > 0, "an interval stays with its model"
     assert sentences.count("/a/long/path/that/stays-whole") == 2, "a path is never broken"
     assert all(line.startswith("    ") for line in sentences.splitlines() if not line.startswith("  trained"))
+
+
+def test_a_line_is_printed_above_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with tqdm(total=2):
+        console.error("a line")
+    before = capsys.readouterr().err.partition("a line\n")[0]
+    assert "0/2" in before and not before.rpartition("\r")[2].strip(), "the bar is cleared"
 
 
 def test_a_pipe_gets_whole_lines() -> None:

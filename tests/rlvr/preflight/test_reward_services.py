@@ -92,6 +92,24 @@ def test_a_file_that_differs_on_the_server_is_one_counted_warning(
         assert not run.scorer.warnings(), "once a run"
 
 
+@pytest.mark.slow
+def test_a_server_that_restarts_with_another_file_in_another_folder_is_named(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "mine.py"
+    here.write_bytes(file.read_bytes())
+    with RewardServer("--rewards", file) as server:
+        spec = RewardSpec(str(here), where=server.url)
+        with Scorer(load_rewards([spec])) as scorer:
+            assert scorer.score(["p"], ["c"], {}).values == [[0.0]] and not capsys.readouterr().err
+            server.end()
+            file.write_text(REWARD.replace("0.0", "1.0"))
+            server.start()
+            assert [scorer.score(["p"], ["c"], {}).values for _ in range(3)] == [[[1.0]]] * 3
+    [warning] = capsys.readouterr().err.splitlines()
+    assert warning.startswith("warning: ") and server.url in warning and str(here) in warning
+
+
 def test_a_check_warns_of_a_living_run_in_the_output_folder(tmp_path: Path) -> None:
     program = f"""if 1:
         from pathlib import Path

@@ -112,7 +112,7 @@ class BatchRequest:
 
     def _send(self, server: ServerConnection, shard: RequestShard) -> None:
         try:
-            if not server.greeted:
+            if server.info is None:
                 self.servers.handshake(server, self.end)
             if shard.body is None:
                 left_s = self.end - time.monotonic()
@@ -131,6 +131,8 @@ class BatchRequest:
             self._reject(server, shard, error)
         else:
             self.servers.mark_alive(server)
+            if server.info is not None and server.info.instance != str(reply.get("instance")):
+                server.info = None  # it has restarted, perhaps with other files
             outage_notices.server_answered(server.address)
             self._notice.recovered()
             shard.results = results
@@ -158,7 +160,7 @@ class BatchRequest:
 
     def _reject(self, server: ServerConnection, shard: RequestShard, error: Rejected) -> None:
         """Leave a shard to other servers, split it if it is too large, or give it up."""
-        if not server.greeted and len(self.servers.servers) > 1:
+        if server.info is None and len(self.servers.servers) > 1:
             server.mark_failed(Unavailable(str(error), retry_after_s=REJECTED_BACKOFF_S))
             if self.servers.has_healthy_peer(server):
                 outage_notices.server_failed(server.address, str(error), for_good=True)

@@ -66,12 +66,14 @@ class ServerInfo:
         rows, body_bytes: its largest request.
         environment_info: what its scores depend on.
         differing: names of rewards whose file is not the local one.
+        instance: another one for each start of a server.
     """
 
     rows: int
     body_bytes: int
     environment_info: Mapping[str, str]
     differing: frozenset[str]
+    instance: str
 
 
 class ServerConnection:
@@ -79,8 +81,7 @@ class ServerConnection:
 
     Attributes:
         address: as in the recipe.
-        info: None before the first handshake.
-        greeted: whether the handshake was made since the server last failed: it may come back with other rewards.
+        info: None before the handshake, and after a reply of a server that was started later.
         handshaking: held during the handshake.
         error: why the last request failed; "" if it did not.
     """
@@ -88,7 +89,6 @@ class ServerConnection:
     def __init__(self, address: str, key: str | None) -> None:
         self.address = address
         self.info: ServerInfo | None = None
-        self.greeted = False
         self.handshaking = threading.Lock()
         self.error = ""
         # Servers give workers to clients in turn.
@@ -227,7 +227,6 @@ class ServerConnection:
         """Send nothing for a while, which doubles with each failure in a row."""
         with self._lock:
             self.error = str(error)
-            self.greeted = self.greeted and error.retry_after_s is not None
             self._backoff_s = min(max(2 * self._backoff_s, MIN_BACKOFF_S), MAX_BACKOFF_S)
             backoff_s = error.retry_after_s if error.retry_after_s is not None else self._backoff_s
             # Random, so that the clients of a restarted server do not all come back at the same moment.
@@ -299,25 +298,26 @@ class ServerSet:
         return found
 
     def handshake(self, server: ServerConnection, end: float) -> None:
-        """Ask a server for its rewards and limits, unless it has told them since it last failed.
+        """Ask a server for its rewards and limits, unless they are known.
 
         Raises:
             Unavailable: it is not reachable, or not ready.
             Rejected: the key is wrong, or the server does not have all rewards.
         """
         with server.handshaking:
-            if server.greeted:
+            if server.info is not None:
                 return
             end = min(end, time.monotonic() + HANDSHAKE_TIMEOUT_S)
             try:
                 server.ask("/readyz", end=end)
                 data = server.ask("/rewards", end=end)
-                digests = {str(reward["name"]): str(reward["digest"]) for reward in data["rewards"]}
+                digests = {str(reward["label"]): str(reward["digest"]) for reward in data["rewards"]}
                 info = ServerInfo(
                     rows=int(data["limits"]["rows"]),
                     body_bytes=int(data["limits"]["body_bytes"]),
                     environment_info={str(name): str(value) for name, value in data["conditions"].items()},
-                    differing=frozenset(one.name for one in self.rewards if digests.get(one.name) != digest_of(one)),
+                    differing=frozenset(one.name for one in self.rewards if digests.get(one.label) != digest_of(one)),
+                    instance=str(data.get("instance")),
                 )
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise Unavailable(f"{server.address} is no reward server, or one of another version") from error
@@ -327,11 +327,11 @@ class ServerSet:
                     raise Rejected(f"{message} (it replies {error.status})", error.status) from error
                 raise
             for reward in self.rewards:
-                if reward.name not in digests:
+                if reward.label not in digests:
                     served = ", ".join(digests) or "none"
-                    message = f"{server.address} has no reward {reward.name}; it serves: {served}"
+                    message = f"{server.address} has no reward {reward.label}; it serves: {served}"
                     raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
-            server.info, server.greeted = info, True
+            server.info = info
             server.mark_alive()
 
 
