@@ -2,7 +2,7 @@
 
 In the order of trust:
 1. explicit: a line with `####` (`#### 18`, `#### The final answer is 18`), `\\boxed{18}`, `<answer>18</answer>`;
-2. prose: "The answer is 18.", "Answer: 18";
+2. prose: "The answer is 18.", "Answer: 18", "A: 18", "Result: 18";
 3. bare: a turn that is nothing but an answer, or one sentence with one formula in it.
 
 The result is text with its position; grader.py compares it. Every pattern runs in linear time, also on millions of
@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
 from rlvr.verifiers.math.context import find_prefix_defect, is_denied
 from rlvr.verifiers.math.numbers import read_number, to_ascii
+from rlvr.verifiers.math.parser import parse_answer
 from rlvr.verifiers.math.stated_answer import (
     ALONE,
     BOX,
@@ -62,6 +64,8 @@ def find_statements(turn: str, *, prose: bool = True, joined: bool = False) -> l
         if prose:
             if _speaks_of_answer(turn):
                 statements.extend(find_prose(turn))
+            if has_label(turn):
+                statements.extend(find_labelled(turn, statements))
             if not statements:
                 statements.extend(find_bare(turn))
     except TooManyStatements:
@@ -92,7 +96,10 @@ def extract_boxed(text: str) -> str | None:
 
 def _speaks_of_answer(turn: str) -> bool:
     """Whether "answer" occurs outside `####` lines. Most completions need no search for prose."""
-    return "ANS" in turn or any(not is_on_marked_line(turn, word.start()) for word in re.finditer("nswer|Ans", turn))
+    if "ANS" in turn:
+        return True
+    words = re.finditer("nswer|Ans", turn) if "nswer" in turn or "Ans" in turn else ()
+    return any(not is_on_marked_line(turn, word.start()) for word in words)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -113,7 +120,7 @@ _ANSWER_LIKE_START = re.compile(
     r"|[\s*_`$]{0,8}[A-Za-z][A-Za-z _']{0,40}="
 )
 _LABELLED = re.compile(
-    r"[\s*_]{0,4}(?!(?:Step|Part|Case|Note|Problem|Method)\b)[A-Z][a-zA-Z ]{2,30}:[*_\s]{1,4}(?=[-$\\0-9])"
+    r"[\s*_]{0,4}(?!(?:Step|Part|Case|Note|Problem|Method)\b)(?:A|[A-Z][a-zA-Z ]{2,30}):[*_\s]{1,4}(?=[-$\\0-9])"
 )
 _HEDGED = re.compile(
     r"[\s*_]{0,4}(?:not|about|approximately|approx|roughly|nearly|almost|maybe|perhaps|probably|none|around|either)\b",
@@ -143,6 +150,7 @@ def find_marked(turn: str) -> Iterator[StatedAnswer]:
         line = line_from(turn, mark.end()).split("####", 1)[0]
         end = mark.end() + len(line)
         text = unwrap_box(line) if "boxed" in line else line
+        text = text.removeprefix(":")
         defect = _find_mark_defect(turn[max(0, mark.start() - 64) : mark.start()])
         lead = LEAD_OF_LINE.match(text)
         text = text[lead.end() :] if lead else text
@@ -292,13 +300,72 @@ def find_prose(turn: str) -> Iterator[StatedAnswer]:
         denied = not _LABEL.match(lead[0]) and is_denied(turn[max(0, lead.start() - 160) : lead.start()])
         defect = "the text before it denies it" if denied or _OTHER.search(lead[0]) else ""
         yield StatedAnswer("prose", lead.start(), end, possible_readings(text, exclaimed=True), defect)
-    for heading in _limited(_ANSWER_HEADING.finditer(turn)):
+    for heading in _limited(_ANSWER_HEADING.finditer(turn) if "\n" in turn else ()):
         text = _whole_display(turn, heading.end(), next_line(turn, heading.end()))
         if is_on_marked_line(turn, heading.start()) or "boxed" in text:
             continue
         if len(text) <= MAX_EXPRESSION and STANDS_ALONE.fullmatch(to_ascii(text.strip())):
             end = turn.find(text, heading.end()) + len(text)
             yield StatedAnswer("prose", heading.start(), end, possible_readings(text))
+
+
+# "A: 18", "**Final result:** 18". Not every such line states the final answer: see find_labelled.
+_LABEL_LINE = re.compile(
+    r"^[ \t#*_-]{0,12}+(?:(?-i:(?P<answer>A))|(?:the[ ])?(?:final[ ])?(?:result|solution))"
+    r"[*_]{0,3}:[ \t*_]{0,8}+(?=\S)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NEXT_ITEM = re.compile(r"(?<![^\s#*_|,;(-])[B-E][*_]{0,3}:")
+_WORKING = re.compile(r"[0-9)%][ ]?[-+*/^×÷·−][^=]*=")
+_CANDIDATES = re.compile(r"\b(?:or|not)\b")
+_DIGIT = re.compile("[0-9]")
+
+
+def has_label(turn: str, end: int = sys.maxsize) -> bool:
+    """Whether a line before `end` begins with "A:", "Result:" or "Solution:"."""
+    return turn.find(":", 0, end) >= 0 and _LABEL_LINE.search(turn, 0, end) is not None
+
+
+def find_labelled(turn: str, others: Sequence[StatedAnswer]) -> list[StatedAnswer]:
+    """Find lines such as "A: 18" and "Result: 18", with nothing but an answer behind the label.
+
+    A line "A:" is a statement wherever it stands, unless a "B:" makes it an item of a list. "Result:" and
+    "Solution:" may also label a step. They are statements if the last line has such a label, or if no number stands
+    between them and another statement.
+
+    Args:
+        others: the statements in other notations.
+    """
+    turn_end = len(turn.rstrip())
+    has_items = _NEXT_ITEM.search(turn) is not None
+    found: list[StatedAnswer] = []
+    steps: list[StatedAnswer] = []
+    for label in _limited(_LABEL_LINE.finditer(turn)):
+        text = line_from(turn, label.end())
+        end = label.end() + len(text)
+        pattern = ALONE if label["answer"] else STANDS_ALONE
+        hedged = _HEDGED.match(text)
+        if "boxed" in text or (label["answer"] and has_items):
+            continue
+        if not (hedged or pattern.fullmatch(to_ascii(text.strip()))):
+            continue
+        if end < turn_end and _WORKING.search(text):
+            continue  # "Solution: 6 * 7 = 42", the first line of the working
+        readings = possible_readings(text, exclaimed=True)
+        if all(isinstance(parse_answer(one), str) for one in readings) and not (hedged or _CANDIDATES.search(text)):
+            continue
+        defect = find_prefix_defect(turn[max(0, label.start() - 160) : label.start()])
+        (found if label["answer"] else steps).append(StatedAnswer("prose", label.start(), end, readings, defect))
+    if steps and steps[-1].end >= turn_end and not (found or others):
+        return steps
+    starts = sorted(one.start for one in (*others, *found))
+    ends = sorted(one.end for one in (*others, *found))
+    for step in steps:
+        before, behind = ends[: bisect_right(ends, step.start)][-1:], starts[bisect_left(starts, step.end) :][:1]
+        gaps = [(end, step.start) for end in before] + [(step.end, start) for start in behind]
+        if step.end >= turn_end or any(not _DIGIT.search(turn, *gap) for gap in gaps):
+            found.append(step)
+    return found
 
 
 def _in_tag(turn: str, start: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal
 from rlvr.verifiers.completion_text import completion_text, own_turn, without_thinking
 from rlvr.verifiers.math.compare import compare
 from rlvr.verifiers.math.context import is_retracted
-from rlvr.verifiers.math.extraction import find_statements
+from rlvr.verifiers.math.extraction import find_statements, has_label
 from rlvr.verifiers.math.numbers import Number, format_number, is_rounding, read_decimal_comma, read_number
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
@@ -57,8 +57,8 @@ def check_answer(
         completion: the text, or a list of chat messages, of which the last assistant message is read.
         gold: the reference answer: a number, LaTeX with or without dollar signs, or a word or two. A whole solution
             may be given if it ends in `#### 18` or a box.
-        prose: also accept answers that are not explicit (`####`, a box, an <answer> tag): "The answer is 18.", or a
-            turn that is nothing but an answer.
+        prose: also accept answers that are not explicit (`####`, a box, an <answer> tag): "The answer is 18.",
+            "A: 18", or a turn that is nothing but an answer.
         tolerance: relative: 0.01 also accepts numbers within 1 % of the gold. None compares exactly.
         deadline_s: limit of algebra on this answer, in seconds; an answer that exceeds it is wrong. Starting the
             workers, once a process, is not counted.
@@ -232,7 +232,7 @@ def _read_plain_last_line(turn: str) -> str | None:
         return None  # "not #### 18"
     last = _PLAIN_LAST_LINE.match(turn, mark)
     speaks_of_answer = any(turn.find(word, 0, mark) >= 0 for word in ("nswer", "Ans", "ANS"))
-    return last[1] if last and not speaks_of_answer else None
+    return last[1] if last and not speaks_of_answer and not has_label(turn, mark) else None
 
 
 # Of a statement. "undecided" is for algebra; "no claim" is neither right nor wrong, such as "the answer is simple".
