@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlvr.errors import InputError
@@ -233,6 +233,7 @@ def first_rounds(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
 
 @settings(max_examples=60, deadline=None)
 @given(first_rounds(), st.integers(0, 4))
+@example((5, [[0], [2], [3]]), 2)  # two fresh prompts for three ranks
 def test_ranks_agree_on_a_batch_without_repeated_prompts_as_full_as_the_budget_and_the_data_allow(
     case: tuple[int, list[list[int]]], max_rounds: int
 ) -> None:
