@@ -29,6 +29,7 @@ def test_a_run_without_problems_has_none() -> None:
         ({"output_dir": __file__}, "not-a-folder", "output_dir", "a file"),
         ({"load_in_4bit": True, "use_peft": False}, "conflicting-keys", "load_in_4bit", "4 bits can't be trained"),
         ({"load_in_8bit": True, "use_peft": False}, "conflicting-keys", "load_in_8bit", "8 bits neither"),
+        ({"load_in_4bit": True, "use_vllm": True}, "conflicting-keys", "load_in_4bit", "rollouts of another policy"),
         ({"use_vllm": True, "vllm_mode": "server"}, "package-not-installed", "use_vllm", "not installed"),
         ({"attn_implementation": "flash_attention_2"}, "package-not-installed", "attn_implementation", "not installed"),
         ({"lora_target_modules": ["q_proj", "lm_head"]}, "lora-on-head", "lora_target_modules", "never applied"),
@@ -44,11 +45,6 @@ def test_a_run_without_problems_has_none() -> None:
 )
 def test_a_recipe_that_cannot_work_is_refused(settings: dict[str, Any], kind: str, key: str | None, why: str) -> None:
     assert (kind, key) in found(make_components(settings)), why
-
-
-def test_quantised_weights_with_vllm_are_refused() -> None:
-    problems = check_components(make_components({"load_in_4bit": True, "use_vllm": True})).errors
-    assert any(problem.kind == "conflicting-keys" and "issues 4973" in problem.message for problem in problems)
 
 
 def test_packages_and_trackers_of_another_machine_are_not_checked() -> None:
@@ -99,13 +95,6 @@ def test_an_empty_prompt_is_refused_with_its_row() -> None:
     train = Dataset.from_dict({"prompt": ["x"] * 63 + [""], "final_answer": ["1"] * 64})
     [problem] = check_components(make_components(train=train)).errors
     assert (problem.kind, problem.row) == ("empty-prompt", 63)
-
-
-def test_a_difficulty_that_has_no_order_is_refused_beforehand() -> None:
-    train = rows(64, difficulty=["easy"] * 63 + ["odd"])
-    [problem] = check_components(make_components({"curriculum": "easy_first"}, train=train)).errors
-    assert "63" in problem.message and "'odd'" in problem.message
-    assert found(make_components({"curriculum": "easy_first"}, train=train.select(range(63)))) == []
 
 
 def test_held_out_prompts_that_are_trained_on_are_counted_in_a_warning() -> None:

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import Dataset
+from transformers import AutoTokenizer
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
-from rlvr.data.task import Task
 from rlvr.preflight.generation_checks import check_gold_lengths
-from rlvr.preflight.prompt_lengths import measure_prompts
-from tests.support.run_components import make_components
-
-MODEL = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
+from rlvr.preflight.prompt_lengths import PromptLengths
+from tests.support.run_components import MODEL, make_components, rows
 
 
-def a_recipe(settings: dict[str, Any]) -> Recipe:
-    known = {"model_name_or_path": str(MODEL), "output_dir": "no-such-run", **settings}
-    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, known)
-
-
-def pieces(train: Dataset) -> tuple[Task, Any, Any]:
-    from transformers import AutoConfig, AutoTokenizer
-
-    task = Task(train, train.select([]), train.select([]))
-    return task, AutoTokenizer.from_pretrained(MODEL), AutoConfig.from_pretrained(MODEL)
-
-
-def dataset(rows: int) -> Dataset:
-    return Dataset.from_dict({"prompt": [f"What is {number}-1?" for number in range(100, 100 + rows)]})
+def measured(train: Dataset, **settings: Any) -> PromptLengths:
+    lengths = make_components(settings, train=train, test=train.select([])).prompt_lengths
+    assert lengths is not None
+    return lengths
 
 
 @pytest.mark.parametrize(
@@ -55,8 +41,7 @@ def test_prompts_that_leave_too_little_room_are_counted(
 ) -> None:
     """The tiny model's tokenizer has a token for each digit."""
     rows_of = {"prompt": ["7" * size for size in bytes_of_prompts], "final_answer": ["2"] * len(bytes_of_prompts)}
-    task, tokenizer, config = pieces(Dataset.from_dict(rows_of))
-    lengths = measure_prompts(a_recipe(settings), task, tokenizer, config)
+    lengths = measured(Dataset.from_dict(rows_of), **settings)
     assert lengths.longest == max(bytes_of_prompts)
     assert [problem.kind for problem in lengths.problems] == (["prompt-too-long"] if rows else []), why
     assert rows is None or rows in lengths.problems[0].message
@@ -64,12 +49,12 @@ def test_prompts_that_leave_too_little_room_are_counted(
 
 def test_prompts_are_measured_with_what_the_chat_template_adds() -> None:
     chat = Dataset.from_dict({"prompt": [[{"role": "user", "content": "7" * 80}]] * 8, "final_answer": ["2"] * 8})
-    task, tokenizer, config = pieces(chat)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
     [tokens] = {
         len(ids) for ids in tokenizer.apply_chat_template(list(chat["prompt"]), add_generation_prompt=True)["input_ids"]
     }
     for room, problems in ((tokens, 0), (tokens - 1, 1)):
-        lengths = measure_prompts(a_recipe({"max_completion_length": 4096 - room}), task, tokenizer, config)
+        lengths = measured(chat, max_completion_length=4096 - room)
         assert len(lengths.problems) == problems and lengths.longest == tokens > 85
 
 
@@ -84,8 +69,7 @@ def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.Monke
         return tokens(of, prompts)
 
     monkeypatch.setattr(generation, "prompt_tokens", counted)
-    task, tokenizer, config = pieces(dataset(3000))
-    assert measure_prompts(a_recipe({}), task, tokenizer, config).longest == 13
+    assert measured(rows(3000)).longest == 13
     assert sum(seen) == 200
 
 
