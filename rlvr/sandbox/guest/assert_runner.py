@@ -61,6 +61,7 @@ class _RunnerPeer(rpc.Peer):
     def __init__(self, entry_point: str | None) -> None:
         self.entry_point = entry_point
         self.callbacks: dict[int, Callable[..., Any]] = {}
+        self.proxies: dict[int, _RemoteObject] = {}  # one per object, so that `is` works
         self.exceptions: dict[str, type[BaseException]] = {}
         self.ended: ProgramEnded | None = None
 
@@ -138,7 +139,9 @@ class _RunnerPeer(rpc.Peer):
             return rpc.known_type(number)
         if owner == "coroutine":
             return self._await_remote(_RemoteObject(self, number))
-        return self.callbacks[number] if owner == "yours" else _RemoteObject(self, number)
+        return (
+            self.callbacks[number] if owner == "yours" else self.proxies.setdefault(number, _RemoteObject(self, number))
+        )
 
 
 def _ask(remote: _RemoteObject, operation: str, *rest: Any) -> Any:
@@ -218,6 +221,7 @@ def _operator(name: str) -> Callable[..., Any]:
     return method
 
 
+_RemoteObject.__doc__ = property(lambda self: _ask(self, "attribute", self, "__doc__"))  # type: ignore[assignment]
 for _name in _DELEGATED:
     setattr(_RemoteObject, _name, _delegate(_name))
 for _name in (*_COMPARING, *_COMPUTING):

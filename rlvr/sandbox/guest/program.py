@@ -13,6 +13,7 @@ import builtins
 import contextlib
 import errno
 import gc
+import io
 import marshal
 import os
 import sys
@@ -25,6 +26,7 @@ import values  # type: ignore[import-not-found]
 NAME = "program.py"
 _BUFFERED = (_io.TextIOWrapper, _io.BufferedWriter, _io.BufferedRandom, _io.BufferedRWPair)
 _STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+_STREAMS |= {f"{folder}/{number}": number for folder in ("/dev/fd", "/proc/self/fd") for number in range(3)}
 
 
 def run(mode: int, program_format: int) -> NoReturn:
@@ -113,11 +115,12 @@ def add_builtins() -> None:
         setattr(builtins, name, raise_exit)
 
     def open(file: Any, *arguments: Any, **options: Any) -> Any:
-        if isinstance(file, str) and file in _STREAMS:
-            file = os.dup(_STREAMS[file])
+        path = os.fspath(file) if isinstance(file, os.PathLike) else file
+        if isinstance(path, str) and path in _STREAMS:
+            file = os.dup(_STREAMS[path])
         return _io.open(file, *arguments, **options)
 
-    builtins.open = open
+    builtins.open = io.open = open  # pathlib calls io.open
 
 
 def make_maps_private() -> None:
@@ -171,8 +174,8 @@ def _flush() -> None:
     if own or sys.stdout is not sys.__stdout__:
         own.sort(key=lambda stream: type(stream) is not _io.TextIOWrapper)  # text first: it writes into the others
         for stream in (*own, sys.__stdout__):
-            if stream is not None and not stream.closed:
-                with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):  # ValueError: closed, or its buffer was detached
+                if stream is not None:
                     stream.flush()
 
 

@@ -129,7 +129,10 @@ def _to_library(name: str, content: Any, make_proxy: Callable[[object], object] 
     if name == "deque":
         return kind([_value(item, make_proxy) for item in content])
     if name == "Decimal":
-        return kind(str(content)[:1000])
+        decimal = kind(str(content)[:1000])
+        if decimal.is_snan():
+            raise ValueError("a signaling NaN, which raises an exception when it is compared")
+        return decimal
     if name == "Fraction" and max(map(abs, content)) >= _SMALL:
         raise ValueError("a fraction of large numbers")
     return kind(*content)

@@ -10,12 +10,15 @@ value. It is for people: a policy must never see it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from rlvr.verifiers.code.tolerance import TOLERANCE, VALUE_COMPARISONS, Tolerance, check_comparison
 
 _MAX_QUOTED = 60
-_NUMBERS = (int, float, complex)
+_REAL = (int, float, Decimal, Fraction)
+_NUMBERS = (*_REAL, complex)
 _LISTS = (list, tuple)
 _SETS = (set, frozenset)
 _PLAIN = frozenset((type(None), bool, str, bytes, dict, *_NUMBERS, *_LISTS, *_SETS))
@@ -66,7 +69,7 @@ def _value_fault(expected: Any, got: Any, tolerance: Tolerance | None, depth: in
     if kind in _SETS:
         return _set_fault(expected, got, tolerance, depth)
     same = expected == got or (expected != expected and got != got)
-    if not same and tolerance is not None and kind is float and type(got) in (int, float):
+    if not same and tolerance is not None and kind is float and type(got) in _REAL:
         same = tolerance.allows(expected, got)
     return None if same else f"expected {describe_value(expected)}, got {describe_value(got)}"
 
@@ -178,8 +181,8 @@ def describe_value(value: Any) -> str:
         return repr(value) if abs(value) < 10**_MAX_QUOTED else f"an integer of {value.bit_length():,} bits"
     if kind in (str, bytes):
         return ascii(value[:_MAX_QUOTED]) + ("..." if len(value) > _MAX_QUOTED else "")
-    if kind in (float, complex, bool, type(None)):
-        return repr(value)
+    if kind in (float, complex, bool, type(None), Decimal, Fraction):
+        return repr(value)[:_MAX_QUOTED]
     if kind not in _PLAIN:
         return f"a value of type {kind.__name__:.60}"
     if kind in _LISTS and len(value) <= 4 and all(type(item) in _NUMBERS for item in value):

@@ -162,7 +162,7 @@ class Executor:
     def _run_checker(self, checker: bytes, limits: Limits, test: Test, output: bytes) -> str | None:
         """Return why a checker rejects an output, or None. Its process never runs a program."""
         arguments = [text.decode("utf-8", "surrogateescape") for text in (test.content, output, test.expected)]
-        zygote = self._python_zygote("", runner=True)
+        zygote = self._python_zygote(checker.decode(errors="replace"), runner=True)
         zygote.load(checker)
         # A program's output must not keep the checker busy for much longer than the program itself ran.
         time_s = min(max(2 * limits.time_s, 1.0), _RUNNER_LIMITS.time_s)
@@ -176,7 +176,7 @@ class Executor:
 
     def _run_assert(self, zygote: Zygote, limits: Limits, test: Test) -> Outcome:
         """Run an assert that is not a plain call: in a second process, which calls the program over a connection."""
-        runner_zygote = self._python_zygote("", runner=True)
+        runner_zygote = self._python_zygote(test.content.decode(errors="replace"), runner=True)
         runner_zygote.load(test.content)
         program, runner = self._run_connected(zygote, runner_zygote, limits, test)
         if verdict.killed_within_limits(program, limits) or verdict.killed_within_limits(runner, _RUNNER_LIMITS):
@@ -239,7 +239,7 @@ class Executor:
 
         It may serve calls of an assert runner (`rpc`), or run asserts and checkers, but never programs (`runner`).
         """
-        wanted = python_modules.RICH if runner else python_modules.wanted(source)
+        wanted = python_modules.wanted(source) or (python_modules.RICH if runner else ())
         extra = python_modules.ASSERT_RUNNER if runner else python_modules.RPC_SERVER if rpc else ()
         packages = [name for name in wanted if name in python_modules.PACKAGES]
         site = next((folder for name in reversed(packages) if (folder := python_modules.site(name))), None)

@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
 
 from rlvr.errors import InputError
 
@@ -83,7 +84,7 @@ class Tolerance:
         measure = _ARITHMETIC.max(_ARITHMETIC.abs(exact_expected), 1)
         return error.is_finite() and error <= _ARITHMETIC.multiply(self._exact, measure)
 
-    def allows(self, expected: float, got: int | float) -> bool:
+    def allows(self, expected: float, got: int | float | Decimal | Fraction) -> bool:
         """Compare returned numbers."""
         try:
             number = float(got)

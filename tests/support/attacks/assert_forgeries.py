@@ -37,6 +37,30 @@ ENDS = (
     + [
         *read_cases(
             r"""
+    == signaling_number: a number that raises an exception in each comparison
+    from decimal import Decimal
+    def solve(n): return Decimal('sNaN')
+    --
+    assert solve(3) == 3
+    assert solve(3) in [3]
+    assert solve(3) == [3]
+
+    == signaling_number_inside: the same in a list
+    from decimal import Decimal
+    def solve(n): return [Decimal('sNaN')]
+    --
+    assert solve(3) == [3]
+    assert sorted(solve(3)) == [3]
+
+    == identity: an object of the program's is none of Python's
+    class Thing:
+        def __bool__(self): return True
+    def solve(n): return Thing()
+    --
+    assert solve(3) is None
+    assert solve(3) is True
+    assert solve(3) is int
+
     == exit_where_an_exception_is_asked_for: SystemExit is not the ValueError that was wanted
     import sys
     def solve(n): sys.exit(0)

@@ -62,6 +62,40 @@ OBJECTS = [
         tests=({"call": [1], "expected": 42},),
         entry_point="solve",
     ),
+    *read_cases(
+        r"""
+    == signaling_number: a number that raises an exception in each comparison
+    -- tests: [{call: [1], expected: 42}, {call: [1], expected: 4.5, comparison: float}, {call: [1], expected: [42]}]
+    from decimal import Decimal
+    def solve(n): return Decimal('sNaN')
+
+    == signaling_number_in_a_list: the same in a list
+    -- tests: [{call: [1], expected: [42]}, {call: [1], expected: [4.5], comparison: unordered}]
+    from decimal import Decimal
+    def solve(n): return [Decimal('sNaN')]
+
+    == quiet_number: a number that equals none
+    -- tests: [{call: [1], expected: 42}, {call: [1], expected: 4.5, comparison: float}]
+    from decimal import Decimal
+    def solve(n): return Decimal('NaN')
+
+    == number_of_a_long_exponent: a number of a trillion digits
+    -- tests: [{call: [1], expected: 42}, {call: [1], expected: 4.5, comparison: float}]
+    from decimal import Decimal
+    def solve(n): return Decimal('1e999999999999')
+
+    == nearly_a_fraction: a value that a float would round to the expected one
+    -- tests: [{call: [1], expected: 0.5}]
+    from decimal import Decimal
+    def solve(n): return Decimal('0.50000000000000000000000001')
+
+    == true_as_a_fraction: a truth value is no number
+    -- tests: [{call: [1], expected: true}]
+    from fractions import Fraction
+    def solve(n): return Fraction(1)
+    """,
+        entry_point="solve",
+    ),
     Case(
         "fraction_that_equals",
         "a float by birth",

@@ -475,7 +475,54 @@ BUILTIN_NAMES = [
     ("module", "a module's name", "def string(n): return str(n)\n", ["assert string(1) == '1'"], None),
     ("attribute", "a class with a module's name", "class queue:\n    size = 3\n", ["assert queue.size == 3"], "queue"),
 ]
-CASES = ASSERTS + [
-    honest(f"assert_builtin_name_{name}", why, program, asserts(*statements), entry_point=entry_point)
-    for name, why, program, statements, entry_point in BUILTIN_NAMES
-]
+ODD = read_cases(
+    r"""
+    == assert_one_object: a singleton, a member of an enumeration, a cached object
+    import enum, functools
+    class Color(enum.Enum): RED = 1
+    class Only:
+        _only = None
+        def __new__(cls):
+            cls._only = cls._only or super().__new__(cls)
+            return cls._only
+    @functools.cache
+    def made(n): return object()
+    --
+    assert Only() is Only()
+    assert Color(1) is Color.RED and Color['RED'] == Color.RED
+    assert made(1) is made(1) and made(1) is not made(2)
+
+    == assert_documentation: the program's own text
+    class Stack:
+        'Last in, first out.'
+    def f():
+        "Return 1."
+        return 1
+    def g(): pass
+    --
+    assert f.__doc__ == "Return 1." and g.__doc__ is None
+    assert Stack.__doc__ == 'Last in, first out.'
+
+    == assert_numpy_in_the_test: the test alone imports it
+    -- needs: numpy
+    def f(): return [0.1 + 0.2, 1]
+    --
+    import numpy as np
+    assert np.allclose(f(), [0.3, 1.0])
+
+    import numpy
+    numpy.testing.assert_allclose(f(), [0.3, 1.0])
+    assert numpy.sum(f()) > 1
+    """,
+    make=honest,
+    limits={"time_s": 4.0},
+)
+
+CASES = (
+    ASSERTS
+    + ODD
+    + [
+        honest(f"assert_builtin_name_{name}", why, program, asserts(*statements), entry_point=entry_point)
+        for name, why, program, statements, entry_point in BUILTIN_NAMES
+    ]
+)

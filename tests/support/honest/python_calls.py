@@ -138,6 +138,16 @@ CALLS = [
     @cache
     def f(n): return n if n < 2 else f(n - 1) + f(n - 2)
 
+    == call_fraction: numbers of the library that equal the expected ones
+    -- tests: [{call: [3], expected: 1.5}, {call: [4], expected: 2}, {call: [1], expected: 0.5, comparison: float}]
+    from fractions import Fraction
+    def f(n): return Fraction(n, 2)
+
+    == call_decimal: in a list
+    -- tests: [{call: [3], expected: [1.5]}, {call: [1], expected: [0.500000001], comparison: float}]
+    from decimal import Decimal
+    def f(n): return [Decimal(n) / 2]
+
     == call_lambda: a function without a def
     -- tests: [{call: [6, 7], expected: 42}]
     f = lambda a, b: a * b

@@ -352,4 +352,44 @@ WRITING += [
     ),
 ]
 
-CASES = READING + WRITING
+ODD = read_cases(
+    r"""
+    == reads_descriptor_0: the number in a folder of descriptors
+    with open('/dev/fd/0') as file: print(file.read().upper())
+
+    == reads_proc_descriptor: the same in /proc
+    with open('/proc/self/fd/0', 'rb') as file: print(file.read().decode().upper())
+
+    == reads_by_pathlib: a path object
+    from pathlib import Path
+    print(Path('/dev/stdin').read_text().upper())
+
+    == reads_by_io_open: a path object, opened
+    import io, pathlib
+    print(io.open(pathlib.Path('/dev/stdin'), encoding='utf-8').read().upper())
+
+    == writes_to_a_detached_stream: as programs of Python 3.6 choose an encoding
+    import codecs, sys
+    sys.stdout = codecs.getwriter('utf-8')(sys.stdout.detach())
+    print(input().upper())
+
+    == wraps_a_detached_stream: the same with a wrapper
+    import io, sys
+    sys.stdin = io.TextIOWrapper(sys.stdin.detach(), encoding='utf-8')
+    sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8', line_buffering=True)
+    print(input().upper())
+
+    == unpacks_its_lines: open(0) has as many lines as names
+    a, *_ = open(0)
+    print(a.upper(), end='')
+
+    == closes_its_streams: nothing is left to flush
+    import sys
+    print(sys.stdin.readline().upper())
+    sys.stdin.close(); sys.stdout.close()
+    """,
+    make=honest,
+    tests=gives("ABC É\n", "abc é\n"),
+)
+
+CASES = READING + WRITING + ODD
