@@ -148,7 +148,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     seed_of_file = text.content.get("seed", DEFAULT_SEED)
     text.override(parse_overrides(overrides))
     content, problems = text.content, text.problems
-    _locate_plugins(content, text.path)
+    _locate_plugins(content, text)
 
     settings = _read_flat_keys(text)
     task = read_task(content.get("task"), text.location("task"), problems)
@@ -260,12 +260,17 @@ class _RecipeText:
         return KeyLocation.of(key, str(self.path), self.lines)
 
 
-def _locate_plugins(content: dict[str, Any], recipe: Path) -> None:
+def _locate_plugins(content: dict[str, Any], text: _RecipeText) -> None:
     """Replace the names of rewards and of the task whose files only the recipe's folders have, by their paths."""
 
     def replace_name(section: Any, key: str, folder: str = "rewards") -> None:
         if isinstance(section, dict) and isinstance(section.get(key), str):
-            section[key] = project.locate_plugin(folder, section[key], recipe)
+            name = section[key]
+            section[key] = project.locate_plugin(folder, name, text.path)
+            text.lines.update(
+                {each.replace(name, section[key], 1): line for each, line in text.lines.items()
+                 if each.startswith(f"{folder}.{name}.")}
+            )  # fmt: skip
 
     replace_name(content.get("task"), "name", "tasks")
     replace_name(content.get("evaluation"), "metric")

@@ -35,8 +35,7 @@ def contact_services(recipe: Recipe, scorer: Scorer, *, required: bool) -> Itera
         message = (
             f"The reward{'s' if len(rewards) > 1 else ''} {names} can't be called. {cause[0].upper()}{cause[1:]}.{fix}"
         )
-        key_of = [f"rewards.{name}.where" for name in (rewards[0].name, rewards[0].label)]
-        yield recipe.locate(Problem(message, kind, key_of[0]), key_of[1])
+        yield Problem(message, kind, f"rewards.{rewards[0].name}.where")
     yield from scorer.warnings()
 
 

@@ -84,7 +84,7 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
     if problems:
         return problems
     golds = sum(answer.kind == "gold" for answer in answers)
-    names = ", ".join(reward.name for reward in rewards)
+    names = ", ".join(reward.label for reward in rewards)
     about_golds = (
         f"{metric.name} takes all {golds} tried golds as right"
         if golds

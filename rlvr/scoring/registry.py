@@ -300,14 +300,15 @@ def _named(function: Callable[..., Any], *, required: bool) -> dict[str, inspect
 def _check_options(
     kind: str, name: str, where: str, options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]
 ) -> None:
+    at = name if name == where else f"{name} ({where})"
     for key, value in options.items():
         if key not in known:
             close = schema.nearest(key, known)
             hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}."
-            message = f"The {kind} {name} ({where}) has no option {key!r}; {hint}"
+            message = f"The {kind} {at} has no option {key!r}; {hint}"
             raise InputError(message, kind="unknown-option", key=key)
         annotation = known[key].annotation
         if isinstance(annotation, type):
             annotation = annotation.__name__
         if isinstance(annotation, str) and (fault := value_types.mismatch(value, annotation)):
-            raise InputError(f"The {kind} {name} ({where}): its option {key} {fault}.", kind="invalid-option", key=key)
+            raise InputError(f"The {kind} {at}: its option {key} {fault}.", kind="invalid-option", key=key)

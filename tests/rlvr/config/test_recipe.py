@@ -271,6 +271,7 @@ def test_a_reward_file_is_found_with_the_recipe_from_any_directory(
     recipe = load_recipe(write_yaml(HEAD + reward, "recipes/r.yaml"))
     located = f"{tmp_path / file}{name[name.find(':') :] if ':' in name else ''}"
     assert recipe.rewards[0].name == recipe.rewards[1].gate == located, why
+    assert recipe.lines[f"rewards.{located}.name"] == recipe.lines["rewards"], "messages name the line"
     assert recipe.evaluation is not None and recipe.evaluation.metric == located and recipe.task.name == "gsm8k"
 
     monkeypatch.chdir(tmp_path)

@@ -40,6 +40,7 @@ class HttpRewardBackend(RewardBackend):
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
         self.start_timeout_s = start_timeout_s
         self._servers = ServerSet(addresses(where), rewards)
+        self._absent: list[str] = []  # why some of several servers did not answer `start`
 
     def launch(self) -> None:
         self._servers.closed = False
@@ -63,6 +64,7 @@ class HttpRewardBackend(RewardBackend):
                         raise StartError(f"the reward server {error}", "server-refused") from error
             if any(server.info for server in servers):
                 notice.recovered()
+                self._absent = [server.error for server in servers if server.info is None]
                 return
             if self._servers.closed or time.monotonic() >= end or not waits:
                 notice.cancel()
@@ -81,7 +83,12 @@ class HttpRewardBackend(RewardBackend):
         return merge_environments(infos, "reward servers")
 
     def warnings(self) -> list[Problem]:
-        return self._servers.warnings()
+        absent, self._absent = self._absent, []
+        text = "A reward server does not answer, and the others do its work"
+        return [
+            *self._servers.warnings(),
+            *(Problem(f"{text}: {error}.", "reward-server", "rewards", level="warning") for error in absent),
+        ]
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         rows = max((len(values) for values in columns.values()), default=0)
