@@ -480,6 +480,26 @@ def test_validation_is_greedy_per_source_and_changes_nothing_else(tmp_path: Path
     assert train(plain, recipe) == [line for line in lines if line not in validated]
 
 
+def test_a_checkpoint_that_cannot_be_written_costs_no_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(tmp_path, settings=settings)
+    save, calls = torch.save, []
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        calls.append(1)
+        if trainer.state.global_step == 2:
+            raise OSError(28, "No space left on device")
+        save(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", full)
+    assert [line["step"] for line in train(trainer, recipe)] == [1, 2, 3]
+    errors = capsys.readouterr().err
+    assert "step 2" in errors and "No space left" in errors and "checkpoint-1" in errors
+    assert [folder.name for folder in checkpoints.list_checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-1"]
+
+
 def test_a_disk_without_room_is_seen_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
