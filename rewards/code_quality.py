@@ -35,6 +35,7 @@ from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
 
 __all__ = ["WORKER_GROUP", "code_quality", "environment_info", "explain", "validate_rows"]
 
+MAX_TIMEOUTS = 1  # one test over the time limit decides every bonus
 _BONUSES = ("compiles", "runs", "quiet", "fast")
 _FAILURES = {"RE", "TLE", "MLE", "OLE"}
 
@@ -73,7 +74,7 @@ def code_quality(
         InputError: a column or an option is invalid, or programs can't be confined on this machine.
     """
     pays = _check_pays({"compiles": compiles, "runs": runs, "quiet": quiet, "fast": fast}, fast_share)
-    rows = judge_completions("code_quality", prompts, completions, options)
+    rows = judge_completions("code_quality", prompts, completions, options, max_timeouts=MAX_TIMEOUTS)
     bonuses = [_bonuses(row, fast_share) for row in rows]
     scored = [names for row, names in zip(rows, bonuses, strict=True) if row.can_be_scored]
     if log_metric is not None and scored:
@@ -101,7 +102,7 @@ def explain(
     Args: as `code_quality`, for one row. The lines quote expected outputs: they are for people.
     """
     pays = _check_pays({"compiles": compiles, "runs": runs, "quiet": quiet, "fast": fast}, fast_share)
-    row, steps = explain_row("code_quality", completion, prompt, options)
+    row, steps = explain_row("code_quality", completion, prompt, options, max_timeouts=MAX_TIMEOUTS)
     names = _bonuses(row, fast_share)
     steps.append(f"Of {', '.join(name for name in pays if pays[name])} it has: {', '.join(names) or 'none'}.")
     if gated and not row.passed_all:

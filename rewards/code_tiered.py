@@ -30,6 +30,8 @@ from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
 
 __all__ = ["WORKER_GROUP", "code_tiered", "environment_info", "explain", "validate_rows"]
 
+MAX_TIMEOUTS = 1  # one test over the time limit decides the reward
+
 
 @with_judge_options
 def code_tiered(
@@ -57,7 +59,13 @@ def code_tiered(
         InputError: a column or an option is invalid, or programs can't be confined on this machine.
     """
     rows = judge_completions(
-        "code_tiered", prompts, completions, options, stop_early=not published, log_metric=log_metric
+        "code_tiered",
+        prompts,
+        completions,
+        options,
+        stop_early=not published,
+        max_timeouts=MAX_TIMEOUTS,
+        log_metric=log_metric,
     )
     return [_tier(row, published)[0] for row in rows]
 
@@ -70,7 +78,9 @@ def explain(
 
     Args: as `code_tiered`, for one row. The lines quote expected outputs: they are for people.
     """
-    row, steps = explain_row("code_tiered", completion, prompt, options, stop_early=not published)
+    row, steps = explain_row(
+        "code_tiered", completion, prompt, options, stop_early=not published, max_timeouts=MAX_TIMEOUTS
+    )
     reward, why = _tier(row, published)
     return [*steps, f"Tier: {why}.", "Reward: none" if reward is None else f"Reward: {reward:g}"]
 

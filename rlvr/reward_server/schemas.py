@@ -114,6 +114,9 @@ class SubmittedProgram(_StrictModel):
     )
     tolerance: float | None = Field(default=None, description="Of float, absolute or relative; default: 1e-6.")
     stop_early: bool = Field(default=False, description="Skip the tests after the first failure.")
+    max_timeouts: int | None = Field(
+        default=None, ge=1, description="Skip the tests after so many that exceed the time limit."
+    )
     sample: int | None = Field(default=None, ge=1, description="Run only this many tests, drawn with `seed`.")
     seed: int = Field(default=0, description="Of the sample.")
 

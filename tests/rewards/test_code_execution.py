@@ -229,6 +229,20 @@ def test_cached_judgements_never_change_a_reward(first: bool) -> None:
         assert logged["code_execution/verdict_skip"] == (0.5 if stop_early else 0.0)
 
 
+def test_after_a_timeout_the_other_tests_run_only_if_the_reward_depends_on_them() -> None:
+    program = fenced("x = input()\nwhile x == '1 2': pass\nprint(4)")
+    for reward, options, expected, skipped in [
+        (code_tiered, {}, 0.0, 0.5),
+        (code_execution, {}, 0.5, 0.0),  # whatever is cached
+        (code_execution, {"max_timeouts": 1}, 0.0, 0.5),
+        (code_tiered, {"max_timeouts": 2}, 0.0, 0.0),
+    ]:
+        logged: dict[str, float] = {}
+        arguments: dict[str, Any] = {"tests": [SUMS], "time_s": 0.3, "log_metric": logged.__setitem__, **options}
+        assert reward([""], [program], **arguments) == [expected]
+        assert logged[f"{reward.__name__}/verdict_skip"] == skipped
+
+
 def test_metrics_of_a_batch_are_logged() -> None:
     logged: dict[str, float] = {}
     completions = [RIGHT, HALF, fenced("print(("), "none", fenced("1/0"), RIGHT]

@@ -26,6 +26,7 @@ from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
 from rlvr.verifiers.code.problems import read_problems, row_faults
 from rlvr.verifiers.code.types import AC, CE, SE, SKIP, VERDICTS, Judgement, Submission
+from rlvr.verifiers.code.verdict import Outcome, columns, final_outcomes, tests_to_run
 
 _log = logging.getLogger(__name__)
 LogMetric = Callable[[str, float], None]
@@ -66,6 +67,7 @@ def judge_completions(
     options: JudgeOptions,
     *,
     stop_early: bool = False,
+    max_timeouts: int | None = None,
     log_metric: LogMetric | None = None,
 ) -> list[JudgedRow]:
     """Extract the programs of completions and judge each once.
@@ -73,6 +75,7 @@ def judge_completions(
     Args:
         reward: name of the calling reward, for messages and metrics.
         stop_early: whether a program's tests after its first failure are not run.
+        max_timeouts: default of the option.
 
     Raises:
         InputError: a column or an option is invalid.
@@ -102,7 +105,9 @@ def judge_completions(
         rows.append(JudgedRow(tests, extraction.program, extraction.why, time_s=time_s))
         if extraction.program is not None and tests:
             program = with_prefix(extraction.program, problem.prefix, submission.entry_point, submission.language)
-            submissions[number] = replace(submission, program=program, stop_early=stop_early)
+            submissions[number] = replace(
+                submission, program=program, stop_early=stop_early, max_timeouts=options.max_timeouts or max_timeouts
+            )
     started = time.perf_counter()
     with error_context(f"Reward {reward}"):
         judgements = _judge_cached(submissions)
@@ -134,14 +139,22 @@ def batch_metrics(rows: Sequence[JudgedRow], seconds: float) -> dict[str, float]
 
 
 def explain_row(
-    reward: str, completion: Any, prompt: Any, options: JudgeOptions, *, stop_early: bool = False
+    reward: str,
+    completion: Any,
+    prompt: Any,
+    options: JudgeOptions,
+    *,
+    stop_early: bool = False,
+    max_timeouts: int | None = None,
 ) -> tuple[JudgedRow, list[str]]:
     """Judge one completion and describe the steps. The description quotes expected outputs: it is for people.
 
     Args:
         options: with the tests of this row alone.
     """
-    (row,) = judge_completions(reward, [prompt], [completion], options.for_one_row(), stop_early=stop_early)
+    (row,) = judge_completions(
+        reward, [prompt], [completion], options.for_one_row(), stop_early=stop_early, max_timeouts=max_timeouts
+    )
     lines = [f"{'The program is' if row.program is not None else 'No program:'} {row.why}."]
     if not row.tests:
         lines.append("The row has no tests.")
@@ -184,15 +197,14 @@ def _judge_cached(submissions: Mapping[int, Submission]) -> dict[int, Judgement]
     digests = {number: digest(tests) for number, tests in test_lists.items()}
     keys = {}
     for number, submission in submissions.items():
-        parts = (replace(submission, tests=(), stop_early=False), digests[id(submission.tests)])
+        parts = (replace(submission, tests=(), stop_early=False, max_timeouts=None), digests[id(submission.tests)])
         keys[number] = hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).digest()
     judgements: dict[int, Judgement] = {}
     with _lock:
         for number, key in keys.items():
-            cached = _cache.get(key)
-            stop_early = submissions[number].stop_early
-            if cached is not None and (stop_early or SKIP not in cached.counted_verdicts):
-                judgements[number] = _stopped_early(cached) if stop_early else cached
+            cached = _as_requested(_cache[key], submissions[number]) if key in _cache else None
+            if cached is not None:
+                judgements[number] = cached
                 _cache.move_to_end(key)
     missing = [number for number in keys if number not in judgements]
     try:
@@ -214,18 +226,18 @@ def _judge_cached(submissions: Mapping[int, Submission]) -> dict[int, Judgement]
     return judgements
 
 
-def _stopped_early(judgement: Judgement) -> Judgement:
-    """Return the judgement as it would be with `stop_early`."""
-    selected = range(len(judgement.verdicts)) if judgement.sampled is None else judgement.sampled
-    failed = next((index for index in selected if judgement.verdicts[index] != AC), None)
-    if failed is None or judgement.verdicts[failed] == CE:
+def _as_requested(judgement: Judgement, submission: Submission) -> Judgement | None:
+    """Return a cached judgement as it would be with a submission's stops; None if it lacks tests for that."""
+    stops: dict[str, Any] = {"stop_early": submission.stop_early, "max_timeouts": submission.max_timeouts}
+    verdicts = judgement.counted_verdicts
+    if CE in verdicts:
         return judgement
-    end = failed + 1
-    not_run = {"verdicts": SKIP, "reasons": "", "cpu_s": 0.0, "memory_mb": 0.0, "stderr": ""}
-    columns = {name: getattr(judgement, name) for name in not_run}
-    return replace(
-        judgement, **{name: column[:end] + [not_run[name]] * len(column[end:]) for name, column in columns.items()}
-    )
+    if SKIP in verdicts[: tests_to_run(verdicts, **stops)]:
+        return None
+    names = ("verdicts", "reasons", "cpu_s", "memory_mb", "stderr")
+    outcomes = [Outcome(*row) for row in zip(*(getattr(judgement, name) for name in names), strict=True)]
+    selected = range(len(outcomes)) if judgement.sampled is None else judgement.sampled
+    return replace(judgement, **columns(final_outcomes(outcomes, selected, **stops)))
 
 
 def _log_sandbox_failures(reward: str, rows: Sequence[JudgedRow]) -> None:

@@ -25,7 +25,7 @@ from rlvr.verifiers.code.options import is_count
 from rlvr.verifiers.code.scheduler import JudgeJob, JudgeTask, get_scheduler
 from rlvr.verifiers.code.tolerance import check_comparison
 from rlvr.verifiers.code.types import AC, CE, MAX_SOURCE_BYTES, SE, Judgement, Submission
-from rlvr.verifiers.code.verdict import Outcome, final_outcomes
+from rlvr.verifiers.code.verdict import Outcome, columns, final_outcomes, tests_to_run
 
 _MIN_TESTS_FOR_BYTECODE = 4  # from here on, compiling a Python program once for all tests is faster
 _MAX_TESTS_PER_TASK = 16
@@ -43,6 +43,7 @@ def judge(
     comparison: str = "lines",
     tolerance: float = 1e-6,
     stop_early: bool = False,
+    max_timeouts: int | None = None,
     sample: int | None = None,
     seed: int = 0,
     allow_weak_sandbox: bool = False,
@@ -64,6 +65,7 @@ def judge(
             "float" and "unordered"; anything else compares exactly.
         tolerance: of "float", absolute or relative.
         stop_early: whether tests after the first failure are not run (SKIP).
+        max_timeouts: so many tests may exceed the time limit; those after them are not run (SKIP). None: all are run.
         sample: run only this many tests, drawn with `seed`. The others are SKIP and do not count.
         allow_weak_sandbox: whether to run programs where they can't be confined. They can then do whatever you can.
 
@@ -158,10 +160,10 @@ def _read_submission(submission: Submission | Mapping[str, Any], judged_here: bo
     if language.compiled and judged_here:
         compiler_path(language)
     check_comparison(submission.comparison, submission.tolerance)
-    if submission.sample is not None and not is_count(submission.sample):
-        raise InputError(
-            f"sample is {submission.sample!r}. Use a number of tests from 1 on.", kind="invalid-sample", key="sample"
-        )
+    for name, kind in (("sample", "invalid-sample"), ("max_timeouts", "invalid-limit")):
+        value = getattr(submission, name)
+        if value is not None and not is_count(value):
+            raise InputError(f"{name} is {value!r}. Use a number of tests from 1 on.", kind=kind, key=name)
     if submission.checker is not None:
         check_checker(submission.checker)
     return submission
@@ -210,20 +212,19 @@ class _SubmissionRun:
             self.selected = self.sampled
         self.compile_output = ""
         self.compile_s = 0.0
-        self.first_failure = len(tests)  # index of the first test known to have failed
+        self.last_test = len(tests)  # index of the last test to run, from what is known
 
     def tasks(self, tests_per_task: int) -> list[JudgeTask]:
-        """Return the first tasks; that of a compilation adds the others."""
+        """Return the first task, if any; tasks add the next ones."""
         if len(self.program.source) > MAX_SOURCE_BYTES:
             self._set_all(CE, f"the program is larger than {MAX_SOURCE_BYTES >> 20} MB")
             return []
-        starts = range(0, len(self.selected), tests_per_task)
-        tasks: list[JudgeTask] = [
-            functools.partial(self._run_tests, self.selected[start : start + tests_per_task]) for start in starts
-        ]
-        return [functools.partial(self._compile, tasks)] if tasks and self.program.language.compiled else tasks
+        if not self.selected:
+            return []
+        first = functools.partial(self._run_tests, 0, tests_per_task)
+        return [functools.partial(self._compile, first) if self.program.language.compiled else first]
 
-    def _compile(self, test_tasks: list[JudgeTask], executor: Executor, job: JudgeJob) -> None:
+    def _compile(self, first: JudgeTask, executor: Executor, job: JudgeJob) -> None:
         try:
             compiled = executor.compile(self.program)
         except ZygoteError as error:
@@ -232,48 +233,49 @@ class _SubmissionRun:
         self.program.compiled = compiled.program
         self.compile_output, self.compile_s = compiled.output, compiled.cpu_s
         if compiled.program is not None:
-            job.add(*test_tasks)
+            job.add(first)
         else:
             lines = compiled.output.splitlines() or [""]
             self._set_all(CE, next((line for line in lines if "error" in line), lines[0])[:300])
 
-    def _run_tests(self, indexes: list[int], executor: Executor, job: JudgeJob) -> None:
+    def _run_tests(self, start: int, count: int, executor: Executor, job: JudgeJob) -> None:
         program = self.program
+        if start + count < len(self.selected) and self.selected[start] <= self.last_test:
+            # Behind the waiting tasks of other submissions, so that a stop after this one's failures saves most.
+            job.add(functools.partial(self._run_tests, start + count, count))
         if len(self.selected) >= _MIN_TESTS_FOR_BYTECODE and program.bytecode is None and not program.language.compiled:
             program.bytecode = executor.make_bytecode(program)
-        for index in indexes:
-            if job.cancelled or (self.first_failure < index and self._stops_at_failure()):
+        for index in self.selected[start : start + count]:
+            if job.cancelled or self.last_test < index:
                 return
             outcome = executor.run_test(program, self.tests[index])
             self.outcomes[index] = outcome
-            if outcome.verdict != AC:
-                self.first_failure = min(self.first_failure, index)
             if outcome.verdict == CE:
                 self._set_all(CE, outcome.reason)
                 self.compile_output = outcome.stderr[-2000:].strip()
                 return
+            if outcome.verdict != AC:
+                verdicts = [known.verdict if (known := self.outcomes[index]) else None for index in self.selected]
+                self.last_test = self.selected[tests_to_run(verdicts, **self._stops) - 1]
 
-    def _stops_at_failure(self) -> bool:
-        return self.submission.stop_early or any(outcome and outcome.verdict == CE for outcome in self.outcomes)
+    @property
+    def _stops(self) -> dict[str, Any]:
+        return {"stop_early": self.submission.stop_early, "max_timeouts": self.submission.max_timeouts}
 
     def _set_all(self, verdict: str, reason: str) -> None:
         for index in self.selected:
             self.outcomes[index] = Outcome(verdict, reason)
-        self.first_failure = -1
+        self.last_test = -1
 
     def judgement(self) -> Judgement:
         """Return the judgement; close the compiled program."""
         if self.program.compiled is not None:
             os.close(self.program.compiled)
             self.program.compiled = None
-        outcomes = final_outcomes(self.outcomes, self.selected, stop_early=self.submission.stop_early)
+        outcomes = final_outcomes(self.outcomes, self.selected, **self._stops)
         return Judgement(
-            [outcome.verdict for outcome in outcomes],
-            [outcome.reason for outcome in outcomes],
-            [outcome.cpu_s for outcome in outcomes],
-            [outcome.memory_mb for outcome in outcomes],
-            [outcome.stderr for outcome in outcomes],
-            self.compile_output,
-            self.compile_s,
-            self.sampled,
+            **columns(outcomes),
+            compile_output=self.compile_output,
+            compile_s=self.compile_s,
+            sampled=self.sampled,
         )

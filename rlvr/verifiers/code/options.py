@@ -46,6 +46,7 @@ class JudgeOptions:
     opened: bool | None = None
     sample: int | None = None  # run only this many tests per problem, drawn with `seed`
     seed: int = 0
+    max_timeouts: int | None = None  # after so many timeouts, a program's other tests are not run
     allow_weak_sandbox: bool = False  # run programs where they can't be confined: they can do whatever you can
 
     def for_one_row(self) -> JudgeOptions:
@@ -66,6 +67,8 @@ class JudgeOptions:
             ("visibility", self.visibility in VISIBILITIES, f"one of {', '.join(VISIBILITIES)}", "unknown-choice"),
             ("blocks", self.blocks in BLOCK_CHOICES, f"one of {', '.join(BLOCK_CHOICES)}", "unknown-choice"),
             ("sample", self.sample is None or is_count(self.sample), "a number of tests from 1 on", "invalid-sample"),
+            ("max_timeouts", self.max_timeouts is None or is_count(self.max_timeouts), "a number of tests from 1 on",
+             "invalid-limit"),
             ("time_factor", isinstance(factor, int | float) and 0.01 <= factor <= 100, "a number from 0.01 to 100",
              "invalid-limit"),
         ):  # fmt: skip

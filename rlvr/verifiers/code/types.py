@@ -19,7 +19,7 @@ VERDICT_NAMES = {
     "RE": "runtime error",  # an exception, a signal, an exit status other than 0
     "CE": "does not compile",
     "SE": "the sandbox failed",
-    "SKIP": "not run",  # because of an early stop or a sample
+    "SKIP": "not run",  # because of an early stop, too many timeouts, or a sample
 }
 
 MAX_SOURCE_BYTES = 1 << 20
@@ -39,6 +39,7 @@ class Submission:
     comparison: str = "lines"
     tolerance: float = 1e-6
     stop_early: bool = False
+    max_timeouts: int | None = None
     sample: int | None = None
     seed: int = 0
     allow_weak_sandbox: bool = False
@@ -75,7 +76,7 @@ class Judgement:
 
     @property
     def feedback(self) -> str:
-        """The number of passed tests, and the first failure with its reason."""
+        """The number of passed tests, the first failure with its reason, and the tests not run after timeouts."""
         if not self.verdicts:
             return "There was no test."
         passed = sum(verdict == AC for verdict in self.verdicts)
@@ -85,4 +86,9 @@ class Judgement:
                 reason = f": {self.reasons[index]}" if self.reasons[index] else ""
                 lines.append(f"Test {index + 1}: {VERDICT_NAMES[verdict]}{reason}")
                 break
+        skipped = [
+            reason for verdict, reason in zip(self.verdicts, self.reasons, strict=True) if verdict == SKIP and reason
+        ]
+        if skipped:
+            lines.append(f"{len(skipped)} tests were not run: {skipped[0]}.")
         return "\n".join(lines)

@@ -119,22 +119,46 @@ def killed_within_limits(result: ExecutionResult, limits: Limits) -> bool:
     )
 
 
-def final_outcomes(outcomes: Sequence[Outcome | None], selected: Sequence[int], *, stop_early: bool) -> list[Outcome]:
+def tests_to_run(verdicts: Sequence[str | None], *, stop_early: bool, max_timeouts: int | None) -> int:
+    """Return how many tests of a submission are run, from its verdicts in order. None: not known, or not run."""
+    timeouts = 0
+    for place, verdict in enumerate(verdicts, start=1):
+        timeouts += verdict == TLE
+        if timeouts == max_timeouts or (stop_early and verdict not in (AC, SKIP, None)):
+            return place
+    return len(verdicts)
+
+
+def final_outcomes(
+    outcomes: Sequence[Outcome | None], selected: Sequence[int], *, stop_early: bool, max_timeouts: int | None = None
+) -> list[Outcome]:
     """Return the outcomes of all tests of a submission, independent of the order in which they ran.
 
-    Tests of one submission run at the same time. So some tests behind a failed one have run, by chance.
+    Tests of one submission run at the same time. So some tests behind the last one to run have run, by chance.
     """
     final: list[Outcome | None] = list(outcomes)
     compile_error = next((outcome for outcome in outcomes if outcome and outcome.verdict == CE), None)
     if compile_error is not None:  # a program compiles for all tests or for none
         for index in selected:
             final[index] = Outcome(CE, compile_error.reason)
-    elif stop_early:
-        passed = [outcome is not None and outcome.verdict == AC for outcome in outcomes]
-        failed = next((place for place, index in enumerate(selected) if not passed[index]), len(selected))
-        for index in selected[failed + 1 :]:
-            final[index] = None
+    else:
+        verdicts = [outcome.verdict if (outcome := outcomes[index]) else None for index in selected]
+        end = tests_to_run(verdicts, stop_early=stop_early, max_timeouts=max_timeouts)
+        stopped = max_timeouts is not None and verdicts[:end].count(TLE) == max_timeouts
+        for index in selected[end:]:
+            final[index] = Outcome(SKIP, f"{max_timeouts} exceeded the time limit" if stopped else "")
     return [outcome or Outcome(SKIP) for outcome in final]
+
+
+def columns(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the lists of a `Judgement`."""
+    return {
+        "verdicts": [outcome.verdict for outcome in outcomes],
+        "reasons": [outcome.reason for outcome in outcomes],
+        "cpu_s": [outcome.cpu_s for outcome in outcomes],
+        "memory_mb": [outcome.memory_mb for outcome in outcomes],
+        "stderr": [outcome.stderr for outcome in outcomes],
+    }
 
 
 def last_line_of(text: bytes) -> str:

@@ -238,6 +238,22 @@ def test_an_early_stop_skips_the_tests_after_the_first_failure() -> None:
     assert judgement.score == pytest.approx(1 / 22)
 
 
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_after_some_timeouts_the_other_tests_are_not_run(language: str) -> None:
+    hang = {"input": "0 0", "output": "0"}
+    program = {
+        "python": f"{ADD}while a == 0: pass\n",
+        "cpp": '#include <cstdio>\nint main() { int a, b; scanf("%d %d", &a, &b); printf("%d", a + b);'
+        "for (volatile int c = a; c == 0;) {} }",
+    }[language]
+    tests = [SUMS[0], hang, SUMS[1], *[hang] * 60]
+    started = time.monotonic()
+    judgement = judge(program, language=language, tests=tests, limits=Limits(time_s=0.2), max_timeouts=2)
+    assert judgement.verdicts == ["AC", "TLE", "AC", "TLE", *["SKIP"] * 59]
+    assert "59 tests were not run" in judgement.feedback
+    assert time.monotonic() - started < 6, "62 timeouts take longer on two processors"
+
+
 def test_a_sample_depends_on_the_seed_and_counts_alone() -> None:
     tests = [{"input": f"{i} 1", "output": str(i + 1)} for i in range(100)]
     first = judge(ADD, language="python", tests=tests, sample=10, seed=7)

@@ -88,10 +88,23 @@ def test_a_compile_error_holds_for_all_selected_tests() -> None:
     assert [outcome.verdict for outcome in final] == ["CE", "CE", "CE", "SKIP"]
 
 
-def test_an_early_stop_drops_results_behind_the_first_failure() -> None:
-    outcomes = [Outcome("AC"), None, Outcome("WA"), Outcome("AC")]
-    final = verdict.final_outcomes(outcomes, [0, 2, 3], stop_early=True)
-    assert [outcome.verdict for outcome in final] == ["AC", "SKIP", "WA", "SKIP"]
+STOPS = [
+    # verdicts in the order of the tests, early stop, timeouts, verdicts that count, why it is here
+    ("AC - WA AC", True, None, "AC SKIP WA SKIP", "the last test has run by chance"),
+    ("AC - TLE WA TLE AC", False, 2, "AC SKIP TLE WA TLE SKIP", "the second timeout is the last test"),
+    ("AC - TLE WA AC", False, 2, "AC SKIP TLE WA AC", "one timeout of two"),
+    ("AC - WA TLE AC", True, 1, "AC SKIP WA SKIP SKIP", "the earlier of both stops"),
+]
+
+
+@pytest.mark.parametrize("verdicts, stop_early, max_timeouts, expected, why", STOPS, ids=[why for *_, why in STOPS])
+def test_a_stop_drops_results_behind_it(
+    verdicts: str, stop_early: bool, max_timeouts: int | None, expected: str, why: str
+) -> None:
+    outcomes = [None if name == "-" else Outcome(name) for name in verdicts.split()]
+    selected = [index for index, outcome in enumerate(outcomes) if outcome]
+    final = verdict.final_outcomes(outcomes, selected, stop_early=stop_early, max_timeouts=max_timeouts)
+    assert [outcome.verdict for outcome in final] == expected.split()
 
 
 def test_reasons_are_printable() -> None:
