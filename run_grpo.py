@@ -25,6 +25,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,13 +138,18 @@ def run(recipe: Recipe) -> int:
     """Prepare and execute a run; return its exit code."""
     announce(recipe)
     from rlvr.artifacts.run_lock import lock_run
-    from rlvr.preflight.prepare import prepare_run
-    from rlvr.training import launch
-    from rlvr.training.interruption import StopRequest, time_limit
 
-    stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), STARTED)
-    console.silence_loading_bars()
-    with lock_run(recipe.output_dir, launch.join(recipe)), prepare_run(recipe) as prepared:
+    with ExitStack() as stack:
+        if "RANK" not in os.environ:  # before the slow imports; the processes of a launcher lock together, below
+            stack.enter_context(lock_run(recipe.output_dir))
+        from rlvr.preflight.prepare import prepare_run
+        from rlvr.training import launch
+        from rlvr.training.interruption import StopRequest, time_limit
+
+        stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), STARTED)
+        console.silence_loading_bars()
+        stack.enter_context(lock_run(recipe.output_dir, launch.join(recipe)))
+        prepared = stack.enter_context(prepare_run(recipe))
         introduce(recipe, prepared.remarks)
         stages = Run(recipe, prepared, stop)
         gc.enable()

@@ -26,11 +26,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; default: in the run directory")
     options = parser.parse_args(words)
 
-    from rlvr.report import write_comparison, write_report
-    from rlvr.tracking.mlflow_results import replace_page
-
     try:
         with console.SlowStep(f"Writing the report of {' and '.join(map(str, options.run_dirs))}"):
+            from rlvr.report import write_comparison, write_report
+            from rlvr.tracking.mlflow_results import replace_page
+
             if len(options.run_dirs) == 1:
                 page = write_report(options.run_dirs[0], options.out)
             else:

@@ -122,14 +122,14 @@ def _file_and_overrides(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Path | None) -> int:
     """Score every row, print the summary and write `output`; return 2 if a reward raised."""
-    from tqdm import tqdm
-
-    from rlvr.rescoring import scores as rescoring
-    from rlvr.rescoring import summary
-    from rlvr.rescoring.completions import fill_columns, read_completions
-    from rlvr.scoring.registry import load_rewards, load_task
-
     with console.SlowStep(f"Reading {file}, the rewards and the task {recipe.task.name}"):
+        from tqdm import tqdm
+
+        from rlvr.rescoring import scores as rescoring
+        from rlvr.rescoring import summary
+        from rlvr.rescoring.completions import fill_columns, read_completions
+        from rlvr.scoring.registry import load_rewards, load_task
+
         rewards = load_rewards(recipe.rewards)
         source = read_completions(file, column, limit)
         added = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
@@ -307,13 +307,13 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: int) -> int:
     """Print the score of one row with its explanation; return 2 if a reward raised."""
-    from rlvr.rescoring import explain
-    from rlvr.rescoring import scores as rescoring
-    from rlvr.rescoring.completions import fill_columns, read_completions
-    from rlvr.rescoring.summary import compare_with_recorded
-    from rlvr.scoring.registry import load_rewards, load_task
-
     with console.SlowStep(f"Reading {file} and the rewards"):
+        from rlvr.rescoring import explain
+        from rlvr.rescoring import scores as rescoring
+        from rlvr.rescoring.completions import fill_columns, read_completions
+        from rlvr.rescoring.summary import compare_with_recorded
+        from rlvr.scoring.registry import load_rewards, load_task
+
         rewards = load_rewards(recipe.rewards)
         everything = read_completions(file, column, limit).rows
     if not 0 <= number < len(everything):

@@ -61,7 +61,7 @@ WANTS_TESTS = "def wants_tests(completions, *, tests, **kwargs):\n    return [0.
         (["--rewards.answer_format.options", "{patern: x}"], "mean pattern?", "a reward's option misspelt"),
         (["--resume_from_checkpoint", "nowhere"], "there is no such folder", "nothing to resume"),
         (["--rewards.math_correctness.weight", "0", "--rewards.answer_format.weight", "0"], "every weight is 0", "0"),
-        (["--optim", "bogus"], "bogus is not a valid", "only TRL knows"),
+        (["--optim", "bogus"], "optim is 'bogus', which is none of", "only TRL knows"),
         (["--evaluation.metric", "nothing"], "'nothing'", "a metric that isn't there"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_check_reports_in_one_pass_what_would_stop_runs_one_after_another(
     words = misspelt(tmp_path)
     assert run_grpo.main([*words, "--check"]) == 2
     captured = capsys.readouterr()
-    for named in ("Did you mean learning_rate?", "a LoRA on lm_head", "'rows'", "bogus is not a valid"):
+    for named in ("Did you mean learning_rate?", "a LoRA on lm_head", "'rows'", "optim is 'bogus'"):
         assert captured.err.count(named) == 1, named
     assert captured.out == "" and not (tmp_path / "run").exists()
     assert run_grpo.main(words) == 2

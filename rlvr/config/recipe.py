@@ -298,9 +298,13 @@ def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
         elif key not in schema.fields():
             known = {*schema.fields(), *SECTIONS} - {*schema.RENAMED, *schema.REMOVED}
             before = list(text.content)[list(text.content).index(key) - 1]
-            if before in SECTIONS and at.line is not None and (key in SECTION_KEYS or not schema.nearest(key, known)):
+            ours = schema.OTHER_NAMES.get(key)
+            similar = ours or schema.nearest(key, known)
+            if before in SECTIONS and at.line is not None and (key in SECTION_KEYS or not similar):
                 fix = f"is not a recipe key. If it belongs to {before}, indent it."
                 text.problems.append(at.problem(fix, "unknown-key"))
+            elif ours:
+                text.problems.append(at.problem(f"is not a recipe key. Use {ours}.", "unknown-key", ours))
             else:
                 text.problems.append(at.unknown(sorted(known), "a recipe key"))
         elif fault := schema.value_fault(key, value):

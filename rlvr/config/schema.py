@@ -14,7 +14,7 @@ import functools
 import importlib.util
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +69,23 @@ RENAMED: dict[str, str] = {
     "vllm_guided_decoding_regex": "vllm_structured_outputs_regex",
     "vllm_max_model_len": "vllm_max_model_length",
     "wandb_log_unique_prompts": "log_unique_prompts",
+}
+# Usual names of other programs that are too far from ours, or nearer to a wrong key (model: delta).
+OTHER_NAMES: dict[str, str] = {
+    **dict.fromkeys(("model", "model_name", "base_model"), "model_name_or_path"),
+    **dict.fromkeys(("lr", "actor_lr"), "learning_rate"),
+    **dict.fromkeys(("batch_size", "train_batch_size", "rollout_batch_size"), "per_device_train_batch_size"),
+    **dict.fromkeys(("epochs", "n_epochs"), "num_train_epochs"),
+    **dict.fromkeys(("n", "group_size", "rollout_n", "num_rollouts"), "num_generations"),
+    **dict.fromkeys(("max_tokens", "max_new_tokens", "max_length", "max_seq_length"), "max_completion_length"),
+    **dict.fromkeys(("kl_coef", "kl_loss_coef"), "beta"),
+    **dict.fromkeys(("lora_rank", "r", "rank"), "lora_r"),
+    **dict.fromkeys(("use_lora", "lora"), "use_peft"),
+    **dict.fromkeys(("dataset", "data"), "task"),
+    "reward": "rewards",
+    "clip_range": "epsilon",
+    "wandb": "report_to",
+    "temp": "temperature",
 }
 # Keys that a recipe can't have, each with the reason or with what to use: options that this project doesn't support,
 # options that a section of the recipe replaces, and options that TRL and transformers have removed since TRL 0.15.
@@ -267,10 +284,7 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
     if key in CHOICES and value is not None:
         if any(value is choice or (value == choice and isinstance(value, str)) for choice in CHOICES[key]):
             return None
-        choices = [str(choice).lower() for choice in CHOICES[key]]
-        close = nearest(str(value), choices)
-        fix = f"is none of its values. Did you mean {close[0]}?" if close else f"is none of {', '.join(choices)}."
-        return ValueFault("unknown-choice", f"is {value!r}, which {fix}")
+        return choice_fault(value, [str(choice).lower() for choice in CHOICES[key]])
     # A type that is not plain is an enumeration of strings in transformers. "False" is a choice.
     types = {name if name in (*PLAIN_TYPES, "False") else "str" for name in types_of(field.annotation)}
     text = type_mismatch(value, types | ({"str"} if key in _ALSO_TEXT else set()))
@@ -278,6 +292,13 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
         return ValueFault("wrong-type", f"{text}.")
     text = _out_of_range(key, value)
     return ValueFault("out-of-range", f"{text}.") if text is not None else None
+
+
+def choice_fault(value: Any, choices: Sequence[str]) -> ValueFault:
+    """A value that is none of the choices of its key."""
+    close = nearest(str(value), choices)
+    fix = f"is none of its values. Did you mean {close[0]}?" if close else f"is none of {', '.join(choices)}."
+    return ValueFault("unknown-choice", f"is {value!r}, which {fix}")
 
 
 def takes_flag(key: str) -> bool:

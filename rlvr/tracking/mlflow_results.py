@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts.evaluation_summary import verdict
+from rlvr.console import SlowStep
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping
 from rlvr.tracking.mlflow_ledger import SentMetrics, metric_name
@@ -122,16 +123,17 @@ def _send(run_dir: Path, points: Sequence[Point], files: Sequence[tuple[str, str
         return f"Not sent to MLflow: no store {redact_uri(uri)}. Set MLFLOW_TRACKING_URI to its value in training."
     command = json.dumps({"uri": uri, "run_id": run_id, "points": points, "files": files, "verdict": sentence})
     try:
-        process = subprocess.run(
-            [sys.executable, "-c", "from rlvr.tracking.mlflow_results import main; main()"],
-            input=command,
-            env=process_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        with SlowStep(f"Sending the results to MLflow at {redact_uri(uri)}"):
+            process = subprocess.run(
+                [sys.executable, "-c", "from rlvr.tracking.mlflow_results import main; main()"],
+                input=command,
+                env=process_environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
     except (OSError, subprocess.TimeoutExpired):
         return f"MLflow at {redact_uri(uri)} may lack some of this: it does not answer in time."
     return process.stdout.strip() or f"Not sent to MLflow at {redact_uri(uri)}: its client failed to start."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -96,6 +97,11 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
                 kind="unsupported-precision",
                 key="bf16",
             ) from error
+        # transformers' error for a value that is none of an enumeration, such as an optimizer, lists all values.
+        if match := re.fullmatch(r"(\S+) is not a valid \w+, please select one of \[(.+)\]", str(error)):
+            key = next((key for key, value in recipe.settings.items() if value == match[1]), None)
+            fault = schema.choice_fault(match[1], re.findall(r"'([^']+)'", match[2]))
+            raise InputError(f"{key or 'A value'} {fault.text}", kind=fault.kind, key=key) from error
         raise InputError(f"TRL refuses this recipe: {error}", kind="refused-by-trl") from error
     unset_hf_deepspeed_config()  # or the base model would be loaded in shares
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.artifacts.run_lock import lock_run
 from tests.conftest import REPOSITORY
 
 RECIPE = ("--config", str(REPOSITORY / "recipes" / "demo-arithmetic.yaml"))
@@ -50,3 +52,10 @@ def test_the_first_line_comes_before_slow_imports(script: str, words: tuple[str,
     # torch itself is found: run_grpo.py looks whether it is installed.
     first, *others = start(script, words, ("torch._C", "datasets", "accelerate"), tmp_path).stderr.splitlines()
     assert first.endswith(" …") and "Error: " in others[-1], "an import fails after the first line"
+
+
+@pytest.mark.slow
+def test_a_second_run_in_a_directory_is_refused_before_slow_imports(tmp_path: Path) -> None:
+    with lock_run(tmp_path / "run"):
+        done = start("run_grpo.py", (*RECIPE, "--output_dir", "run"), ("torch._C", "datasets", "accelerate"), tmp_path)
+    assert done.returncode == 2 and f"process {os.getpid()}" in done.stderr

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.config import schema
 from rlvr.config.overrides import parse_overrides
-from rlvr.config.recipe import load_recipe, write_recipe
+from rlvr.config.recipe import SECTIONS, load_recipe, write_recipe
 from rlvr.errors import InputError
 
 GOOD = """\
@@ -146,6 +147,14 @@ def test_an_unknown_key_comes_with_its_line_and_the_nearest_known_key(write_yaml
         "level": "error",
         "suggestion": "learning_rate",
     }
+
+
+def test_a_usual_name_of_another_program_comes_with_ours(write_yaml: Write) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe(write_yaml(GOOD + "".join(f"{name}: 1\n" for name in schema.OTHER_NAMES)))
+    suggested = {problem.key: problem.suggestion for problem in caught.value.problems}
+    assert suggested == schema.OTHER_NAMES
+    assert set(suggested.values()) <= {*schema.fields(), *SECTIONS} and not set(suggested) & set(schema.fields())
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])

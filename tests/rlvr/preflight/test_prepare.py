@@ -56,7 +56,7 @@ def test_a_component_that_cannot_be_loaded_hides_no_problem_of_another(tmp_path:
         "No module named 'no_such_module_at_all'",
         "'shots'",
         "./nowhere",
-        "bogus is not a valid",
+        "optim is 'bogus'",
     ):
         assert text.count(part) == 1, part
     assert {"tracker-not-installed", "launcher-conflict"} <= set(kinds(refusal(words)))
@@ -72,7 +72,7 @@ def test_trl_and_the_reward_trial_run_although_something_else_is_wrong(tmp_path:
     (tmp_path / "fails.py").write_text("def fails(completions, **kwargs):\n    raise ValueError('always')\n")
     words = ["--rewards", f"[{{name: {tmp_path}/fails.py}}]", "--optim", "bogus", "--lora_target_modules", "lm_head"]
     error = refusal(words)
-    assert {"lora-on-head", "reward-failed"} <= set(kinds(error)) and str(error).count("bogus is not a valid") == 1
+    assert {"lora-on-head", "reward-failed"} <= set(kinds(error)) and str(error).count("optim is 'bogus'") == 1
 
 
 def test_one_mistake_is_reported_once() -> None:
