@@ -19,6 +19,7 @@ _FACTORIAL = re.compile(r"([0-9]{1,20}|[)}\]a-zA-Z])\s?(!+)")
 _LONG_NUMBER = re.compile(r"[0-9]{120}")
 _POWER_OF = re.compile(r"\^\s?(?:\{\s?-?\s?([0-9]{1,40})\s?\}|([0-9]{1,40}))")
 _HUGE = re.compile(r"[0-9]{5}")
+_SMALL_BINOMIAL = re.compile(r"\\binom\s?\{\s?[0-9]{1,3}\s?\}\s?\{\s?[0-9]{1,3}\s?\}")
 # Operations that occur in problems more often than in answers.
 UNEVALUATED = re.compile(
     r"\\(?:sum|prod|int|iint|oint|lim|frac\{d\}|frac\{\\partial|bmod|pmod|mod|limsup|liminf|bigcup|bigcap|uparrow)"
@@ -50,8 +51,10 @@ def check_complexity(text: str) -> str | None:
             is_large = int(argument) > 200 if argument.isdigit() else not has_variable
             if len(signs) > 1 or is_large:
                 return "it has a factorial that is too large"
-    if ("binom" in text or "choose" in text) and (_HUGE.search(text) or re.search(r"[0-9]\s?\^", text)):
-        return "it has a binomial that is too large"
+    if "binom" in text or "choose" in text:
+        others = _SMALL_BINOMIAL.sub("", text)
+        if ("binom" in others or "choose" in others) and (_HUGE.search(text) or re.search(r"[0-9]\s?\^", text)):
+            return "it has a binomial that is too large"
     if "gamma" in text.lower() and _HUGE.search(text):
         return "it has a gamma function that is too large"
     return None
