@@ -59,6 +59,7 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"(?<![a-zA-Z\\])sqrt\s?([0-9]{1,12})", r"\\sqrt{\1}"),
         (r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z])", r"\\sqrt"),
         (rf"(?<![a-zA-Z\\])(pi|theta|alpha|beta|lambda|{FUNCTIONS.replace(' ', '|')})(?![a-z])", r"\\\1 "),
+        (rf"(?:\\text\s?)?\{{(\\(?:{FUNCTIONS.replace(' ', '|')}) )\}}(?=\s?\()", r"\1"),
         # A missing space: \\sinx, \\cottheta, sinx; not \\sinh.
         (rf"\\(?![a-z]{{3}}h(?![a-zA-Z]))({_OF_ANGLES})(?=[a-zA-Z](?![a-zA-Z]))", r"\\\1 "),
         (rf"\\({_OF_ANGLES})(?={_ANGLES})", r"\\\1 \\"),

@@ -10,8 +10,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION, UNEVALUATED, VARIABLE, check_complexity
 from rlvr.verifiers.math.normalize import FUNCTIONS, TEXT, canonicalize, strip_delimiters
@@ -206,11 +207,13 @@ def _parse_equation(text: str, depth: int) -> ParsedAnswer:
         raise UnreadableAnswer("one side of its equation is empty")
     if len(parts) == 2 and _is_name(parts[1]) and not _is_name(parts[0]) and not VARIABLE.search(parts[0]):
         parts.reverse()  # "5 = x"
-    has_name = _is_name(parts[0])
-    *others, last_part = parts[1:] if has_name else parts
-    # The variable of a sum or an integral is bound.
+    names = list(takewhile(_is_name, parts[:-1]))
+    if read_number(parts[-1]) is None:
+        names = names[:1]  # in "x = C = D", C is a value
+    *others, last_part = parts[len(names) :]
+    # The variable of a sum or an integral is bound; i and e are constants.
     unknowns = (part for part in (*others, last_part) if part == last_part or not UNEVALUATED.search(part))
-    if not has_name and any(read_number(part) is None and VARIABLE.search(TEXT.sub("", part)) for part in unknowns):
+    if not names and any(read_number(part) is None and VARIABLE.search(_NO_UNKNOWN.sub("", part)) for part in unknowns):
         return Term("relation", _remove_spaces(text))
     last = _parse(last_part, depth + 1)
     members = []
@@ -223,15 +226,15 @@ def _parse_equation(text: str, depth: int) -> ParsedAnswer:
         member = _parse(part, depth + 1)
         if isinstance(last, Term) and last.number is not None:
             number = member.number if isinstance(member, Term) else None
-            if "%" in last_part and "%" not in part and number is not None:
-                number *= 100
+            if number is not None and ("%" in part) != ("%" in last_part):
+                number *= Fraction(1, 100) if "%" in part else 100
             if number == last.number or (is_sum(part) and gives(part, last_part, last.number)):
                 continue
             if number is not None and not is_sum(part):
                 raise UnreadableAnswer("its equation is not true")
         if member != last:
             members.append(member)
-    return replace(last, name=parts[0].replace(" ", "") if has_name else "", members=tuple(members))
+    return replace(last, name=names[0].replace(" ", "") if names else "", members=tuple(members))
 
 
 _THOUSANDS = re.compile(r",[0-9]{3}(?![0-9])")
@@ -289,11 +292,15 @@ _NAME = re.compile(
     r"(?:\\?[a-zA-Z]|[A-Z]{1,4}|\\(?:[a-zA-Z]{2,12})|\\text\{[^{}]{1,60}\}|[a-zA-Z]{3}[a-zA-Z ]{1,60}"
     r"|\\[a-zA-Z]{1,12}\{[a-zA-Z' ]{1,20}\}"
     r"|\\angle ?[A-Z]{1,3}|\|[A-Z]{1,4}\|)"
-    r"(?:_(?:\{[a-zA-Z0-9,]{1,12}\}|[a-zA-Z0-9]))?'{0,3}(?: ?\([a-zA-Z0-9, ]{1,20}\))?"
+    r"(?:_(?:\{[a-zA-Z0-9,]{1,12}\}|[a-zA-Z0-9]))?'{0,3}(?: ?\((?:[a-zA-Z0-9, =]|\([a-z0-9]\)){1,20}\))?"
 )
 _NAMES = re.compile(r"\( ?[a-zA-Z](?:_[a-zA-Z0-9])?(?: ?, ?[a-zA-Z](?:_[a-zA-Z0-9])?){1,7} ?\)")
-_RATIO_NAME = re.compile(r"[A-Za-z_0-9{}]{1,16} ?: ?[A-Za-z_0-9{}]{1,16}|\\frac\{[A-Z]{1,3}\}\{[A-Z]{1,3}\}")
+_RATIO_NAME = re.compile(
+    r"(?=.*[A-Za-z])[A-Za-z_0-9{}]{1,16} ?: ?[A-Za-z_0-9{}]{1,16}|\\frac\{[A-Z]{1,3}\}\{[A-Z]{1,3}\}"
+)
 _PLAIN_WORDS = re.compile(r"[A-Za-z'’]{1,30}(?:(?: |(?<=[A-Za-z]{2})-(?=[A-Za-z]{2}))[A-Za-z'’]{1,30}){0,40}")
+_COMPUTED = re.compile(rf"\\(?:{FUNCTIONS.replace(' ', '|')}) ?\([^a-zA-Z]*\)")  # \\gcd(12, 18)
+_NO_UNKNOWN = re.compile(rf"{TEXT.pattern}|(?<![\\a-zA-Z])[ei](?![a-zA-Z])")
 _OF_ANGLES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _LETTER_RUN = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
@@ -395,5 +402,5 @@ def _remove_spaces(text: str) -> str:
 def _is_name(text: str) -> bool:
     """Whether the left side of an equation names the right side, rather than being part of its value."""
     text = text.strip()
-    is_name = any(pattern.fullmatch(text) for pattern in (_NAME, _RATIO_NAME, _NAMES))
+    is_name = not _COMPUTED.fullmatch(text) and any(pattern.fullmatch(text) for pattern in (_NAME, _RATIO_NAME, _NAMES))
     return is_name and all(map(is_label_word, re.findall(r"(?<![A-Z])[A-Z]?[a-z]{2,}", text)))

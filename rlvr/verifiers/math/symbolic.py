@@ -128,6 +128,7 @@ def _to_sympy(text: str) -> Any:
         return None
     text = BASED.sub(lambda based: str(read_numeral(based)), text)
     text = _DEGREES.sub(r"\\frac{\1\\pi}{180}", text).replace("\\bmod", "\\mod")
+    text = text.replace("\\pi(", "\\pi \\cdot (")  # not a function of the name
     text = _PRODUCT.sub(r"\1\\cdot ", text)  # 2(3) is no mixed number
     text = _DECIMAL.sub(_fraction, text).replace("*", "\\cdot ")
     try:
