@@ -91,14 +91,15 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     words = [
         "--sagemaker.instance_type", "ml.g5.xlarge", "--sagemaker.spot", "true", "--task.name", "arithmetics",
-        "--rewards.answer_format.options", "{nothing: 1}", "--model_name_or_path", "models/gone",
+        "--rewards.answer_format.options", "{nothing: 1}", "--rewards.math_correctness.options", "{zilch: 1}",
+        "--model_name_or_path", "models/gone",
     ]  # fmt: skip
     with make_plan(DEMO, words) as plan:
         assert {problem.kind for problem in plan.problems} >= {
             "no-region", "no-role", "idle-hosts", "spot-without-checkpoints",
         }  # fmt: skip
         messages = "\n".join(map(str, plan.problems))
-        for name in ("arithmetics", "'nothing'", "models/gone"):
+        for name in ("arithmetics", "'nothing'", "'zilch'", "models/gone"):
             assert name in messages, name
         assert plan.request is None
         assert "None" not in "\n".join(plan.lines()), "unknown values have words"
