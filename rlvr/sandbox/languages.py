@@ -34,10 +34,10 @@ _CPP_FLAGS = ("-std=c++17", "-O2", "-DONLINE_JUDGE", "-w")
 LANGUAGES = {
     language.name: language
     for language in (
-        Language("python", ("py", "python3", "py3", "ipython")),
+        Language("python", ("py", "python3", "py3", "ipython", "pypy")),
         Language(
             "cpp",
-            ("c++", "cc", "cxx", "c++17", "cpp17", "g++", "gnu++"),
+            ("c++", "cc", "cxx", "c++17", "cpp17", "g++", "gnu++", "cplusplus"),
             source="program.cpp",
             compiler="g++",
             arguments=(*_CPP_FLAGS, "-pipe", "-static", "-fmax-errors=20", "-I{headers}", "-o", "{program}",

@@ -154,7 +154,7 @@ def is_label_of(label: str, language: str) -> bool:
 
 
 def _is_one_of(label: str, words: Sequence[str] | frozenset[str]) -> bool:
-    return label in words or _VERSION.sub("", label, count=1) in words
+    return label in words or _VERSION.sub("", label, count=1) in words or label.rpartition(".")[2] in words  # main.py
 
 
 def answer_prefill(prompt: Any, opened: bool | None = None) -> str:

@@ -37,6 +37,8 @@ PYTHON = [
     (fenced(A, 'python title="a.py"'), A, "with more words"),
     (fenced(A, "{.python .numbered}"), A, "as Pandoc has it"),
     (fenced(A, "python:main.py"), A, "with a file"),
+    (fenced(A, "main.py"), A, "the name of a file"),
+    (fenced(A, "pypy3"), A, "another interpreter"),
     (fenced(A, ""), A, "without a label"),
     (fenced(A, "code"), A, "a label that names no language"),
     (fenced(A, fence="~~~"), A, "tildes"),
@@ -95,6 +97,7 @@ PYTHON = [
     (fenced("int main() {}\n", "cpp"), None, "another language"),
     (fenced("int main() {}\n", "c++"), None, "by another name"),
     (fenced("a\n", "text"), None, "text"),
+    (fenced("x\n", "py.txt"), None, "the name of another file"),
     (fenced("x\n", "pythonic"), None, "a label that only begins so"),
     ("```python\nprint(1)\n~~~\n", None, "closed by the other kind"),
     ("````python\nprint(1)\n```\n", None, "closed by a shorter one"),
@@ -147,7 +150,7 @@ CPP = "int main() {}\n"
 @pytest.mark.parametrize(
     ("label", "counts"),
     [("cpp", True), ("c++", True), ("C++", True), ("c++17", True), ("cpp17", True), ("cc", True), ("cxx", True),
-     ("", True), ("c", False), ("python", False), ("csharp", False), ("c#", False)],
+     ("a.cpp", True), ("a.py", False), ("", True), ("c", False), ("python", False), ("csharp", False), ("c#", False)],
 )  # fmt: skip
 def test_a_block_in_another_language_is_not_the_program(label: str, counts: bool) -> None:
     assert (extract_program(fenced(CPP, label), language="cpp").program == CPP) == counts
