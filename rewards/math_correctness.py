@@ -18,6 +18,7 @@ def math_correctness(
     *,
     final_answer: list[str],
     prose: bool = True,
+    bare_last_line: bool = False,
     tolerance: float | None = None,
     deadline_s: float = DEADLINE_S,
     budget_s: float | None = None,
@@ -30,6 +31,7 @@ def math_correctness(
         completions: strings, or lists of chat messages.
         final_answer: the gold of each row: a number, LaTeX, or a word or two.
         prose: also accept "The answer is 18.". False requires `#### 18`, a box or an <answer> tag.
+        bare_last_line: without any other statement, also accept a last line that is nothing but a number.
         tolerance: relative: 0.01 also accepts numbers within 1 % of the gold. None compares exactly.
         deadline_s: limit of algebra on one answer, in seconds; an answer that exceeds it is wrong.
         budget_s: limit of all algebra of a batch, in seconds; rows that are not reached get None. See `check_answers`.
@@ -60,8 +62,9 @@ def math_correctness(
             )
     try:
         verdicts = check_answers(
-            completions, final_answer, prose=prose, tolerance=tolerance, deadline_s=deadline_s, budget_s=budget_s
-        )
+            completions, final_answer, prose=prose, bare_last_line=bare_last_line, tolerance=tolerance,
+            deadline_s=deadline_s, budget_s=budget_s,
+        )  # fmt: skip
     except ValueError as error:
         option = str(error).partition(" ")[0]
         raise InputError(f"Reward math_correctness, option {error}.", kind="invalid-value", key=option) from error
@@ -81,7 +84,13 @@ def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]
 
 
 def explain(
-    completion: Any, *, final_answer: str, prose: bool = True, tolerance: float | None = None, **kwargs: Any
+    completion: Any,
+    *,
+    final_answer: str,
+    prose: bool = True,
+    bare_last_line: bool = False,
+    tolerance: float | None = None,
+    **kwargs: Any,
 ) -> list[str]:
     """Explain the verdict on one completion, one sentence a step."""
-    return explain_answer(completion, final_answer, prose=prose, tolerance=tolerance)
+    return explain_answer(completion, final_answer, prose=prose, bare_last_line=bare_last_line, tolerance=tolerance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rewards.math_correctness import math_correctness
+from rewards.math_correctness import explain, math_correctness
 from rlvr.errors import InputError
 
 
@@ -39,6 +39,12 @@ def test_takes_what_the_trainer_adds() -> None:
 def test_prose_counts_unless_switched_off() -> None:
     assert math_correctness([""], ["The answer is 42."], final_answer=["42"]) == [1.0]
     assert math_correctness([""], ["The answer is 42."], final_answer=["42"], prose=False) == [0.0]
+
+
+def test_a_bare_last_line_counts_if_the_option_says_so() -> None:
+    assert math_correctness([""], ["6 * 7.\n42"], final_answer=["42"]) == [0.0]
+    assert math_correctness([""], ["6 * 7.\n42"], final_answer=["42"], bare_last_line=True) == [1.0]
+    assert "right" in explain("6 * 7.\n42", final_answer="42", bare_last_line=True)[-1]
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ RIGHT_42 = [
     ("6 * 7\n### Solution: 42", "Solution: on the last line"),
     ("Solution:\n6 * 7 = 42\n#### 42", "Solution: as a heading"),
     ("Solution: 6 * 8 = 48\n48 - 6 = 42\n#### 42", "Solution: before the working"),
+    ("Solution: 1. Multiply.\n#### 42", "Solution: before a list of steps"),
     ("Solution: Draw a table.\n#### 42", "Solution: before words"),
     ("Step 1\nResult: 8\n8 + 34 = 42\n#### 42", "the result of a step, and numbers behind it"),
     ("Result: 42\n\\boxed{42}", "the same answer beside the label"),
@@ -177,6 +178,31 @@ WRONG_42 = [
     ("####: 41\n\\boxed{42}", "a colon behind the mark, another box"),
     ("####: 41 or 42", "two candidates behind the colon"),
     ("-####: 42", "a sign before the mark"),
+]
+
+# whole completions whose gold is 42 and that state it only in a bare last line, whether that counts, why
+BARE_LAST_LINES = [
+    ("First compute 6 * 7.\n42", True, "a number under the working"),
+    ("6 * 7 = 42\n\n**42**\n", True, "in bold"),
+    ("It costs 6 * $7 = $42\n$42$", True, "as mathematics"),
+    ("So we have\n42", True, "in the middle of a sentence"),
+    ("First it is 42.\n42\nThat is, again:\n42.0", True, "twice"),
+    ("6 * 7\n41\n\n42", False, "another line is a number"),
+    ("Guess.\n41\n42\n43", False, "guesses"),
+    ("Compute.\n-42", False, "the sign counts"),
+    ("It is 41 or\n42", False, "two candidates"),
+    ("It is not\n42", False, "a negation"),
+    ("Add 1 +\n42", False, "an operand"),
+    ("1 /\n42", False, "a divisor"),
+    ("It is less than\n42", False, "a bound"),
+    ("6 * 7\n42 eggs", False, "more than a number"),
+    ("6 * 7\n42 or 41", False, "two candidates on the line"),
+    ("6 * 7\n42?", False, "a question"),
+    ("6 * 7\n42\nThen take 2 away.", False, "words behind it"),
+    ("The answer is simple.\n42", False, "a statement of something else"),
+    ("So #### 41\n42", False, "a mark with another answer"),
+    ("Result: 41\nThen:\n42", False, "a label with another answer"),
+    ("#### 41\n\nQuestion: 6 * 7?\n42", False, "the answer of an invented problem"),
 ]
 
 # answer (in a box), gold, why
@@ -794,6 +820,8 @@ ATTACKS = [
     ("The answer is not:\n\\boxed{42}", "42", "what stands beside the box"),
     ("#### 42 tens", "42", "another value"),
     ("\\boxed{\\sqrt2 = 5}", "5", "another value"),
+    ("1. The store rec", "1", "a first step that is cut off"),
+    ("Solution: 1. Multiply the eggs", "1", "a first step behind a label"),
 ]
 
 # What changes the value of a box of 7: the reason, whole completions.

@@ -44,12 +44,15 @@ from rlvr.verifiers.math.text_after import find_suffix_defect
 _Found = TypeVar("_Found")
 
 
-def find_statements(turn: str, *, prose: bool = True, joined: bool = False) -> list[StatedAnswer]:
+def find_statements(
+    turn: str, *, prose: bool = True, joined: bool = False, bare_last_line: bool = False
+) -> list[StatedAnswer]:
     """Find every statement of a final answer: explicit ones first, then prose, each in text order.
 
     Args:
         prose: also read statements that are not explicit.
         joined: read neighbouring boxes ("\\boxed{1} and \\boxed{2}") as one list, for a gold that is a list.
+        bare_last_line: without any other statement, read a last line that is nothing but a number.
     """
     statements: list[StatedAnswer] = []
     try:
@@ -68,6 +71,8 @@ def find_statements(turn: str, *, prose: bool = True, joined: bool = False) -> l
                 statements.extend(find_labelled(turn, statements))
             if not statements:
                 statements.extend(find_bare(turn))
+            if bare_last_line and not statements and (lines := find_bare_lines(turn)):
+                statements = [*lines, *find_labelled(turn, lines)]
     except TooManyStatements:
         defect = f"there are over {MAX_STATEMENTS:,} statements of one kind"
         return [StatedAnswer("box", 0, len(turn), ("",), defect)]
@@ -114,6 +119,7 @@ _NO_HEADING = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _NUMBERED_HEADING = re.compile(r"[ \t*_]{0,8}[0-9]{1,3}[.):][*_]{0,3}[ \t]+[^\s]")
+_FIRST_STEP = re.compile(r"[ \t*_]{0,8}1[.):][*_]{0,3}[ \t]+[^\s]")  # "1. Count the eggs"
 _ANSWER_LIKE_START = re.compile(
     r"[\s*_`]{0,8}(?:US|USD|EUR|GBP|INR|Rs\.?)?[\s*_`\"'$€£¥₹\\(\[{=.+~-]{0,12}[0-9]"
     r"|[\s*_`$({\[-]{0,8}\\[a-zA-Z{(\[]"
@@ -345,7 +351,7 @@ def find_labelled(turn: str, others: Sequence[StatedAnswer]) -> list[StatedAnswe
         end = label.end() + len(text)
         pattern = ALONE if label["answer"] else STANDS_ALONE
         hedged = _HEDGED.match(text)
-        if "boxed" in text or (label["answer"] and has_items):
+        if "boxed" in text or (label["answer"] and has_items) or _FIRST_STEP.match(text):
             continue
         if not (hedged or pattern.fullmatch(to_ascii(text.strip()))):
             continue
@@ -386,7 +392,7 @@ def _whole_display(turn: str, start: int, line: str) -> str:
 def find_bare(turn: str) -> Iterator[StatedAnswer]:
     """Find the answer of a turn that is nothing but an answer, or one sentence with one formula."""
     text = turn.strip()
-    if not text or len(text) > MAX_EXPRESSION:
+    if not text or len(text) > MAX_EXPRESSION or _FIRST_STEP.match(text):
         return
     if "\n" in text and not re.fullmatch(r"(?:\\\[|\$\$)[^$]{1,500}(?:\\\]|\$\$)", text):
         return
@@ -408,3 +414,18 @@ def find_bare(turn: str) -> Iterator[StatedAnswer]:
 
 def _is_doubtful(text: str) -> bool:
     return DOUBT.search(text) is not None or _OF_ANSWER.search(text) is not None
+
+
+_NUMBER_LINE = re.compile(r"^[^A-Za-z0-9\n]{0,12}[0-9][^A-Za-z\n]{0,60}$", re.MULTILINE)
+
+
+def find_bare_lines(turn: str) -> list[StatedAnswer]:
+    """Find the lines that are nothing but a number, if the last line is one: each is a candidate."""
+    found: list[StatedAnswer] = []
+    for line in _limited(_NUMBER_LINE.finditer(turn)):
+        if read_number(line[0], units=False) is not None:
+            above = turn[max(0, line.start() - 160) : line.start()].rstrip()
+            ended = not above or above[-1] in ".:!)%$" or above[-1].isdigit()
+            defect = "" if ended else find_prefix_defect(f"{above} ")  # "41 or", "6 *"
+            found.append(StatedAnswer("bare", line.start(), line.end(), (line[0].strip(),), defect))
+    return found if found and found[-1].end >= len(turn.rstrip()) else []

@@ -48,6 +48,7 @@ def check_answer(
     gold: str,
     *,
     prose: bool = True,
+    bare_last_line: bool = False,
     tolerance: float | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> AnswerVerdict:
@@ -59,6 +60,8 @@ def check_answer(
             may be given if it ends in `#### 18` or a box.
         prose: also accept answers that are not explicit (`####`, a box, an <answer> tag): "The answer is 18.",
             "A: 18", or a turn that is nothing but an answer.
+        bare_last_line: without any other statement, also accept a last line that is nothing but a number, if no other
+            such line contradicts it.
         tolerance: relative: 0.01 also accepts numbers within 1 % of the gold. None compares exactly.
         deadline_s: limit of algebra on this answer, in seconds; an answer that exceeds it is wrong. Starting the
             workers, once a process, is not counted.
@@ -66,7 +69,9 @@ def check_answer(
     Raises:
         ValueError: an option is out of its range.
     """
-    return check_answers([completion], [gold], prose=prose, tolerance=tolerance, deadline_s=deadline_s)[0]
+    return check_answers(
+        [completion], [gold], prose=prose, bare_last_line=bare_last_line, tolerance=tolerance, deadline_s=deadline_s
+    )[0]
 
 
 def check_answers(
@@ -74,6 +79,7 @@ def check_answers(
     golds: Sequence[str],
     *,
     prose: bool = True,
+    bare_last_line: bool = False,
     tolerance: float | None = None,
     deadline_s: float = DEADLINE_S,
     budget_s: float | None = None,
@@ -98,7 +104,7 @@ def check_answers(
     verdicts: dict[int, AnswerVerdict] = {}
     undecided: dict[int, _Comparison] = {}
     for row, (completion, gold) in enumerate(zip(completions, golds, strict=True)):
-        graded = _grade_without_algebra(completion, gold, prose, tolerance)
+        graded = _grade_without_algebra(completion, gold, prose, bare_last_line, tolerance)
         if isinstance(graded, AnswerVerdict):
             verdicts[row] = graded
         else:
@@ -151,7 +157,7 @@ def _grade_by_algebra(
 
 
 def _grade_without_algebra(
-    completion: str | list[dict], gold: str, prose: bool, tolerance: float | None
+    completion: str | list[dict], gold: str, prose: bool, bare_last_line: bool, tolerance: float | None
 ) -> AnswerVerdict | _Comparison:
     """Return the verdict, or the comparison that decides it by algebra."""
     target = read_gold(gold) if isinstance(gold, str) else None
@@ -170,7 +176,8 @@ def _grade_without_algebra(
     first_text = ""
     last_end = 0
     undecided: list[str] = []
-    for statement in find_statements(turn, prose=prose, joined=isinstance(target.parsed, Collection)):
+    joined = isinstance(target.parsed, Collection)
+    for statement in find_statements(turn, prose=prose, joined=joined, bare_last_line=bare_last_line):
         result, text = _compare_statement(statement, target, tolerance)
         if result == "no claim":
             # An aside ("the answer is 15 gallons * 8 pints"), before the answer or without one.
@@ -319,13 +326,18 @@ def _are_numeric(*answers: ParsedAnswer) -> bool:
 
 _NOTATIONS = {
     "mark": "a line with ####", "box": "a box", "tag": "an <answer> tag", "prose": "a sentence",
-    "bare": "the turn itself",
+    "bare": "the turn itself or its last line",
 }  # fmt: skip
 _VERDICTS = {True: "right", False: "wrong", None: "can't be said"}
 
 
 def explain_answer(
-    completion: str | list[dict], gold: str, *, prose: bool = True, tolerance: float | None = None
+    completion: str | list[dict],
+    gold: str,
+    *,
+    prose: bool = True,
+    bare_last_line: bool = False,
+    tolerance: float | None = None,
 ) -> list[str]:
     """Explain the verdict on a completion, one sentence a step; the last one is the verdict."""
     text = completion_text(completion)
@@ -343,7 +355,9 @@ def explain_answer(
     else:
         lines.append(f"The gold {quote(gold)} is read as {_describe(target.parsed)}.")
         joined = isinstance(target.parsed, Collection)
-        statements = find_statements(turn[:MAX_TURN_CHARACTERS], prose=prose, joined=joined)
+        statements = find_statements(
+            turn[:MAX_TURN_CHARACTERS], prose=prose, joined=joined, bare_last_line=bare_last_line
+        )
         lines.append(f"Statements of a final answer: {len(statements) or 'none'}.")
         for statement in statements[:10]:
             readings = (_describe(one) for one in map(parse_answer, statement.texts) if not isinstance(one, str))
@@ -351,7 +365,7 @@ def explain_answer(
             defect = f", but {statement.defect}" if statement.defect else ""
             where = f"{_NOTATIONS[statement.kind]} at character {statement.start:,}"
             lines.append(f"  {where}: {quote(statement.texts[0])}, {reading}{defect}")
-    verdict = check_answer(completion, gold, prose=prose, tolerance=tolerance)
+    verdict = check_answer(completion, gold, prose=prose, bare_last_line=bare_last_line, tolerance=tolerance)
     return [*lines, f"Verdict: {_VERDICTS[verdict.correct]}: {verdict.why}."]
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlvr.verifiers.math import check_answer, completion_text, normalise_gold, own_turn
 from tasks.gsm8k import one_paragraph
-from tests.support.answer_cases import RIGHT_42, WRONG_42
+from tests.support.answer_cases import BARE_LAST_LINES, RIGHT_42, WRONG_42
 
 DATA = Path(__file__).resolve().parents[4] / "../shared/data"
 
@@ -29,6 +29,12 @@ def test_right_answers_pass(completion: str, why: str) -> None:
 @pytest.mark.parametrize(("completion", "why"), WRONG_42)
 def test_wrong_answers_never_pass(completion: str, why: str) -> None:
     assert check_answer(completion, "42").correct is False, why
+
+
+@pytest.mark.parametrize(("completion", "counts", "why"), BARE_LAST_LINES)
+def test_a_bare_last_line_counts_only_with_the_option(completion: str, counts: bool, why: str) -> None:
+    assert check_answer(completion, "42").correct is False, why
+    assert check_answer(completion, "42", bare_last_line=True).correct is counts, why
 
 
 @pytest.mark.parametrize(
