@@ -13,9 +13,10 @@ The others:
   without commas, as a float, within 0.001 of the gold's.
 
 Completions: GSM8K's own solutions in six notations (from ../shared/data or --data FOLDER; made-up word problems of the
-same shape where that is missing), each against its own gold, the next row's and the gold's neighbours; the tables of
-tests/support/answer_cases.py, by class; the parametrized rows of math-verify's tests, if a checkout has them. Every
-scorer runs in a process that is killed after 5 s on one completion, and says nothing of that one.
+same shape where that is missing), each against its own gold, the next row's and the gold's neighbours; sentences of
+verify_sentences.py; the tables of tests/support/answer_cases.py, by class; the parametrized rows of math-verify's
+tests, if a checkout has them. Every scorer runs in a process that is killed after 5 s on one completion, and says
+nothing of that one.
 
 The table's cells are false positives / false negatives. "Nothing said" of a right answer is a false negative.
 """
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.verify_sentences import questions, sentences
 from rlvr.workers.pool import WorkerPool
 from tests.support import answer_cases
 
@@ -278,6 +280,13 @@ def main() -> None:
     options = parser.parse_args()
 
     named = sets(gsm8k(options.data, options.rows))
+    if (options.data / "gsm8k_train.jsonl").is_file():
+        drawn = sentences(questions(options.data)[: options.rows], templates=1, seed=0)
+        named["natural sentences"] = [
+            LabelledCompletion(completion, gold, completion == right)
+            for _, right, wrong, gold in drawn
+            for completion in (right, wrong)
+        ]
     if options.math_verify_tests:
         named["rows of math-verify's tests"] = math_verify_rows(options.math_verify_tests)
     pool = WorkerPool("benchmarks.verify_answers:work", processes=1)
