@@ -21,6 +21,7 @@ import protocol  # type: ignore[import-not-found]
 _MIN_TIMES_S = 0.02  # between two looks at the times
 _COMPILER_TIMES_S = 0.5
 _KILL_S = 0.2  # between two attempts to kill
+_MAX_DELAY_S = 0.5  # of a look, on a machine that is only busy
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED: turns a process number into the number of its CPU-time clock
@@ -71,10 +72,13 @@ class _Run:
         self._times_due = self._started + min(self._time_s, self._idle_s, self._max_times_s)
         self._waited_ns: dict[tuple[int, str], int] = {}  # by process and thread, as last seen
         self.next_check_s = 0.0
+        self._next_check = time.monotonic()
 
     def check(self) -> None:
         """Kill the program if it exceeds a limit; set `next_check_s`."""
         now = time.monotonic()
+        # While the machine was paused, the program was not idle.
+        self._started += max(0.0, now - self._next_check - _MAX_DELAY_S)
         resident = self._resident_bytes()
         if not self.stopped and resident > self._memory_bytes:
             self.stopped = "memory"
@@ -85,6 +89,7 @@ class _Run:
             self.next_check_s = _KILL_S
         else:
             self.next_check_s = min(protocol.next_look_s(self._memory_bytes, resident), self._times_due - now)
+        self._next_check = now + self.next_check_s
 
     def _check_times(self, now: float) -> None:
         wall_s = now - self._started

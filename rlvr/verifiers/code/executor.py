@@ -144,12 +144,9 @@ class Executor:
         return verdict.output_verdict(result, test, submission.comparison, submission.tolerance)
 
     def _run(self, zygote: Zygote, limits: Limits, **arguments: Any) -> ExecutionResult:
-        """Run once, or twice if the first run was killed within its limits.
-
-        A kernel that is out of memory kills any process. A program that is killed twice did it itself.
-        """
+        """Run once, or twice if the machine may have failed. What happens twice is the program's doing."""
         result = self._run_once(zygote, limits, **arguments)
-        if verdict.killed_within_limits(result, limits):
+        if verdict.machine_may_have_failed(result, limits):
             result = self._run_once(zygote, limits, **arguments)
         return result
 
@@ -179,7 +176,7 @@ class Executor:
         runner_zygote = self._python_zygote(test.content.decode(errors="replace"), runner=True)
         runner_zygote.load(test.content)
         program, runner = self._run_connected(zygote, runner_zygote, limits, test)
-        if verdict.killed_within_limits(program, limits) or verdict.killed_within_limits(runner, _RUNNER_LIMITS):
+        if verdict.machine_may_have_failed(program, limits) or verdict.machine_may_have_failed(runner, _RUNNER_LIMITS):
             program, runner = self._run_connected(zygote, runner_zygote, limits, test)
         return verdict.assert_verdict(program, runner, limits)
 

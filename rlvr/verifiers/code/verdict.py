@@ -21,6 +21,7 @@ from rlvr.verifiers.code.compare_values import describe_value, value_fault
 from rlvr.verifiers.code.types import AC, CE, MLE, OLE, RE, SKIP, TLE, WA
 
 _MIN_LARGE = 100_000  # bytes of a returned value
+_MAX_EXCESS_S = 0.25  # CPU time beyond the limit until the watchdog kills, on a machine that is only busy
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,16 @@ def assert_verdict(program: ExecutionResult, runner: ExecutionResult, limits: Li
     return _outcome(WA if note == protocol.NOTE_FAILED else RE, message or "the test did not run to its end", program)
 
 
-def killed_within_limits(result: ExecutionResult, limits: Limits) -> bool:
-    """Whether it was killed although it kept its limits: perhaps by a kernel that was out of memory."""
-    return (
+def machine_may_have_failed(result: ExecutionResult, limits: Limits) -> bool:
+    """Whether an execution deserves a second one: the machine may have failed, and not the program."""
+    killed_within_limits = (  # perhaps by a kernel that was out of memory
         result.killed
         and not result.output_exceeded
         and result.cpu_s <= limits.time_s
         and result.memory_mb <= limits.memory_mb
     )
+    # The watchdog kills sooner. If a virtual machine pauses, its kernel may charge the pause to what runs.
+    return killed_within_limits or result.cpu_s > limits.time_s + _MAX_EXCESS_S
 
 
 def tests_to_run(verdicts: Sequence[str | None], *, stop_early: bool, max_timeouts: int | None) -> int:

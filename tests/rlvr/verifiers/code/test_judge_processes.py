@@ -230,6 +230,27 @@ def test_verdicts_do_not_change_when_the_machine_is_busy() -> None:
             process.wait()
 
 
+@pytest.mark.slow
+def test_the_pause_of_a_machine_is_no_idle_time() -> None:
+    def pause() -> None:
+        time.sleep(0.5)
+        processes = _children(os.getpid())
+        watchdogs = [child for child in processes if b"watchdog.py" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        paused = [*watchdogs, *(program for zygote in processes for program in _children(zygote))]
+        assert len(paused) > len(watchdogs), "the program runs"
+        for number, seconds in ((signal.SIGSTOP, 3), (signal.SIGCONT, 0)):
+            for process in paused:
+                os.kill(process, number)
+                time.sleep(0.1)
+            time.sleep(seconds)
+
+    verdicts(ADD, tests=SUMS)
+    thread = threading.Thread(target=pause)
+    thread.start()
+    assert verdicts("import time\ntime.sleep(2)\nprint(1)", limits=Limits(wall_s=2.5)) == ["AC"]
+    thread.join()
+
+
 @pytest.mark.parametrize("script", ["zygote.py", "watchdog.py"])
 def test_a_killed_process_of_the_judge_is_replaced(script: str) -> None:
     program = f"import time\ntime.sleep(0.2)\n{ADD}"  # so long that the watchdog looks

@@ -88,6 +88,21 @@ def test_a_compile_error_holds_for_all_selected_tests() -> None:
     assert [outcome.verdict for outcome in final] == ["CE", "CE", "CE", "SKIP"]
 
 
+REPEATED = [
+    # changes of a run that ends well, whether it is repeated, why it is here
+    ({}, False, "nothing failed"),
+    ({"status": KILLED}, True, "the kernel may have been out of memory"),
+    ({"status": KILLED, "memory_mb": 101.0}, False, "killed with too much memory"),
+    ({"status": KILLED, "stopped": "cpu", "cpu_s": 1.02}, False, "the watchdog killed it in time"),
+    ({"status": KILLED, "stopped": "cpu", "cpu_s": 9.0}, True, "the pause of a virtual machine counts as CPU time"),
+]
+
+
+@pytest.mark.parametrize("changes, repeated, why", REPEATED, ids=[why for *_, why in REPEATED])
+def test_a_run_is_repeated_if_the_machine_may_have_failed(changes: dict, repeated: bool, why: str) -> None:
+    assert verdict.machine_may_have_failed(replace(WELL, **changes), LIMITS) == repeated
+
+
 STOPS = [
     # verdicts in the order of the tests, early stop, timeouts, verdicts that count, why it is here
     ("AC - WA AC", True, None, "AC SKIP WA SKIP", "the last test has run by chance"),
