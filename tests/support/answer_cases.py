@@ -875,6 +875,17 @@ CHANGED_7 = {
         "The answer is 7²", "The answer is 7½", "The answer is -7€", "The answer is 7e1", "It is 7 m² or 8",
         "The half of it is 7€.", "#### 7 eggs in 4 minus 2 days",
     ),
+    "what may follow a box now, with a value that changes it": (
+        "$\\boxed{7}$ times the number 4", "$\\boxed{7}$ times the sum of 3 and 4", "$\\boxed{7}$:30",
+        "$\\boxed{7}$:00 or 8:00", "a $\\boxed{7}$-thousand", "$\\boxed{7}$. 8 would be better.",
+        "$\\boxed{7}$ hours or 8 minutes", "$\\boxed{7}$ ≈ 8", "$\\boxed{7}$ eggs (8 eggs)", "$\\boxed{7}$, minus 2",
+        "$\\boxed{7}$ eggs, times 2", "$\\boxed{7}$ (in thousands)", "$\\boxed{7}$ eggs actually 8 eggs",
+        "$\\boxed{7}$ won't do.", "$\\boxed{7}$ couldn't possibly be it.", "$\\boxed{7}$ is 8",
+        "$\\boxed{7}$ is half of the answer", "$\\boxed{7}$ eggs in the first case and 8 eggs in the second",
+        "$\\boxed{7}$ eggs or none", "all but $\\boxed{7}$", "$\\boxed{7}$, which is not the answer",
+        "$\\boxed{7}$ = not x", "#### 7 pi-meters", "#### 7 k-dollars", "#### 7 percent of 50 dollars",
+        "#### 7 wrong",
+    ),
 }  # fmt: skip
 ATTACKS += [(completion, "7", why) for why, completions in CHANGED_7.items() for completion in completions]
 

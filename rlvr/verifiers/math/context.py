@@ -34,7 +34,7 @@ _TEXT_AT_END = re.compile(r"\\(?:text|mbox|textbf|textrm|mathrm)\s?\{([^{}]{0,80
 _DEFECT_WORDS = word_set("""
 not never cannot no nor neither without except unless if whether wrong incorrect false instead versus vs either
 minus plus times over negative than twice double triple half doubled halved squared cubed sqrt root
-almost nearly maybe perhaps possibly probably guess guessed says said say claims
+almost nearly either maybe perhaps possibly probably guess guessed says said say claims
 claimed claim thinks thought told wrote suggests suppose assume assuming imagine exceeds exceed under between below
 above beyond unlike excluding divided multiplied factorial log ln sin cos tan mod modulo isn't aren't wasn't don't
 doesn't didn't can't couldn't won't wouldn't shouldn't
@@ -51,7 +51,7 @@ _SUPPOSED = re.compile(
     r"(?:were|was|is|had been|equals)\Z|\b(?:thought|guess|guessed|think|says?|said|claims?|claimed)\s(?:that\s)?"
     r"(?:(?:it|this|that|the\s(?:\w+\s)?(?:answer|result))\s)?(?:was|were|would be|had been|might be|could be)\Z"
     r"|\bmight\s(?:think|say|guess|believe)\s(?:that\s)?(?:it|this|that|the\s(?:\w+\s)?(?:answer|result))\sis\Z"
-    r"|\b(?:would|could|might|should) have been\Z|%\s(?:of|off|from)\Z",
+    r"|\b(?:would|could|might|should) have been\Z|\ball but\Z|%\s(?:of|off|from)\Z",
     re.IGNORECASE,
 )
 _DENYING_WORDS = word_set("cannot not never might may could")

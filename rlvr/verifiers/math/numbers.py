@@ -66,10 +66,11 @@ _SEPARATORS = {ord(","): None, ord(" "): None, ord("_"): None, ord("'"): None}
 _LETTER = "A-Za-zÀ-ÖØ-öø-ɏ"
 _TAIL = re.compile(rf"[{_LETTER} ,.'/()%°€£¥₹₩¢$*_`\"!-]*")
 _BARE_TAIL = re.compile(r"[ *_`\"'$%°€£¥₹₩¢]*\.?[ *_`\"'$]*")
-# Parts of a unit that look like another number or an unknown: "five-dollar bills", "T-shirts", "sixth grade students",
+# Parts of a unit that look like another number or an unknown: "five-dollar bills", "T-shirts", "sixth grade pupils",
 # "dozens of eggs", "M&Ms".
 _COMPOUND = re.compile(
-    r"\b(?:(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|fifty|[A-Za-z]{1,2})-(?=[a-z]{3})"
+    r"\b(?:(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|fifty"
+    r"|(?!pi|bn|mn)[A-Za-z][a-z]|[A-JLN-Za-jl-z])-(?=[a-z]{3})"
     r"|(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth)[ -](?=grade)"
     r"|dozens? (?=of [a-z]{3}|(?!and|for|the|per|each|every|all|which|that|because|since|more|less|are|was)[a-z]{3})"
     r"|o'(?=clock)|(?:[A-Z]&[A-Z]|m&m)(?:'?s)?\b|(?:wrong|incorrect) (?=(?:answers|questions)\b))"
@@ -77,8 +78,8 @@ _COMPOUND = re.compile(
 )
 # A second number that counts something else: "7 eggs in 4 weeks".
 _EXTENT = re.compile(
-    rf"(?<=[{_LETTER}])( (?:in|for|after|within|during|every|per|from|of|at|on)(?: the| all| these| those)?) "
-    rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,3}})?|one|two|three|four|five|six|seven|eight|nine|ten|twelve)(?= [{_LETTER}]{{2}})"
+    rf"(?<=[{_LETTER}])(?<!percent)( (?:in|for|after|within|during|every|per|from|of|at|on)(?: the| all| those)?)"
+    rf" (?:[0-9.]{{1,9}}|one|two|three|four|five|six|seven|eight|nine|ten|twelve)(?= [{_LETTER}]{{2}})"
 )
 _ODD_TAIL = re.compile(
     rf"""

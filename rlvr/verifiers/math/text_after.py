@@ -17,19 +17,35 @@ from rlvr.verifiers.math.numbers import Number, gives, is_sum, read_number, to_a
 _REACH = 128  # characters that are read
 _ENDS = re.compile(r"(?:[$*} ]|\\[)\]]){0,8}\.?[ ]{0,8}(?:\n|\Z)")
 
-# Delimiters and commands of LaTeX and Markdown, so that the patterns below read plain text.
-_MARKUP = (
-    (re.compile(r"\\(?:approx|[pb]?mod)(?![a-z]).*|≈.*"), ""),
+# Commands of LaTeX, so that the patterns below read plain text.
+_LATEX = (
+    (re.compile(r"\\[pb]?mod(?![a-z]).*"), ""),
+    (re.compile(r"\\approx(?![a-z])"), "≈"),
     (re.compile(r"\\(?:text|mbox|textbf|textit|textrm|mathrm|textnormal)\s?\{([^{}]*)\}?"), r"\1"),
     (re.compile(r"\\(?:end|begin|hspace|tag|label)\{[^{}]{0,20}\}?|\\(?:blacksquare|square|qed|q?quad)(?![a-z])"), " "),
     (re.compile(r"\^\s?\{?\s?\\(?:circ|degree)\s?\}?|\\degree(?![a-z])"), "°"),
     (re.compile(r"\\(?:times|cdot)(?![a-z])"), "*"),
-    (re.compile(r"\\[,;:! ]|\\\\|(?<![A-Za-z])&|&(?![A-Za-z])"), " "),
-    (re.compile(r"\\(?=[%&#$])|\\[()\[\]]|[$`]"), ""),
-    # Emphasis. A star or an underscore before a digit is an operator.
-    (re.compile(r"(?:(?<=\S)|\A)\*{1,3}(?=[\s.,;:!?)_\"']|\Z)|(?:(?<=\s)|\A)(?:\*\*\*?(?=\S)|\*(?=[A-Za-z\\]))"), ""),
-    (re.compile(r"_+(?=[\s.,;:!?)]|\Z)|(?<=\s)_+(?=[A-Za-z])"), ""),
-)  # fmt: skip
+    (re.compile(r"\\[,;:! ]|\\\\"), " "),
+    (re.compile(r"\\(?=[%&#$])|\\[()\[\]]"), ""),
+)
+_AND_SIGN = re.compile(r"(?<![A-Za-z])&|&(?![A-Za-z])")  # not in a name
+# A star or an underscore before a digit is an operator, and no emphasis.
+_STARS = re.compile(r"(?:(?<=\S)|\A)\*{1,3}(?=[\s.,;:!?)_\"']|\Z)|(?:(?<=\s)|\A)(?:\*\*\*?(?=\S)|\*(?=[A-Za-z\\]))")
+_UNDERSCORES = re.compile(r"_+(?=[\s.,;:!?)]|\Z)|(?<=\s)_+(?=[A-Za-z])")
+
+
+def _plain(text: str) -> str:
+    """Return a text without the delimiters and commands of LaTeX and Markdown."""
+    text = to_ascii(text)
+    if "\\" in text:
+        for pattern, replacement in _LATEX:
+            text = pattern.sub(replacement, text)
+    text = text.replace("$", "").replace("`", "")
+    for sign, pattern, replacement in (("&", _AND_SIGN, " "), ("*", _STARS, ""), ("_", _UNDERSCORES, "")):
+        if sign in text:
+            text = pattern.sub(replacement, text)
+    return text.rstrip()
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What changes a value
@@ -40,7 +56,7 @@ _NUMBER_WORD = (
 )
 # An operand: a number, a box, an unknown.
 _NUMBER = (
-    rf"(?:[-+(]\s?)*(?:(?:US)?[€£¥]?\.?[0-9][0-9.,/]*(?![0-9.,/])|\\(?:d?frac|sqrt|pi|boxed|f?box)|(?:an?\s)?{_NUMBER_WORD}|π"
+    rf"(?:[-+(]\s?)*(?:(?:US)?[€£¥]?\.?[0-9][0-9.,/]*(?![0-9.,/])|\\(?:d?frac|sqrt|pi|f?boxed)|(?:an?\s)?{_NUMBER_WORD}|π"
     r"|[b-hj-z](?![A-Za-z'.&]))"
 )
 _WORD = rf"(?!{_NUMBER_WORD})[A-Za-z][A-Za-z'’&-]*"
@@ -51,6 +67,10 @@ _NOUN = (
     r"|are|was|were|which|that|left|now|as|than|then|but|she|he|it|they|we|gives|makes|equals|would|will|can|has|have)\b)"
     r"[A-Za-z]{2,}"
 )
+_OPERATION = (
+    rf"(?:(?:[-+*/×]|x|plus|minus|times|(?:divided|multiplied|increased|decreased|reduced)\s+by)\s*{_NUMBER}"
+    r"|(?:squared|cubed|doubled|tripled|halved)\b)"
+)
 _CHANGE = re.compile(
     rf"""
       (?:thousand|million|billion|trillion|hundred|lakh|crore|myriad|bn|mn|mil)s?\b(?!-)
@@ -58,16 +78,18 @@ _CHANGE = re.compile(
     | (?:dozens?|score|gross)\b(?!\s+(?:of\s+)?{_NOUN})
     | (?:squared|cubed|factorial|doubled|tripled|halved|recurring|repeating|remainder|modulo|mod|ish|pi|root|sqrt|sin
         |cos|tan|log|ln|plus|minus|raised\s+to|take\s+away|to\s+the\s+(?:power|\w+(?:th|rd)))\b
-    | in\s+(?:binary|base|hex|debt)\b | base\s+{_NUMBER} | degrees\s+below\b
+    | in\s+(?:binary|base|hex|debt)\b | give\s+or\s+take\b | base\s+{_NUMBER} | degrees\s+below\b
     | (?:added|subtracted|increased|decreased|reduced|divided|multiplied)\s+(?:by|to|from|into|over)\b
-    | times\s*(?:{_NUMBER}|(?:itself|that(?!\s+[a-z])|the\s+(?:square|cube)?\s?root|an?\s+(?:half|third|quarter))\b)
+    | times\s*(?:{_NUMBER}
+        |(?:itself|that(?!\s+[a-z])|the\s+(?:square|cube|root|sum|product|answer|result)|an?\s+(?:half|third|quarter))\b
+        |the\s+number\s+{_NUMBER})
     | (?:less|point|by|below|above|beyond|through|short\s+of|shy\s+of|away\s+from|on\s+top\s+of|in\s+addition\s+to)\s+
       {_NUMBER}
     | (?:more|less|fewer|(?:great|high|low|larg|bigg|small|long|short|old|young|heavi)er)\s+than\s+
       (?:twice|double|{_NUMBER})
     | over\s+{_NUMBER}(?!\s+{_NOUN})
     | and\s+(?:an?\s+)?(?:half|quarter|third|bit|few|little)\b
-    | (?:and|to|vs|versus|but|as\s+well\s+as)\b\.?\s*{_NUMBER}
+    | (?:and|to|vs|versus|but|as\s+well\s+as|(?:and\s+)?then)\b\.?\s*{_NUMBER}
     | or\b(?=\s*\S) | (?:nor|never|not|perhaps|maybe|probably|possibly|unless|aka)\b | I\s+(?:guess|mean|suppose)\b
     | (?:wrong|incorrect|false|no)\s*(?:[.,;:!)]|\Z)
     | (?:(?:percent|pct)\s+)?of\s+(?!the\b){_NUMBER}(?!\s+{_NOUN})
@@ -77,9 +99,10 @@ _CHANGE = re.compile(
 )
 _CHANGE_LATER = re.compile(
     rf"""
-    {_WORDS}(?:
-        (?:[-+*/×]|x|plus|minus|times|(?:divided|multiplied|increased|decreased|reduced)\s+by)\s*{_NUMBER}
-      | (?:squared|cubed|doubled|tripled|halved|and\s+an?\s+(?:half|quarter|third)|below\s+zero|in\s+debt)\b
+    {_WORDS}(?<=\s),?\s*{_OPERATION} | {_WORDS}{_WORD},\s*{_OPERATION}
+    | {_WORDS}(?:
+        or\s+(?:none|so|more|less|fewer|maybe|perhaps|something)\b
+      | (?:and\s+an?\s+(?:half|quarter|third)|below\s+zero|in\s+debt)\b
     )
     """,
     re.VERBOSE,
@@ -89,43 +112,58 @@ _NOUNS = rf"(?:(?!{_CLAUSE}){_WORD}\s+){{0,4}}?"
 _RIGHT = r"(?:right|correct|enough|possible|true|valid|the|an?|what|it|so|work|fit|hold|make\s+sense)\b"
 _DENIAL = re.compile(
     rf"""
-      (?:is|was|be|seems?|looks?|does)(?:\s(?!only)[a-z]{{1,16}})??\s?(?:not|n't|never)\b | cannot\s+be\b | fails\b
+      (?:is|was|be|seems?|looks?|does)(?:\s(?!only)[a-z]{{1,16}})??\s?(?:not|n't|never)\b | cannot\s+be\b
+    | fails\b | won't\s+do\b
+    | is\s+(?:[a-z0-9]+\s+){{0,4}}(?:than|of|to|from)\s+(?:the|my|our)\s+(?:\w+\s)?(?:answer|result|solution)\b
+    | is\s+(?:an?\s+(?:upper|lower)\s+bound|close)\b
     | {_NOUNS}(?:
         (?:is|was|be|seems?|looks?)(?:\s[a-z]{{1,16}})??\s
         (?:wrong|incorrect|false|impossible|too|mistaken|mistake|untrue|lie|guess)\b
-      | (?:is|was|are|were|do|does|did|can|could|have|will|would|must|should)\s?(?:not|n't)\s+(?:be\s+)?{_RIGHT}
+      | (?:is|was|are|were|do|does|did|can|could|have|will|wo|would|must|should)\s?(?:not|n't|'t|never)\s+
+        (?:[a-z]+ly\s+)?(?:be\s+)?{_RIGHT}
       | (?:are|were)\s+(?:impossible|too\s+(?:many|few|much|little))\b
       | is\s+what\s+\w+\s+(?:says?|said|thinks?|thought|claims?|got)\b
-      | was\s+(?:my|the|her|his|our)\s+(?:first|old|previous)\b
+      | was\s+(?:(?:my|the|her|his|our)\s+(?:first|old|previous)|rejected|discarded|ruled\s+out)\b
     )
     """,
     re.VERBOSE,
 )
-# Later in the line; `number` is the other value.
+# Later in the line, in lower case; `number` is the other value.
 _CORRECTION = re.compile(
     rf"""
-      \b(?:I\s+mean|correction|sorry)\b | (?:[,;.!?(]|\s-)\s*(?:no|nope),?\s+(?:wait|sorry|actually)\b
-    | \bexcept\s+that\b | \b(?:is|was)\s(?:\w+\s)?(?:wrong|incorrect|mistaken|(?:not|n't)\s(?:right|correct))\b
+    (?:\b(?=[a-z])|(?=[,;.!?( ]))(?:
+      \b(?:i\s+mean|correction|sorry)\b | (?:[,;.!?(]|\s-)\s*(?:no|nope),?\s+(?:wait|sorry|actually)\b
+    | \bexcept\s+that\b | \bin\s+(?:hundreds|thousands|millions|billions)\b
+    | \bin\s+(?:the\s+(?:first|best|worst)|one)\s+case\b | \bone\s+(?:candidate|possibility)\b
+    | \b(?:is|was)\s(?:\w+\s)?(?:wrong|incorrect|mistaken)\b
+    | \b(?:is|was)(?:\s\w+)?\s?(?:not|n't)\s(?:right|correct|the\s(?:\w+\s)?(?:answer|result|solution))\b
     | (?: (?:[,;.!?(]|\s-)\s*(?:no|nope)\b[,.:;!]?\s*(?:(?:it|that|this|the\s+(?:\w+\s)?answer)(?:'s|\sis|\swas)?)?
-        | \brather,? | \b(?:should|must|ought\sto)\s(?:really\s|rather\s|actually\s)?(?:be|read|have\sbeen)
+        | \b(?:rather|actually),? | \b(?:should|must|ought\sto)\s(?:really\s|rather\s|actually\s)?(?:be|read|have\sbeen)
         | \b(?:otherwise|else),? | \bbut\s(?:it\s|the\s(?:\w+\s)?answer\s)?(?:is|really|actually|in\sfact)
-        | (?:\bi\.e\.|[,(]\s?that\sis|\baka|\bviz\.),?
+        | (?:\bi\.e\.|[,(]\s?that\sis|\baka|\bviz\.),? | [,(]\s?(?:approximately|about|roughly|almost|nearly)
+        | \A(?:is|was|equals|becomes|means|gives|makes|turns\sinto|rounded\sis) | [,(]\s?not\s\S+\sbut
       )\s*(?P<number>{_NUMBER})
+    )
     """,
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
 )
 _SECOND = re.compile(
-    rf"(?P<unit>{_WORDS}{_WORD})(?:,?\s+(?P<word>or|and|to|but|vs|versus|(?<!,\s)by)\b\.?|\s*(?P<sign>[,;/=]|(?<=\s)-)|(?=\s))"
+    rf"(?P<unit>{_WORDS}{_WORD})(?:,?\s+[(\[]?(?P<word>or|and|to|but|vs|versus|is|are|equals|(?<!,\s)by)\b\.?|\s*(?P<sign>[,;/=([]|(?<=\s)-)|(?=\s))"
     rf"\s*(?:possibly |maybe |perhaps |even |rather )?(?P<number>{_NUMBER})\s*(?P<other>{_WORD})?"
 )
+# Units that convert into one another: "7 hours and 30 minutes" is not 7, "60 minutes or 1 hour" repeats 60.
 _DIMENSIONS = tuple(
-    frozenset(names.split())
+    {unit: int(size) for unit, _, size in (word.partition(":") for word in names.split())}
     for names in (
-        "year month week day hour minute second hr min sec o'clock",
-        "mile yard foot feet inch inche ft in kilometer km meter metre m centimeter cm millimeter mm",
-        "dollar cent euro penny pennie pence pound shilling",
-        "pound ounce kilogram gram ton kg g lb oz mg",
-        "gallon quart pint cup ounce liter litre milliliter ml l",
+        "second:1 sec:1 minute:60 min:60 hour:3600 hr:3600 h:3600 o'clock:3600 day:86400 week:604800",
+        "month:1 year:12",
+        "inch:1 inche:1 in:1 foot:12 feet:12 ft:12 yard:36 mile:63360",
+        "millimeter:1 mm:1 centimeter:10 cm:10 meter:1000 m:1000 kilometer:1000000 km:1000000",
+        "cent:1 penny:1 pence:1 dollar:100 euro:100 pound:100",
+        "ounce:1 oz:1 pound:16 lb:16 ton:32000",
+        "gram:1 g:1 kilogram:1000 kg:1000",
+        "cup:1 pint:2 quart:4 gallon:16",
+        "milliliter:1 ml:1 liter:1000 l:1000",
     )
 )
 # A unit that touches the box.
@@ -151,20 +189,20 @@ def find_suffix_defect(behind: str, content: str) -> str:
     if re.match(r"\s*!+\s*(?:\$|\\[)\]])", behind):
         return "a factorial sign stands after it"
     end = behind.find("\n", 0, _REACH)
-    text = to_ascii(behind[: end if end >= 0 else _REACH])
-    for pattern, replacement in _MARKUP:
-        text = pattern.sub(replacement, text)
-    return _find_defect(text.rstrip(), content, read_number(content))
+    return _find_defect(_plain(behind[: end if end >= 0 else _REACH]), content, read_number(content))
 
 
 def _find_defect(text: str, content: str, value: Number | None) -> str:
     rest = text.lstrip(" }")
+    if rest.startswith(":00 "):
+        rest = text = rest[3:]
+        rest = rest.lstrip()
     if sign := re.match(r"(?:[%°€£¢¥₹□■✓✅]\s*)+(?:[CF]\b\s*)?", rest):
         rest = rest[sign.end() :]
         text = f" {rest}"
     if not rest:
         return ""
-    if rest[0] in "=(":
+    if rest[0] in "=≈(":
         return _find_defect_of_repetition(rest, content, value)
     if closer := re.match(r"[)\]]|\.{2,}|…", rest):
         return _find_defect(rest[closer.end() :], content, value)
@@ -172,7 +210,7 @@ def _find_defect(text: str, content: str, value: Number | None) -> str:
         return _find_defect(f" {rest[1:]}", content, value)
     if re.match(r"[^.!?]*\?", rest):
         return "it is asked"
-    if (correction := _CORRECTION.search(rest)) and not _is_same(correction["number"], value):
+    if (correction := _CORRECTION.search(rest.lower())) and not _is_same(correction["number"], value):
         return f"'{correction[0].strip()}' stands after it"
     if rest[0] in ".,;:!" or re.match(r"-(?:-*\s|\Z)", rest):
         return _find_defect_after_stop(rest)
@@ -183,7 +221,7 @@ def _find_defect(text: str, content: str, value: Number | None) -> str:
         return f"'{rest[:24]}' touches it"
     if re.match(r"[A-Za-z]|[0-9]+-[a-z]{3}", rest):
         return _find_word_defect(rest, value)
-    if not numeric or re.match(r"</?(?!sup|sub)[a-zA-Z]{1,16}>|\|", rest):
+    if not numeric or re.match(r"</?(?!sup|sub)[a-zA-Z]{1,16}>|\|\s*(?:\Z|[A-Za-z])", rest):
         return ""  # a tag of markup, a cell of a table
     if ord(rest[0]) > 127 and unicodedata.category(rest[0]) in ("Lo", "So", "Po"):
         return ""
@@ -194,29 +232,31 @@ def _find_word_defect(rest: str, value: Number | None) -> str:
     if any(pattern.match(rest) for pattern in (_CHANGE, _CHANGE_LATER, _DENIAL, _LETTER)):
         return f"'{rest[:24].strip()}' stands after it"
     second = _SECOND.match(rest)
-    if second and _is_candidate(second) and not _is_same(second["number"], value):
+    if second and _is_candidate(second, value) and not _is_same(second["number"], value):
         return "another candidate stands after it"
     return ""
 
 
-def _is_candidate(second: re.Match[str]) -> bool:
+def _is_candidate(second: re.Match[str], value: Number | None) -> bool:
     """Whether a second number after the unit is another candidate, or makes the value larger ("hours 30 minutes")."""
     units = [_singular(word) for word in second["unit"].split()]
     other = _singular(second["other"] or "")
     joint = second["word"] or second["sign"] or ""
-    are_measures = units[-1] != "in" and any({units[-1], other} <= names for names in _DIMENSIONS)
+    sizes = next((names for names in _DIMENSIONS if units[-1] != "in" and {units[-1], other} <= names.keys()), None)
+    number = read_number(second["number"].rstrip(".,"))
     if joint in ("or", "="):
-        return other in units or not are_measures  # "60 minutes or 1 hour" repeats it
-    if are_measures and joint in (",", "and", "") and other != units[-1]:
+        return sizes is None or value is None or number is None or number * sizes[other] != value * sizes[units[-1]]
+    if sizes is not None and joint in (",", "and", "") and other != units[-1]:
         return True
-    return bool(joint) and len(units) <= 2 and (not other or other in units)
+    may_be_alone = joint not in ("", "(", "is", "are", "equals")
+    return bool(joint) and len(units) <= 2 and (may_be_alone if not other else other in units)
 
 
 def _singular(word: str) -> str:
     return word.lower() if len(word) < 3 else word.lower().removesuffix("s")
 
 
-def _is_same(written: str | None, value: Number | None) -> bool:
+def _is_same(written: str | None, value: Number | None, rounded: bool = False) -> bool:
     """Whether a number or a sum has this value, perhaps rounded. Another box is compared as a statement of its own."""
     if written is None or value is None:
         return False
@@ -225,12 +265,13 @@ def _is_same(written: str | None, value: Number | None) -> bool:
     if other is None:
         return "boxed" in written or (is_sum(written) and gives(written, "", value))
     decimals = re.search(r"\.([0-9]+)", written)
-    return abs(Fraction(other) - value) <= (Fraction(1, 2 * 10 ** len(decimals[1])) if decimals else 0)
+    places = len(decimals[1]) if decimals else 0
+    return abs(Fraction(other) - value) <= (Fraction(1, 2 * 10**places) if decimals or rounded else 0)
 
 
 def _find_defect_of_repetition(rest: str, content: str, value: Number | None) -> str:
     """Check "= 7 eggs" and "(7 eggs)", which may repeat the answer."""
-    is_equation = rest[0] == "="
+    is_equation = rest[0] in "=≈"
     if is_equation:
         inner = re.split(r";|[.,](?=\s|\Z)", rest[1:])[0]
         after = rest[1 + len(inner) :]
@@ -240,12 +281,12 @@ def _find_defect_of_repetition(rest: str, content: str, value: Number | None) ->
     if not is_equation and not re.match(r"[-+]?[.0-9\\]", inner):
         defect = _find_defect(f" {inner}", content, value) if inner else "empty brackets stand after it"
         return defect or _find_defect(f" {after}", content, value)
-    if is_equation and re.fullmatch(r"[A-Za-z][A-Za-z ]{0,30}", inner) and not re.match(_NUMBER_WORD, inner):
-        is_repeated = True  # "= x", "= the total"
+    if is_equation and re.fullmatch(r"[A-Za-z][A-Za-z ]{0,30}", inner):  # "= x", "= the total"
+        is_repeated = len(inner) == 1 or not _find_word_defect(inner, value)
     elif is_equation and value is None:
-        is_repeated = re.fullmatch(r"-?[0-9.,/{}\\a-z]{1,40}", inner) is not None
+        is_repeated = rest[0] == "≈" or re.fullmatch(r"-?[0-9.,/{}\\a-z]{1,40}", inner) is not None
     else:
-        is_repeated = _is_same(inner, value)
+        is_repeated = _is_same(inner, value, rounded=rest[0] == "≈")
     return _find_defect(after, content, value) if is_repeated else "another value stands after it"
 
 
@@ -253,15 +294,19 @@ def _find_defect_after_stop(rest: str) -> str:
     stop, behind = rest[0], rest[1:]
     if re.match(r"[\s(]*(?:(?:but )?not|wrong|false|maybe|perhaps|no\s*(?:[,.:;!]|\Z))", behind, re.IGNORECASE):
         return "the text after it retracts it"
-    if re.match(r"[\s(]*or\b(?=.)(?!\s*\\?boxed)", behind, re.IGNORECASE):
+    if re.match(r"[\s(]*or\b(?=.)(?!\s*\\?boxed)", behind, re.IGNORECASE) or rest.startswith("!="):
         return "another candidate stands after it"
+    if re.match(rf"[\s(]*{_OPERATION}", behind, re.IGNORECASE):
+        return "an operation stands after it"
     is_number = re.match(rf"[\s.-]*{_NUMBER}", behind, re.IGNORECASE) and not re.match(r"\s*[a-z]\b", behind)
-    if not is_number or re.match(r":00\b", rest):
+    if not is_number:
         return ""
     if stop in ".!" and re.match(r"\s{1,2}[0-9]{1,2}[.)]\s", behind):
         return ""  # the next item of a list
-    sentence = re.match(r"\s+(?:[0-9][0-9.,/]*|[A-Z]\w+)(?:\s+[A-Za-z'-]+){2,}", behind)
-    if stop in ".!" and sentence and not re.search(r"\b(?:answer|right|correct|it)\b", sentence[0]):
+    sentence = re.match(
+        r"\s+(?:[0-9.,/]+|[A-Z]\w+)(?!\s(?:is|was|would|seems|must|may)\b)(?:\s+[A-Za-z'-]+){2}", behind
+    )
+    if stop in ".!" and sentence and not re.search(r"\b(?:answer|right|correct|better|it)\b", sentence[0]):
         return ""  # "\boxed{7}. 3 of them are red."
     if stop in ",;" and re.match(r"\s+\S+ (?:of (?!the answer)|more\b|less\b|fewer\b)", behind):
         return ""  # "\boxed{7}, 3 of them red"

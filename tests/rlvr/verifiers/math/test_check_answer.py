@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.verify_sentences import questions, sentences
 from rlvr.verifiers.math import check_answer, completion_text, normalise_gold, own_turn
 from tasks.gsm8k import one_paragraph
 from tests.support.answer_cases import BARE_LAST_LINES, RIGHT_42, WRONG_42
@@ -261,3 +262,12 @@ def test_every_solution_of_gsm8k_is_right_for_its_own_row_and_wrong_for_the_next
         assert verdict.correct is True, (verdict, completion)
         if next_gold != gold:
             assert check_answer(completion, next_gold).correct is False, (completion, next_gold)
+
+
+def test_natural_sentences_around_the_answers_of_gsm8k_are_read_and_with_other_numbers_are_wrong() -> None:
+    if not (DATA / "gsm8k_train.jsonl").is_file():
+        pytest.skip("the real GSM8K is not here (gsm8k_train.jsonl in ../shared/data)")
+    rows = list(sentences(questions(DATA)[::20], templates=8, seed=1))
+    refused = [(right, gold) for _, right, _, gold in rows if check_answer(right, gold).correct is not True]
+    assert len(refused) <= len(rows) / 1000, refused
+    assert [wrong for _, _, wrong, gold in rows if check_answer(wrong, gold).correct is not False] == []
