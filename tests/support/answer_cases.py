@@ -69,6 +69,7 @@ RIGHT_42 = [
     ("Step 1\nResult: 8\n8 + 34 = 42\n#### 42", "the result of a step, and numbers behind it"),
     ("Result: 42\n\\boxed{42}", "the same answer beside the label"),
     ("####: 42", "a colon behind the mark"),
+    ("6 * 7\n#### : The answer is 42.", "a colon and a sentence behind the mark"),
     ("####: Step 1\n#### 42", "a heading behind the colon"),
     ("#### A: 42", "a label behind the mark"),
 ]
@@ -157,6 +158,7 @@ WRONG_42 = [
     ("Result: 41\n\n**Final Answer**\n42", "Result: before a heading"),
     ("Solution: 41\nThe answer is 42.", "Solution: contradicts the sentence"),
     ("Result: 41\nSolution: 42", "two labels"),
+    ("Result: 41\nResult: 42\n#### 42", "two labels beside a mark"),
     ("Result: 41\nHmm.\nResult: 42", "the same label twice"),
     ("Result: 41\nA: 42", "Result: contradicts A:"),
     ("A: 42\nResult: 41", "A: contradicts Result:"),
@@ -821,6 +823,7 @@ ATTACKS = [
     ("#### 42 tens", "42", "another value"),
     ("\\boxed{\\sqrt2 = 5}", "5", "another value"),
     ("1. The store rec", "1", "a first step that is cut off"),
+    ("The cost of a different order is 42.", "42", "a sentence about something else"),
     ("Solution: 1. Multiply the eggs", "1", "a first step behind a label"),
 ]
 

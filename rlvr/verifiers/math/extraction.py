@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import sys
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -156,7 +155,7 @@ def find_marked(turn: str) -> Iterator[StatedAnswer]:
         line = line_from(turn, mark.end()).split("####", 1)[0]
         end = mark.end() + len(line)
         text = unwrap_box(line) if "boxed" in line else line
-        text = text.removeprefix(":")
+        text = text.lstrip(" \t").removeprefix(":")
         defect = _find_mark_defect(turn[max(0, mark.start() - 64) : mark.start()])
         lead = LEAD_OF_LINE.match(text)
         text = text[lead.end() :] if lead else text
@@ -280,7 +279,7 @@ _SENTENCE = re.compile(
 # Words before a value that is not the answer, but made of it: "The half of it is 42."
 _OF_ANSWER = re.compile(
     r"\b(?:half|twice|double|triple|square|cube|root|factorial|opposite|negative|inverse|reciprocal|digits?|bound|next|old"
-    r"|other|previous|hint|note|problem|page)\b",
+    r"|other|another|different|previous|hint|note|problem|page)\b",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"(?: is (?:the|our|my) (?:final )?(?:answer|solution|result))?[.!]?")
@@ -318,7 +317,7 @@ def find_prose(turn: str) -> Iterator[StatedAnswer]:
 # "A: 18", "**Final result:** 18". Not every such line states the final answer: see find_labelled.
 _LABEL_LINE = re.compile(
     r"^[ \t#*_-]{0,12}+(?:(?-i:(?P<answer>A))|(?:the[ ])?(?:final[ ])?(?:result|solution))"
-    r"[*_]{0,3}:[ \t*_]{0,8}+(?=\S)",
+    r"[ *_]{0,3}:[ \t*_]{0,8}+(?=\S)",
     re.IGNORECASE | re.MULTILINE,
 )
 _NEXT_ITEM = re.compile(r"(?<![^\s#*_|,;(-])[B-E][*_]{0,3}:")
@@ -364,13 +363,18 @@ def find_labelled(turn: str, others: Sequence[StatedAnswer]) -> list[StatedAnswe
         (found if label["answer"] else steps).append(StatedAnswer("prose", label.start(), end, readings, defect))
     if steps and steps[-1].end >= turn_end and not (found or others):
         return steps
-    starts = sorted(one.start for one in (*others, *found))
-    ends = sorted(one.end for one in (*others, *found))
-    for step in steps:
-        before, behind = ends[: bisect_right(ends, step.start)][-1:], starts[bisect_left(starts, step.end) :][:1]
-        gaps = [(end, step.start) for end in before] + [(step.end, start) for start in behind]
-        if step.end >= turn_end or any(not _DIGIT.search(turn, *gap) for gap in gaps):
-            found.append(step)
+    runs: list[list[StatedAnswer]] = []  # statements and steps without a number between them
+    end = 0
+    for one in sorted((*others, *found, *steps), key=lambda one: one.start):
+        if not runs or _DIGIT.search(turn, end, one.start):
+            runs.append([])
+        runs[-1].append(one)
+        end = max(end, one.end)
+    unclear = set(steps)
+    for run in runs:
+        labelled = [one for one in run if one in unclear]
+        if len(labelled) < len(run) or run[-1].end >= turn_end:
+            found.extend(labelled)
     return found
 
 
