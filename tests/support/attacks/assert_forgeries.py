@@ -37,7 +37,7 @@ ENDS = (
     + [
         *read_cases(
             r"""
-    == signaling_number: a number that raises an exception in each comparison
+    == assert_signaling_number: a number that raises an exception in each comparison
     from decimal import Decimal
     def solve(n): return Decimal('sNaN')
     --
@@ -45,7 +45,7 @@ ENDS = (
     assert solve(3) in [3]
     assert solve(3) == [3]
 
-    == signaling_number_inside: the same in a list
+    == assert_signaling_number_inside: the same in a list
     from decimal import Decimal
     def solve(n): return [Decimal('sNaN')]
     --
