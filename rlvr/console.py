@@ -119,14 +119,26 @@ def columns(stream: TextIO) -> int:
 
 
 def wrap(text: str, width: int) -> str:
-    """Break lines that are longer than the width, at spaces and with a hanging indent. A width of 0 breaks none."""
+    """Break lines that are longer than the width, at spaces and with a hanging indent. A width of 0 breaks none.
+
+    The indent of `  label    text` is that of its text.
+    """
     lines = []
     for line in text.split("\n"):
         if not width or len(re.sub(r"\x1b\[\d+m", "", line)) <= width:
             lines.append(line)
             continue
-        indent = " " * (len(line) - len(line.lstrip()) + 2)
-        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        margin = line[: len(line) - len(line.lstrip())]
+        label = re.match(r" *\S+( \S+)* {2,}(?=\S)", line)
+        indent = " " * len(label[0]) if label and len(label[0]) < width / 2 else f"{margin}  "
+        lines += textwrap.wrap(
+            line.strip(),
+            width,
+            initial_indent=margin,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     return "\n".join(lines)
 
 

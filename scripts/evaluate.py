@@ -235,7 +235,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
                 console.info(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
             else:
                 scores = results[points[0].shots]
-                _move_earlier(folder, about)
+                _move_earlier(folder, about, {*scores, *(["pass_at_k"] if sampled else [])})
                 content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
                 console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
                 console.info(f"  {folder / 'evaluation.json'}")
@@ -305,20 +305,21 @@ def _check_run_results(folder: Path, names: Sequence[str], rows: int) -> None:
         )
 
 
-def _move_earlier(folder: Path, about: dict[str, Any]) -> None:
-    """Rename an evaluation.json that was made differently; for that of a run see `_check_run_results`."""
+def _move_earlier(folder: Path, about: dict[str, Any], parts: set[str]) -> None:
+    """Rename an evaluation.json that was made differently or has more parts; for a run's see `_check_run_results`."""
     file = folder / "evaluation.json"
     if not file.is_file() or (folder / "run.json").is_file():
         return
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         same = {key: content.get(key) for key in about} == json.loads(json.dumps(about))
+        same = same and {"base", "trained", "pass_at_k"} & set(content) <= parts
     except (OSError, ValueError, AttributeError):  # half-written by a killed evaluation
         return
     if not same:
         stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(file.stat().st_mtime))
         file.replace(renamed := folder / f"evaluation.{stamp}.json")
-        console.info(f"  The earlier evaluation, which was made differently, is now {renamed}.\n")
+        console.info(f"  The earlier evaluation, which was made differently or has more parts, is now {renamed}.\n")
 
 
 def _names(options: argparse.Namespace) -> list[str]:

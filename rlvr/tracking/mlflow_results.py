@@ -123,7 +123,7 @@ def _send(run_dir: Path, points: Sequence[Point], files: Sequence[tuple[str, str
         return f"Not sent to MLflow: no store {redact_uri(uri)}. Set MLFLOW_TRACKING_URI to its value in training."
     command = json.dumps({"uri": uri, "run_id": run_id, "points": points, "files": files, "verdict": sentence})
     try:
-        with SlowStep(f"Sending the results to MLflow at {redact_uri(uri)}"):
+        with SlowStep("Sending the results to MLflow"):
             process = subprocess.run(
                 [sys.executable, "-c", "from rlvr.tracking.mlflow_results import main; main()"],
                 input=command,

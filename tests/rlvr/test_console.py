@@ -79,6 +79,19 @@ def test_a_line_is_printed_above_a_progress_bar(capsys: pytest.CaptureFixture[st
     assert "0/2" in before and not before.rpartition("\r")[2].strip(), "the bar is cleared"
 
 
+@pytest.mark.parametrize(
+    ("line", "wrapped", "why"),
+    [
+        ("  cost   2 dollars an hour", "  cost   2 dollars an\n         hour", "below the text"),
+        ("  a long sentence that wraps", "  a long sentence that\n    wraps", "below the sentence"),
+        ("    https://a.long.address/x/y", "    https://a.long.address/x/y", "an address keeps its margin"),
+        ("  a label that is long   text", "  a label that is long\n    text", "no room for the text"),
+    ],
+)
+def test_a_broken_line_keeps_its_indent(line: str, wrapped: str, why: str) -> None:
+    assert console.wrap(line, 24) == wrapped, why
+
+
 def test_a_pipe_gets_whole_lines() -> None:
     environment = {**os.environ, "COLUMNS": "40"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment)

@@ -159,6 +159,9 @@ def test_base_and_trained_answer_the_same_rows_and_are_compared_in_pairs(
     said = capsys.readouterr().out
     assert "McNemar" in said and "the required format" in said and "Note:" not in said
     assert len({path.name for path in (tmp_path / "answers").iterdir()}) == 2, "an answer of one is none of the other"
+    assert script.main([word for word in words if word not in ("--compare", "base")]) == 0
+    [earlier] = tmp_path.glob("evaluation.*.json")
+    assert json.loads(earlier.read_text()) == found, "a comparison is not replaced by one of its models"
 
 
 def test_a_whole_model_in_place_of_an_adapter_is_measured_as_it_is(tmp_path: Path) -> None:
