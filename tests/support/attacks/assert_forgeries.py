@@ -52,7 +52,7 @@ ENDS = (
     assert solve(3) == [3]
     assert sorted(solve(3)) == [3]
 
-    == identity: an object of the program's is none of Python's
+    == assert_identity: an object of the program's is none of Python's
     class Thing:
         def __bool__(self): return True
     def solve(n): return Thing()
