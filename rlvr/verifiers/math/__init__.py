@@ -8,8 +8,9 @@ In cases of doubt an answer is wrong:
   next "Question:".
 - One answer a turn (extraction.py). It may be repeated, but two different final answers score 0, as do several
   candidates in one ("42 or 41"). A `####` line that is a heading is no answer.
-- Numbers are compared exactly, as integers or fractions (numbers.py): 42.0005 is not 42. A unit, a currency sign or a
-  percent sign is dropped where the gold has none; words that change the number are no units.
+- Numbers are compared exactly, as integers or fractions (numbers.py): 42.0005 is not 42. Only a decimal of ten or more
+  digits may be a rounding. A unit, a currency sign or a percent sign is dropped where the gold has none; words that
+  change the number are no units.
 - Lists, sets, tuples, intervals, matrices, equations and expressions are parsed (parser.py) and compared part by part
   (compare.py). Two expressions with different spellings go to algebra (symbolic.py), in a worker process that is killed
   at its deadline. Expressions that are too expensive to compute are refused (complexity_guard.py).

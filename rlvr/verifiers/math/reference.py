@@ -11,7 +11,7 @@ from functools import lru_cache
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
 from rlvr.verifiers.math.extraction import extract_boxed, find_statements
 from rlvr.verifiers.math.numbers import Number, format_number
-from rlvr.verifiers.math.parsed_answer import ParsedAnswer, Term, terms_of
+from rlvr.verifiers.math.parsed_answer import ParsedAnswer, Term, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
 from rlvr.workers.pool import WorkerPool
 
@@ -114,7 +114,9 @@ def gold_faults(golds: Sequence[object]) -> list[str | None]:
         target = read_gold(gold) if isinstance(gold, str) else f"it is {type(gold).__name__}, but should be text"
         if isinstance(target, str):
             faults[row] = target
-        elif any(term.kind in ("math", "relation") for term in terms_of(target.parsed)):
+        elif any(part.members for part in parts_of(target.parsed)) or any(
+            term.kind in ("math", "relation") for term in terms_of(target.parsed)
+        ):
             expressions.setdefault(target.text, []).append(row)
     if not expressions:
         return faults

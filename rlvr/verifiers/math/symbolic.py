@@ -24,7 +24,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 
 from rlvr.verifiers.math.compare import compare, compare_terms
 from rlvr.verifiers.math.numbers import BASED, DECIMAL, is_rounding, read_numeral
-from rlvr.verifiers.math.parsed_answer import Term, parts_of, terms_of
+from rlvr.verifiers.math.parsed_answer import ParsedAnswer, Term, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
 
 # Workers are killed at their deadline, so math-verify's own timeout (SIGALRM) is off. It would warn each time.
@@ -59,10 +59,8 @@ def _find_different(answers: list[str], gold_text: str, tolerance: float | None)
         answer = parse_answer(text)
         if isinstance(answer, str) or isinstance(gold, str):
             return text
-        for part in parts_of(answer):
-            last = replace(part, name="", members=())
-            if any(compare(last, member, _is_value_of) is not True for member in part.members):
-                return text
+        if not _is_true(answer):
+            return text
         equal = compare(answer, gold, lambda one, other: _equal(one, other, tolerance))
         if not (_same_as_wholes(text, gold_text) if equal is None else equal):
             return text
@@ -73,6 +71,8 @@ def _find_unreadable(text: str) -> str | None:
     gold = parse_answer(text)
     if isinstance(gold, str):
         return gold
+    if not _is_true(gold):
+        return "it is a chain of equals that algebra can't prove"
     expressions = (term.text for term in terms_of(gold) if term.kind in ("math", "relation"))
     unreadable = next((expression for expression in expressions if _to_sympy(expression) is None), None)
     return None if unreadable is None else f"'{unreadable}' is no mathematics that can be read"
@@ -92,6 +92,15 @@ def _equal(answer: Term, gold: Term, tolerance: float | None) -> bool:
     if isinstance(one, sympy.Expr) and isinstance(other, sympy.Expr):
         return _is_rounding_of(answer, other) or _same_value(one, other, tolerance)
     return bool(verify(other, one, timeout_seconds=None))
+
+
+def _is_true(answer: ParsedAnswer) -> bool:
+    """Whether every chain in an answer is true."""
+    return all(
+        compare(replace(part, name="", members=()), member, _is_value_of) is True
+        for part in parts_of(answer)
+        for member in part.members
+    )
 
 
 def _is_value_of(last: Term, member: Term) -> bool:
