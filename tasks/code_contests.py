@@ -96,7 +96,7 @@ class _DropLog:
                 listed = f" ({', '.join(examples)}{', …' if len(examples) < count else ''})" if examples else ""
                 notes.append(f"Dropped {count:,} problems {words}{listed}.")
         notes += [f"Left out {count:,} tests {words}." for words, count in self.tests.items() if count]
-        return notes + io_tests.note_on_unanswered(self.unanswered)
+        return notes + io_tests.note_on_unanswered(self.unanswered, name_all)
 
 
 def code_contests(
@@ -139,7 +139,7 @@ def code_contests(
         answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>.
         instruction_role: role of the message with the instruction. Reasoning models want all in the user's turn.
         keep: kinds of problems to keep: image, interactive, files, several_answers.
-        name_dropped: name all dropped problems in the notes, instead of five of each kind.
+        name_dropped: name all dropped problems and tests in the notes, instead of five of each kind.
         validation_fraction, test_fraction: share of the training problems to hold out, if the data has no such split.
         limit_train, limit_validation, limit_test: maximal problems of a split, drawn at random.
         seed: seed of all random choices.

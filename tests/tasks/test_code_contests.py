@@ -300,6 +300,9 @@ def test_tests_without_an_expected_output_are_named_and_left_out(tmp_path: Path)
     assert any(
         "Left out 2 tests without" in note and "(1_A public test 1, 1_A private test 2)" in note for note in task.notes
     )
+    many = hub_row(4, private_tests=columns(("5\n", "6\n"), *((f"{number}\n", "") for number in range(6))))
+    assert any("private test 6, …)" in note for note in load(tmp_path, [many]).notes)
+    assert any("private test 7)" in note for note in load(tmp_path, [many], name_dropped=True).notes)
 
 
 def test_a_sample_of_the_tests_depends_on_the_seed_alone_and_grows(tmp_path: Path) -> None:
