@@ -26,9 +26,10 @@ from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.middleware import RequestGuard
 from rlvr.reward_server.openrlhf import LabelColumns
 from rlvr.reward_server.served_rewards import ServedRewards
+from rlvr.reward_server.server_key import server_key, take_variable
 from rlvr.reward_server.service import RewardService
 from rlvr.reward_server.stored_tests import StoredTests
-from rlvr.scoring import reward_key
+from rlvr.scoring.reward_key import is_loopback
 from rlvr.verifiers.code import detect_capabilities, executor_count
 from rlvr.workers.pool import WorkerError
 
@@ -43,7 +44,7 @@ class ServerConfig:
     Attributes:
         rewards: the rewards that it serves.
         host, port: address; port 0: any free port.
-        key_file: file of the key that requests must send; None: see `rlvr.scoring.reward_key.server_key`.
+        key_file: file of the key that requests must send; None: see `rlvr.reward_server.server_key`.
         no_key: answer without a key; only on a loopback address.
         tests: JSONL file of stored tests.
         workers: processes for each group of rewards; None: the default.
@@ -69,11 +70,11 @@ def serve(config: ServerConfig) -> int:
     Raises:
         InputError: a setting is wrong, or the server can't listen.
     """
-    if config.no_key and not reward_key.is_loopback(config.host):
+    if config.no_key and not is_loopback(config.host):
         message = f"--no_key: {config.host} can be reached from other machines. Leave it out, or listen on 127.0.0.1."
         raise InputError(message, kind="missing-key", key="no_key")
-    key, key_file = (None, None) if config.no_key else reward_key.server_key(config.key_file)
-    reward_key.take_variable()  # also without a key: workers would inherit it
+    key, key_file = (None, None) if config.no_key else server_key(config.key_file)
+    take_variable()  # also without a key: workers would inherit it
     executor_count()  # reports a wrong GRPO_JUDGE_SLOTS now, not at the first request
     metrics = Metrics()
     stored_tests = StoredTests(config.tests)

@@ -6,19 +6,13 @@ Without another one, a server makes a key and keeps it in a file of its user, wh
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import ipaddress
 import os
-import secrets
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rlvr.errors import InputError
-
 VARIABLE = "GRPO_REWARDS_KEY"
-MIN_LENGTH = 16
 
 
 def default_file() -> Path:
@@ -34,68 +28,6 @@ def client_key(address: str) -> str | None:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return default_file().read_text(encoding="utf-8").strip() or None
     return None
-
-
-def server_key(file: Path | None) -> tuple[str, Path | None]:
-    """The key of a server, and the file that it is in: `file`, else GRPO_REWARDS_KEY, else the default file.
-
-    The variable is removed, also from /proc/PID/environ.
-
-    Raises:
-        InputError: the file can't be read, or can be read by other users; or the key is too short.
-    """
-    key, source = take_variable(), VARIABLE
-    if file is None and key is None:
-        file = default_file()
-        _make(file)
-    if file is not None:
-        source = f"The key file {file}"
-        try:
-            key, mode = file.read_text(encoding="utf-8").strip(), file.stat().st_mode
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{source} can't be read: {error}.", kind="unreadable-file", path=file) from error
-        if mode & 0o077:
-            raise InputError(f"{source} can be read by other users. Run: chmod 600 {file}", kind="key-not-private")
-    assert key is not None
-    if len(key) < MIN_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
-        raise InputError(
-            f"{source}: a key needs at least {MIN_LENGTH} ASCII characters, without spaces. Make one: "
-            "python -c 'import secrets; print(secrets.token_urlsafe(32))'",
-            kind="weak-key",
-        )  # fmt: skip
-    return key, file
-
-
-def take_variable() -> str | None:
-    """Remove GRPO_REWARDS_KEY from the environment, and from /proc/PID/environ; return the key."""
-    key = os.environ.get(VARIABLE)
-    if key is None:
-        return None
-    # unsetenv alone leaves the text in memory.
-    getenv = ctypes.CDLL(None).getenv
-    getenv.argtypes, getenv.restype = [ctypes.c_char_p], ctypes.c_void_p
-    if text := getenv(VARIABLE.encode()):
-        ctypes.memset(text, 0, len(os.fsencode(key)))
-    del os.environ[VARIABLE]
-    return key.strip() or None
-
-
-def _make(file: Path) -> None:
-    """Write a new key, unless there is one. Another server may do the same at this moment."""
-    if file.exists():
-        return
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, encoding="utf-8") as temporary:  # of mode 600
-            temporary.write(f"{secrets.token_urlsafe(32)}\n")
-            temporary.flush()
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary.name, file)
-    except OSError as error:
-        raise InputError(
-            f"The server's key can't be written to {file}: {error.strerror}. Set {VARIABLE}, or give --key_file.",
-            kind="unwritable", path=file,
-        ) from error  # fmt: skip
 
 
 @lru_cache(maxsize=64)  # a server without a key asks for every request

@@ -18,10 +18,10 @@ import random
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from rlvr.errors import InputError
 from rlvr.scoring.call import call_reward, digest_of
@@ -137,34 +137,25 @@ def _call(
 ) -> dict[str, Any]:
     _seed_random_numbers(seed)
     limit = MAX_OUTPUT * len(columns["completions"])
-    with _shortened("stdout", limit), _shortened("stderr", limit):
+    with _ShortenedStream("stdout", limit), _ShortenedStream("stderr", limit):
         return call_reward(reward, columns, types.SimpleNamespace(**state)).as_dict()
 
 
-@contextlib.contextmanager
-def _shortened(name: Literal["stdout", "stderr"], limit: int) -> Iterator[None]:
-    """Print the start of what a call prints; the rest goes to a file, which the next such call replaces."""
-    stream = getattr(sys, name)
-    if stream is None:
-        yield
-        return
-    shortened = _Shortened(stream, limit)
-    setattr(sys, name, shortened)
-    try:
-        yield
-    finally:
-        setattr(sys, name, stream)
-        with contextlib.suppress(OSError, ValueError):  # closed by the function
-            shortened.end(Path(tempfile.gettempdir()) / f"grpo-recipes-{os.getuid()}-reward-{os.getpid()}.{name}")
+class _ShortenedStream:
+    """Print the start of what a call prints. The rest goes to a file, which the next such call replaces.
 
+    Whatever does not write text gets the stream itself.
+    """
 
-class _Shortened:
-    """A text stream that keeps what exceeds the limit. Whatever does not write text gets the stream itself."""
-
-    def __init__(self, stream: TextIO, limit: int) -> None:
-        self._stream = stream
+    def __init__(self, name: Literal["stdout", "stderr"], limit: int) -> None:
+        self._name = name
+        self._stream: Any = getattr(sys, name)
         self._left = limit
         self._rest = io.StringIO()
+
+    def __enter__(self) -> None:
+        if self._stream is not None:
+            setattr(sys, self._name, self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -175,13 +166,16 @@ class _Shortened:
         self._left = max(self._left - len(text), 0)
         return len(text)
 
-    def end(self, path: Path) -> None:
-        if rest := self._rest.getvalue():
-            path.unlink(missing_ok=True)
-            with path.open("x", encoding="utf-8", errors="replace") as file:
-                file.write(rest)
-            self._stream.write(f"\n[{len(rest):,} more characters of this call are in {path}]\n")
-        self._stream.flush()
+    def __exit__(self, *_: object) -> None:
+        setattr(sys, self._name, self._stream)
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # None, or closed by the function
+            if rest := self._rest.getvalue():
+                file = f"{tempfile.gettempdir()}/grpo-recipes-{os.getuid()}-reward-{os.getpid()}.{self._name}"
+                Path(file).unlink(missing_ok=True)
+                with open(file, "x", encoding="utf-8", errors="replace") as rest_file:
+                    rest_file.write(rest)
+                self._stream.write(f"\n[{len(rest):,} more characters of this call are in {file}]\n")
+            self._stream.flush()
 
 
 def _validate(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from typing import Any
 
 from rlvr import console
 from rlvr.console import SlowStep
-from rlvr.errors import Problem
+from rlvr.errors import InputError, Problem
 from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
@@ -130,8 +130,9 @@ class Scorer:
         return {name: value for _, backend in self._backends for name, value in backend.environment_info().items()}
 
     def warnings(self) -> list[Problem]:
-        """Differences between here and the remote services, each returned once; known after `connect`."""
-        return [warning for _, backend in self._backends for warning in backend.warnings()]
+        """What is wrong with the remote services, though rewards can be called; known after `connect`."""
+        backends = [backend for _, backend in self._backends]
+        return [each for backend in backends for each in (*backend.warnings(), *backend.absent_services())]
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         """Run the `validate_rows` of a reward's file where the reward runs.
@@ -141,7 +142,13 @@ class Scorer:
         """
         index = self.rewards.index(reward)
         backend = next(backend for indices, backend in self._backends if index in indices)
-        return backend.validate_rows(reward, columns)
+        try:
+            return backend.validate_rows(reward, columns)
+        except (WorkerError, EncodingError) as error:
+            raise InputError(
+                f"The rows can't be checked for the reward {reward.label}: {str(error).rstrip('.')}.",
+                kind=backend.service.lower().replace(" ", "-"), key=reward.name,
+            ) from error  # fmt: skip
 
     def score(
         self,

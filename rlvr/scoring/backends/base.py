@@ -5,6 +5,7 @@ To add a backend, write a class like these and enter it in `rlvr.config.reward_l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -39,6 +40,7 @@ class RewardBackend(Protocol):
     calls_together: bool = False
     start_timeout_s: float
     waits_for_service: bool = True
+    _outage_since: float | None = None
 
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None: ...
 
@@ -76,17 +78,26 @@ class RewardBackend(Protocol):
         """Rewards that differ where they are called, each returned once; known after `start`."""
         return []
 
+    def absent_services(self) -> list[Problem]:
+        """Those of several that do not answer while others do; known after `start`. Batches report them themselves."""
+        return []
+
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         """Run the `validate_rows` of a reward's file where the reward is called.
 
         Raises:
-            InputError: it has a problem with all rows, or it can't be called.
+            InputError: it has a problem with all rows.
+            WorkerError, EncodingError: it can't be called.
         """
         return validate_rows(reward, columns)
 
     def outage_s(self) -> float:
         """Seconds since a remote service last answered; 0 if it answered the last calls."""
-        return 0.0
+        return time.monotonic() - self._outage_since if self._outage_since is not None else 0.0
+
+    def mark_outage(self, since: float) -> None:
+        """Note that a remote service has not answered since then, by `time.monotonic`."""
+        self._outage_since = self._outage_since or since
 
     def close(self) -> None:
         """End processes and connections, and calls that wait for them."""

@@ -10,6 +10,7 @@ import pytest
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.errors import InputError
+from rlvr.reward_server import server_key
 from rlvr.scoring import reward_key
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
@@ -30,7 +31,7 @@ def test_a_server_makes_a_key_that_runs_on_this_machine_find(tmp_path: Path, mon
         assert server.get("/rewards", Authorization=f"Bearer {key}")[0] == 200
         with Scorer(load_rewards([RewardSpec("answer_format", where=server.url)])) as scorer:
             assert scorer.score(["p"], ["c"], {}).values == [[0.0]]
-    assert reward_key.server_key(None) == (key, file), "the next server has the same key"
+    assert server_key.server_key(None) == (key, file), "the next server has the same key"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_client_sends_the_key_of_this_machine_to_this_machine_only(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("GRPO_REWARDS_KEY", raising=False)
     assert reward_key.client_key(address) is None
-    key, _ = reward_key.server_key(None)
+    key, _ = server_key.server_key(None)
     assert reward_key.client_key(address) == (key if sent else None), why
     monkeypatch.setenv("GRPO_REWARDS_KEY", KEY)
     assert reward_key.client_key(address) == KEY, "the key that the user sets is for every server of the recipe"
@@ -58,10 +59,10 @@ def test_a_client_sends_the_key_of_this_machine_to_this_machine_only(
 def test_a_made_key_that_other_users_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("GRPO_REWARDS_KEY", raising=False)
-    reward_key.server_key(None)
+    server_key.server_key(None)
     reward_key.default_file().chmod(0o640)
     with pytest.raises(InputError) as error:
-        reward_key.server_key(None)
+        server_key.server_key(None)
     assert error.value.kind == "key-not-private"
 
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr.config.reward_location import addresses
-from rlvr.errors import InputError, Problem
+from rlvr.errors import Problem
 from rlvr.scoring.backends.base import RewardBackend, merge_environments
 from rlvr.scoring.backends.http.batch_request import BatchRequest, split_rows
 from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerConnection, ServerSet, Unavailable
-from rlvr.scoring.batch import Batch, Encoding, EncodingError, RewardCall
+from rlvr.scoring.batch import Batch, Encoding, RewardCall
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import StartError, WorkerError
@@ -40,7 +40,6 @@ class HttpRewardBackend(RewardBackend):
     def __init__(self, where: str, rewards: Sequence[Reward], *, start_timeout_s: float) -> None:
         self.start_timeout_s = start_timeout_s
         self._servers = ServerSet(addresses(where), rewards)
-        self._absent: list[str] = []  # why some of several servers did not answer `start`
 
     def launch(self) -> None:
         self._servers.closed = False
@@ -64,11 +63,10 @@ class HttpRewardBackend(RewardBackend):
                         raise StartError(f"the reward server {error}", "server-refused") from error
             if any(server.info for server in servers):
                 notice.recovered()
-                self._absent = [server.error for server in servers if server.info is None]
                 return
             if self._servers.closed or time.monotonic() >= end or not waits:
                 notice.cancel()
-                self._servers.mark_outage(started)
+                self.mark_outage(started)
                 raise WorkerError(f"{NO_SERVER} ({self._servers.errors()})", "no-server")
             notice.failed(self._servers.errors())
             time.sleep(max(POLL_S, min(min(server.backoff_s() for server in servers), end - time.monotonic())))
@@ -76,41 +74,40 @@ class HttpRewardBackend(RewardBackend):
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
         for server in self._servers.servers:
             server.cap_backoff(MAX_BACKOFF_SHARE * (end - time.monotonic()))
-        return BatchRequest(self._servers, calls, timeout_s, end).run()
+        started, request = time.monotonic(), BatchRequest(self._servers, calls, timeout_s, end)
+        results = request.run()
+        if any(shard.results is not None for shard in request.shards):
+            self._outage_since = None
+        if any(shard.results is None and not shard.rejected for shard in request.shards):
+            self.mark_outage(started)
+        return results
 
     def environment_info(self) -> dict[str, str]:
         infos = [server.info.environment_info for server in self._servers.servers if server.info is not None]
         return merge_environments(infos, "reward servers")
 
     def warnings(self) -> list[Problem]:
-        absent, self._absent = self._absent, []
+        return self._servers.warnings()
+
+    def absent_services(self) -> list[Problem]:
         text = "A reward server does not answer, and the others do its work"
-        return [
-            *self._servers.warnings(),
-            *(Problem(f"{text}: {error}.", "reward-server", "rewards", level="warning") for error in absent),
-        ]
+        servers = self._servers.servers
+        absent = [server.error for server in servers if self._servers.has_healthy_peer(server) and server.error]
+        return [Problem(f"{text}: {error}.", "reward-server", "rewards", level="warning") for error in absent]
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         rows = max((len(values) for values in columns.values()), default=0)
         batch = Batch({name: list(values) for name, values in columns.items()}, rows)
         names = sorted(columns)
+        self.start()
+        batch.encode(names, "json")
+        assert reward.spec is not None
+        described = json.dumps({"name": reward.spec.name, "options": dict(reward.spec.options)})
+        infos = [server.info for server in self._servers.servers]
         problems: list[str | None] = []
-        try:
-            self.start()
-            batch.encode(names, "json")
-            assert reward.spec is not None
-            described = json.dumps({"name": reward.spec.name, "options": dict(reward.spec.options)})
-            infos = [server.info for server in self._servers.servers]
-            for shard in split_rows(batch, names, range(rows), infos, keep_groups=False):
-                body = f'{described[:-1]},"columns":{batch.json_columns(names, shard)}}}'.encode()
-                problems += self._validate(body, time.monotonic() + max(self.start_timeout_s, VALIDATE_TIMEOUT_S))
-        except (WorkerError, EncodingError) as error:
-            raise InputError(
-                f"The rows can't be checked for the reward {reward.name}: {str(error).rstrip('.')}.",
-                kind="reward-server", key=reward.name,
-            ) from error  # fmt: skip
-        except Rejected as error:
-            raise InputError(f"The reward server {error}.", kind="reward-server", key=reward.name) from error
+        for shard in split_rows(batch, names, range(rows), infos, keep_groups=False):
+            body = f'{described[:-1]},"columns":{batch.json_columns(names, shard)}}}'.encode()
+            problems += self._validate(body, time.monotonic() + max(self.start_timeout_s, VALIDATE_TIMEOUT_S))
         return problems
 
     def _validate(self, body: bytes, end: float) -> list[str | None]:
@@ -121,13 +118,12 @@ class HttpRewardBackend(RewardBackend):
             try:
                 problems = server.ask("/check", body, end=end)["faults"]
                 return [None if problem is None else str(problem) for problem in problems]
+            except Rejected as error:
+                raise StartError(f"the reward server {error}", "server-refused") from error
             except Unavailable as error:
                 server.mark_failed(error)
                 if time.monotonic() >= end:
                     raise WorkerError(f"{NO_SERVER} ({error})", "no-server") from error
-
-    def outage_s(self) -> float:
-        return self._servers.outage_s()
 
     def close(self) -> None:
         self._servers.close()

@@ -84,7 +84,6 @@ class BatchRequest:
 
     def run(self) -> list[CallResult]:
         """Send all shards, and return the results of the calls."""
-        started = time.monotonic()
         slots = [server for server in self.servers.servers for _ in range(min(SHARDS_PER_SERVER, len(self.shards)))]
         self._threads = len(slots)
         for server in slots:
@@ -94,8 +93,6 @@ class BatchRequest:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
         if self._bug is not None:
             raise self._bug
-        if any(shard.results is None and not shard.rejected for shard in self.shards):
-            self.servers.mark_outage(started)
         return self._results()
 
     def _serve(self, server: ServerConnection) -> None:
@@ -130,7 +127,7 @@ class BatchRequest:
         except Rejected as error:
             self._reject(server, shard, error)
         else:
-            self.servers.mark_alive(server)
+            server.mark_alive()
             if server.info is not None and server.info.instance != str(reply.get("instance")):
                 server.info = None  # it has restarted, perhaps with other files
             outage_notices.server_answered(server.address)

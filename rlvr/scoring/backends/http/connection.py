@@ -254,7 +254,6 @@ class ServerSet:
         self.servers = [ServerConnection(address, client_key(address)) for address in addresses]
         self.rewards = list(rewards)
         self.closed = False  # requests end without a reply
-        self._outage_since: float | None = None
         self._warned: set[tuple[str, str]] = set()  # names and addresses of rewards that differ
 
     def close(self) -> None:
@@ -273,17 +272,6 @@ class ServerSet:
     def notice(self, end: float) -> OutageNotice:
         """The message that none of the servers answers, for a wait until `end`."""
         return OutageNotice(" or ".join(server.address for server in self.servers), end)
-
-    def outage_s(self) -> float:
-        """Seconds since any server last answered; 0 if the last batch had its answers."""
-        return time.monotonic() - self._outage_since if self._outage_since is not None else 0.0
-
-    def mark_outage(self, since: float) -> None:
-        self._outage_since = self._outage_since or since
-
-    def mark_alive(self, server: ServerConnection) -> None:
-        server.mark_alive()
-        self._outage_since = None
 
     def warnings(self) -> list[Problem]:
         """Rewards whose file on a server differs from the local one, each returned once."""

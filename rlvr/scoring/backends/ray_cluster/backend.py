@@ -69,7 +69,6 @@ class RayRewardBackend(RewardBackend):
         self._lock = threading.Lock()
         self._driver: RayDriverClient | None = None
         self._environment: dict[str, str] | None = None  # None before the handshake
-        self._outage_since: float | None = None
         self._warnings: list[Problem] = []
         groups: dict[str, list[int]] = {}
         for index, reward in enumerate(self.rewards):
@@ -100,7 +99,7 @@ class RayRewardBackend(RewardBackend):
         except StartError:
             raise  # the cluster has answered
         except WorkerError:
-            self._outage_since = self._outage_since or started
+            self.mark_outage(started)
             raise
         self._warnings = [
             Problem(f"The Ray node {node} can't score and is not used: {cause}", "unsuitable-node", level="warning")
@@ -115,9 +114,6 @@ class RayRewardBackend(RewardBackend):
     def warnings(self) -> list[Problem]:
         warnings, self._warnings = self._warnings, []
         return warnings
-
-    def outage_s(self) -> float:
-        return time.monotonic() - self._outage_since if self._outage_since is not None else 0.0
 
     def close(self) -> None:
         with self._lock:
@@ -150,20 +146,13 @@ class RayRewardBackend(RewardBackend):
             part = {name: list(values[start : start + VALIDATED_ROWS]) for name, values in columns.items()}
             tasks.append((number, [item("validate", reward=self._sets[number].indices.index(index), columns=part)], 1))
         timeout_s = max(self.start_timeout_s, VALIDATE_TIMEOUT_S)
-        try:
-            self.start()
-            results = self._run(tasks, timeout_s=timeout_s, end=time.monotonic() + timeout_s)
-        except WorkerError as error:
-            raise InputError(
-                f"The rows can't be checked for the reward {reward.name} on Ray: {str(error).rstrip('.')}.",
-                kind="ray-cluster", key=reward.name,
-            ) from error  # fmt: skip
+        self.start()
         problems: list[str | None] = []
-        for (result,) in results:
-            if result.status != "done" or "error" in result.value:
-                cause = result.value["error"] if result.status == "done" else (
-                    f"The rows can't be checked for the reward {reward.name} on Ray: {result.why}.")  # fmt: skip
-                raise InputError(cause, kind="ray-cluster", key=reward.name)
+        for (result,) in self._run(tasks, timeout_s=timeout_s, end=time.monotonic() + timeout_s):
+            if result.status != "done":
+                raise WorkerError(result.why)
+            if "error" in result.value:
+                raise InputError(result.value["error"], kind="ray-cluster", key=reward.name)
             problems += result.value["faults"]
         return problems
 
@@ -189,7 +178,7 @@ class RayRewardBackend(RewardBackend):
             results = self._run(tasks, timeout_s=timeout_s, end=end)
         except WorkerError as error:
             if not isinstance(error, StartError):
-                self._outage_since = self._outage_since or started
+                self.mark_outage(started)
             return [CallResult(kind="unavailable", message=str(error))] * len(calls)
         if any(result.status != "unavailable" for of_task in results for result in of_task):
             self._outage_since = None

@@ -248,7 +248,7 @@ def test_a_file_that_differs_on_a_node_is_told_and_is_what_counts(
     seen = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$2"'
     within = ["unshare", "-m", "sh", "-c", seen, "sh", str(other), str(puppets), sys.executable, WARNED]
     done = subprocess.run(within, capture_output=True, text=True, timeout=100, check=False)
-    assert done.stderr.count("warning: ") == 1 and f"{puppets}:puppet" in done.stderr, done.stderr
+    assert done.stderr.count("warning: ") == 1 and f"Copy {puppets} there" in done.stderr, done.stderr
     assert "the files differ" in done.stderr and "[[1.0]]" in done.stdout
 
 
