@@ -320,9 +320,9 @@ class _RowConverter:
         kept = {"prompt": row["prompt"]} if "prompt" in row else {}
         for ours, theirs in self.columns.items():
             if theirs not in row:
-                raise missing_column_error(
-                    where, theirs, row, f"The option columns names it: {{{ours}: {theirs}}}.", row=index
-                )
+                swap = f" It is {{ours: theirs}}: write {{{theirs}: {ours}}}." if ours in row else ""
+                hint = f"The option columns names it: {{{ours}: {theirs}}}.{swap}"
+                raise missing_column_error(where, theirs, row, hint, row=index)
             kept[ours] = row[theirs]
         return kept
 
@@ -336,7 +336,8 @@ class _RowConverter:
         values = {**row, **kept}
         for field in self.fields:
             if field not in values:
-                raise missing_column_error(where, field, values, "The option prompt_template names it.", row=index)
+                hint = f"The option prompt_template names it. Correct it, or set columns: {{{field}: THEIR NAME}}."
+                raise missing_column_error(where, field, values, hint, row=index)
             if values[field] is None:
                 raise row_error(where, field, index, "it is empty, but prompt_template needs it")
         return self.template.format(**{field: values[field] for field in self.fields})
