@@ -563,6 +563,7 @@ STATED = [
     (r"$k = \boxed{45} \quad \text{and} \quad n = \boxed{2}$", "45, 2", "neighbouring boxes with names"),
     (r"$\boxed{\phantom{0}}$ should hold $\boxed{4}$", "4", "an empty box of the problem"),
     (r"$7!\times 2!=\boxed{10080}$", "10080", "a factorial before the equals sign"),
+    (r"The quotient is $\boxed{204_5}$. Note that $4_5 \cdot 2_5 = 13_5$.", "204_5", "a note is no denial"),
     (r"So $\boxed{44}$. We check our answer: $17\cdot 44 = 748 \equiv 1$.", "44", "a check behind"),
     ("#### \\boxed{2}\n\nProblem 2:\n#### \\boxed{3}", "2", "an invented problem behind"),
     ("The alarm rang $\\boxed{22}$ times in all.", "22", "times, and no operand"),

@@ -292,7 +292,7 @@ def _find_defect_of_repetition(rest: str, content: str, value: Number | None) ->
 
 def _find_defect_after_stop(rest: str) -> str:
     stop, behind = rest[0], rest[1:]
-    if re.match(r"[\s(]*(?:(?:but )?not|wrong|false|maybe|perhaps|no\s*(?:[,.:;!]|\Z))", behind, re.IGNORECASE):
+    if re.match(r"[\s(]*(?:(?:(?:but )?not|wrong|false|maybe|perhaps)\b|no\s*(?:[,.:;!]|\Z))", behind, re.IGNORECASE):
         return "the text after it retracts it"
     if re.match(r"[\s(]*or\b(?=.)(?!\s*\\?boxed)", behind, re.IGNORECASE) or rest.startswith("!="):
         return "another candidate stands after it"
