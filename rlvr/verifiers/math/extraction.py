@@ -359,7 +359,10 @@ def find_labelled(turn: str, others: Sequence[StatedAnswer]) -> list[StatedAnswe
         readings = possible_readings(text, exclaimed=True)
         if all(isinstance(parse_answer(one), str) for one in readings) and not (hedged or _CANDIDATES.search(text)):
             continue
-        defect = find_prefix_defect(turn[max(0, label.start() - 160) : label.start()])
+        before = turn[max(0, label.start() - 160) : label.start()]
+        defect = find_prefix_defect(before)
+        if before.rstrip().endswith(":") and is_denied(f"{before.rstrip()[:-1]},"):  # "Bob says:"
+            defect = "the line above denies it"
         (found if label["answer"] else steps).append(StatedAnswer("prose", label.start(), end, readings, defect))
     if steps and steps[-1].end >= turn_end and not (found or others):
         return steps
