@@ -256,6 +256,7 @@ class Run:
                 raise Interrupted(reason)
             train.save(trainer, self.model_folder)
             self.status.update("trained", saved=self.model_folder.name)
+        trainer.end_rollouts()
         del trainer
         trl_config.free_memory()
         self.stop.raise_if_requested()

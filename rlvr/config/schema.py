@@ -44,6 +44,8 @@ OWN: dict[str, tuple[str, Any]] = {
     "adaptive_threshold": ("float", 0.1),
     "dynamic_sampling": ("int", 0),
     "curriculum": ("str", "none"),
+    "vllm_weight_sync": ("str", "adapter"),
+    "vllm_base_quantization": ("str", "none"),
 }
 
 # Former names of our own keys. They work for one more release; a warning names the successor.
@@ -140,6 +142,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "logging_strategy": ("no", "steps", "epoch"),
     "on_reward_error": ("raise", "mask"),
     "curriculum": ("none", "easy_first"),
+    "vllm_weight_sync": ("adapter", "merged"),
+    "vllm_base_quantization": ("none", "bitsandbytes"),
     "lr_scheduler_type": (
         *("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"),
         *("reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay"),

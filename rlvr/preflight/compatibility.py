@@ -61,18 +61,26 @@ def _known_fault(name: str, version: str) -> str:
 
 
 def check_quantization(components: RunComponents) -> Iterator[Problem]:
-    """Quantised weights need an adapter, and can't be combined with vLLM."""
+    """Quantised weights need an adapter, and with vLLM the 4-bit kind and a vLLM in the training process."""
     settings = components.settings
     key = next((key for key in ("load_in_4bit", "load_in_8bit") if settings.get(key)), None)
     if key is not None and not settings.get("use_peft"):
         message = f"{key} without use_peft: quantised weights can't be trained. Set use_peft: true (QLoRA)."
         yield Problem(message, "conflicting-keys", key)
-    if key is not None and settings.get("use_vllm"):
-        message = (
-            f"{key} with use_vllm: TRL can't merge a QLoRA adapter into vLLM correctly (github.com/huggingface/trl "
-            f"issues 4973, 3466, 5975). Set use_vllm: false, or {key}: false."
-        )
+    if key is None or not settings.get("use_vllm"):
+        return
+    if key == "load_in_8bit":
+        message = f"{key} with use_vllm: vLLM has no such weights. Set load_in_4bit: true instead, or use_vllm: false."
         yield Problem(message, "conflicting-keys", key)
+    elif settings.get("vllm_mode") == "server":
+        message = (
+            f"{key} with vllm_mode: server: TRL can't merge a QLoRA adapter into a server's weights "
+            f"(github.com/huggingface/trl issues 4973, 3466, 5975). Set vllm_mode: colocate, or {key}: false."
+        )
+        yield Problem(message, "conflicting-keys", "vllm_mode")
+    elif settings["vllm_weight_sync"] == "merged":
+        message = f"{key} with vllm_weight_sync: merged: an adapter can't be merged into 4-bit weights. Set adapter."
+        yield Problem(message, "conflicting-keys", "vllm_weight_sync")
 
 
 def check_optional_packages(components: RunComponents) -> Iterator[Problem]:

@@ -58,15 +58,28 @@ def check_layerwise_gathering(components: RunComponents) -> Iterator[Problem]:
 
 
 def check_vllm_with_adapter(components: RunComponents) -> Iterator[Problem]:
-    """vLLM in the training process with an adapter has hung and drifted."""
+    """What a LoRA request can't carry; and merged adapters, which have hung and drifted."""
     settings = components.settings
     colocated = settings.get("use_vllm") and settings.get("vllm_mode", "colocate") == "colocate"
-    if colocated and settings.get("use_peft"):
+    if not colocated or not settings.get("use_peft"):
+        return
+    if settings["vllm_weight_sync"] == "adapter":
+        for key in ("lora_modules_to_save", "use_dora", "lora_target_parameters", "vllm_enable_sleep_mode"):
+            if settings.get(key):
+                message = (
+                    f"{key} with use_vllm: vLLM gets the adapter alone, which can't carry it. Remove {key}, or set "
+                    "vllm_weight_sync: merged."
+                )
+                yield Problem(message, "conflicting-keys", key)
+        if settings.get("lora_r", 16) > 512:
+            message = f"lora_r is {settings['lora_r']}, but vLLM takes adapters up to rank 512. Lower it."
+            yield Problem(message, "out-of-range", "lora_r")
+    else:
         message = (
             "use_vllm with vllm_mode: colocate and use_peft: merged adapters are pushed into vLLM at every generation, "
             "which has hung (huggingface/trl#3671) and drifted from the trained policy (huggingface/trl#6688). Watch "
             "sampling/importance_sampling_ratio/mean (near 1) and sampling/sampling_logp_difference/mean (near 0) from "
-            "the first step. vllm_mode: server, or no use_peft, avoids it."
+            "the first step. vllm_weight_sync: adapter avoids it."
         )
         yield Problem(message, "vllm-drift", "use_vllm", level="warning")
 

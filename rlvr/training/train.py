@@ -102,6 +102,8 @@ def build_trainer(
             max_rounds=run_settings["dynamic_sampling"],
             seed=config.seed,
         )
+    colocated = config.use_vllm and config.vllm_mode == "colocate"
+    config.use_vllm = config.use_vllm and not colocated  # rlvr/training/vllm_rollouts.py says why
     trainer = RecipeTrainer(
         model=model_config.model_name_or_path,
         rewards=rewards,
@@ -124,6 +126,10 @@ def build_trainer(
     models.keep_4bit_trainable_on_cpu(trainer.model)
     if (model_config.load_in_4bit or model_config.load_in_8bit) and not trainer.is_deepspeed_enabled:
         keep_adapter_in_float32(trainer.model)
+    if colocated:
+        from rlvr.training.vllm_rollouts import vllm_rollouts
+
+        trainer.generate_with(vllm_rollouts(trainer, recipe.settings))
     if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
         raise InputError(
             f"No weight of {recipe.settings['model_name_or_path']} would be trained: all are frozen. Check that the "

@@ -81,6 +81,17 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         self.run_epoch(*args, **kwargs)
 
+    def generate_with(self, rollouts: Any) -> None:
+        """Sample by this `VLLMGeneration`; the trainer was built with `use_vllm: false`."""
+        self.use_vllm = self.args.use_vllm = True
+        self.vllm_generation = rollouts
+        self._last_loaded_step = -1
+
+    def end_rollouts(self) -> None:
+        """End vLLM if it runs in this process, so that its memory is free for the evaluation after training."""
+        if self.use_vllm and self.vllm_mode == "colocate":
+            self.vllm_generation.close()
+
     # ------------------------------------------------------------------------------------------------------------------
     # Metrics of the next log line, and the table of completions
 

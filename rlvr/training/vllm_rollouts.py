@@ -1,0 +1,224 @@
+"""Rollouts by vLLM in the training process, with the adapter alone sent to it.
+
+TRL merges an adapter into the weights and sends all of them to vLLM after each update, which 4-bit weights can't do
+(huggingface/trl#4973). Here vLLM keeps the base, and gets the adapter: megabytes instead of gigabytes. A base that is
+trained in 4 bits is sent once, as the 16-bit numbers that training computes with, so that vLLM samples from the policy
+and not from the unquantised model.
+
+TRL's class is constructed by its trainer, which has no seam for another one. Therefore the trainer is built without
+vLLM (`ExtensibleGRPOTrainer.generate_with` turns it on). Can go when TRL sends adapters: huggingface/trl#5975.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import get_peft_model_state_dict
+from safetensors.torch import save_file
+from trl.generation.vllm_generation import VLLMGeneration
+from trl.trainer.utils import ensure_master_addr_port
+
+from rlvr.training.trl_internals import ExtensibleGRPOTrainer
+
+# vLLM compiles its kernels for these ranks.
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def sends_adapter(settings: Mapping[str, Any]) -> bool:
+    """Whether vLLM gets the adapter instead of all weights."""
+    return bool(settings.get("use_peft")) and settings["vllm_weight_sync"] != "merged"
+
+
+def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -> VllmRollouts:
+    """Start vLLM for a trainer, with the arguments that TRL would pass; collective.
+
+    Args:
+        settings: the recipe's flat keys, ours with their defaults.
+    """
+    args = trainer.args
+    dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else settings.get("dtype", "float32")
+    return VllmRollouts(
+        dtype=dtype,
+        adapter_only=sends_adapter(settings),
+        base_quantization=settings["vllm_base_quantization"],
+        model=trainer.model,
+        accelerator=trainer.accelerator,
+        processing_class=trainer.processing_class,
+        structured_outputs_regex=args.vllm_structured_outputs_regex,
+        tensor_parallel_size=args.vllm_tensor_parallel_size,
+        gpu_memory_utilization=args.vllm_gpu_memory_utilization,
+        max_model_length=args.vllm_max_model_length,
+        max_num_seqs=args.per_device_train_batch_size * args.vllm_tensor_parallel_size * args.steps_per_generation,
+        enable_sleep_mode=args.vllm_enable_sleep_mode,
+        model_impl=args.vllm_model_impl,
+        trust_remote_code=args.trust_remote_code,
+        repetition_penalty=args.repetition_penalty,
+        temperature=args.temperature,
+        top_p=args.top_p,
+        top_k=args.top_k,
+        min_p=args.min_p,
+        max_completion_length=args.max_completion_length,
+        generation_kwargs=args.generation_kwargs,
+    )
+
+
+class VllmRollouts(VLLMGeneration):
+    """`VLLMGeneration` in the training process, with a data type of its own and adapters as LoRA requests.
+
+    Args:
+        dtype: of vLLM's weights and cache: the type that training computes in. TRL leaves it to vLLM, which takes
+            bfloat16 for a float32 model.
+        adapter_only: send the adapter; otherwise all weights, as TRL does.
+        base_quantization: of vLLM's base: "none" or "bitsandbytes".
+        kwargs: those of `VLLMGeneration`.
+    """
+
+    def __init__(
+        self, *args: Any, dtype: str, adapter_only: bool, base_quantization: str = "none", **kwargs: Any
+    ) -> None:
+        self.dtype = dtype
+        self.adapter_only = adapter_only
+        self.base_quantization = base_quantization
+        self.sent_bytes = 0  # by the last synchronisation, to one engine
+        self._adapters = 0
+        super().__init__(*args, **kwargs)
+
+    def _init_vllm(self) -> None:
+        from vllm import LLM  # type: ignore[import-not-found,unused-ignore]
+
+        accelerator, size = self.accelerator, self.tensor_parallel_size
+        if size > 1:
+            groups = [list(range(first, first + size)) for first in range(0, accelerator.num_processes, size)]
+            self.tp_group, _ = torch.distributed.new_subgroups_by_enumeration(groups)
+        # `external_launcher` reads these: the training processes are vLLM's workers.
+        os.environ["RANK"] = str(accelerator.process_index)
+        os.environ["LOCAL_RANK"] = str(accelerator.local_process_index)
+        os.environ["WORLD_SIZE"] = str(accelerator.num_processes)
+        ensure_master_addr_port()
+        options: dict[str, Any] = {}
+        if self.adapter_only:
+            rank = max(config.r for config in self.model.peft_config.values())
+            options = {"enable_lora": True, "max_loras": 1, "max_lora_rank": min(r for r in RANKS if r >= rank)}
+        if self.base_quantization != "none":
+            options["quantization"] = self.base_quantization
+        engine = LLM(
+            model=self.model.name_or_path,
+            dtype=self.dtype,
+            tensor_parallel_size=size,
+            gpu_memory_utilization=self.gpu_memory_utilization,
+            max_model_len=self.max_model_length,
+            max_num_seqs=self.max_num_seqs,
+            enable_sleep_mode=self.enable_sleep_mode,
+            model_impl=self.model_impl,
+            distributed_executor_backend="external_launcher",
+            seed=accelerator.process_index // size,  # the same for the processes that share a model
+            max_num_batched_tokens=4096,  # as TRL: vLLM's default counts far more memory than such batches need
+            logprobs_mode="processed_logprobs",  # after temperature: what the importance sampling correction needs
+            trust_remote_code=self.trust_remote_code,
+            **options,
+        )
+        self.llm = _EngineWithAdapter(engine)
+        if self.adapter_only and self.base_quantization == "none":
+            self._send_quantised_base()
+        if self.enable_sleep_mode:
+            self.llm.sleep(level=2)
+        self._llm_weights_sleeping = self.enable_sleep_mode
+        accelerator.wait_for_everyone()
+
+    def sync_weights(self) -> None:
+        if not self.adapter_only:
+            super().sync_weights()
+            return
+        tensors = self._adapter_tensors()
+        self.sent_bytes = sum(tensor.nbytes for tensor in tensors.values())
+        folder = Path(tempfile.mkdtemp(prefix="grpo-adapter-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
+        try:
+            save_file(tensors, folder / "adapter_model.safetensors")
+            self.model.peft_config[self.model.active_adapter].save_pretrained(str(folder))
+            self._adapters += 1
+            self.llm.use_adapter(self._adapters, folder)
+        finally:
+            shutil.rmtree(folder)
+        self.llm.reset_prefix_cache()
+
+    def close(self) -> None:
+        """End vLLM's engine, so that its memory is free for the evaluation after training."""
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
+
+    def _adapter_tensors(self) -> dict[str, torch.Tensor]:
+        """The adapter under its names in a file of PEFT; collective where the weights are sharded."""
+        model = self.model
+        own = {name: parameter for name, parameter in model.named_parameters() if model.prefix in name}
+        with self._dist.gather_params(list(own.values())):
+            whole = {
+                name: (parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter)
+                .detach()
+                .cpu()
+                .clone()
+                for name, parameter in own.items()
+            }
+        whole = {name.replace("_checkpoint_wrapped_module.", ""): tensor for name, tensor in whole.items()}
+        state: dict[str, torch.Tensor] = get_peft_model_state_dict(model, state_dict=whole)
+        return state
+
+    def _send_quantised_base(self) -> None:
+        """Replace vLLM's weights by the numbers that 4-bit weights stand for; collective where they are sharded."""
+        engine = self.llm.llm_engine.model_executor.driver_worker.model_runner.model
+        weights = dict(engine.named_parameters())
+        fused = {
+            part: (whole, part[0] if whole == "qkv_proj" else number)  # vLLM's names of the parts: q, k, v; 0, 1
+            for whole, parts in engine.packed_modules_mapping.items()
+            for number, part in enumerate(parts)
+        }
+        for name, numbers in self._dequantised():
+            layer, _, part = name.rpartition(".")
+            whole, *shard = fused.get(part, (part,))
+            # vLLM has wrapped every linear layer, those that get no adapter too.
+            weight = weights[f"{layer}.{whole}.base_layer.weight"]
+            weight.weight_loader(weight, numbers, *shard)
+
+    def _dequantised(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Each 4-bit layer's name in the base model, and its weight in the engine's type."""
+        from bitsandbytes.functional import dequantize_4bit
+        from bitsandbytes.nn import Linear4bit
+
+        for name, module in self.model.named_modules():
+            if isinstance(module, Linear4bit):
+                with self._dist.gather_params([module.weight]):
+                    data = module.weight.full_tensor() if hasattr(module.weight, "full_tensor") else module.weight.data
+                    numbers = dequantize_4bit(data, module.weight.quant_state).to(getattr(torch, self.dtype))
+                name = name.removeprefix("base_model.model.").removesuffix(".base_layer")
+                yield name.replace("_checkpoint_wrapped_module.", ""), numbers
+
+
+class _EngineWithAdapter:
+    """A `vllm.LLM` whose `generate` uses the newest adapter: TRL calls it without one."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._request: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def generate(self, prompts: Any, **kwargs: Any) -> Any:
+        return self._engine.generate(prompts, lora_request=self._request, **kwargs)
+
+    def use_adapter(self, number: int, folder: Path) -> None:
+        """Load an adapter from a folder, which is not needed afterwards, and drop the one before it."""
+        from vllm.lora.request import LoRARequest  # type: ignore[import-not-found,unused-ignore]
+
+        if self._request is not None:
+            self._engine.llm_engine.remove_lora(self._request.lora_int_id)
+        # A new number each time: vLLM keeps what it has loaded under a number.
+        self._request = LoRARequest(f"policy-{number}", number, str(folder))
+        if not self._engine.llm_engine.add_lora(self._request):
+            raise RuntimeError(f"vLLM did not load the adapter {self._request.lora_name}")
