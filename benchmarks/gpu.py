@@ -67,6 +67,8 @@ COMMON: dict[str, Any] = {
 }
 LORA = {"use_peft": True, "lora_r": 16, "lora_alpha": 32, "lora_target_modules": "all-linear"}
 QLORA = {**LORA, "load_in_4bit": True, "use_bnb_nested_quant": True, "bnb_4bit_quant_storage": "bfloat16"}
+VLLM = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.35, "vllm_max_model_length": 1024}
+FOUR_BITS = {"vllm_base_quantization": "bitsandbytes"}
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ class Case:
     launcher: str = "python"
     steps: int = 2
     keys: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        return self.name.replace(", ", "-").replace(" ", "-")
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -100,6 +106,14 @@ CASES = (
     Case("0.5B full, zero3", "0.5B", {}, 16, 128, "zero3"),
     Case("0.5B QLoRA, zero3", "0.5B", QLORA, 16, 128, "zero3"),
     Case("0.5B LoRA, fsdp2", "0.5B", LORA, 16, 128, "fsdp2"),
+    Case("0.5B QLoRA, vLLM", "0.5B", {**QLORA, **VLLM}, 16, 256, steps=3),
+    Case("1.5B QLoRA, vLLM", "1.5B", {**QLORA, **VLLM}, 16, 256, steps=3),
+    Case("7B QLoRA, vLLM", "7B", {**QLORA, **VLLM}, 8, 256, steps=3),
+    Case("0.5B LoRA, vLLM", "0.5B", {**LORA, **VLLM}, 16, 256, steps=3),
+    Case("0.5B LoRA, vLLM, merged", "0.5B", {**LORA, **VLLM, "vllm_weight_sync": "merged"}, 16, 256, steps=3),
+    Case("0.5B QLoRA, vLLM in 4 bits", "0.5B", {**QLORA, **VLLM, **FOUR_BITS}, 16, 256, steps=3),
+    Case("7B QLoRA, vLLM in 4 bits", "7B", {**QLORA, **VLLM, **FOUR_BITS}, 8, 256, steps=3),
+    Case("0.5B full, vLLM", "0.5B", VLLM, 16, 256, steps=3),
     Case("0.5B full, zero2_offload", "0.5B", {}, 16, 128, "zero2_offload"),
 )
 
@@ -149,7 +163,7 @@ def write_rows(folder: Path) -> None:
 
 def run_case(case: Case, folder: Path) -> dict[str, Any]:
     """Train the case in a process of its own; return what benchmarks/gpu_run.py measured."""
-    place = folder / "runs" / case.name.replace(", ", "-").replace(" ", "-")
+    place = folder / "runs" / case.place
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     content = {
@@ -241,8 +255,22 @@ def compare(case: Case, measured: dict[str, Any], folder: Path) -> tuple[list[li
             f"{seconds['training']:.2f}",
             f"{seconds['updating']:.3f}",
             f"{measured['used'] / GIB:.2f} ({result.memory.peak / GIB:.2f})",
+            f"{measured['left'] / GIB:.2f}",
+            *_rollouts(case, later, measured, folder),
         ]
     return rows, times
+
+
+def _rollouts(case: Case, steps: list[dict[str, float]], measured: dict[str, Any], folder: Path) -> list[str]:
+    """Seconds and megabytes of sending weights to vLLM, and how far its log probabilities are from the trainer's."""
+    if not case.recipe.get("use_vllm"):
+        return ["", "", ""]
+    metrics = folder / "runs" / case.place / "run" / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    name = "sampling/sampling_logp_difference/"
+    mean, most = (max(line[name + kind] for line in lines) for kind in ("mean", "max"))
+    sending = median(step.get("sending", 0.0) for step in steps)
+    return [f"{sending:.2f}", f"{measured['sent'] / 1e6:.1f}", f"{mean:.1e}, {most:.1e}"]
 
 
 def main() -> None:
@@ -280,6 +308,10 @@ def main() -> None:
         "measured",
         "update",
         "GiB of the device (estimated)",
+        "left at the end",
+        "sending",
+        "MB",
+        "log probabilities differ (mean, max)",
     ]
     print(console.table(head, times))
 

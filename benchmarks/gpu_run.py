@@ -31,6 +31,7 @@ class Clock:
         self.moments: list[str] = []
         self.steps: list[dict[str, float]] = [{}]
         self.peaks: dict[str, list[int]] = {}  # allocated, reserved
+        self.sent = 0  # bytes to vLLM by the last synchronisation; 0 for merged weights
         self.used = 0  # of the device, by all processes
         self.since = 0.0
 
@@ -79,6 +80,18 @@ class MeasuredTrainer(RecipeTrainer):
         with CLOCK.moment("generating"):
             return super()._generate_and_score_completions(*args, **kwargs)
 
+    def generate_with(self, rollouts: Any) -> None:
+        """Time the sending of weights to vLLM as a moment of its own."""
+        send = rollouts.sync_weights
+
+        def timed() -> None:
+            with CLOCK.moment("sending"):
+                send()
+            CLOCK.sent = rollouts.sent_bytes
+
+        rollouts.sync_weights = timed
+        super().generate_with(rollouts)
+
 
 class UpdateClock(TrainerCallback):
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
@@ -102,6 +115,8 @@ def main() -> int:
         "steps": [step for step in CLOCK.steps if step],
         "peaks": CLOCK.peaks,
         "used": CLOCK.used,
+        "sent": CLOCK.sent,
+        "left": torch.cuda.mem_get_info()[1] - torch.cuda.mem_get_info()[0],
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
     }
