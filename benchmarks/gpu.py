@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -123,6 +126,12 @@ def even_sum(completions: list[Any], completion_ids: list[list[int]], **kwargs: 
     return [float(sum(ids) % 2 == 0) for ids in completion_ids]
 
 
+def apart(function: Callable[..., Any], *args: Any) -> Any:
+    """Call in a process of its own, so that this one takes no memory of the GPU while a case runs."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
 def make_model(shape: str, folder: Path) -> Path:
     """Write a model with random weights, and the tokenizer of a bundled model."""
     import torch
@@ -168,7 +177,7 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
     place.mkdir(parents=True)
     content = {
         **case.recipe,
-        "model_name_or_path": str(make_model(case.shape, folder)),
+        "model_name_or_path": str(apart(make_model, case.shape, folder)),
         "output_dir": str(place / "run"),
         "task": {
             "name": "jsonl",
@@ -215,7 +224,7 @@ def compare(case: Case, measured: dict[str, Any], folder: Path) -> tuple[list[li
     recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
     result = estimate(recipe, config, 1, case.launcher, this_machine(), prompt_tokens=PROMPT)
     rows = []
-    for moment in MOMENTS:
+    for moment in ("loading", *MOMENTS):
         if moment not in measured["peaks"]:
             continue
         expected = sum(
@@ -290,7 +299,7 @@ def main() -> None:
             continue
         try:
             measured = run_case(case, folder)
-            rows, seconds = compare(case, measured, folder)
+            rows, seconds = apart(compare, case, measured, folder)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"{case.name}: FAILED: {error}", flush=True)
             continue

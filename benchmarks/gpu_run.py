@@ -32,7 +32,7 @@ class Clock:
         self.steps: list[dict[str, float]] = [{}]
         self.peaks: dict[str, list[int]] = {}  # allocated, reserved
         self.sent = 0  # bytes to vLLM by the last synchronisation; 0 for merged weights
-        self.used = 0  # of the device, by all processes
+        self.used = 0  # of the device, in a step, by all processes
         self.since = 0.0
 
     @contextmanager
@@ -53,6 +53,8 @@ class Clock:
         """Count what was measured since the last call to the innermost moment."""
         torch.cuda.synchronize()
         now = time.perf_counter()
+        if not self.peaks:  # before the first step
+            self.peaks["loading"] = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
         if self.moments:
             name = self.moments[-1]
             self.steps[-1][name] = self.steps[-1].get(name, 0.0) + now - self.since
