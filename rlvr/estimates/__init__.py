@@ -92,13 +92,13 @@ class Estimate:
         if self.machine is None:
             return []
         peak, room = self.memory.peak / GIB, self.machine.gpu.memory
-        where = f"{self.machine.name} ({room:g} GiB{' a GPU' if self.machine.gpus else ''})"
+        where = f"{self.machine.name} ({room:.3g} GiB{' a GPU' if self.machine.gpus else ''})"
         if peak > room:
             return [f"warning: does NOT fit on {where}: {peak:.1f} GiB when {self.memory.fullest}"]
         if not self.host_fits:
             return [
                 f"warning: does NOT fit on {where}: offloading takes {self.host_bytes / GIB:.0f} of "
-                f"{self.machine.host:g} GiB"
+                f"{self.machine.host:.4g} GiB"
             ]
         offloaded = f", and {self.host_bytes / GIB:.0f} GiB of the machine's memory" if self.host_bytes else ""
         close = ": barely, since an estimate may be off by 10 %" if peak > 0.9 * room else ""

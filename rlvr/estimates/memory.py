@@ -97,6 +97,7 @@ def memory(
         MemoryPart("optimizer", optimizer(trained, setup)),
         MemoryPart("reference model", reference(parameters, setup)),
         MemoryPart("gradients", *_gradients(trained, setup)),
+        *_bucket(setup),
         MemoryPart("16-bit copies of weights", *_copies(parameters, adapter, setup)),
         *_gathered(parameters, adapter, shape, setup),
         MemoryPart("activations", activations.kept(shape, setup, adapter), TRAINING),
@@ -167,17 +168,24 @@ def reference(parameters: Parameters, setup: RunSetup) -> float:
 def _gradients(trained: int, setup: RunSetup) -> tuple[float, frozenset[str]]:
     """Bytes and moments of the gradients. They exist also while generating if a generation interrupts an accumulation.
 
-    DDP adds its buckets (`gradient_as_bucket_view` is off in accelerate). DeepSpeed reduces buckets of half a billion
-    numbers, and from stage 2 on keeps only a share of all gradients; offloading moves that share away.
+    DDP adds its buckets (`gradient_as_bucket_view` is off in accelerate). From stage 2 on DeepSpeed keeps only a share
+    of all gradients; offloading moves that share away.
     """
     moments = ALWAYS if setup.mid_update else BACKWARD
     number = _trained_bytes(setup)
     if setup.deepspeed:
         share = 0.0 if setup.offloads else trained * number / (setup.processes if setup.stage >= 2 else 1)
-        return share + min(trained, BUCKET) * number, moments
+        return share, moments
     if setup.fsdp:
         return trained * number / setup.processes, moments
     return trained * number * (2 if setup.launcher == "ddp" else 1), moments
+
+
+def _bucket(setup: RunSetup) -> Iterable[MemoryPart]:
+    """DeepSpeed's bucket, of full size even for an adapter: stage 3 keeps it, the others make it for each backward."""
+    if setup.deepspeed:
+        moments = ALWAYS if setup.stage == 3 else BACKWARD
+        yield MemoryPart("bucket of gradients", BUCKET * _trained_bytes(setup), moments)
 
 
 def _copies(parameters: Parameters, adapter: Adapter | None, setup: RunSetup) -> tuple[float, frozenset[str]]:
@@ -195,20 +203,21 @@ def _gathered(parameters: Parameters, adapter: Adapter | None, shape: Shape, set
     """Sharded weights that are gathered temporarily.
 
     With `ds3_gather_for_generation` (the default), ZeRO-3 gathers all weights to generate; else, and while training, at
-    most a billion numbers at once. FSDP2 gathers two blocks (it prefetches one) and the embeddings.
+    most a billion numbers at once. It gathers beside the process's own shard, also where that is everything. FSDP2
+    gathers two blocks (it prefetches one) and the embeddings.
     """
-    if setup.shards_weights == 1:
+    if setup.stage != 3 and not setup.fsdp:
         return
-    others = 1 - 1 / setup.processes  # without the process's own shard
     packed = sum(matrix.count for matrix in parameters.matrices)
     whole = _weights(parameters, setup, setup.weight)[0] + (adapter.count * adapter_bytes(setup) if adapter else 0)
     if setup.fsdp:
         kept = packed / shape.layers * 2 + parameters.embeddings
+        others = 1 - 1 / setup.processes  # without the process's own shard
         yield MemoryPart("gathered weights", whole * min(kept / parameters.total, 1) * others)
         return
-    live = whole * min(LIVE / parameters.total, 1) * others
+    live = whole * min(LIVE / parameters.total, 1)
     gathers = bool(setup.settings.get("ds3_gather_for_generation", True)) and not setup.vllm
-    yield MemoryPart("gathered weights", whole * others if gathers else live, GENERATING)
+    yield MemoryPart("gathered weights", whole if gathers else live, GENERATING)
     yield MemoryPart("gathered weights (training)", live, TRAINING)
 
 

@@ -1,10 +1,11 @@
-"""Estimate the duration and cost of a run: a range, from the assumptions in this file. Not measured on a GPU.
+"""Estimate the duration and cost of a run: a range, from the assumptions in this file.
 
 Generating is bound by memory: for each token all weights are read, and the cache ("Efficiently Scaling Transformer
 Inference", arXiv:2211.05102, section 2). Training is bound by arithmetic: 6 operations a weight and token, 2 more with
 activation checkpointing, 2 fewer with an adapter, whose frozen weights need no gradients ("Scaling Laws for Neural
 Language Models", arXiv:2001.08361, section 2.1, and arXiv:2205.05198). Real programs reach a part of a GPU's speed, and
-that part is the assumption: `FAST` and `SLOW` are the ends of the published range.
+that part is the assumption: `FAST` and `SLOW` are the ends of the published range. A small model waits for its kernels
+to be launched instead.
 
 Not included: rewards, loading, evaluation, checkpoints, and communication between GPUs.
 """
@@ -25,13 +26,16 @@ class Utilisation:
 
     bandwidth: float  # share of the memory's bandwidth while generating
     arithmetic: float  # share of the arithmetic peak while training ("model FLOPs utilisation", without recomputation)
-    launch_ms: float  # milliseconds a block and token that `transformers` needs to launch its kernels
+    launch_ms: float  # milliseconds that `transformers` needs to launch the kernels of a block
     vllm_launch_ms: float  # the same for vLLM, which replays CUDA graphs
+    adapter_launch_ms: float  # added by an adapter
+    vllm_adapter_launch_ms: float
     length: float  # mean completion length, as a share of the maximum
 
 
-FAST = Utilisation(bandwidth=0.8, arithmetic=0.4, launch_ms=0.5, vllm_launch_ms=0.05, length=0.5)
-SLOW = Utilisation(bandwidth=0.4, arithmetic=0.15, launch_ms=1.5, vllm_launch_ms=0.2, length=1.0)
+# Milliseconds as measured on an H100 (docs/estimates.md): 0.8 without an adapter, 2.0 with LoRA, 2.5 to 3.9 with QLoRA.
+FAST = Utilisation(0.8, 0.4, 0.5, 0.05, adapter_launch_ms=1.0, vllm_adapter_launch_ms=0.05, length=0.5)
+SLOW = Utilisation(0.4, 0.15, 1.5, 0.2, adapter_launch_ms=2.5, vllm_adapter_launch_ms=0.2, length=1.0)
 
 # Bytes moved for a number in 4 bits in a multiplication: bitsandbytes reads half a byte, writes 16 bits, and the
 # multiplication reads these. In 8 bits: one byte.
@@ -80,10 +84,16 @@ def generation_seconds(parameters: Parameters, shape: Shape, setup: RunSetup, gp
     moved = _weights_moved(parameters, shape, setup) + activations.cache(shape, setup) * filled
     numbers = parameters.computed + shape.vocabulary * shape.hidden
     speed = gpu.compute * 1e12 * pace.arithmetic
-    launch = (pace.vllm_launch_ms if setup.vllm else pace.launch_ms) / 1000 * shape.layers
+    launch = _launch_ms(setup, pace, vllm=bool(setup.vllm)) / 1000 * shape.layers
     token = max(moved / (gpu.bandwidth * 1e9 * pace.bandwidth), 2 * numbers * setup.generated / speed, launch)
     prompts = 2 * parameters.computed * setup.generated * setup.prompt_tokens / speed
     return length * token + prompts
+
+
+def _launch_ms(setup: RunSetup, pace: Utilisation, *, vllm: bool) -> float:
+    if vllm:
+        return pace.vllm_launch_ms + (pace.vllm_adapter_launch_ms if setup.peft else 0)
+    return pace.launch_ms + (pace.adapter_launch_ms if setup.peft else 0)
 
 
 def _weights_moved(parameters: Parameters, shape: Shape, setup: RunSetup) -> float:
@@ -108,4 +118,6 @@ def training_seconds(
     further = (1 if setup.settings.get("beta") else 0) + (1 if setup.replayed else 0)
     passes = (2 if adapter else 3) + (1 if setup.checkpointing else 0) + further
     head_passes = (3 if adapter else 4) + further  # TRL computes each tile of logits again in the backward pass
-    return (body * passes + head * head_passes) / (gpu.compute * 1e12 * pace.arithmetic)
+    arithmetic = (body * passes + head * head_passes) / (gpu.compute * 1e12 * pace.arithmetic)
+    launches = 3 + (1 if setup.checkpointing else 0) + further  # a backward pass launches twice what a forward does
+    return max(arithmetic, launches * shape.layers * _launch_ms(setup, pace, vllm=False) / 1000)

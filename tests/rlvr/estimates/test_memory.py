@@ -13,7 +13,17 @@ from benchmarks import memory as real
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
-from rlvr.estimates.memory import GIB, GpuMemory, adapter_bytes, base_weights, memory, optimizer, reference
+from rlvr.estimates.memory import (
+    BUCKET,
+    GIB,
+    MOMENTS,
+    GpuMemory,
+    adapter_bytes,
+    base_weights,
+    memory,
+    optimizer,
+    reference,
+)
 from rlvr.estimates.run_setup import RunSetup, read_setup
 
 # 2 x (2 x 256 x 256 + 2 x 64 x 256 + 3 x 704 x 256) in matrices, 1000 x 256 in the shared embedding, and in the rest
@@ -72,10 +82,10 @@ def test_weights(setup: RunSetup, expected: float, why: str) -> None:
         (a_run(dtype="float32"), 4, 4, 8, "full, float32: 16 bytes a parameter"),
         (a_run(), 2, 2, 4, "full, bfloat16: AdamW's moments have the weights' type"),
         (a_run(2, "ddp", dtype="float32"), 4, 8, 8, "DDP's buckets beside the gradients"),
-        (a_run(2, "zero2"), 2, 2 / 2 + 2, 12 / 2, "ZeRO-2: all but the weights in halves, and a bucket"),
-        (a_run(2, "zero3"), 1, 2 / 2 + 2, 12 / 2, "ZeRO-3: the weights too"),
-        (a_run(4, "zero3"), 0.5, 2 / 4 + 2, 12 / 4, "in quarters"),
-        (a_run(2, "zero2_offload"), 2, 2, 0, "a bucket is all that stays of gradients and optimizer"),
+        (a_run(2, "zero2"), 2, 2 / 2, 12 / 2, "ZeRO-2: all but the weights in halves"),
+        (a_run(2, "zero3"), 1, 2 / 2, 12 / 2, "ZeRO-3: the weights too"),
+        (a_run(4, "zero3"), 0.5, 2 / 4, 12 / 4, "in quarters"),
+        (a_run(2, "zero2_offload"), 2, 0, 0, "neither gradients nor optimizer stay"),
         (a_run(2, "fsdp2"), 2, 2, 4, "FSDP2: float32 in halves"),
     ],
 )
@@ -92,7 +102,7 @@ def test_full_fine_tuning_in_bytes_a_parameter(
     ("setup", "weights", "gradients", "states", "why"),
     [
         (a_run(**LORA), 4, 4, 8, "float32 over 16-bit weights: 16 bytes a number"),
-        (a_run(2, "zero2", **LORA), 2, 2 / 2 + 2, 12 / 2, "DeepSpeed: 16 bits with float32 masters"),
+        (a_run(2, "zero2", **LORA), 2, 2 / 2, 12 / 2, "DeepSpeed: 16 bits with float32 masters"),
         (a_run(optim="adamw_bnb_8bit", **LORA), 4, 4, 2 + 8 / 256, "two bytes, and two float32 for each 256"),
         (a_run(optim="an_optimizer_of_tomorrow", **LORA), 4, 4, 8, "unknown: as Adam"),
     ],
@@ -134,9 +144,25 @@ def test_reference_model(setup: RunSetup, expected: float, why: str) -> None:
 
 def test_zero3_holds_the_whole_model_while_it_generates() -> None:
     gathering, not_gathering = parts(a_run(4, "zero3")), parts(a_run(4, "zero3", ds3_gather_for_generation=False))
-    assert bytes_of(gathering, "gathered weights") == pytest.approx(2 * TOTAL * 3 / 4)
+    assert bytes_of(gathering, "gathered weights") == pytest.approx(2 * TOTAL)
     # Under a billion numbers DeepSpeed keeps all of them alive in any case.
-    assert bytes_of(not_gathering, "gathered weights") == pytest.approx(2 * TOTAL * 3 / 4)
+    assert bytes_of(not_gathering, "gathered weights") == pytest.approx(2 * TOTAL)
+
+
+@pytest.mark.parametrize(
+    ("setup", "moments", "why"),
+    [
+        (a_run(1, "zero3", **LORA), MOMENTS, "stage 3 keeps it, of full size for the smallest adapter"),
+        (a_run(2, "zero2"), ("training", "updating"), "stage 2 makes it for a backward pass"),
+        (a_run(2, "zero2_offload"), ("training", "updating"), "offloading keeps it on the GPU"),
+        (a_run(2, "ddp"), (), "not DeepSpeed"),
+    ],
+)
+def test_deepspeeds_bucket(setup: RunSetup, moments: tuple[str, ...], why: str) -> None:
+    result = parts(setup)
+    buckets = [part for part in result.parts if part.name == "bucket of gradients"]
+    assert sum(part.bytes for part in buckets) == (2 * BUCKET if moments else 0), why
+    assert all(part.moments == set(moments) for part in buckets), why
 
 
 def test_zero3_without_gathering_keeps_a_billion_numbers_at_most() -> None:
@@ -152,7 +178,7 @@ def test_zero3_without_gathering_keeps_a_billion_numbers_at_most() -> None:
         {"dtype": "bfloat16", "ds3_gather_for_generation": False},
     )
     result = memory(whole, None, counting.shape(config, whole), read_setup(recipe, config, 8, "zero3", 100))
-    assert bytes_of(result, "gathered weights") == pytest.approx(2e9 * 7 / 8)
+    assert bytes_of(result, "gathered weights") == pytest.approx(2e9)
 
 
 def test_vllm_takes_its_share_of_the_gpu_and_no_cache_is_ours() -> None:

@@ -23,7 +23,7 @@ SHAPE = counting.shape(CONFIG, WHOLE)
 MATRICES, REST, HEAD = 1_409_024, 2_048, 256_000
 # A GPU that moves a GB and does a GFLOP a second, and a program that uses all of it.
 PLAIN = Gpu("plain", 1, 1, 0.001)
-PERFECT = Utilisation(bandwidth=1, arithmetic=1, launch_ms=0, vllm_launch_ms=0, length=1)
+PERFECT = Utilisation(1, 1, 0, 0, adapter_launch_ms=0, vllm_adapter_launch_ms=0, length=1)
 
 
 def a_run(processes: int = 1, prompt: int = 100, **settings: Any) -> RunSetup:
@@ -41,10 +41,18 @@ def test_a_token_takes_as_long_as_moving_weights_and_cache() -> None:
 
 
 def test_a_token_takes_at_least_as_long_as_starting_its_kernels() -> None:
-    slow_start = Utilisation(bandwidth=1, arithmetic=1, launch_ms=1000, vllm_launch_ms=10, length=0.5)
+    slow_start = Utilisation(1, 1, 1000, 10, adapter_launch_ms=500, vllm_adapter_launch_ms=5, length=0.5)
     swift = Gpu("all", 1, 1e9, 1e9)
-    assert generation_seconds(WHOLE, SHAPE, a_run(), swift, slow_start) == pytest.approx(14 * 2 * 1.0)
-    assert generation_seconds(WHOLE, SHAPE, a_run(use_vllm=True), swift, slow_start) == pytest.approx(14 * 2 * 0.01)
+    for settings, seconds in (
+        ({}, 1.0),
+        ({"use_vllm": True}, 0.01),
+        ({"use_peft": True}, 1.5),
+        ({"use_vllm": True, "use_peft": True}, 0.015),
+    ):
+        setup = a_run(**settings)
+        assert generation_seconds(WHOLE, SHAPE, setup, swift, slow_start) == pytest.approx(14 * 2 * seconds)
+    # Forward, and a backward pass of two; an old-probability pass with vLLM.
+    assert training_seconds(WHOLE, None, SHAPE, a_run(), swift, slow_start) == pytest.approx(3 * 2 * 1.0)
 
 
 @pytest.mark.parametrize(
