@@ -78,7 +78,7 @@ def check_quantization(components: RunComponents) -> Iterator[Problem]:
             f"(github.com/huggingface/trl issues 4973, 3466, 5975). Set vllm_mode: colocate, or {key}: false."
         )
         yield Problem(message, "conflicting-keys", "vllm_mode")
-    elif settings["vllm_weight_sync"] == "merged":
+    elif settings.get("vllm_weight_sync") == "merged":
         message = f"{key} with vllm_weight_sync: merged: an adapter can't be merged into 4-bit weights. Set adapter."
         yield Problem(message, "conflicting-keys", "vllm_weight_sync")
 

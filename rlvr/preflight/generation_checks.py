@@ -63,7 +63,7 @@ def check_vllm_with_adapter(components: RunComponents) -> Iterator[Problem]:
     colocated = settings.get("use_vllm") and settings.get("vllm_mode", "colocate") == "colocate"
     if not colocated or not settings.get("use_peft"):
         return
-    if settings["vllm_weight_sync"] == "adapter":
+    if settings.get("vllm_weight_sync") != "merged":
         for key in ("lora_modules_to_save", "use_dora", "lora_target_parameters", "vllm_enable_sleep_mode"):
             if settings.get(key):
                 message = (

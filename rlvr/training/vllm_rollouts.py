@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,7 +34,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 def sends_adapter(settings: Mapping[str, Any]) -> bool:
     """Whether vLLM gets the adapter instead of all weights."""
-    return bool(settings.get("use_peft")) and settings["vllm_weight_sync"] != "merged"
+    return bool(settings.get("use_peft")) and settings.get("vllm_weight_sync") != "merged"
 
 
 def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -> VllmRollouts:
@@ -98,6 +99,10 @@ class VllmRollouts(VLLMGeneration):
             groups = [list(range(first, first + size)) for first in range(0, accelerator.num_processes, size)]
             self.tp_group, _ = torch.distributed.new_subgroups_by_enumeration(groups)
         # `external_launcher` reads these: the training processes are vLLM's workers.
+        if "MASTER_PORT" not in os.environ:  # TRL would take 29500 for each of two runs that start at once
+            with socket.socket() as free:
+                free.bind(("", 0))
+                os.environ["MASTER_PORT"] = str(free.getsockname()[1])
         os.environ["RANK"] = str(accelerator.process_index)
         os.environ["LOCAL_RANK"] = str(accelerator.local_process_index)
         os.environ["WORLD_SIZE"] = str(accelerator.num_processes)

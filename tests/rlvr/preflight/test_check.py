@@ -19,6 +19,9 @@ def test_a_run_without_problems_has_none() -> None:
     assert found(make_components()) == []
 
 
+VLLM = {"use_vllm": True, "use_peft": True}
+
+
 @pytest.mark.parametrize(
     ("settings", "kind", "key", "why"),
     [
@@ -29,7 +32,23 @@ def test_a_run_without_problems_has_none() -> None:
         ({"output_dir": __file__}, "not-a-folder", "output_dir", "a file"),
         ({"load_in_4bit": True, "use_peft": False}, "conflicting-keys", "load_in_4bit", "4 bits can't be trained"),
         ({"load_in_8bit": True, "use_peft": False}, "conflicting-keys", "load_in_8bit", "8 bits neither"),
-        ({"load_in_4bit": True, "use_vllm": True}, "conflicting-keys", "load_in_4bit", "rollouts of another policy"),
+        (
+            {**VLLM, "load_in_4bit": True, "vllm_weight_sync": "merged"},
+            "conflicting-keys",
+            "vllm_weight_sync",
+            "4 bits",
+        ),
+        ({**VLLM, "load_in_4bit": True, "vllm_mode": "server"}, "conflicting-keys", "vllm_mode", "merged, too"),
+        ({**VLLM, "load_in_8bit": True}, "conflicting-keys", "load_in_8bit", "vLLM has no such weights"),
+        ({**VLLM, "use_dora": True}, "conflicting-keys", "use_dora", "no LoRA request carries its magnitudes"),
+        ({**VLLM, "lora_modules_to_save": ["norm"]}, "conflicting-keys", "lora_modules_to_save", "nor other weights"),
+        (
+            {**VLLM, "vllm_enable_sleep_mode": True},
+            "conflicting-keys",
+            "vllm_enable_sleep_mode",
+            "the base would be lost",
+        ),
+        ({**VLLM, "lora_r": 1024}, "out-of-range", "lora_r", "vLLM's kernels end at 512"),
         ({"use_vllm": True, "vllm_mode": "server"}, "package-not-installed", "use_vllm", "not installed"),
         ({"attn_implementation": "flash_attention_2"}, "package-not-installed", "attn_implementation", "not installed"),
         ({"lora_target_modules": ["q_proj", "lm_head"]}, "lora-on-head", "lora_target_modules", "never applied"),

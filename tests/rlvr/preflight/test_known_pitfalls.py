@@ -105,6 +105,7 @@ def task_of(path: str, **options: Any) -> list[str]:
     return ["--task", json.dumps({"name": "jsonl", "path": path, **options})]
 
 
+VLLM = ["--use_vllm", "true", "--vllm_weight_sync", "merged"]
 OWN_MODEL = ["--model_name_or_path", "FOLDER/model"]
 SUMS, SUMS_THAT_END = task_of("FOLDER/sums.jsonl"), task_of("FOLDER/sums.jsonl", stop_strings=["\n"])
 COOLER = content("generation_config.json", do_sample=True, temperature=0.6, top_k=20)
@@ -122,9 +123,9 @@ PITFALLS = [
      "an IndexError under ZeRO-3 after the first generation", installed("transformers", "5.5.0")),
     (9, "trl#6089, DeepSpeed#8072", [], "problems", "unsupported-version",
      "types that don't match in the first forward pass", installed("deepspeed", "0.18.5")),
-    (12, "trl#3466, #4973, #5975", ["--use_vllm", "true", "--load_in_4bit", "true"], "problems", "conflicting-keys",
+    (12, "trl#3466, #4973, #5975", [*VLLM, "--load_in_4bit", "true"], "problems", "conflicting-keys",
      "rollouts of another policy than the one that is trained", nothing),
-    (13, "trl#3671, #6688", ["--use_vllm", "true", "--load_in_4bit", "false"], "warnings", "vllm-drift",
+    (13, "trl#3671, #6688", [*VLLM, "--load_in_4bit", "false"], "warnings", "vllm-drift",
      "a hang, or a drift; without vLLM an error says so, too", nothing),
     (15, "trl#3247, #3185", [], "problems", "checkpoint-mismatch",
      "an optimizer and a schedule of another run", interrupted),
