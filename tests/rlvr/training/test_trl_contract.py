@@ -5,7 +5,9 @@ If one of these fails after an upgrade, read the change in TRL before you change
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from collections import defaultdict, deque
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,9 @@ from typing import Any
 import pytest
 from transformers import Trainer
 from trl import GRPOTrainer
+from trl.generation.vllm_generation import VLLMGeneration
 
+from rlvr.training import vllm_rollouts
 from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.trl_internals import ExtensibleGRPOTrainer
@@ -61,6 +65,38 @@ def test_overridden_methods_keep_their_parameters(method: str, parameters: list[
 )
 def test_what_a_checkpoint_keeps_between_two_steps_still_has_its_name(name: str, where: Any) -> None:
     assert name.removeprefix("_") in inspect.getsource(inspect.unwrap(where))
+
+
+def test_vllm_gets_the_arguments_that_trl_would_pass() -> None:
+    def keywords(function: Any, name: str) -> set[str]:
+        calls = [
+            node
+            for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function))))
+            if isinstance(node, ast.Call)
+        ]
+        call = next(node for node in calls if getattr(node.func, "id", None) == name)
+        return {str(keyword.arg) for keyword in call.keywords}
+
+    servers = {"mode", "server_base_url", "server_host", "server_port", "server_timeout", "group_port"}
+    defaults = {"logprobs"}  # 0: the sampled token's
+    ours = {"dtype", "adapter_only", "base_quantization"}
+    theirs = keywords(GRPOTrainer.__init__, "VLLMGeneration")
+    assert keywords(vllm_rollouts.vllm_rollouts, "VllmRollouts") - ours == theirs - servers - defaults
+
+
+@pytest.mark.parametrize(
+    ("method", "text", "why"),
+    [
+        (VLLMGeneration.__init__, "self._init_vllm()", "the engine with our data type and adapters"),
+        (VLLMGeneration.generate, "self.llm.generate(vllm_prompts, sampling_params=", "our engine adds the adapter"),
+        (VLLMGeneration.generate, "self._llm_weights_sleeping", "sleep mode"),
+        (VLLMGeneration.sync_weights, "self.llm.reset_prefix_cache()", "as our own"),
+        (GRPOTrainer._generate_single_turn, "self.vllm_generation.sync_weights()", "before the first generation, too"),
+        (GRPOTrainer._generate_single_turn, "self._last_loaded_step", "one synchronisation for each update"),
+    ],
+)
+def test_vllm_is_used_through_the_names_that_we_replace(method: Any, text: str, why: str) -> None:
+    assert text in inspect.getsource(method), why
 
 
 def test_no_public_name_of_ours_replaces_one_of_trl() -> None:
