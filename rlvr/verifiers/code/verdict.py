@@ -74,9 +74,12 @@ def output_verdict(result: ExecutionResult, test: Test, comparison: str, toleran
     """Compare the output or the returned value of an execution that ended well."""
     comparison = test.comparison or comparison
     tolerance = tolerance if test.tolerance is None else test.tolerance
-    if test.form == CALL:
-        return compared(result, _call_fault(result, test, comparison, tolerance))
-    return compared(result, output_fault(test.expected, result.output, comparison, tolerance))
+    try:
+        if test.form == CALL:
+            return compared(result, _call_fault(result, test, comparison, tolerance))
+        return compared(result, output_fault(test.expected, result.output, comparison, tolerance))
+    except Exception as error:  # an output made to break the comparison costs its own test, and not the run
+        return compared(result, f"the output can't be compared: {type(error).__name__}: {error}"[:300])
 
 
 def compared(result: ExecutionResult, fault: str | None) -> Outcome:

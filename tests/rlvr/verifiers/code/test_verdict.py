@@ -12,7 +12,7 @@ from rlvr.sandbox.guest import values
 from rlvr.sandbox.limits import Limits
 from rlvr.sandbox.zygote_client import ExecutionResult
 from rlvr.verifiers.code import verdict
-from rlvr.verifiers.code.cases import CALL, Test
+from rlvr.verifiers.code.cases import CALL, STDIO, Test
 from rlvr.verifiers.code.verdict import Outcome
 
 LIMITS = Limits(time_s=1.0, memory_mb=100, output_kb=10)
@@ -80,6 +80,12 @@ def test_a_large_returned_value_equals_a_large_expected_one() -> None:
     expected = list(range(30_000))
     result = replace(WELL, exchange=b"V" + values.encode(tuple(map(float, expected))).encode())
     assert verdict.output_verdict(result, Test(CALL, b"", expected), "lines", 1e-6).verdict == "AC"
+
+
+def test_an_output_that_breaks_the_comparison_costs_its_own_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "output_fault", lambda *arguments: 1 / 0)
+    outcome = verdict.output_verdict(WELL, Test(STDIO, b"1", b"1"), "lines", 1e-6)
+    assert outcome.verdict == "WA" and "ZeroDivisionError" in outcome.reason
 
 
 def test_a_compile_error_holds_for_all_selected_tests() -> None:
