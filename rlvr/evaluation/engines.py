@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 from rlvr.modeling.generation import ended, generate
+from rlvr.modeling.vllm_engines import end_engine, room_for_rank
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -62,6 +63,10 @@ class Engine(Protocol):
         """Complete each prompt once; `seed` is of this batch, and ignored where decoding is greedy."""
         ...
 
+    def close(self) -> None:
+        """Give up the model."""
+        ...
+
 
 def sampling_settings(recipe: Recipe) -> dict[str, Any]:
     """The recipe's sampling keys, with TRL's defaults for those that it leaves out."""
@@ -105,6 +110,9 @@ class TransformersEngine:
             for tokens in completions
         ]
 
+    def close(self) -> None:
+        del self.model
+
 
 class VllmEngine:
     """Generate with vLLM on a GPU; vLLM applies the adapter. Call `check_engine` first."""
@@ -126,7 +134,7 @@ class VllmEngine:
             from vllm.lora.request import LoRARequest  # type: ignore[import-not-found,unused-ignore]
 
             rank = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("r", 16)
-            options = {"enable_lora": True, "max_lora_rank": int(rank)}
+            options = {"enable_lora": True, "max_lora_rank": room_for_rank(int(rank))}
             self._adapter = LoRARequest("adapter", 1, str(adapter))
         self._model = LLM(
             model=model,
@@ -162,6 +170,11 @@ class VllmEngine:
         )
         first = [output.outputs[0] for output in outputs]
         return [Completion(item.text, len(item.token_ids), item.finish_reason == "stop") for item in first]
+
+    def close(self) -> None:
+        """End vLLM's processes: the next engine needs the memory."""
+        end_engine(self._model)
+        del self._model
 
 
 def check_engine(name: str, recipe: Recipe) -> None:

@@ -334,6 +334,8 @@ class EvaluatedModel:
 
         import torch
 
+        if self._engine is not None:
+            self._engine.close()
         self._engine = None
         gc.collect()
         if torch.cuda.is_available():

@@ -10,6 +10,7 @@ from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.modeling import loading
 from rlvr.modeling.generation import LEFT_OPEN, SET_BY_TRL
+from rlvr.modeling.vllm_engines import MAX_RANK
 from rlvr.preflight.components import RunComponents
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def check_vllm_with_adapter(components: RunComponents) -> Iterator[Problem]:
                     "vllm_weight_sync: merged."
                 )
                 yield Problem(message, "conflicting-keys", key)
-        if settings.get("lora_r", 16) > 512:
-            message = f"lora_r is {settings['lora_r']}, but vLLM takes adapters up to rank 512. Lower it."
+        if settings.get("lora_r", 16) > MAX_RANK:
+            message = f"lora_r is {settings['lora_r']}, but vLLM takes adapters up to rank {MAX_RANK}. Lower it."
             yield Problem(message, "out-of-range", "lora_r")
     else:
         message = (

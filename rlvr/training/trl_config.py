@@ -166,7 +166,6 @@ def free_memory() -> None:
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
     unset_hf_deepspeed_config()
-    gc.unfreeze()  # vLLM freezes all objects when its engine starts; frozen ones are never collected
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

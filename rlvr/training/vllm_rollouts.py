@@ -25,10 +25,9 @@ from safetensors.torch import save_file
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import ensure_master_addr_port
 
+from rlvr.modeling.vllm_engines import end_engine, room_for_rank
 from rlvr.training.trl_internals import ExtensibleGRPOTrainer
 
-# vLLM compiles its kernels for these ranks.
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -110,7 +109,7 @@ class VllmRollouts(VLLMGeneration):
         options: dict[str, Any] = {}
         if self.adapter_only:
             rank = max(config.r for config in self.model.peft_config.values())
-            options = {"enable_lora": True, "max_loras": 1, "max_lora_rank": min(r for r in RANKS if r >= rank)}
+            options = {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for_rank(rank)}
         if self.base_quantization != "none":
             options["quantization"] = self.base_quantization
         engine = LLM(
@@ -155,7 +154,7 @@ class VllmRollouts(VLLMGeneration):
 
     def close(self) -> None:
         """End vLLM's engine, so that its memory is free for the evaluation after training."""
-        self.llm.llm_engine.engine_core.shutdown()
+        end_engine(self.llm)
         del self.llm
 
     def _adapter_tensors(self) -> dict[str, torch.Tensor]:

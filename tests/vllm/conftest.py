@@ -32,14 +32,11 @@ def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(wide_model: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Train demo-arithmetic with vLLM and overrides; return the run directory."""
+def command(wide_model: Path, tmp_path: Path) -> Callable[..., None]:
+    """Run a script of this project on demo-arithmetic with the wide model, as users do."""
     plugin = write_plugin(tmp_path / "plugin")
 
-    def run(*overrides: str) -> Path:
-        folder = tmp_path / "run"
-        command = [sys.executable, "run_grpo.py", "--config", "recipes/demo-arithmetic.yaml", "--use_vllm", "true"]
-        command += ["--model_name_or_path", str(wide_model), "--report_to", "none", "--output_dir", str(folder)]
+    def run(script: str, *words: str) -> None:
         environment = {
             **os.environ,
             "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{plugin}",
@@ -51,10 +48,15 @@ def train(wide_model: Path, tmp_path: Path) -> Callable[..., Path]:
             "VLLM_LOGGING_LEVEL": "WARNING",
             "VLLM_NO_USAGE_STATS": "1",
         }
+        own = ["--config", "recipes/demo-arithmetic.yaml", "--model_name_or_path", str(wide_model)]
         done = subprocess.run(
-            [*command, *overrides], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=600
+            [sys.executable, script, *own, "--report_to", "none", *words],
+            cwd=REPOSITORY,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return folder
 
     return run
