@@ -39,8 +39,11 @@ def server(file: Path) -> Iterator[RewardServer]:
 
 @pytest.fixture(scope="module")
 def website() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as site:
-        site.RequestHandlerClass.do_GET = lambda page: page.send_error(404)  # type: ignore[attr-defined]
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as site:
         threading.Thread(target=site.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{site.server_port}"
         site.shutdown()
