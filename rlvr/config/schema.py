@@ -294,6 +294,10 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
     text = type_mismatch(value, types | ({"str"} if key in _ALSO_TEXT else set()))
     if text is not None:
         return ValueFault("wrong-type", f"{text}.")
+    if isinstance(value, list) and "list[str]" in field.annotation:
+        odd = next((item for item in value if not isinstance(item, str)), None)
+        if odd is not None:
+            return ValueFault("wrong-type", f"has the item {odd!r}, but should be a list of texts.")
     text = _out_of_range(key, value)
     return ValueFault("out-of-range", f"{text}.") if text is not None else None
 

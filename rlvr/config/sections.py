@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -114,6 +115,8 @@ def read_fields(
             values[key] = readers[key](value, inside, problems)
         elif text := value_types.mismatch(value, types[key]):
             problems.append(inside.problem(f"{text}.", "unknown-choice" if "Literal" in types[key] else "wrong-type"))
+        elif isinstance(value, float) and not math.isfinite(value):
+            problems.append(inside.problem(f"is {value}, but should be a finite number.", "out-of-range"))
         elif isinstance(value, int) and "int" in types[key] and value < (least := 0 if key in may_be_zero else 1):
             problems.append(inside.problem(f"is {value}, but should be at least {least}.", "out-of-range"))
         elif isinstance(value, str) and not value.strip():

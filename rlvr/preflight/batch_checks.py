@@ -66,6 +66,22 @@ def check_learning_rate(components: RunComponents) -> Iterator[Problem]:
         yield Problem(message, "high-learning-rate", "learning_rate", level="warning")
 
 
+def check_scheduler(components: RunComponents) -> Iterator[Problem]:
+    """The options of the scheduler, which transformers makes after the base was measured, must be its own."""
+    options = components.settings.get("lr_scheduler_kwargs")
+    if not options:
+        return
+    import torch
+    from transformers import get_scheduler
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    name = components.settings.get("lr_scheduler_type", "linear")
+    try:
+        get_scheduler(name, optimizer, 1, 10, scheduler_specific_kwargs=dict(options))
+    except (TypeError, ValueError) as error:
+        yield Problem(f"lr_scheduler_kwargs for {name}: {error}. Correct it.", "wrong-type", "lr_scheduler_kwargs")
+
+
 def check_schedule(components: RunComponents) -> Iterator[Problem]:
     """A single step with warm-up has a learning rate of 0."""
     warmup = components.settings.get("warmup_steps")

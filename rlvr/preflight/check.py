@@ -136,7 +136,12 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_precision, reads=("dtype", "load_in_4bit", "use_peft", "use_cpu")),
     Check(batch_checks.check_learning_rate, reads=("learning_rate", "optim")),
     Check(generation_checks.check_layerwise_gathering, reads=("ds3_gather_for_generation",)),
-    Check(generation_checks.check_vllm_with_adapter, reads=("use_vllm", "vllm_mode", "use_peft")),
+    Check(
+        generation_checks.check_vllm_with_adapter,
+        reads=("use_vllm", "vllm_mode", "vllm_weight_sync", "vllm_base_quantization", "use_peft"),
+    ),
+    Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs",)),
+    Check(batch_checks.check_scheduler, reads=("lr_scheduler_type", "lr_scheduler_kwargs")),
     Check(
         generation_checks.check_generation_config,
         reads=("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs"),

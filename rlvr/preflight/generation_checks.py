@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlvr.config import schema
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.modeling import loading
@@ -46,6 +47,22 @@ def unused_generation_settings(settings: Any, generation: GenerationConfig) -> I
         yield Problem(message, "unused-generation-setting", next(iter(unused)), level="note")
 
 
+def check_generation_kwargs(components: RunComponents) -> Iterator[Problem]:
+    """transformers ignores an unknown option, and refuses a wrong value only at the first generation."""
+    options = components.settings.get("generation_kwargs")
+    if not options or components.settings.get("use_vllm"):
+        return
+    from transformers import GenerationConfig
+
+    known = vars(GenerationConfig())
+    for key, value in options.items():
+        if key not in known:
+            message = f"generation_kwargs has no option {key}. {schema.hint(key, known)}"
+            yield Problem(message, "unknown-key", "generation_kwargs")
+        elif key in schema.fields() and (fault := schema.value_fault(key, value)):
+            yield Problem(f"generation_kwargs: {key} {fault.text}", fault.kind, "generation_kwargs")
+
+
 def check_layerwise_gathering(components: RunComponents) -> Iterator[Problem]:
     """Generation under ZeRO-3 without gathering looks like a hang."""
     if components.settings.get("ds3_gather_for_generation") is False:
@@ -62,6 +79,13 @@ def check_vllm_with_adapter(components: RunComponents) -> Iterator[Problem]:
     """What a LoRA request can't carry; and merged adapters, which have hung and drifted."""
     settings = components.settings
     colocated = settings.get("use_vllm") and settings.get("vllm_mode", "colocate") == "colocate"
+    if colocated and components.processes % (size := settings.get("vllm_tensor_parallel_size", 1)):
+        message = f"vllm_tensor_parallel_size is {size}, which doesn't divide the {components.processes} processes."
+        yield Problem(f"{message} Set a divisor, such as 1.", "conflicting-keys", "vllm_tensor_parallel_size")
+    sends_all = not settings.get("use_peft") or settings.get("vllm_weight_sync") == "merged"
+    if colocated and sends_all and settings.get("vllm_base_quantization", "none") != "none":
+        message = "vllm_base_quantization: 16-bit weights are sent at each update, which 4-bit ones can't take."
+        yield Problem(f"{message} Remove it, or train an adapter.", "conflicting-keys", "vllm_base_quantization")
     if not colocated or not settings.get("use_peft"):
         return
     if settings.get("vllm_weight_sync") != "merged":

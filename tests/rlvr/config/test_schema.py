@@ -58,6 +58,7 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         ("learning_rate", 1, None, "a whole number is a number"),
         ("learning_rate", "1e-4", "wrong-type", "a quoted number is text, and TRL would not convert it"),
         ("learning_rate", True, "wrong-type", "true is not 1"),
+        ("lora_target_modules", ["q_proj", 3], "wrong-type", "a number among names"),
         ("max_steps", 1.5, "wrong-type", "a fraction of a step"),
         ("max_steps", 3, None, "an int"),
         ("bf16", "yes", "wrong-type", "a word of YAML 1.1"),

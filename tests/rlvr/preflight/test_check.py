@@ -59,6 +59,26 @@ VLLM = {"use_vllm": True, "use_peft": True}
         ({"reward_timeout_s": 9, "reward_batch_timeout_s": 6}, "timeout-too-long", "reward_timeout_s", "never fits"),
         ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "conflicting-keys", "dynamic_sampling", "no common batch"),
         ({"curriculum": "easy_first"}, "missing-column", "difficulty", "no such column"),
+        ({"generation_kwargs": {"repetition_penalti": 5.0}}, "unknown-key", "generation_kwargs", "silently ignored"),
+        (
+            {"generation_kwargs": {"top_k": "five"}},
+            "wrong-type",
+            "generation_kwargs",
+            "refused at the first generation",
+        ),
+        (
+            {"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cyles": 1}},
+            "wrong-type",
+            "lr_scheduler_kwargs",
+            "refused after the base was measured",
+        ),
+        ({**VLLM, "vllm_tensor_parallel_size": 3}, "conflicting-keys", "vllm_tensor_parallel_size", "one process"),
+        (
+            {"use_vllm": True, "use_peft": False, "vllm_base_quantization": "bitsandbytes"},
+            "conflicting-keys",
+            "vllm_base_quantization",
+            "16-bit weights pushed into 4-bit ones",
+        ),
         ({"deepspeed": "zero3.json"}, "launcher-conflict", "deepspeed", "the launcher decides that"),
     ],
 )
