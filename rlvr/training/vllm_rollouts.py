@@ -43,11 +43,12 @@ def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -
         settings: the recipe's flat keys, ours with their defaults.
     """
     args = trainer.args
-    dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else settings.get("dtype", "float32")
+    dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else str(trainer.model.dtype).removeprefix("torch.")
     return VllmRollouts(
         dtype=dtype,
         adapter_only=sends_adapter(settings),
         base_quantization=settings["vllm_base_quantization"],
+        revision=settings.get("model_revision", "main"),
         model=trainer.model,
         accelerator=trainer.accelerator,
         processing_class=trainer.processing_class,
@@ -77,15 +78,17 @@ class VllmRollouts(VLLMGeneration):
             bfloat16 for a float32 model.
         adapter_only: send the adapter; otherwise all weights, as TRL does.
         base_quantization: of vLLM's base: "none" or "bitsandbytes".
+        revision: of a model from the hub, which TRL doesn't pass on.
         kwargs: those of `VLLMGeneration`.
     """
 
     def __init__(
-        self, *args: Any, dtype: str, adapter_only: bool, base_quantization: str = "none", **kwargs: Any
+        self, *args: Any, dtype: str, adapter_only: bool, base_quantization: str, revision: str, **kwargs: Any
     ) -> None:
         self.dtype = dtype
         self.adapter_only = adapter_only
         self.base_quantization = base_quantization
+        self.revision = revision
         self.sent_bytes = 0  # by the last synchronisation, to one engine
         self._adapters = 0
         super().__init__(*args, **kwargs)
@@ -114,6 +117,7 @@ class VllmRollouts(VLLMGeneration):
             options["quantization"] = self.base_quantization
         engine = LLM(
             model=self.model.name_or_path,
+            revision=self.revision,
             dtype=self.dtype,
             tensor_parallel_size=size,
             gpu_memory_utilization=self.gpu_memory_utilization,

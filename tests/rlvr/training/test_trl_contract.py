@@ -79,7 +79,7 @@ def test_vllm_gets_the_arguments_that_trl_would_pass() -> None:
 
     servers = {"mode", "server_base_url", "server_host", "server_port", "server_timeout", "group_port"}
     defaults = {"logprobs"}  # 0: the sampled token's
-    ours = {"dtype", "adapter_only", "base_quantization"}
+    ours = {"dtype", "adapter_only", "base_quantization", "revision"}
     theirs = keywords(GRPOTrainer.__init__, "VLLMGeneration")
     assert keywords(vllm_rollouts.vllm_rollouts, "VllmRollouts") - ours == theirs - servers - defaults
 
