@@ -574,6 +574,9 @@ STATED = [
     ("It happens $\\boxed{24}$ times in a day", "24", "times, and no operand"),
     ("It is $\\boxed{3}$ times its height.", "3", "times, and no operand"),
     ("$\\boxed{7}$ dozens of eggs in 4 weeks", "7", "dozens of a noun are a unit"),
+    ("$\\boxed{7.4}$ (approximately 7)", "7.4", "repeats it, rounded"),
+    ("$\\boxed{7}$ (about a week)", "7", "says what it is"),
+    ("$\\boxed{7}$ if we count the dog, which has 4 legs", "7", "a condition without another value"),
     ("#### 7 dozens of eggs in 4 weeks", "7", "dozens of a noun are a unit"),
     ("$\\boxed{762}$ M&Ms", "762", "a name with a capital letter"),
     ("#### 762 M&Ms", "762", "a name with a capital letter"),
@@ -837,6 +840,10 @@ CHANGED_7 = {
     "a scale changes the value": (
         "$\\boxed{7}$ K", "$\\boxed{7}$ hundred dollars", "$\\boxed{7}$ B of data", "$\\boxed{7}$ **million** people",
         "$\\boxed{7}$ dozens", "$\\boxed{7}$ tenths", "$\\boxed{7}$ quarters of the cake",
+    ),
+    "another value, under a condition or in brackets": (
+        "$\\boxed{7}$ if x, 8 if y", "$\\boxed{7}$ if $x > 0$, and $8$ otherwise", "$\\boxed{7}$ (approximately 8)",
+        "$\\boxed{7}$ (about 8 eggs)",
     ),
     "an operator with an operand": (
         "$\\boxed{7}$ times **4**", "$\\boxed{7}$ times \\(4\\)", "$\\boxed{7}$ times itself",

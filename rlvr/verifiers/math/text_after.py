@@ -90,6 +90,7 @@ _CHANGE = re.compile(
     | over\s+{_NUMBER}(?!\s+{_NOUN})
     | and\s+(?:an?\s+)?(?:half|quarter|third|bit|few|little)\b
     | (?:and|to|vs|versus|but|as\s+well\s+as|(?:and\s+)?then)\b\.?\s*{_NUMBER}
+    | if\b[^.;]{{1,60}}[,;]\s*(?:and\s+|else\s+)?{_NUMBER}\s+(?:if|when|otherwise|for)\b
     | or\b(?=\s*\S) | (?:nor|never|not|perhaps|maybe|probably|possibly|unless|aka)\b | I\s+(?:guess|mean|suppose)\b
     | (?:wrong|incorrect|false|no)\s*(?:[.,;:!)]|\Z)
     | (?:(?:percent|pct)\s+)?of\s+(?!the\b){_NUMBER}(?!\s+{_NOUN})
@@ -278,6 +279,10 @@ def _find_defect_of_repetition(rest: str, content: str, value: Number | None) ->
     else:
         inner, _, after = rest[1:].partition(")")
     inner = inner.strip()
+    correction = None if is_equation else _CORRECTION.match(f"({inner.lower()}")
+    other = read_number(correction["number"].rstrip(".,")) if correction else None
+    if correction and other is not None and not _is_same(correction["number"], value, rounded=True):
+        return f"'{correction[0].strip()}' stands after it"
     if not is_equation and not re.match(r"[-+]?[.0-9\\]", inner):
         defect = _find_defect(f" {inner}", content, value) if inner else "empty brackets stand after it"
         return defect or _find_defect(f" {after}", content, value)
