@@ -68,14 +68,13 @@ def check_learning_rate(components: RunComponents) -> Iterator[Problem]:
 
 def check_scheduler(components: RunComponents) -> Iterator[Problem]:
     """The options of the scheduler, which transformers makes after the base was measured, must be its own."""
-    options = components.settings.get("lr_scheduler_kwargs")
-    if not options:
+    options, name = (components.settings.get(key) for key in ("lr_scheduler_kwargs", "lr_scheduler_type"))
+    if not options or name is None:
         return
     import torch
     from transformers import get_scheduler
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    name = components.settings.get("lr_scheduler_type", "linear")
     try:
         get_scheduler(name, optimizer, 1, 10, scheduler_specific_kwargs=dict(options))
     except (TypeError, ValueError) as error:

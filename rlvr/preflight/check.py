@@ -141,7 +141,7 @@ CHECKS: tuple[Check, ...] = (
         reads=("use_vllm", "vllm_mode", "vllm_weight_sync", "vllm_base_quantization", "use_peft"),
     ),
     Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs",)),
-    Check(batch_checks.check_scheduler, reads=("lr_scheduler_type", "lr_scheduler_kwargs")),
+    Check(batch_checks.check_scheduler, reads=("lr_scheduler_kwargs",)),
     Check(
         generation_checks.check_generation_config,
         reads=("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs"),

@@ -551,6 +551,10 @@ WRONG += WRONG_CHAINS + WRONG_DECIMALS + WRONG_SPELLINGS
 
 # whole completion, gold, why
 STATED = [
+    ("She has 18 eggs left, so the answer is 18.", "18", "a conclusion in the same sentence"),
+    ("Adding gives 18, thus the answer is 18.", "18", "a conclusion in the same sentence"),
+    ("She has 18, and the answer is 18.", "18", "a conclusion in the same sentence"),
+    ("\\boxed{18}, which means that the answer is 18.", "18", "repeats the box"),
     (r"#### $\frac{1}{\sqrt2}$", r"\frac{\sqrt{2}}{2}", "the answer line"),
     (r"#### \sqrt{2}", r"\sqrt{2}", "the answer line without dollars"),
     ("#### p - q", "p-q", "the last line"),
@@ -615,6 +619,10 @@ STATED = [
 ]
 
 NOT_STATED = [
+    ("The difference between 3 and the answer is 18.", "18", "and joins two operands"),
+    ("If she has 3 eggs, so the answer is 18.", "18", "a condition before a conclusion"),
+    ("Bob says 5 + 13 = 18, so the answer is 18.", "18", "somebody else's conclusion"),
+    ("She has 18 eggs, so twice the answer is 18.", "18", "a conclusion about twice the answer"),
     (r"$\boxed{2}$ and $\boxed{3}$", "2", "two boxes for one gold"),
     (r"\boxed{x^2} or rather \boxed{x^3}", "x^2", "taken back"),
     (r"Final Answer: It is $7$. I hope it is correct. However, it is incorrect.", "7", "taken back in a note"),

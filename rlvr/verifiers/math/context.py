@@ -150,6 +150,8 @@ _MAY_PRECEDE = re.compile(
     r"|the|my|our|final|correct|your)\b,?)*",
     re.IGNORECASE,
 )
+# "and" needs its comma: in "the difference between 3 and the answer is 18" the answer is no statement.
+_CONCLUDES = re.compile(r"(?:\b(?:so|thus|hence|therefore|meaning|which\s+means)|,\s*and)\b", re.IGNORECASE)
 _DENYING = re.compile(
     r"\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|previous|doubt|impossible|not|never|"
     r"cannot|no|nobody|twice|half|double|triple|square|digits?|opposite|negative|disagree|deny|says?|said|claims?|claimed"
@@ -166,6 +168,9 @@ def is_denied(before: str) -> bool:
     if _MAY_PRECEDE.fullmatch(sentence):
         return False
     ended = sentence.rstrip().endswith((",", ";", ")", "—", "-", "=", "$", "]", "}", "*", "|", ">"))
+    concluding = list(_CONCLUDES.finditer(sentence))
+    if concluding and _MAY_PRECEDE.fullmatch(sentence[concluding[-1].end() :]):
+        ended = True  # "She has 18 eggs left, so the answer is 18."
     return not ended or _DENYING.search(sentence[-80:]) is not None
 
 

@@ -303,7 +303,7 @@ def find_prose(turn: str) -> Iterator[StatedAnswer]:
             continue
         text = text.split("</", 1)[0]
         denied = not _LABEL.match(lead[0]) and is_denied(turn[max(0, lead.start() - 160) : lead.start()])
-        defect = "the text before it denies it" if denied or _OTHER.search(lead[0]) else ""
+        defect = "the text before it may deny or change it" if denied or _OTHER.search(lead[0]) else ""
         yield StatedAnswer("prose", lead.start(), end, possible_readings(text, exclaimed=True), defect)
     for heading in _limited(_ANSWER_HEADING.finditer(turn) if "\n" in turn else ()):
         text = _whole_display(turn, heading.end(), next_line(turn, heading.end()))
