@@ -119,7 +119,7 @@ REMOVED: dict[str, str] = {
     "use_liger_loss": "Remove it: the loss no longer materialises the logits",
     "token_entropy_percentile_threshold": "Use top_entropy_quantile, the share of tokens that are trained on",
     "vllm_device": "Remove it: vllm_mode says where vLLM runs (colocate or server)",
-    "vllm_dtype": "Remove it: vLLM uses the dtype of the model",
+    "vllm_dtype": "Remove it: vLLM computes in the type that training computes in",
     "vllm_enable_prefix_caching": "Remove it: vLLM decides by itself",
     "logging_dir": "Remove it: TensorBoard files go to the run directory",
     "overwrite_output_dir": "Remove it: a run never overwrites the checkpoints of another run",

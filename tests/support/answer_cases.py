@@ -621,7 +621,7 @@ STATED = [
 NOT_STATED = [
     ("The difference between 3 and the answer is 18.", "18", "and joins two operands"),
     ("If she has 3 eggs, so the answer is 18.", "18", "a condition before a conclusion"),
-    ("Bob says 5 + 13 = 18, so the answer is 18.", "18", "somebody else's conclusion"),
+    ("Bob says 5 + 13 = 18, so the answer is 18.", "18", "the conclusion of another person"),
     ("She has 18 eggs, so twice the answer is 18.", "18", "a conclusion about twice the answer"),
     (r"$\boxed{2}$ and $\boxed{3}$", "2", "two boxes for one gold"),
     (r"\boxed{x^2} or rather \boxed{x^3}", "x^2", "taken back"),

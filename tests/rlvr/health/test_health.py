@@ -121,7 +121,7 @@ FAULTY = [
     Case("a schedule that is over", "alarm learning-rate-zero learning_rate", "step 41",
         run(learning_rate=jump(1e-5, 0.0, 41))),
     Case("a frozen adapter", "alarm gradient-zero grad_norm", "exactly 0", run(grad_norm=0.0)),
-    Case("too hard: nobody earns anything", "alarm too-hard frac_reward_zero_std", "97 % .*filter_by_pass_rate",
+    Case("too hard: every completion earns 0", "alarm too-hard frac_reward_zero_std", "97 % .*filter_by_pass_rate",
         run(frac_reward_zero_std=0.97, reward=noisy(0.02, 0.01))),
     Case(
         "too hard: the format is all that is earned",

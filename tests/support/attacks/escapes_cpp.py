@@ -155,7 +155,7 @@ _CASES = [
     ),
     Case(
         "stop_the_parent",
-        "a judge that sleeps judges nobody",
+        "a stopped judge would judge no further program",
         attempt_cpp("bool done = kill(getppid(), SIGSTOP) == 0; usleep(100000); return done;"),
     ),
     Case("signal_everybody", "kill(-1)", attempt_cpp("return kill(-1, SIGURG) == 0;")),
@@ -191,7 +191,7 @@ _CASES = [
     ),
     Case(
         "limits_of_the_parent",
-        "a judge without descriptors judges nobody",
+        "a judge without file descriptors could judge no further program",
         attempt_cpp(
             "rlimit few{3, 3}; return prlimit(getppid(), RLIMIT_NOFILE, &few, nullptr) == 0;",
             head="#include <sys/resource.h>",

@@ -14,7 +14,7 @@ MEMORY = [
     -- allowed: MLE WA
     block = bytearray(1 << 30); block[::4096] = b'x' * (1 << 18)
 
-    == one_large_block_uncaught: the MemoryError that nobody catches is a matter of memory, not an error of the program
+    == one_large_block_uncaught: an uncaught MemoryError is MLE, not RE
     -- plain: true, allowed: MLE
     block = b'x' * (1 << 30)
     print('breached')

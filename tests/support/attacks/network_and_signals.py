@@ -68,7 +68,7 @@ OTHERS = [
     == kill_the_parent: who started the program
     os.kill(os.getppid(), signal.SIGKILL); time.sleep(0.1)
 
-    == stop_the_parent: a judge that sleeps judges nobody
+    == stop_the_parent: a stopped judge would judge no further program
     os.kill(os.getppid(), signal.SIGSTOP); time.sleep(0.1)
 
     == signal_everybody: kill(-1)
@@ -83,7 +83,7 @@ OTHERS = [
     os.killpg(0, signal.SIGKILL)
     print('breached')
 
-    == signal_neighbours: whoever lives at a number nearby
+    == signal_neighbours: signals to processes with nearby process IDs
     for pid in range(2, 40_000):
         if pid == os.getpid(): continue
         try: os.kill(pid, signal.SIGURG)
@@ -162,7 +162,7 @@ OTHERS = [
     == descriptors_of_the_parent_by_path: /proc/PID/fd opens them again
     must(os.listdir(f'/proc/{os.getppid()}/fd')); must(os.open(f'/proc/{os.getppid()}/fd/0', os.O_RDONLY))
 
-    == limits_of_the_parent: a judge without descriptors judges nobody
+    == limits_of_the_parent: a judge without file descriptors could judge no further program
     import resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (3, 3))
 
     == priority_of_the_parent: a judge that waits behind all others

@@ -7,7 +7,7 @@ from tests.support.attacks.case import Case, read_cases
 OUTPUT = [
     *read_cases(
         r"""
-    == prints_nothing: an empty output is nobody's prefix
+    == prints_nothing: an empty output is no prefix of the expected one
     -- output: "1\n2\n3\n"
     pass
 

@@ -43,7 +43,7 @@ TIME = [
     ),
     Case(
         "ignore_input_and_sleep",
-        "eight megabytes of input that nobody takes",
+        "eight megabytes of input that the program does not read",
         """
         import time
         time.sleep(60)
@@ -88,7 +88,7 @@ TIME = [
     for thread in threads: thread.join()
     print("ok")
 
-    == work_in_children: the children pay, and nobody waits for them
+    == work_in_children: CPU time of children that are not waited for
     -- allowed: RE TLE WA
     import ctypes, os, time
     ctypes.CDLL(None).prctl(15, b"hostile", 0, 0, 0)
@@ -142,7 +142,7 @@ TIME = [
     ),
     Case(
         "stops_itself",
-        "a stopped process uses no time and answers nobody",
+        "a stopped process uses no CPU time and does not answer",
         """
         import os, signal
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -140,7 +140,7 @@ FUNCTIONS = read_cases(
         for (int i = 0; i < n; i++) head = std::unique_ptr<Node>(new Node{i, std::move(head)});
         int c = 0; for (auto* p = head.get(); p; p = p->next.get()) c++; return c; }
 
-    == call_prints_too: what it prints is nobody's business
+    == call_prints_too: printed output of a call is ignored
     -- signature: "int inc(int)", tests: [{call: [1], expected: 2}]
     #include <iostream>
     int inc(int n) { std::cout << "working on " << n << std::endl; std::cerr << n; return n + 1; }

@@ -178,7 +178,7 @@ PROGRAMS = [
     #include <cstdio>
     int main() { for (int i = 0; i < 3; i++) printf("%d ", i); puts(""); }
 
-    == writes_errors: cerr is nobody's business
+    == writes_errors: output to cerr is ignored
     -- output: "ok\n"
     #include <iostream>
     int main() { for (int i = 0; i < 1000; i++) std::cerr << "debugging "; std::clog << 1;

@@ -92,7 +92,7 @@ CALLS = [
     sys.setrecursionlimit(200_000)
     def f(n): return 0 if n == 0 else 1 + f(n - 1)
 
-    == call_prints_too: what it prints is nobody's business
+    == call_prints_too: printed output of a call is ignored
     -- tests: [{call: [1], expected: 2}]
     def f(n):
         print('working on', n)

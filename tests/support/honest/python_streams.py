@@ -191,7 +191,7 @@ WRITING = [
     atexit.register(lambda: print('ok'))
     sys.stdout.write('')
 
-    == writes_debugging: stderr is nobody's business
+    == writes_debugging: output to stderr is ignored
     -- output: "ok\n"
     import sys
     print('here' * 1000, file=sys.stderr)
