@@ -314,7 +314,7 @@ _NOT_LETTERS = {ord(character): " " for character in ",.'/()%°€£¥₹₩¢$*
 # The left side of an equation names the right side ("Total", "x") or is its computation ("6 * 7"). "2x = 42" and
 # "x + 1 = 42" are equations to be solved, which are no numbers.
 _NAME = re.compile(rf"[{_LETTER} _'$]{{0,60}}")
-_SUM = re.compile(r"[0-9.,+*/^()$% -]{3,150}")
+_SUM = re.compile(r"[0-9.,+*/^()$% -]{1,150}")
 _OPERATION = re.compile(r"[0-9)%] ?[-+*/^] ?[-$(.0-9]")
 _LIST = re.compile(r",(?![0-9]{3}(?![0-9]))|[0-9] +[0-9]")
 _NO_LABELS = word_set(
@@ -354,16 +354,18 @@ def gives(text: str, result: str, value: Number) -> bool:
     """Whether a sum gives the value that is written as `result`, perhaps rounded to its decimals."""
     decimals = re.search(r"\.([0-9]+)", result)
     half = Fraction(1, 2 * 10 ** len(decimals[1])) if decimals and value.denominator > 1 else 0
-    results = (_compute(text, percent) for percent in ("/100", ""))
+    results = (compute(text, percent) for percent in ("/100", ""))
     return any(computed is not None and abs(computed - value) <= half for computed in results)
 
 
-def _compute(text: str, percent: str) -> Fraction | None:
-    """Compute a sum of plain numbers exactly; None if it is none, or has large powers.
+def compute(text: str, percent: str = "/100") -> Fraction | None:
+    """Compute a sum of plain numbers exactly; None if it is none, is longer than 150 characters, or has large powers.
 
     Args:
         percent: what a percent sign stands for: "/100", or nothing ("5% + 3% = 8%").
     """
+    if not _SUM.fullmatch(text):
+        return None
     text = re.sub(r"\$|,(?=[0-9]{3}(?![0-9]))", "", text).strip("* ")
     text = re.sub(r"(?<=[0-9)]) ?(?=\()|(?<=\)) ?(?=[0-9])", "*", text.replace("^", "**"))
     text = re.sub(r"([0-9.]+) ?%", rf"(\1{percent})", text)
@@ -382,7 +384,9 @@ def _value(node: ast.expr, text: str) -> Fraction:
     if not isinstance(node, ast.BinOp) or type(node.op) not in _OPERATORS:
         raise ValueError(text)
     left, right = _value(node.left, text), _value(node.right, text)
-    if isinstance(node.op, ast.Pow) and (right.denominator > 1 or abs(right) > 64 or abs(left.numerator) > 10**9):
+    if isinstance(node.op, ast.Pow) and (
+        right.denominator > 1 or abs(right) > 64 or max(abs(left.numerator), left.denominator) > 10**9
+    ):
         raise ValueError(text)
     return _OPERATORS[type(node.op)](left, right)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.verifiers.math.numbers import format_number, read_number
+from rlvr.verifiers.math.numbers import compute, format_number, read_number
 
 
 @pytest.mark.parametrize(
@@ -172,3 +172,21 @@ def test_no_text_raises(text: str) -> None:
 @given(st.text(alphabet="0123456789.,-+/%$ eExk=*^{}\\()½²−￼", max_size=60))
 def test_no_text_that_looks_like_numbers_raises(text: str) -> None:
     read_number(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "why"),
+    [
+        ("47*38", 1786, "a product"),
+        ("1/3 + 1/6", Fraction(1, 2), "fractions"),
+        ("7", 7, "one digit"),
+        ("(((1/9^64)^64)^64)^32", None, "powers whose denominator would have millions of digits"),
+        ("9^64^64", None, "an exponent that is too large"),
+        ("1e999999999", None, "no plain number"),
+        ("1/0", None, "no value"),
+        ("7 // 2", None, "an operator that it has not"),
+        ("+".join("1" * 100), None, "too long"),
+    ],
+)
+def test_a_sum_is_computed_exactly_or_not_at_all(text: str, value: Fraction | None, why: str) -> None:
+    assert compute(text) == value, why
