@@ -151,7 +151,7 @@ def run(recipe: Recipe) -> int:
         stack.enter_context(lock_run(recipe.output_dir, launch.join(recipe)))
         prepared = stack.enter_context(prepare_run(recipe))
         introduce(recipe, prepared.remarks)
-        stages = Run(recipe, prepared, stop)
+        stages = Run(prepared.recipe, prepared, stop)
         gc.enable()
         return stages.execute()
 

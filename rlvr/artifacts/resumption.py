@@ -107,10 +107,27 @@ def choose_resumption(recipe: Recipe, identity: Identity) -> Resumption:
         InputError: of kind "checkpoint-mismatch" (the checkpoint belongs to another recipe, launcher or dataset),
             "checkpoint-incomplete", or "later-format".
     """
+    resumption, folder, content = _find_beginning(recipe)
+    if folder is not None:
+        _check_identity(identity, folder, content)
+    return resumption
+
+
+def earlier_engine(recipe: Recipe) -> bool | None:
+    """Whether the run that this one would continue samples with vLLM; None if it would continue none, or can't."""
+    try:
+        _, folder, content = _find_beginning(recipe)
+        return bool(content["identity"]["recipe"].get("use_vllm")) if folder is not None else None
+    except (InputError, LookupError, TypeError):
+        return None  # choose_resumption reports it
+
+
+def _find_beginning(recipe: Recipe) -> tuple[Resumption, Path | None, Mapping[str, Any]]:
+    """Where the run begins; with the folder that it continues, and what run.json or the marker says of that run."""
     wanted = recipe.settings["resume_from_checkpoint"]
     status = directory.read_status(recipe.output_dir)
     if wanted == "never":
-        return Resumption()
+        return Resumption(), None, {}
     if wanted != "auto":
         folder = Path(wanted)
         if fault := checkpoints.why_incomplete(folder) or checkpoints.missing_process_file(folder):
@@ -120,24 +137,22 @@ def choose_resumption(recipe: Recipe, identity: Identity) -> Resumption:
                 key="resume_from_checkpoint",
                 path=folder,
             )
-        _check_identity(identity, folder)
-        return Resumption(folder, notes=(_continues_from(folder),))
+        return Resumption(folder, notes=(_continues_from(folder),)), folder, checkpoints.read_marker(folder)
     if status is None or status["status"] == "done":
-        return Resumption()
+        return Resumption(), None, {}
     notes = []
     if status["status"] == "trained":
         saved = recipe.output_dir / str(status.get("saved"))
         if (saved / "adapter_config.json").is_file() or (saved / "config.json").is_file():
-            _check_identity(identity, recipe.output_dir, status)
-            return Resumption(trained=True, notes=(f"training is done ({saved}); only the evaluation is left",))
+            note = f"training is done ({saved}); only the evaluation is left"
+            return Resumption(trained=True, notes=(note,)), recipe.output_dir, status
     for folder in checkpoints.list_checkpoints(recipe.output_dir):
         if fault := checkpoints.why_incomplete(folder) or checkpoints.missing_process_file(folder):
             notes.append(f"{folder.name} is skipped: {fault}")
             continue
-        _check_identity(identity, folder)
-        return Resumption(folder, notes=(*notes, _continues_from(folder)))
+        return Resumption(folder, notes=(*notes, _continues_from(folder))), folder, checkpoints.read_marker(folder)
     notes.append(f"the earlier run in {recipe.output_dir} left no complete checkpoint: this one begins at step 0")
-    return Resumption(notes=tuple(notes))
+    return Resumption(notes=tuple(notes)), None, {}
 
 
 def agree(resumption: Resumption, processes: int) -> Resumption:
@@ -170,9 +185,8 @@ def _continues_from(folder: Path) -> str:
     return f"continues from {folder}, step {checkpoints.step_of(folder)}"
 
 
-def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any] | None = None) -> None:
+def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of another run; `content` is its marker's, or run.json's."""
-    content = checkpoints.read_marker(folder) if content is None else content
     directory.check_format(content.get("format", 1), folder)
     try:
         earlier = Identity(**content["identity"])

@@ -151,6 +151,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     _locate_plugins(content, text)
 
     settings = _read_flat_keys(text)
+    _settle_rollouts(settings, text)
     task = read_task(content.get("task"), text.location("task"), problems)
     rewards = read_rewards(content.get("rewards"), text.location("rewards"), problems)
     problems_before = len(problems)
@@ -180,6 +181,12 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         usable_evaluation = evaluation if evaluation_is_usable else None
         raise RecipeError(problems, replace(recipe, rewards=usable, evaluation=usable_evaluation))
     return recipe
+
+
+def with_engine(recipe: Recipe, *, vllm: bool) -> Recipe:
+    """The recipe with what generates its rollouts, where it says `rollouts: auto`."""
+    engine = {"rollouts": "vllm" if vllm else "transformers", "use_vllm": vllm}
+    return replace(recipe, settings={**recipe.settings, **engine})
 
 
 def write_recipe(recipe: Recipe, path: Path, resolved: Mapping[str, Any] | None = None) -> None:
@@ -312,3 +319,20 @@ def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
         else:
             settings[key] = value
     return settings
+
+
+def _settle_rollouts(settings: dict[str, Any], text: _RecipeText) -> None:
+    """Let `rollouts` and TRL's `use_vllm` say the same. The command line wins, then `use_vllm`."""
+    keys = ("rollouts", "use_vllm")
+    overridden = [key for key in keys if text.is_overridden(key, f"{key}.")]
+    if len(overridden) == 1:
+        settings.pop(next(key for key in keys if key not in overridden), None)
+    engine, use_vllm = (settings.get(key) for key in keys)
+    if use_vllm is None:
+        if engine == "vllm":
+            settings["use_vllm"] = True
+        return
+    settings["rollouts"] = "vllm" if use_vllm else "transformers"
+    if engine not in (None, "auto", settings["rollouts"]):
+        fault = f"is {use_vllm}, which contradicts rollouts: {engine}. Remove one of them.".lower()
+        text.problems.append(text.location("use_vllm").problem(fault, "conflicting-keys", "rollouts"))

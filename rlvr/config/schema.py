@@ -44,6 +44,7 @@ OWN: dict[str, tuple[str, Any]] = {
     "adaptive_threshold": ("float", 0.1),
     "dynamic_sampling": ("int", 0),
     "curriculum": ("str", "none"),
+    "rollouts": ("str", "transformers"),
     "vllm_weight_sync": ("str", "adapter"),
     "vllm_base_quantization": ("str", "none"),
 }
@@ -142,6 +143,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "logging_strategy": ("no", "steps", "epoch"),
     "on_reward_error": ("raise", "mask"),
     "curriculum": ("none", "easy_first"),
+    "rollouts": ("auto", "vllm", "transformers"),
     "vllm_weight_sync": ("adapter", "merged"),
     "vllm_base_quantization": ("none", "bitsandbytes"),
     "lr_scheduler_type": (

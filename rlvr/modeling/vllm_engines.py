@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import importlib.util
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from rlvr.errors import Problem
+
+SUPPORTED = ">=0.22,<0.32"  # by TRL 1.16; the same as in pyproject.toml
+INSTALL = "Run `pip install -e '.[vllm]'` in an environment of its own"
+# The sizes of an attention head that vLLM's kernels for CPUs take; those for GPUs take all that models have.
+HEAD_SIZES_ON_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 # The ranks that vLLM makes room for; an adapter takes the next larger one (vllm.config.lora.MaxLoRARanks).
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -19,3 +32,34 @@ def end_engine(engine: Any) -> None:
     """End the engine of a `vllm.LLM`, with its processes; its memory is free once the last reference is gone."""
     engine.llm_engine.engine_core.shutdown()
     gc.unfreeze()  # vLLM froze all objects when it started, and frozen ones are never collected
+
+
+def installation_problem(key: str) -> Problem | None:
+    """Why the installed vLLM can't be used; None if it can.
+
+    Args:
+        key: of the recipe, which asks for vLLM.
+    """
+    try:
+        version = metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        return Problem(f"{key}: vLLM is not installed. {INSTALL}.", "package-not-installed", key)
+    if SpecifierSet(SUPPORTED).contains(version, prereleases=True):
+        return None
+    message = f"{key}: vLLM {version} is installed, but TRL supports {SUPPORTED}. {INSTALL}."
+    return Problem(message, "unsupported-version", key)
+
+
+def architectures() -> frozenset[str]:
+    """The architectures that the installed vLLM implements, from its source: importing it takes many seconds."""
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None and spec.origin is not None  # installation_problem found none
+    source = Path(spec.origin).parent / "model_executor" / "models" / "registry.py"
+    tables = ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS")
+    return frozenset(
+        ast.literal_eval(key)
+        for node in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in tables and isinstance(node.value, ast.Dict)
+        for key in node.value.keys
+        if key is not None
+    )

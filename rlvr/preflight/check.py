@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError, Problem
-from rlvr.preflight import batch_checks, compatibility, data_checks, generation_checks, measurement_checks
+from rlvr.preflight import batch_checks, compatibility, data_checks, generation_checks, measurement_checks, vllm_checks
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.lora_targets import check_lora_targets
 from rlvr.training import launch
@@ -124,8 +124,8 @@ SCORING = (*ROWS, data_checks.check_columns, data_checks.check_rows, data_checks
 CHECKS: tuple[Check, ...] = (
     # The recipe against the installation, the model's configuration and the launcher.
     Check(compatibility.check_versions),
-    Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft", "use_vllm")),
-    Check(compatibility.check_optional_packages, reads=("use_vllm", "attn_implementation")),
+    Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft")),
+    Check(compatibility.check_optional_packages, reads=("attn_implementation",)),
     Check(compatibility.check_output_dir, reads=("output_dir",)),
     Check(compatibility.check_time_limit),
     Check(compatibility.check_trackers, reads=("report_to",)),
@@ -137,8 +137,8 @@ CHECKS: tuple[Check, ...] = (
     Check(batch_checks.check_learning_rate, reads=("learning_rate", "optim")),
     Check(generation_checks.check_layerwise_gathering, reads=("ds3_gather_for_generation",)),
     Check(
-        generation_checks.check_vllm_with_adapter,
-        reads=("use_vllm", "vllm_mode", "vllm_weight_sync", "vllm_base_quantization", "use_peft"),
+        vllm_checks.check_vllm,
+        reads=("use_vllm", "rollouts", "vllm_mode", "vllm_weight_sync", "vllm_base_quantization", "use_peft"),
     ),
     Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs",)),
     Check(batch_checks.check_scheduler, reads=("lr_scheduler_kwargs",)),

@@ -61,41 +61,21 @@ def _known_fault(name: str, version: str) -> str:
 
 
 def check_quantization(components: RunComponents) -> Iterator[Problem]:
-    """Quantised weights need an adapter, and with vLLM the 4-bit kind and a vLLM in the training process."""
+    """Quantised weights need an adapter."""
     settings = components.settings
     key = next((key for key in ("load_in_4bit", "load_in_8bit") if settings.get(key)), None)
     if key is not None and not settings.get("use_peft"):
         message = f"{key} without use_peft: quantised weights can't be trained. Set use_peft: true (QLoRA)."
         yield Problem(message, "conflicting-keys", key)
-    if key is None or not settings.get("use_vllm"):
-        return
-    if key == "load_in_8bit":
-        message = f"{key} with use_vllm: vLLM has no such weights. Set load_in_4bit: true instead, or use_vllm: false."
-        yield Problem(message, "conflicting-keys", key)
-    elif settings.get("vllm_mode") == "server":
-        message = (
-            f"{key} with vllm_mode: server: TRL can't merge a QLoRA adapter into a server's weights "
-            f"(github.com/huggingface/trl issues 4973, 3466, 5975). Set vllm_mode: colocate, or {key}: false."
-        )
-        yield Problem(message, "conflicting-keys", "vllm_mode")
-    elif settings.get("vllm_weight_sync") == "merged":
-        message = f"{key} with vllm_weight_sync: merged: an adapter can't be merged into 4-bit weights. Set adapter."
-        yield Problem(message, "conflicting-keys", "vllm_weight_sync")
 
 
 def check_optional_packages(components: RunComponents) -> Iterator[Problem]:
-    """vLLM and flash-attn must be installed if the recipe uses them."""
-    settings = components.settings
-    used = {
-        ("use_vllm", "vllm", " in an environment of its own"): settings.get("use_vllm"),
-        ("attn_implementation", "flash-attn", ", or use auto"): (
-            settings.get("attn_implementation") == "flash_attention_2"
-        ),
-    }
-    for (key, package, fix), is_used in used.items():
-        if is_used and components.target.is_here and importlib.util.find_spec(package.replace("-", "_")) is None:
-            message = f"{key}: {package} is not installed. Run `pip install -e '.[{package}]'`{fix}."
-            yield Problem(message, "package-not-installed", key)
+    """flash-attn must be installed if the recipe uses it."""
+    key = "attn_implementation"
+    wanted = components.target.is_here and components.settings.get(key) == "flash_attention_2"
+    if wanted and importlib.util.find_spec("flash_attn") is None:
+        message = f"{key}: flash-attn is not installed. Run `pip install -e '.[flash-attn]'`, or use auto."
+        yield Problem(message, "package-not-installed", key)
 
 
 def check_output_dir(components: RunComponents) -> Iterator[Problem]:

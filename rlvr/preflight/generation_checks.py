@@ -11,7 +11,6 @@ from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.modeling import loading
 from rlvr.modeling.generation import LEFT_OPEN, SET_BY_TRL
-from rlvr.modeling.vllm_engines import MAX_RANK
 from rlvr.preflight.components import RunComponents
 
 if TYPE_CHECKING:
@@ -73,40 +72,6 @@ def check_layerwise_gathering(components: RunComponents) -> Iterator[Problem]:
             "weights: 0.6 bytes per parameter in 4 bits, 2 in 16."
         )
         yield Problem(message, "slow-generation", "ds3_gather_for_generation", level="warning")
-
-
-def check_vllm_with_adapter(components: RunComponents) -> Iterator[Problem]:
-    """What a LoRA request can't carry; and merged adapters, which have hung and drifted."""
-    settings = components.settings
-    colocated = settings.get("use_vllm") and settings.get("vllm_mode", "colocate") == "colocate"
-    if colocated and components.processes % (size := settings.get("vllm_tensor_parallel_size", 1)):
-        message = f"vllm_tensor_parallel_size is {size}, which doesn't divide the {components.processes} processes."
-        yield Problem(f"{message} Set a divisor, such as 1.", "conflicting-keys", "vllm_tensor_parallel_size")
-    sends_all = not settings.get("use_peft") or settings.get("vllm_weight_sync") == "merged"
-    if colocated and sends_all and settings.get("vllm_base_quantization", "none") != "none":
-        message = "vllm_base_quantization: 16-bit weights are sent at each update, which 4-bit ones can't take."
-        yield Problem(f"{message} Remove it, or train an adapter.", "conflicting-keys", "vllm_base_quantization")
-    if not colocated or not settings.get("use_peft"):
-        return
-    if settings.get("vllm_weight_sync") != "merged":
-        for key in ("lora_modules_to_save", "use_dora", "lora_target_parameters", "vllm_enable_sleep_mode"):
-            if settings.get(key):
-                message = (
-                    f"{key} with use_vllm: vLLM gets the adapter alone, which can't carry it. Remove {key}, or set "
-                    "vllm_weight_sync: merged."
-                )
-                yield Problem(message, "conflicting-keys", key)
-        if settings.get("lora_r", 16) > MAX_RANK:
-            message = f"lora_r is {settings['lora_r']}, but vLLM takes adapters up to rank {MAX_RANK}. Lower it."
-            yield Problem(message, "out-of-range", "lora_r")
-    else:
-        message = (
-            "use_vllm with vllm_mode: colocate and use_peft: merged adapters are pushed into vLLM at every generation, "
-            "which has hung (huggingface/trl#3671) and drifted from the trained policy (huggingface/trl#6688). Watch "
-            "sampling/importance_sampling_ratio/mean (near 1) and sampling/sampling_logp_difference/mean (near 0) from "
-            "the first step. vllm_weight_sync: adapter avoids it."
-        )
-        yield Problem(message, "vllm-drift", "use_vllm", level="warning")
 
 
 def check_turn_end(components: RunComponents) -> Iterator[Problem]:

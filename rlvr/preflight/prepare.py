@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rlvr import estimates, evaluation
 from rlvr.artifacts.identity import Identity
-from rlvr.artifacts.resumption import Resumption, agree, choose_resumption
+from rlvr.artifacts.resumption import Resumption, agree, choose_resumption, earlier_engine
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config import schema
 from rlvr.config.batch_plan import BatchPlan, reward_batch_timeout
-from rlvr.config.recipe import Recipe
+from rlvr.config.recipe import Recipe, with_engine
 from rlvr.data.task import Task
 from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading, threads
@@ -28,6 +28,7 @@ from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
 from rlvr.preflight.reward_services import contact_services
 from rlvr.preflight.reward_trial import try_rewards
+from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.registry import environment_info
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
@@ -45,6 +46,7 @@ class PreparedRun:
     """A run without errors, its resources open.
 
     Attributes:
+        recipe: with the engine of its rollouts in place of `auto`.
         metric: the reward that decides whether an answer is right.
         state: of the processes of this launch.
         identity, resumption: which run it is, and where it starts.
@@ -53,6 +55,7 @@ class PreparedRun:
         remarks: notes and warnings, in the order in which a person reads them.
     """
 
+    recipe: Recipe
     task: Task
     rewards: list[Reward]
     metric: Reward
@@ -94,6 +97,8 @@ def prepare_run(
     state = launch.join(recipe)
     processes = world_size or state.num_processes
     components = load_components(recipe, target, processes, findings.attempt)
+    recipe, engine = _choose_engine(components, state.num_processes)
+    components = replace(components, recipe=recipe)
     check_components(components, findings)
     if only_check and target.is_here:
         findings.add(_use_of_output_dir(recipe))
@@ -129,7 +134,9 @@ def prepare_run(
             _refuse(findings, state)
         plan = components.plan
         assert tokenizer is not None and plan is not None  # a missing one is an error
-        machine = [f"attention: {loading.attention(recipe)[1]}"] if target.is_here else []
+        machine = [engine] if engine else []
+        if target.is_here:
+            machine.append(f"attention: {loading.attention(recipe)[1]}")
         if target.is_here and loading.device(recipe).type == "cpu" and components.config is not None:
             machine.append(f"CPU threads: {threads.set_threads(components.config)}")
         remarks = (
@@ -140,8 +147,48 @@ def prepare_run(
             *remarks_of(resumption.notes, "resumption"),
         )
         yield PreparedRun(
-            task, list(rewards), metric, tokenizer, state, plan, identity, resumption, scorer, environment, remarks
+            recipe,
+            task,
+            list(rewards),
+            metric,
+            tokenizer,
+            state,
+            plan,
+            identity,
+            resumption,
+            scorer,
+            environment,
+            remarks,
         )
+
+
+def _choose_engine(components: RunComponents, processes: int) -> tuple[Recipe, str]:
+    """The recipe with the engine of its rollouts, and a line that says which and why. Collective.
+
+    Machines may differ in what is installed: all take transformers if one must.
+    """
+    from accelerate.utils import gather_object
+
+    recipe, why = components.recipe, ""
+    if recipe.settings["rollouts"] == "auto":
+        earlier = earlier_engine(recipe) if components.target.is_here else None
+        choice = choose_engine(components, earlier)
+        vllm, why = min(gather_object([choice])) if processes > 1 else choice
+        recipe = with_engine(recipe, vllm=vllm)
+    elif not recipe.settings.get("use_vllm"):
+        return recipe, ""  # the default
+    return recipe, f"rollouts: {_engine(recipe)}{f' ({why})' if why else ''}"
+
+
+def _engine(recipe: Recipe) -> str:
+    settings = recipe.settings
+    if not settings.get("use_vllm"):
+        return "transformers"
+    if settings.get("vllm_mode") == "server":
+        return "a vLLM server"
+    sends = settings["vllm_weight_sync"] if settings.get("use_peft") else "all weights"
+    share = settings.get("vllm_gpu_memory_utilization", 0.3)
+    return f"vLLM in the training process, {share:.0%} of the GPU; each update sends {sends}"
 
 
 def _resume(components: RunComponents, findings: Findings, processes: int) -> tuple[Identity | None, Resumption]:

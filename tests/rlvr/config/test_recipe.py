@@ -292,6 +292,33 @@ def test_a_reward_file_is_found_with_the_recipe_from_any_directory(
         assert load_recipe(tmp_path / "recipes/r.yaml").rewards[0].name == name, "the working directory comes first"
 
 
+@pytest.mark.parametrize(
+    ("lines", "words", "engine", "why"),
+    [
+        ("", [], ("transformers", None), "as before"),
+        ("rollouts: auto", [], ("auto", None), "the run decides"),
+        ("rollouts: vllm", [], ("vllm", True), "TRL reads use_vllm"),
+        ("use_vllm: true", [], ("vllm", True), "TRL's key alone"),
+        ("rollouts: auto\nuse_vllm: false", [], ("transformers", False), "use_vllm wins over auto"),
+        ("rollouts: vllm", ["--use_vllm", "false"], ("transformers", False), "the command line wins"),
+        ("use_vllm: true", ["--rollouts", "auto"], ("auto", None), "either way"),
+        ("rollouts: vllm\nuse_vllm: false", [], None, "contradiction"),
+        ("", ["--rollouts", "transformers", "--use_vllm", "true"], None, "contradiction on the command line"),
+    ],
+)
+def test_rollouts_and_use_vllm_say_the_same(
+    write_yaml: Write, lines: str, words: list[str], engine: tuple[str, bool | None] | None, why: str
+) -> None:
+    path = write_yaml(f"{GOOD}{lines}\n")
+    if engine is None:
+        with pytest.raises(InputError) as caught:
+            load_recipe(path, words)
+        assert (caught.value.kind, caught.value.key) == ("conflicting-keys", "use_vllm"), why
+    else:
+        settings = load_recipe(path, words).settings
+        assert (settings["rollouts"], settings.get("use_vllm")) == engine, why
+
+
 def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path) -> None:
     recipe = load_recipe(write_yaml(GOOD), ["--seed", "7", "--task.shots", "3"])
     write_recipe(recipe, tmp_path / "resolved.yaml")

@@ -1,0 +1,122 @@
+"""What generates the rollouts, vLLM or transformers; and what vLLM can't do for a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rlvr import estimates
+from rlvr.config.recipe import with_engine
+from rlvr.errors import Problem
+from rlvr.modeling.vllm_engines import HEAD_SIZES_ON_CPU, MAX_RANK, architectures, installation_problem
+from rlvr.preflight.components import RunComponents
+
+
+def choose_engine(components: RunComponents, earlier: bool | None = None) -> tuple[bool, str]:
+    """Decide what `rollouts: auto` means here.
+
+    Args:
+        earlier: whether the run that this one continues used vLLM; None if it continues none. A continuation keeps its
+            engine, whose samples it has to repeat. If that is vLLM and vLLM is gone, the checks refuse the run.
+
+    Returns:
+        Whether vLLM generates, and why.
+    """
+    if earlier is not None:
+        return earlier, "as the run that is continued"
+    obstacle = _obstacle(components)
+    return obstacle is None, obstacle or "vLLM is installed, and there is a GPU"
+
+
+def _obstacle(components: RunComponents) -> str | None:
+    """Why vLLM can't generate the rollouts; None if it can."""
+    if components.settings.get("use_cpu"):
+        return "the recipe runs on CPUs"
+    if components.target.is_here and estimates.this_machine() is None:
+        return "there is no GPU"
+    trial = replace(components, recipe=with_engine(components.recipe, vllm=True))
+    installed = installation_problem("rollouts")
+    problems = [installed] if installed is not None else check_vllm(trial)
+    message = next((problem.message for problem in problems if problem.level == "error"), None)
+    return message.removeprefix("rollouts: ").partition(". ")[0] if message is not None else None
+
+
+def check_vllm(components: RunComponents) -> Iterator[Problem]:
+    """What vLLM can't do for the recipe: this installation, this model, these keys."""
+    settings = components.settings
+    if not settings.get("use_vllm"):
+        return
+    asked = "rollouts" if "rollouts" in components.recipe.lines else "use_vllm"
+    if components.target.is_here and (problem := installation_problem(asked)):
+        yield problem
+    else:
+        yield from _model_problems(components, asked)
+    if settings.get("load_in_8bit"):
+        message = "load_in_8bit with vLLM: it has no such weights. Set load_in_4bit: true, or rollouts: transformers."
+        yield Problem(message, "conflicting-keys", "load_in_8bit")
+    if settings.get("vllm_mode", "colocate") == "colocate":
+        yield from _colocate_problems(components)
+    elif settings.get("load_in_4bit"):
+        message = (
+            "load_in_4bit with vllm_mode: server: TRL can't merge a QLoRA adapter into a server's weights "
+            "(github.com/huggingface/trl issues 4973, 3466, 5975). Set vllm_mode: colocate, or load_in_4bit: false."
+        )
+        yield Problem(message, "conflicting-keys", "vllm_mode")
+
+
+def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
+    """An architecture or a head size that the installed vLLM lacks; nothing where none is installed."""
+    settings, config = components.settings, components.config
+    if config is None or installation_problem(asked) is not None:
+        return
+    names = config.architectures or []
+    if names and settings.get("vllm_model_impl", "vllm") == "vllm" and not architectures().intersection(names):
+        message = f"vLLM has no {names[0]}. Set vllm_model_impl: transformers, or rollouts: transformers."
+        yield Problem(message, "unsupported-model", "model_name_or_path")
+    text = config.get_text_config()
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    if settings.get("use_cpu") and size not in HEAD_SIZES_ON_CPU:
+        sizes = ", ".join(map(str, HEAD_SIZES_ON_CPU))
+        message = f"The model's heads have {size} numbers; on a CPU vLLM takes {sizes}. Set rollouts: transformers."
+        yield Problem(message, "unsupported-model", "model_name_or_path")
+
+
+def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
+    """Keys that contradict each other where vLLM runs in the training processes."""
+    settings = components.settings
+    if components.processes % (size := settings.get("vllm_tensor_parallel_size", 1)):
+        message = f"vllm_tensor_parallel_size is {size}, which doesn't divide the {components.processes} processes."
+        yield Problem(f"{message} Set a divisor, such as 1.", "conflicting-keys", "vllm_tensor_parallel_size")
+    merged = settings.get("vllm_weight_sync") == "merged"
+    if merged and settings.get("load_in_4bit"):
+        message = (
+            "load_in_4bit with vllm_weight_sync: merged: an adapter can't be merged into 4-bit weights. Set adapter."
+        )
+        yield Problem(message, "conflicting-keys", "vllm_weight_sync")
+    if (merged or not settings.get("use_peft")) and settings.get("vllm_base_quantization", "none") != "none":
+        message = "vllm_base_quantization: 16-bit weights are sent at each update, which 4-bit ones can't take."
+        yield Problem(f"{message} Remove it, or train an adapter.", "conflicting-keys", "vllm_base_quantization")
+    if not settings.get("use_peft"):
+        return
+    if merged:
+        message = (
+            "vllm_weight_sync: merged: merged adapters are pushed into vLLM at every generation, which has hung "
+            "(huggingface/trl#3671) and drifted from the trained policy (huggingface/trl#6688). Watch "
+            "sampling/importance_sampling_ratio/mean (near 1) and sampling/sampling_logp_difference/mean (near 0) from "
+            "the first step. vllm_weight_sync: adapter avoids it."
+        )
+        yield Problem(message, "vllm-drift", "use_vllm", level="warning")
+        return
+    for key in ("lora_modules_to_save", "use_dora", "lora_target_parameters"):
+        if settings.get(key):
+            message = f"{key} with vLLM: it gets the adapter alone, which can't carry it. Remove {key}"
+            yield Problem(f"{message}, or set vllm_weight_sync: merged.", "conflicting-keys", key)
+    if settings.get("vllm_enable_sleep_mode"):
+        message = (
+            "vllm_enable_sleep_mode with an adapter: vLLM's base is sent once, and sleeping would drop it. Remove it, "
+            "lower vllm_gpu_memory_utilization, or set vllm_weight_sync: merged."
+        )
+        yield Problem(message, "conflicting-keys", "vllm_enable_sleep_mode")
+    if settings.get("lora_r", 16) > MAX_RANK:
+        message = f"lora_r is {settings['lora_r']}, but vLLM takes adapters up to rank {MAX_RANK}. Lower it."
+        yield Problem(message, "out-of-range", "lora_r")
