@@ -3,10 +3,12 @@
     python scripts/prepare_data.py --config recipes/demo-arithmetic.yaml --output data/demo
     python scripts/prepare_data.py --config recipes/x.yaml --output data/x --task.shots 4     # any recipe key
     python scripts/prepare_data.py --config recipes/x.yaml --output data/x --against humaneval --drop_overlaps
+    python scripts/prepare_data.py --config recipes/x.yaml --output data/x --s3 s3://BUCKET/grpo-recipes/data/x
 
 The folder gets a JSONL file for each split with rows (train, validation, test), summary.json, and README.md: the
 changes of the data, and the recipe section that trains on the folder (task: jsonl). With --against, overlaps.jsonl
-lists the training rows that an evaluation set contains. Exits with 2 and writes nothing if the recipe or its data is
+lists the training rows that an evaluation set contains. --s3 uploads each split to a folder of its own, and prints the
+section by which a SageMaker job reads them as channels. Exits with 2 and writes nothing if the recipe or its data is
 wrong.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--drop_overlaps", action="store_true", help="leave out training rows that overlap with an evaluation set"
     )
+    parser.add_argument("--s3", metavar="URI", help="upload the splits below this folder in S3, for SageMaker jobs")
 
     command_line = console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
     arguments, overrides = parser.parse_known_args(command_line)
@@ -68,6 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
             force=arguments.force,
             against=arguments.against,
             drop_overlaps=arguments.drop_overlaps,
+            s3=arguments.s3,
         )
     except InputError as error:
         console.error(str(error))
@@ -76,9 +81,19 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def prepare(
-    config: Path, overrides: list[str], output: Path, *, force: bool, against: list[str], drop_overlaps: bool
+    config: Path,
+    overrides: list[str],
+    output: Path,
+    *,
+    force: bool,
+    against: list[str],
+    drop_overlaps: bool,
+    s3: str | None = None,
 ) -> None:
-    """Load the recipe's task, compare it with evaluation sets, write the folder, and print a summary."""
+    """Load the recipe's task, compare it with evaluation sets, write the folder, print a summary, and upload."""
+    if s3 is not None and not re.fullmatch(r"s3://[^/]+/.+", s3):
+        message = f"--s3 {s3} is not a folder in S3. Name one like s3://BUCKET/grpo-recipes/data/NAME."
+        raise InputError(message, kind="invalid-value", key="--s3")
     recipe = load_recipe(config, overrides)
     _check_output(output, force)
     console.error(f"{recipe.path}: loading the data of {recipe.task.name} …")
@@ -107,6 +122,29 @@ def prepare(
     (output / "summary.json").write_text(f"{text}\n", encoding="utf-8")
     (output / "README.md").write_text(readme(summary, output), encoding="utf-8")
     _print(summary, task, output, overlaps)
+    if s3 is not None:
+        section = task_section(output, None, summary["stop_strings"], has_test=summary["rows"]["test"] > 0)
+        upload(output, s3.rstrip("/"), section, recipe.sagemaker.region if recipe.sagemaker is not None else None)
+
+
+def upload(folder: Path, uri: str, section: list[str], region: str | None) -> None:
+    """Upload each split of a prepared folder below an S3 URI, and print the section of a recipe that reads them."""
+    from rlvr.sagemaker import aws
+
+    client = aws.client("s3", region)
+    lines = ["Uploaded. A SageMaker job reads it with this section of a recipe:", "", *section]
+    lines += ["sagemaker:", "  channels:"]
+    for split in SPLITS:
+        file = folder / f"{split}.jsonl"
+        place = f"{uri}/{split}"
+        with aws.translate_errors(f"Uploading to {place}"):
+            if file.is_file():
+                client.upload_file(str(file), *aws.split_uri(f"{place}/{file.name}"))
+                lines.append(f"    {split}: {place}")
+            else:  # of earlier data
+                bucket, key = aws.split_uri(f"{place}/{file.name}")
+                client.delete_object(Bucket=bucket, Key=key)
+    console.info("\n".join(lines))
 
 
 def compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[dict[str, Any]]]:

@@ -34,7 +34,8 @@ recipe=${GRPO_RECIPE:-recipe.yaml}
 launcher=${GRPO_LAUNCHER:-zero3}
 export HF_HOME=${HF_HOME:-/tmp/huggingface}  # on the job's own volume; the root disk is small
 if [[ $GRPO_MACHINES -gt 1 ]]; then
-    export NCCL_SOCKET_IFNAME=$GRPO_NETWORK_INTERFACE GLOO_SOCKET_IFNAME=$GRPO_NETWORK_INTERFACE
+    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$GRPO_NETWORK_INTERFACE}
+    export GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-$GRPO_NETWORK_INTERFACE}
 fi
 echo "$GRPO_HOST: $GRPO_ROLE, host $GRPO_HOST_RANK of its role; $GRPO_PROCESSES processes on $GRPO_MACHINES hosts train, led by $GRPO_MAIN_HOST"
 

@@ -11,6 +11,7 @@ alone; rlvr/sagemaker/validation.py checks it against the recipe.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -44,19 +45,29 @@ class SageMakerSettings:
     Attributes:
         instance_type, instance_count: the hosts; `instance_groups` instead for hosts of several kinds.
         volume_gb: disk of a host without local storage.
-        launcher: a file of accelerate_configs/ without its suffix; None for zero3 on GPUs, and cpu without GPUs.
+        launcher: a file of accelerate_configs/ without its suffix, or python; None for python on one GPU, zero3 on
+            several, and cpu without GPUs.
+        processes_per_host: training processes of each host without GPUs; None for one. GPUs have one each.
         image: a whole image URI, or `key:version` of the SDK's table; None for the one in rlvr/sagemaker/images.py.
         spot: whether to use spot capacity, which is cheaper and may be reclaimed.
         max_runtime_s: seconds after which the service ends the job.
         max_wait_s: with spot, the same including the wait for capacity; None for max_runtime_s and a day.
+        max_pending_s: seconds after which the service gives up a job that waits for capacity; None for its default.
+        training_plan: ARN of a SageMaker training plan, whose reserved capacity the job uses.
         keep_alive_s: seconds that the hosts stay warm for a next job, and are paid for.
         role: ARN of the role that the job runs as.
         region, bucket, prefix: where the job runs, and its place in S3. The default bucket is the SDK's,
             sagemaker-REGION-ACCOUNT.
         output: S3 URI of the results; None for the job's folder under the prefix.
         checkpoints: S3 URI of checkpoints to continue from or to write; None for the job's folder.
+        channels: S3 folders of data by the name of their channel. `train`, `validation` and `test` replace the task's
+            `path` in the job.
+        environment: variables of all hosts, in addition to the project's.
         tags: of the job, in addition to the project's.
         subnets, security_groups: of a VPC.
+        network_isolation: whether hosts reach nothing but each other.
+        encrypt_traffic: whether traffic between hosts is encrypted.
+        volume_kms_key, output_kms_key: KMS keys of the hosts' disks and of the results.
         retries: how often the service restarts the job after an internal error.
         hf_token_secret_arn: secret of AWS Secrets Manager that holds a token of the Hugging Face hub.
         mlflow_tracking_uri, mlflow_experiment: where metrics go: the ARN of a SageMaker MLflow server, or a URL.
@@ -68,10 +79,13 @@ class SageMakerSettings:
     instance_groups: tuple[InstanceGroup, ...] = ()
     volume_gb: int = 30
     launcher: str | None = None
+    processes_per_host: int | None = None
     image: str | None = None
     spot: bool = False
     max_runtime_s: int = 4 * 3600
     max_wait_s: int | None = None
+    max_pending_s: int | None = None
+    training_plan: str | None = None
     keep_alive_s: int = 0
     role: str | None = None
     region: str | None = None
@@ -79,9 +93,15 @@ class SageMakerSettings:
     prefix: str = "grpo-recipes"
     output: str | None = None
     checkpoints: str | None = None
+    channels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     subnets: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()
+    network_isolation: bool = False
+    encrypt_traffic: bool = False
+    volume_kms_key: str | None = None
+    output_kms_key: str | None = None
     retries: int = 0
     hf_token_secret_arn: str | None = None
     mlflow_tracking_uri: str | None = None
@@ -117,7 +137,9 @@ def read_settings(value: Any, at: KeyLocation, problems: list[Problem]) -> SageM
         return None
     readers: dict[str, Reader] = {
         "instance_groups": _read_groups,
-        "tags": _read_tags,
+        "channels": _read_texts,
+        "environment": _read_texts,
+        "tags": _read_texts,
         "subnets": _read_ids,
         "security_groups": _read_ids,
     }
@@ -141,9 +163,10 @@ def _read_ids(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[str
     return ()
 
 
-def _read_tags(value: Any, at: KeyLocation, problems: list[Problem]) -> dict[str, str]:
-    if isinstance(value, dict) and all(isinstance(one, str | int | float) for one in value.values()):
-        return {name: str(one) for name, one in value.items()}
+def _read_texts(value: Any, at: KeyLocation, problems: list[Problem]) -> dict[str, str]:
+    """Read names with texts. Other values become JSON: YAML reads `{"team": "nlp"}`, a value of MLFLOW_TAGS."""
+    if isinstance(value, dict) and None not in value.values():
+        return {str(name): one if isinstance(one, str) else json.dumps(one) for name, one in value.items()}
     text = f"is {value!r}, but should be a mapping of names to values, like {{team: nlp}}."
     problems.append(at.problem(text, "wrong-type"))
     return {}

@@ -138,12 +138,17 @@ def _check_row(row: Any, number: int, path: Path, line: int | None = None) -> No
 
 
 def find_split_files(folder: Path, split: str, suffixes: tuple[str, ...] = READABLE) -> list[Path]:
-    """List the files of a split in a folder: test.jsonl, gsm8k_test.jsonl, test-00000-of-00002.parquet, …"""
+    """List the files of a split in a folder: test.jsonl, gsm8k_test.jsonl, test-00000-of-00002.parquet, …
+
+    Or in a folder of the split's name, which a channel of a SageMaker job is.
+    """
     files = [
         file
         for file in sorted(folder.iterdir())
         if file.suffix in suffixes and (file.stem.startswith(split) or file.stem.endswith(split))
     ]
+    if not files and (folder / split).is_dir():
+        files = [file for file in sorted((folder / split).iterdir()) if file.suffix in suffixes]
     if len(files) > 1 and not all("-of-" in file.stem for file in files):
         names = ", ".join(file.name for file in files)
         message = f"Several files in {folder} could be the {split} split: {names}. Keep one of them."

@@ -60,13 +60,15 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
         try:
             return load()
         except InputError as error:
-            if _is_unreachable(error):
+            if error.kind == "file-not-found" and section == "task.name" and "train" in settings.channels:
+                notes.append("not checked: the data, of which this machine has no copy.")
+            elif _is_unreachable(error):
                 notes.append(_not_checked(_SECTIONS.get(section, "the reward")))
             else:
                 problems.extend(error.problems)
             return None
 
-    processes, train, is_loadable = count_processes(settings), settings.train_group, _is_loadable(recipe)
+    processes, train, is_loadable = request.count_processes(settings), settings.train_group, _is_loadable(recipe)
     assert train is not None  # the plan requires it
     if not is_loadable:
         notes.append(_not_checked("the model"))
@@ -103,17 +105,6 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
 
 def _not_checked(what: str) -> str:
     return f"not checked: {what}, not on this machine. The Hugging Face hub was not asked (--hub) or not reached."
-
-
-def count_processes(settings: SageMakerSettings) -> int | None:
-    """Number of training processes: one per GPU, or one per host without GPUs; None if the GPUs are unknown."""
-    train = settings.train_group
-    if train is None:
-        return None
-    if request.launcher_of(settings) == "cpu":
-        return train.instance_count
-    machine = INSTANCES.get(train.instance_type)
-    return machine.gpus * train.instance_count if machine is not None else None
 
 
 def _is_loadable(recipe: Recipe) -> bool:

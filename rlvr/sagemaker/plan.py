@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -196,8 +197,14 @@ def _plan(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.Temporar
     problems = settings_problems(recipe, settings)
     name = request.job_name(request.base_name(recipe, settings))
     files = collect_files(recipe, request.job_environment(recipe, settings), Path(folder.name))
-    digest = request.recipe_digest(files.recipe.as_dict())
+    digest = request.recipe_digest(files.recipe.as_dict() | {"channels": dict(settings.channels)})
     plan = JobPlan(recipe, settings, name, files, digest, folder, notes=list(files.notes))
+    if settings.network_isolation:
+        requirements = re.findall(r"^[\w.-]+(?:\[\w+\])?", (files.code / "requirements.txt").read_text(), re.MULTILINE)
+        plan.notes.append(
+            f"Network isolation: pip can't install anything. The image must have {', '.join(requirements)}, in the "
+            "versions of job-constraints.txt (docker/README.md), and data must be local files or channels."
+        )
     if not problems:
         channels = dict.fromkeys(file.channel for file in files.files)
         try:

@@ -19,6 +19,7 @@ from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import InputError, Problem
+from rlvr.estimates.machines import INSTANCES
 from rlvr.sagemaker import cloudwatch_metrics, images, reward_hosts
 
 if TYPE_CHECKING:
@@ -33,6 +34,24 @@ _CODE = "/opt/ml/input/data/code"
 ENTRYPOINT = ["python3", f"{_CODE}/rlvr/sagemaker/container/pid1.py"]
 ARGUMENTS = ["bash", f"{_CODE}/scripts/run_finetuning.sh"]
 TENSORBOARD = "/opt/ml/output/tensorboard"
+# Keys of the section and their fields of the request. A key without a value leaves its field out.
+_FIELDS = {
+    "role": "RoleArn",
+    "volume_gb": "ResourceConfig.VolumeSizeInGB",
+    "volume_kms_key": "ResourceConfig.VolumeKmsKeyId",
+    "keep_alive_s": "ResourceConfig.KeepAlivePeriodInSeconds",
+    "training_plan": "ResourceConfig.TrainingPlanArn",
+    "max_runtime_s": "StoppingCondition.MaxRuntimeInSeconds",
+    "max_pending_s": "StoppingCondition.MaxPendingTimeInSeconds",
+    "wait_s": "StoppingCondition.MaxWaitTimeInSeconds",
+    "spot": "EnableManagedSpotTraining",
+    "retries": "RetryStrategy.MaximumRetryAttempts",
+    "output_kms_key": "OutputDataConfig.KmsKeyId",
+    "subnets": "VpcConfig.Subnets",
+    "security_groups": "VpcConfig.SecurityGroupIds",
+    "network_isolation": "EnableNetworkIsolation",
+    "encrypt_traffic": "EnableInterContainerTrafficEncryption",
+}
 # The run saves and stops this long before the job's end: for the current step, the checkpoint and its upload.
 _MARGIN, _MAX_MARGIN_S = 0.1, 600
 
@@ -49,14 +68,32 @@ def job_name(base: str, now: float | None = None) -> str:
     return f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}"
 
 
-def launcher_of(settings: SageMakerSettings) -> str:
+def count_processes(settings: SageMakerSettings) -> int | None:
+    """Number of training processes: one per GPU, or `processes_per_host`; None if the type's GPUs are unknown."""
     train = settings.train_group
-    on_gpus = train is not None and images.has_gpus(train.instance_type)
-    return settings.launcher or ("zero3" if on_gpus else "cpu")
+    if train is None:
+        return None
+    if not images.has_gpus(train.instance_type):
+        return train.instance_count * (settings.processes_per_host or 1)
+    machine = INSTANCES.get(train.instance_type)
+    return machine.gpus * train.instance_count if machine is not None else None
+
+
+def launcher_of(settings: SageMakerSettings) -> str:
+    if settings.launcher or settings.train_group is None:
+        return settings.launcher or "cpu"
+    if not images.has_gpus(settings.train_group.instance_type):
+        return "cpu"
+    return "python" if count_processes(settings) == 1 else "zero3"
 
 
 def job_environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, str]:
-    """The job's environment variables, which scripts/run_finetuning.sh reads. None of them is secret."""
+    """The job's environment variables, the section's included. None of them is secret."""
+    return {**settings.environment, **own_environment(recipe, settings)}
+
+
+def own_environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, str]:
+    """The variables that scripts/run_finetuning.sh and the programs that it starts read."""
     margin = min(_MAX_MARGIN_S, _MARGIN * settings.max_runtime_s)
     variables = {
         "GRPO_RECIPE": "recipe.yaml",
@@ -64,9 +101,12 @@ def job_environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, st
         "GRPO_MAX_RUNTIME_S": str(int(settings.max_runtime_s - margin)),
         "PIP_CONSTRAINT": f"{_CODE}/job-constraints.txt",
     }
+    if settings.network_isolation:  # so that they fail at once
+        variables |= {"PIP_NO_INDEX": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     if settings.instance_groups:
         variables |= {f"GRPO_{group.role.upper()}_GROUP": group.name for group in settings.instance_groups}
     optional = {
+        "GRPO_PROCESSES_PER_HOST": str(settings.processes_per_host or ""),
         "HF_TOKEN_SECRET_ARN": settings.hf_token_secret_arn,
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": settings.mlflow_experiment,
@@ -117,8 +157,8 @@ def checkpoints_uri(settings: SageMakerSettings, name: str) -> str:
 
 
 def channel_uri(settings: SageMakerSettings, name: str, channel: str) -> str:
-    """The S3 folder of a job's channel."""
-    return f"{root_uri(settings)}/{name}/input/{channel}"
+    """The S3 folder of a channel: the recipe's, or the job's own."""
+    return settings.channels.get(channel, "").rstrip("/") or f"{root_uri(settings)}/{name}/input/{channel}"
 
 
 def build_request(
@@ -127,7 +167,7 @@ def build_request(
     """The request of a recipe whose section has no problem.
 
     Args:
-        channels: names of the channels that have files.
+        channels: names of the job's own channels, in addition to those of the section.
         digest: of the uploaded recipe.
 
     Raises:
@@ -142,10 +182,10 @@ def build_request(
             for one in settings.instance_groups
         ]
         hosts = {"InstanceGroups": groups}
+    all_channels = dict.fromkeys([*channels, *settings.channels])
     tags = {TAG: settings.prefix.strip("/"), RECIPE_TAG: digest, **settings.tags}
     request: dict[str, Any] = {
         "TrainingJobName": name,
-        "RoleArn": settings.role,
         "AlgorithmSpecification": {
             "TrainingImage": images.image_uri(settings.image, region, train.instance_type),
             "TrainingInputMode": "File",
@@ -154,24 +194,18 @@ def build_request(
             "MetricDefinitions": cloudwatch_metrics.metric_definitions(),
         },
         "Environment": job_environment(recipe, settings),
-        "InputDataConfig": [_channel(channel, channel_uri(settings, name, channel)) for channel in channels],
-        "ResourceConfig": {**hosts, "VolumeSizeInGB": settings.volume_gb},
-        "StoppingCondition": {"MaxRuntimeInSeconds": settings.max_runtime_s},
+        "InputDataConfig": [_channel(channel, channel_uri(settings, name, channel)) for channel in all_channels],
+        "ResourceConfig": hosts,
         "CheckpointConfig": {"S3Uri": checkpoints_uri(settings, name), "LocalPath": "/opt/ml/checkpoints"},
         "OutputDataConfig": {"S3OutputPath": output_uri(settings), "CompressionType": "GZIP"},
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }
-    if settings.keep_alive_s:
-        request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = settings.keep_alive_s
-    if settings.spot:
-        request["EnableManagedSpotTraining"] = True
-        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = settings.wait_s
-    if settings.retries:
-        request["RetryStrategy"] = {"MaximumRetryAttempts": settings.retries}
-    if settings.subnets:
-        request["VpcConfig"] = {
-            "Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_groups),
-        }  # fmt: skip
+    for key, field in _FIELDS.items():
+        value = getattr(settings, key)
+        if value:
+            section, _, leaf = field.rpartition(".")
+            place = request.setdefault(section, {}) if section else request
+            place[leaf] = list(value) if isinstance(value, tuple) else value
     if reports_to(recipe, "tensorboard"):
         board = {"S3OutputPath": f"{root_uri(settings)}/{name}/tensorboard", "LocalPath": TENSORBOARD}
         request["TensorBoardOutputConfig"] = board
@@ -187,23 +221,34 @@ def _channel(name: str, uri: str) -> dict[str, Any]:
 # The service's limits
 
 
-@functools.cache
-def _request_shape() -> StructureShape:
-    """The shape of CreateTrainingJob in botocore's service model. It needs no client, region or credentials.
+def _data_loader() -> Any:
+    """botocore's loader of its tables, which needs no client, region or credentials.
 
     Raises:
         InputError: botocore is not installed.
     """
     try:
         import botocore.session
-        from botocore.model import ServiceModel
     except ImportError as error:
         raise InputError(NOT_INSTALLED, kind="missing-package") from error
+    return botocore.session.get_session().get_component("data_loader")
 
-    loader = botocore.session.get_session().get_component("data_loader")
-    model = ServiceModel(loader.load_service_model("sagemaker", "service-2"), "sagemaker")
+
+@functools.cache
+def _request_shape() -> StructureShape:
+    """The shape of CreateTrainingJob in botocore's service model."""
+    loaded = _data_loader().load_service_model("sagemaker", "service-2")
+    from botocore.model import ServiceModel
+
+    model = ServiceModel(loaded, "sagemaker")
     shape: StructureShape = model.operation_model("CreateTrainingJob").input_shape
     return shape
+
+
+def regions() -> list[str]:
+    """All regions of AWS that botocore knows."""
+    partitions = _data_loader().load_data("partitions")["partitions"]
+    return [name for partition in partitions for name in partition["regions"] if not name.endswith("-global")]
 
 
 def instance_types() -> list[str]:

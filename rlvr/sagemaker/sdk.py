@@ -34,7 +34,11 @@ def make_model_trainer(plan: JobPlan) -> ModelTrainer:
     fields = _snake_case(plan.request)
     boto_session = boto3.Session(region_name=plan.settings.region)
     _handle_events(plan, boto_session.events)
-    network = fields.get("vpc_config")
+    network = {
+        **fields.get("vpc_config", {}),
+        "enable_network_isolation": fields.get("enable_network_isolation"),
+        "enable_inter_container_traffic_encryption": fields.get("enable_inter_container_traffic_encryption"),
+    }
     trainer = ModelTrainer(
         sagemaker_session=Session(boto_session, sagemaker_config=_NO_TELEMETRY),
         role=fields["role_arn"],
@@ -44,7 +48,7 @@ def make_model_trainer(plan: JobPlan) -> ModelTrainer:
             **fields["resource_config"], enable_managed_spot_training=fields.get("enable_managed_spot_training")
         ),
         stopping_condition=configs.StoppingCondition(**fields["stopping_condition"]),
-        networking=configs.Networking(**network) if network else None,
+        networking=configs.Networking(**network) if any(network.values()) else None,
         input_data_config=[configs.Channel(**channel) for channel in fields["input_data_config"]],
         output_data_config=configs.OutputDataConfig(**fields["output_data_config"]),
         checkpoint_config=configs.CheckpointConfig(**fields["checkpoint_config"]),

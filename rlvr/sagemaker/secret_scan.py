@@ -27,6 +27,16 @@ _TOKEN_SHAPES = {
     "an API key": ("sk-", re.compile(r"\bsk-[A-Za-z0-9_-]{32,}")),
     "a URL with a password": ("://", re.compile(r"://[^/\s:@{}$<>]+:[^/\s:@{}$<>]+@")),
 }
+# In a request, also texts that are too common in files.
+_REQUEST_SHAPES = _TOKEN_SHAPES | {
+    "a URL with a password or a token": ("://", re.compile(r"://(?:[^/\s:@]*:(?!\d+/)\S+|[^/\s:@]{20,})@")),
+    "a URL with a token": (
+        "=", re.compile(r"(?i)://\S+[?&](?:[\w-]*(?:token|signature|secret|password|api_?key)|sig)=[^&\s]{6,}"),
+    ),
+}  # fmt: skip
+_SECRET_NAME = re.compile(
+    r"(?i)(?:^|[^a-z])(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)_?key)$"
+)
 _SECRET_WORDS = ("secret", "token", "passw", "api_key", "apikey", "access_key", "accesskey", "credential")
 _SECRET_KEY = re.compile(
     r"""(?ix) (?: secret | token | passw(?:or)?d | api_?key | access_?key | credential ) [\w.-]*
@@ -63,11 +73,15 @@ def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> list[P
 
 def find_secrets_in_request(request: Any, key: str = "") -> list[Problem]:
     """One problem for each text of a request that holds a token. All who may describe the job can read them."""
+    if isinstance(request, Mapping) and set(request) == {"Key", "Value"}:  # a tag
+        return find_secrets_in_request({request["Key"]: request["Value"]}, key)
     if isinstance(request, Mapping):
         return [one for name, item in request.items() for one in find_secrets_in_request(item, f"{key}.{name}")]
     if isinstance(request, list):
         return [one for number, item in enumerate(request) for one in find_secrets_in_request(item, f"{key}[{number}]")]
-    secret = _find_token(request) if isinstance(request, str) else None
+    secret = _find_token(request, _REQUEST_SHAPES) if isinstance(request, str) else None
+    if secret is None and request and _SECRET_NAME.search(key):
+        secret = "a secret, by its name"
     if secret is None:
         return []
     message = (
@@ -77,8 +91,8 @@ def find_secrets_in_request(request: Any, key: str = "") -> list[Problem]:
     return [Problem(message, kind="secret-in-request", key=key.lstrip("."))]
 
 
-def _find_token(text: str) -> str | None:
-    return next((name for name, (start, shape) in _TOKEN_SHAPES.items() if start in text and shape.search(text)), None)
+def _find_token(text: str, shapes: Mapping[str, tuple[str, re.Pattern[str]]] = _TOKEN_SHAPES) -> str | None:
+    return next((name for name, (start, shape) in shapes.items() if start in text and shape.search(text)), None)
 
 
 def _has_secret_value(line: str) -> bool:

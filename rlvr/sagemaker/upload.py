@@ -77,7 +77,13 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     rewards, renamed = _copy_rewards(recipe, code, problems, notes)
     task = TaskSpec(_copy_plugin("task", "tasks", recipe.task.name, code, problems), recipe.task.options)
     data: list[UploadFile] = []
-    task = replace(task, options=_relocate_data("task", task.options, data, problems))
+    channels = recipe.sagemaker.channels if recipe.sagemaker is not None else {}
+    if "train" in channels:  # a folder for each split, beside the other channels
+        notes.append(f"The job's data is {', '.join(channels.values())}. Checked is {task.options.get('path')} here.")
+        splits = {key: value for key, value in task.options.items() if key != "test_path"}
+        task = replace(task, options={**splits, "path": INPUT})
+    else:
+        task = replace(task, options=_relocate_data("task", task.options, data, problems))
     rewards = [replace(spec, options=_relocate_data(spec.name, spec.options, data, problems)) for spec in rewards]
     model, model_files = _relocate_model(recipe, code, problems)
     settings = {**recipe.settings, "model_name_or_path": model, "report_to": _trackers(recipe, environment, notes)}

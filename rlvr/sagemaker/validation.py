@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
+from rlvr.config import schema
 from rlvr.config.recipe import Recipe
-from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
-from rlvr.errors import Problem
+from rlvr.config.sagemaker import DAY_S, InstanceGroup, SageMakerSettings
+from rlvr.errors import InputError, Problem
+from rlvr.modeling.loading import find_model
 from rlvr.sagemaker import images, request
-from rlvr.sagemaker.reward_hosts import reward_host_problems
+from rlvr.sagemaker.reward_hosts import JUDGE_URL, reward_host_problems
 from rlvr.sagemaker.upload import PROJECT
 
+_MAX_RUNTIME_S = 28 * DAY_S  # the service's limit, which its model lacks
+_KMS_KEY = (r"[a-zA-Z0-9:/_-]+", "the id, the alias or the ARN of a KMS key")
+# Families whose hosts have local disks, which the service encrypts with a key of its own.
+_LOCAL_DISKS = re.compile(r"ml\.(?:[a-z]+\d[a-z]*d[a-z]*|g4dn|g5|g6e?|gr6|g7e?|p4de|p5(?:e|en)?|p6[a-z0-9-]*)\.")
 # Pattern and description of keys with a fixed form.
 _FORMS = {
     "region": (r"[a-z]{2}(-[a-z]+)+-\d", "an AWS region, such as us-east-1"),
@@ -22,6 +29,12 @@ _FORMS = {
     ),
     "output": (r"s3://[^/]+/.+", "a folder in S3, such as s3://BUCKET/output"),
     "checkpoints": (r"s3://[^/]+/.+", "a folder in S3, such as s3://BUCKET/checkpoints"),
+    "training_plan": (
+        r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:training-plan/.+",
+        "an ARN, such as arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME",
+    ),
+    "volume_kms_key": _KMS_KEY,
+    "output_kms_key": _KMS_KEY,
     "prefix": (r".*[^/].*", "a folder, without which `cleanup` could delete anything else in the bucket"),
     "job_name": (
         rf"(?=.{{1,{request.MAX_BASE_NAME}}}$)[A-Za-z0-9](-*[A-Za-z0-9])*",
@@ -39,15 +52,16 @@ _FORMS = {
 def settings_problems(recipe: Recipe, settings: SageMakerSettings) -> list[Problem]:
     """All problems of the section."""
     return [
-        *_value_problems(settings),
+        *_value_problems(recipe, settings),
         *_host_problems(recipe, settings),
         *reward_host_problems(recipe, settings),
         *_conflicts(settings),
         *_checkpoint_problems(recipe, settings),
+        *_isolation_problems(recipe, settings),
     ]
 
 
-def _value_problems(settings: SageMakerSettings) -> Iterator[Problem]:
+def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Problem]:
     if settings.region is None:
         text = "No region: add --region us-east-1, or set AWS_DEFAULT_REGION or sagemaker.region in the recipe."
         yield Problem(text, kind="no-region", key="region")
@@ -62,7 +76,34 @@ def _value_problems(settings: SageMakerSettings) -> Iterator[Problem]:
         if value is not None and not re.fullmatch(pattern, value):
             # The value in place of the ARN may be the token itself.
             shown = "" if key == "hf_token_secret_arn" else f"is {value!r}, but "
-            yield Problem(f"sagemaker.{key} {shown}must be {form}.", kind="invalid-value", key=key)
+            account = re.match(r"arn:aws[a-z-]*:iam::(\d+):role/", value) if key == "role" else None
+            digits = f" Its account number has {len(account[1])} digits instead of 12." if account else ""
+            yield Problem(f"sagemaker.{key} {shown}must be {form}.{digits}", kind="invalid-value", key=key)
+        elif key == "region" and value is not None and value not in (regions := request.regions()):
+            close = schema.nearest(value, regions)
+            hint = f"Did you mean {close[0]}?" if close else "If it is new: pip install --upgrade boto3."
+            yield Problem(f"sagemaker.region {value} is not a region of AWS. {hint}", kind="unknown-region", key=key)
+    if settings.max_runtime_s > _MAX_RUNTIME_S:
+        text = (
+            f"max_runtime_s is {settings.max_runtime_s}, but a job may run for 28 days at most, {_MAX_RUNTIME_S}. "
+            "Lower it; `resume` continues the job from its checkpoint."
+        )
+        yield Problem(text, kind="out-of-range", key="max_runtime_s")
+    for name, uri in settings.channels.items():
+        if name in ("code", "data", "model") or not re.fullmatch(r"[A-Za-z0-9_]{1,64}", name):
+            text = (
+                f"channels: {name} can't be a channel: code, data and model are the job's own. Use letters and digits."
+            )
+            yield Problem(text, kind="invalid-value", key="channels")
+        if not re.fullmatch(r"s3://[^/]+/.+", uri):
+            text = f"channels: {name} is {uri!r}, but must be a folder in S3, such as s3://BUCKET/data/train."
+            yield Problem(text, kind="invalid-value", key="channels")
+    if {"validation", "test"} & settings.channels.keys() and "train" not in settings.channels:
+        text = "channels: validation and test need train, because all three replace the task's path. Add train."
+        yield Problem(text, kind="missing-key", key="channels")
+    for name in settings.environment.keys() & request.own_environment(recipe, settings).keys():
+        text = f"environment: {name} is set by this project. Remove it, or use the key of the section that sets it."
+        yield Problem(text, kind="reserved-variable", key="environment")
     for tag in settings.tags:
         owner = "AWS" if tag.lower().startswith("aws:") else "this project"
         if owner == "AWS" or tag in (request.TAG, request.RECIPE_TAG):
@@ -127,6 +168,13 @@ def _launcher_problems(recipe: Recipe, settings: SageMakerSettings, train: Insta
             key="use_cpu",
         )
     launcher = request.launcher_of(settings)
+    processes = request.count_processes(settings)
+    if on_gpus and settings.processes_per_host is not None:
+        text = f"processes_per_host on {train.instance_type}: each GPU has one process. Remove processes_per_host."
+        yield Problem(text, kind="conflicting-keys", key="processes_per_host")
+    if launcher == "python" and processes is not None and processes > 1:
+        text = f"launcher: python starts one process, but the job has {processes}. Use ddp, zero2 or zero3."
+        yield Problem(text, kind="launcher-mismatch", key="launcher")
     launchers = ["python", *sorted(path.stem for path in (PROJECT / "accelerate_configs").glob("*.yaml"))]
     if launcher not in launchers:
         yield Problem(
@@ -156,6 +204,16 @@ def _conflicts(settings: SageMakerSettings) -> Iterator[Problem]:
             bool(settings.keep_alive_s and (settings.spot or settings.instance_groups)),
             "keep_alive_s",
             "keep_alive_s with spot or instance_groups: AWS keeps no such hosts warm. Remove keep_alive_s.",
+        ),
+        (
+            bool(settings.training_plan and settings.spot),
+            "training_plan",
+            "training_plan with spot: its capacity is reserved, spot capacity is not. Remove one of them.",
+        ),
+        (
+            bool(settings.volume_kms_key and any(_LOCAL_DISKS.match(one.instance_type) for one in settings.groups)),
+            "volume_kms_key",
+            "volume_kms_key on hosts with local disks, which AWS encrypts with a key of the hardware. Remove it.",
         ),
         (
             max_wait_s is not None and not settings.spot,
@@ -189,3 +247,29 @@ def _checkpoint_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterato
             "key (auto). `scripts/sagemaker.py resume JOB` continues an earlier job."
         )
         yield Problem(text, kind="resume-in-job", key="resume_from_checkpoint")
+
+
+def _isolation_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Problem]:
+    """What needs a network that an isolated job does not have. The plan's notes name what the image must contain."""
+    if not settings.network_isolation:
+        return
+    fixes = []
+    if settings.image is None or "/" not in settings.image:
+        fixes.append(("image", "pip can't install the requirements. Name an image that has them (docker/README.md)"))
+    try:
+        if not os.path.isdir(find_model(str(recipe.settings["model_name_or_path"]))):
+            fixes.append(("model_name_or_path", "the hub can't be reached. Name a model folder; it is uploaded"))
+    except InputError:
+        pass  # the preflight reports it
+    fixes += [
+        (key, f"{key} can't be reached. Remove it")
+        for key in ("hf_token_secret_arn", "mlflow_tracking_uri")
+        if getattr(settings, key) is not None
+    ]
+    fixes += [
+        ("where", f"{spec.name} can't reach {spec.where}. Use local, ray, or judge hosts of the job")
+        for spec in recipe.rewards
+        if spec.where is not None and "://" in spec.where and JUDGE_URL not in spec.where
+    ]
+    for key, fix in fixes:
+        yield Problem(f"network_isolation: {fix}.", kind="network-isolation", key=key)

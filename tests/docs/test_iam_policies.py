@@ -41,6 +41,7 @@ SERVICES = {
     "ec2": "ec2",
     "ecr": "ecr",
     "iam": "iam",
+    "kms": "kms",
     "logs": "logs",
     "s3": "s3",
     "sagemaker": "sagemaker",

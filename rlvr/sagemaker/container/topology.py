@@ -41,7 +41,7 @@ class Topology:
         role: "train", "judge" or "rollout".
         host_rank: its number among the hosts of its role, from 0.
         machines: number of training hosts.
-        processes: number of training processes on all hosts: one per GPU, or one per host without GPUs.
+        processes: number of training processes on all hosts.
         main_host: the host whose first process is rank 0.
         network_interface: the network device that connects the hosts.
     """
@@ -66,13 +66,16 @@ class Topology:
         }
 
 
-def find_topology(resources: Mapping[str, Any], groups: Mapping[str, str], gpus: int) -> Topology:
+def find_topology(
+    resources: Mapping[str, Any], groups: Mapping[str, str], gpus: int, processes_per_host: int = 1
+) -> Topology:
     """This host's place in the job.
 
     Args:
         resources: content of resourceconfig.json.
         groups: instance group of each role. A single group trains even if it is not named.
-        gpus: GPUs of this host; all training hosts have equally many.
+        gpus: GPUs of this host; all training hosts have equally many, and a process for each.
+        processes_per_host: on hosts without GPUs.
 
     Raises:
         TopologyError: this host's group has no role, or no host trains.
@@ -101,7 +104,7 @@ def find_topology(resources: Mapping[str, Any], groups: Mapping[str, str], gpus:
         role=role,
         host_rank=by_role[role].index(host),
         machines=len(trainers),
-        processes=max(gpus, 1) * len(trainers),
+        processes=(gpus or processes_per_host) * len(trainers),
         main_host=trainers[0],
         train_hosts=trainers,
         judge_hosts=by_role.get("judge", ()),
@@ -124,7 +127,7 @@ def read_topology(file: Path = RESOURCES, environment: Mapping[str, str] = os.en
             "no-resource-config",
         ) from error
     groups = {role: environment[name] for role, name in VARIABLES.items() if environment.get(name)}
-    return find_topology(resources, groups, count_gpus())
+    return find_topology(resources, groups, count_gpus(), int(environment.get("GRPO_PROCESSES_PER_HOST") or 1))
 
 
 def count_gpus() -> int:

@@ -74,6 +74,9 @@ def test_finds_the_file_of_a_split_by_its_name(tmp_path: Path) -> None:
     assert [file.name for file in find_split_files(tmp_path, "train")] == ["gsm8k_train.jsonl"]
     assert len(find_split_files(tmp_path, "test")) == 2
     assert find_split_files(tmp_path, "validation") == []
+    (tmp_path / "validation").mkdir()
+    (tmp_path / "validation" / "rows.jsonl").touch()
+    assert [file.name for file in find_split_files(tmp_path, "validation")] == ["rows.jsonl"], "a channel of a job"
     (tmp_path / "train.jsonl").write_text("")
     with pytest.raises(InputError) as error:
         find_split_files(tmp_path, "train")

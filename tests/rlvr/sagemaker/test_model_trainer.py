@@ -18,6 +18,7 @@ from tests.conftest import REPOSITORY
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 REGION, BUCKET = "us-east-1", "grpo-test"
 ROLE = "arn:aws:iam::123456789012:role/Trainer"
+REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 ALONE = {"instance_type": "ml.m5.xlarge"}
 GROUPS = [
     {"name": "cpus", "instance_type": "ml.m5.xlarge", "instance_count": 2},
@@ -72,11 +73,14 @@ def names_in(uri: str) -> set[str]:
 @pytest.mark.parametrize(
     "plan",
     [
-        ALONE | {"keep_alive_s": 600},
+        ALONE | {"keep_alive_s": 600, "training_plan": f"arn:aws:sagemaker:{REGION}:123456789012:training-plan/mine"},
         {"instance_groups": GROUPS},
         ALONE
         | {
-            "spot": True, "retries": 2, "subnets": ["subnet-0123456789"], "security_groups": ["sg-0123456789"],
+            "network_isolation": True, "image": f"{REGISTRY}/mine:1", "encrypt_traffic": True, "max_pending_s": 7200,
+            "volume_kms_key": "alias/v", "output_kms_key": "alias/o", "environment": {"NCCL_DEBUG": "INFO"},
+            "channels": {"train": "s3://theirs/train", "test": "s3://theirs/test"}, "spot": True,
+            "retries": 2, "subnets": ["subnet-0123456789"], "security_groups": ["sg-0123456789"],
             "tags": {"team": "nlp"}, "checkpoints": f"s3://{BUCKET}/theirs/checkpoints",
         },
     ],

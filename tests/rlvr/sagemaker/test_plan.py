@@ -142,10 +142,20 @@ def test_known_prices_are_added_and_unknown_ones_named(groups: list[str], expect
     [
         (["--sagemaker.mlflow_tracking_uri", "https://me:hunter22@mlflow.example.com"],
          "Environment.MLFLOW_TRACKING_URI", "a password in a URL"),
-        (["--sagemaker.tags", f"{{token: hf_{'aB3' * 12}}}"], "Tags[2].Value", "a token in a tag"),
+        (["--sagemaker.tags", f"{{note: hf_{'aB3' * 12}}}"], "Tags[2].note", "a token in a tag"),
+        (["--sagemaker.tags", "{deploy-token: hunter22}"], "Tags[2].deploy-token", "a tag's name"),
+        (["--sagemaker.environment.WANDB_API_KEY", "hunter22"], "Environment.WANDB_API_KEY", "a variable's name"),
+        (["--sagemaker.environment.RAY_GRAFANA_HOST", "http://:hunter/22@grafana:3000"],
+         "Environment.RAY_GRAFANA_HOST", "a password with a slash, without a user"),
+        (["--sagemaker.environment.INDEX", "https://hunter22hunter22hunter22@host/simple"], "Environment.INDEX",
+         "a token in place of a user"),
+        (["--sagemaker.environment.DATA", "https://b.s3.amazonaws.com/x?X-Amz-Signature=hunter22"],
+         "Environment.DATA", "a signed URL"),
     ],
 )  # fmt: skip
 def test_a_secret_in_the_request_is_a_problem_that_does_not_repeat_it(words: list[str], key: str, why: str) -> None:
+    words = [*words, "--sagemaker.environment.TOKENIZERS_PARALLELISM", "false", "--sagemaker.environment.PROXY",
+             "http://proxy:8080/@x", "--sagemaker.environment.MAX_TOKENS", "8"]  # fmt: skip
     with make_plan(DEMO, [*SETTINGS, "--sagemaker.instance_type", "ml.m5.xlarge", *words]) as plan:
         (problem,) = [one for one in plan.problems if one.kind == "secret-in-request"]
     assert problem.key == key and "hunter22" not in problem.message and "hf_aB3" not in problem.message, why

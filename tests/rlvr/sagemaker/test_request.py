@@ -89,15 +89,21 @@ def test_a_request_beyond_a_limit_is_a_problem(apply: Callable[[dict[str, Any]],
 
 
 GOOD: dict[str, Any] = {"instance_type": "ml.g6e.12xlarge", "region": "us-east-1", "role": ROLE, "bucket": "b"}
+ISOLATED = {"network_isolation": True, "image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/mine:1"}
+TINY = ["--model_name_or_path", "models/tiny-arithmetic"]
+PLAN = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/mine"
 
 
 @pytest.mark.parametrize(
     ("changes", "words", "kind", "key", "fix", "why"),
     [
         ({"region": None}, [], "no-region", "region", "--region", "no region"),
+        ({"region": "us-eats-1"}, [], "unknown-region", "region", "Did you mean us-east-1?", "a region with a typo"),
         ({"region": "us_east_1"}, [], "invalid-value", "region", "us-east-1", "a mistyped region"),
         ({"role": None}, [], "no-role", "role", "--role", "no role"),
         ({"role": "SageMakerRole"}, [], "invalid-value", "role", "arn:aws:iam::", "a role's name alone"),
+        ({"role": "arn:aws:iam::11112222333:role/x"}, [], "invalid-value", "role", "11 digits instead of 12",
+         "an account number with a digit too few"),
         ({"bucket": "s3://b/p"}, [], "invalid-value", "bucket", "prefix", "a URI"),
         ({"bucket": "My_Bucket"}, [], "invalid-value", "bucket", "lower-case", "capitals and underscores"),
         ({"output": "b/p"}, [], "invalid-value", "output", "s3://", "no URI"),
@@ -111,6 +117,8 @@ GOOD: dict[str, Any] = {"instance_type": "ml.g6e.12xlarge", "region": "us-east-1
         ({"instance_type": "ml.g5.xlarge"}, ["--use_cpu", "true"], "idle-hosts", "use_cpu", "use_cpu: false",
          "GPUs that are billed and idle"),
         ({"launcher": "zero9"}, [], "unknown-launcher", "launcher", "python, cpu, ddp", "a mistyped launcher"),
+        ({"launcher": "python"}, [], "launcher-mismatch", "launcher", "has 4", "one process for four GPUs"),
+        ({"processes_per_host": 2}, [], "conflicting-keys", "processes_per_host", "each GPU", "GPUs have one each"),
         ({"launcher": "cpu"}, [], "launcher-mismatch", "launcher", "Remove", "the CPU launcher on GPUs"),
         ({"spot": True}, ["--save_strategy", '"no"'], "spot-without-checkpoints", "save_strategy",
          "save_strategy: steps", "an interruption loses all work"),
@@ -121,6 +129,23 @@ GOOD: dict[str, Any] = {"instance_type": "ml.g6e.12xlarge", "region": "us-east-1
         ({"max_wait_s": 10}, [], "conflicting-keys", "max_wait_s", "spot: true", "nothing to wait for"),
         ({"spot": True, "max_wait_s": 60}, [], "conflicting-keys", "max_wait_s", "Raise it", "the service refuses it"),
         ({"spot": True, "keep_alive_s": 60}, [], "conflicting-keys", "keep_alive_s", "Remove", "no warm spot hosts"),
+        ({"max_runtime_s": 28 * 86400 + 1}, [], "out-of-range", "max_runtime_s", "28 days", "the service's limit"),
+        ({"training_plan": "p"}, [], "invalid-value", "training_plan", "ARN", "a plan's name"),
+        ({"training_plan": PLAN, "spot": True}, [], "conflicting-keys", "training_plan", "Remove", "reserved or spot"),
+        ({"volume_kms_key": "k"}, [], "conflicting-keys", "volume_kms_key", "local disks", "AWS refuses the key there"),
+        ({"output_kms_key": "k k"}, [], "invalid-value", "output_kms_key", "ARN", "a space"),
+        ({"channels": {"data": "s3://b/d"}}, [], "invalid-value", "channels", "code, data and model", "the job's own"),
+        ({"channels": {"train": "b/d"}}, [], "invalid-value", "channels", "s3://", "no URI"),
+        ({"channels": {"test": "s3://b/d"}}, [], "missing-key", "channels", "train", "no rows to train on"),
+        ({"environment": {"GRPO_LAUNCHER": "ddp"}}, [], "reserved-variable", "environment", "GRPO_LAUNCHER",
+         "the key launcher sets it"),
+        ({**ISOLATED, "image": "pytorch:2.10"}, TINY, "network-isolation", "image", "docker/README.md", "no pip"),
+        (ISOLATED, ["--model_name_or_path", "Qwen/Qwen2.5-0.5B"], "network-isolation", "model_name_or_path", "folder",
+         "no hub"),
+        (ISOLATED | {"mlflow_tracking_uri": "arn:m"}, TINY, "network-isolation", "mlflow_tracking_uri", "Remove",
+         "no MLflow"),
+        (ISOLATED, [*TINY, "--rewards.math_correctness.where", "http://x:8000"], "network-isolation", "where", "judge",
+         "no other host"),
         ({"job_name": "x" * 48}, [], "invalid-value", "job_name", "at most 47", "the timestamp would be cut off"),
         ({"job_name": "qwen2.5"}, [], "invalid-value", "job_name", "dashes", "a dot"),
         ({"job_name": "it's"}, [], "invalid-value", "job_name", "dashes", "an apostrophe"),
@@ -146,15 +171,15 @@ def test_a_good_section_has_no_problem() -> None:
     assert settings_problems(load_recipe(DEMO), SageMakerSettings(**{**GOOD, "instance_type": "ml.m5.xlarge"})) == []
 
 
-def build(recipe: Path = QLORA, words: Sequence[str] = (), channels: Sequence[str] = ("code",), **settings: Any) -> Any:
+def build(recipe: Path = QLORA, words: Sequence[str] = (), own: Sequence[str] = ("code",), **settings: Any) -> Any:
     section = SageMakerSettings(**{**GOOD, **settings})
-    built = request.build_request(load_recipe(recipe, words), section, "mine-20260101-000000", channels, "0" * 64)
+    built = request.build_request(load_recipe(recipe, words), section, "mine-20260101-000000", own, "0" * 64)
     assert request.request_problems(built) == []
     return built
 
 
 def test_the_request_has_the_sections_values_and_no_others() -> None:
-    built = build(channels=("code", "data"), instance_count=2, tags={"team": "nlp"})
+    built = build(own=("code", "data"), instance_count=2, tags={"team": "nlp"})
     root = "s3://b/grpo-recipes"
     assert set(built) == {
         "TrainingJobName", "AlgorithmSpecification", "InputDataConfig", "ResourceConfig", "RoleArn", "Tags",
@@ -179,7 +204,9 @@ def test_optional_keys_reach_the_request() -> None:
     groups = (InstanceGroup("gpus", "ml.g6e.12xlarge", 2), InstanceGroup("judges", "ml.c5.4xlarge", 1, "judge"))
     built = build(
         words=["--report_to", "tensorboard"], instance_groups=groups, spot=True, max_wait_s=20000, retries=3,
-        subnets=("subnet-1",), security_groups=("sg-1",),
+        subnets=("subnet-1",), security_groups=("sg-1",), training_plan=PLAN, output_kms_key="alias/o",
+        volume_kms_key="alias/v", max_pending_s=7200, network_isolation=True, encrypt_traffic=True,
+        channels={"train": "s3://b/d/train/"}, environment={"FI_PROVIDER": "efa", "PIP_NO_INDEX": "0"},
     )  # fmt: skip
     assert built["ResourceConfig"] == {
         "InstanceGroups": [
@@ -187,9 +214,20 @@ def test_optional_keys_reach_the_request() -> None:
             {"InstanceGroupName": "judges", "InstanceType": "ml.c5.4xlarge", "InstanceCount": 1},
         ],
         "VolumeSizeInGB": 30,
+        "VolumeKmsKeyId": "alias/v",
+        "TrainingPlanArn": PLAN,
     }
+    assert built["OutputDataConfig"]["KmsKeyId"] == "alias/o"
+    assert built["EnableNetworkIsolation"] is built["EnableInterContainerTrafficEncryption"] is True
+    assert built["Environment"]["FI_PROVIDER"] == "efa" and built["Environment"]["PIP_NO_INDEX"] == "1"
+    channels = [(one["ChannelName"], one["DataSource"]["S3DataSource"]["S3Uri"]) for one in built["InputDataConfig"]]
+    assert channels[1:] == [("train", "s3://b/d/train")], "in addition to the job's own"
     assert built["EnableManagedSpotTraining"] is True
-    assert built["StoppingCondition"] == {"MaxRuntimeInSeconds": 14400, "MaxWaitTimeInSeconds": 20000}
+    assert built["StoppingCondition"] == {
+        "MaxRuntimeInSeconds": 14400,
+        "MaxWaitTimeInSeconds": 20000,
+        "MaxPendingTimeInSeconds": 7200,
+    }
     assert built["RetryStrategy"] == {"MaximumRetryAttempts": 3}
     assert built["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
     assert built["TensorBoardOutputConfig"]["LocalPath"] == built["Environment"]["TENSORBOARD_LOGGING_DIR"]
@@ -242,9 +280,24 @@ def test_the_run_stops_before_the_job_is_stopped() -> None:
         assert 0.85 * seconds <= limit < seconds and seconds - limit <= 600
 
 
-def test_hosts_without_gpus_use_the_cpu_launcher() -> None:
-    settings = SageMakerSettings(**{**GOOD, "instance_type": "ml.m5.xlarge"})
-    assert request.job_environment(load_recipe(DEMO), settings)["GRPO_LAUNCHER"] == "cpu"
+@pytest.mark.parametrize(
+    ("hosts", "launcher", "processes", "why"),
+    [
+        ({"instance_type": "ml.m5.xlarge"}, "cpu", 1, "no GPU"),
+        ({"instance_type": "ml.m5.xlarge", "processes_per_host": 3, "instance_count": 2}, "cpu", 6, "as many as asked"),
+        ({"instance_type": "ml.g6e.xlarge"}, "python", 1, "one GPU has nothing to share"),
+        ({"instance_type": "ml.g6e.xlarge", "instance_count": 2}, "zero3", 2, "a GPU on each host"),
+        ({"instance_type": "ml.g6e.12xlarge"}, "zero3", 4, "several GPUs"),
+        ({"instance_type": "ml.g4dn.xlarge"}, "zero3", None, "the table lacks its GPUs"),
+    ],
+)
+def test_the_hosts_decide_launcher_and_processes(
+    hosts: dict[str, Any], launcher: str, processes: int | None, why: str
+) -> None:
+    settings = SageMakerSettings(**{**GOOD, **hosts})
+    environment = request.job_environment(load_recipe(DEMO), settings)
+    assert (environment["GRPO_LAUNCHER"], request.count_processes(settings)) == (launcher, processes), why
+    assert environment.get("GRPO_PROCESSES_PER_HOST") == ("3" if processes == 6 else None), why
 
 
 def test_a_job_name_is_made_of_the_recipes_name_and_is_valid() -> None:

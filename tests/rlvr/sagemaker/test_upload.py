@@ -84,6 +84,13 @@ def test_a_data_folder_is_uploaded_without_caches_and_version_control(tmp_path: 
     ]
 
 
+def test_channels_of_the_section_replace_the_tasks_data(tmp_path: Path, working_folder: Path) -> None:
+    words = ["--task", "{name: jsonl, path: elsewhere, seed: 3}", "--sagemaker.channels", "{train: s3://b/train}"]
+    files = packed(tmp_path, words)
+    assert not files.problems and not in_channel(files, "data"), "the data need not be on this machine"
+    assert files.recipe.task.options == {"path": INPUT, "seed": 3}
+
+
 def test_two_files_of_one_name_get_different_paths(tmp_path: Path, working_folder: Path) -> None:
     (working_folder / "held").mkdir()
     (working_folder / "held" / "rows.jsonl").write_text('{"other": 1}\n', encoding="utf-8")

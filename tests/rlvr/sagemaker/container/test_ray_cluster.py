@@ -188,7 +188,9 @@ def test_a_missing_host_is_named_and_nothing_trains(
 
 def test_a_node_gets_only_allowed_variables() -> None:
     variables = {**SECRETS, "PATH": "/bin", "GRPO_REWARDS_KEY": "k", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"}
+    dashboards = {"RAY_PROMETHEUS_HOST": "http://metrics:9090", "RAY_GRAFANA_HOST": "http://grafana:3000"}
     environment = ray_cluster.node_environment(variables)
+    assert ray_cluster.node_environment(dashboards).items() >= dashboards.items()
     assert environment["PATH"] == "/bin" and "RAY_AUTH_TOKEN" not in environment, "the token is in a file"
     assert not (variables.keys() - {"PATH"}) & environment.keys()
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.sagemaker.container import topology
 from rlvr.sagemaker.container.topology import TopologyError, find_topology, read_topology
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -106,6 +107,16 @@ def test_ranks_do_not_depend_on_the_order_in_the_file(hosts: list[str], training
     assert sorted(place.host_rank for place in train) == list(range(training))
     assert {place.main_host for place in places} == {next(place.host for place in train if place.host_rank == 0)}
     assert {place.processes for place in places} == {training * max(gpus, 1)}
+
+
+@pytest.mark.parametrize(("variable", "processes"), [({}, 2), ({"GRPO_PROCESSES_PER_HOST": "3"}, 6)])
+def test_a_variable_says_how_many_processes_a_host_without_gpus_has(
+    variable: dict[str, str], processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "resourceconfig.json"
+    file.write_text(json.dumps(config("algo-1", {"cpus": ["algo-1", "algo-2"]})))
+    monkeypatch.setattr(topology, "count_gpus", lambda: 0)
+    assert read_topology(file, variable).processes == processes
 
 
 @pytest.mark.parametrize("content", [None, "{"])
