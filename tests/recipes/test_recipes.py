@@ -181,7 +181,9 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: di
     assert (run / "report.html").stat().st_size > 1000
     weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
     assert (run / weights).is_file()
-    assert load_recipe(run / "recipe.yaml").task == load_recipe(path, words[2:]).task
+    written = load_recipe(run / "recipe.yaml")
+    assert written.task == load_recipe(path, words[2:]).task
+    assert written.settings["rollouts"] == "transformers", "what was in force, not auto"
 
 
 CPP = "#include <iostream>\nint main() {{ int n; std::cin >> n; std::cout << {} << std::endl; }}"
