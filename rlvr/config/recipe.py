@@ -17,13 +17,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.config import project, schema
+from rlvr.config import foreign_keys, project, schema
 from rlvr.config.key_location import KeyLocation, Lines
 from rlvr.config.overrides import apply_override, parse_overrides
 from rlvr.config.sagemaker import SageMakerSettings, read_settings
 from rlvr.config.sections import EvaluationSpec, RewardSpec, TaskSpec, read_evaluation, read_rewards, read_task
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError, Problem
+from rlvr.formatting import flatten
 
 # Our defaults that differ from those of TRL 1.16.
 DEFAULTS: dict[str, Any] = {
@@ -52,6 +53,7 @@ DEFAULT_SEED = 42  # of TRL
 # What libraries derived from the other keys; a run writes it into its recipe.yaml, and nothing reads it from a recipe.
 RESOLVED = "resolved"
 SECTIONS = ("task", "rewards", "evaluation", "sagemaker")
+MAX_LISTED = 5
 SECTION_KEYS = {one.name for section in (RewardSpec, EvaluationSpec, SageMakerSettings) for one in fields(section)}
 
 
@@ -144,6 +146,9 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         InputError: there is no such file, or it is no YAML.
     """
     text = _RecipeText(Path(path))
+    program = foreign_keys.find_program(text.content)
+    if program is not None:
+        raise RecipeError(_foreign_problems(text, program), None)
     model_of_file = text.content.get("model_name_or_path")
     seed_of_file = text.content.get("seed", DEFAULT_SEED)
     text.override(parse_overrides(overrides))
@@ -305,13 +310,13 @@ def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
         elif key not in schema.fields():
             known = {*schema.fields(), *SECTIONS} - {*schema.RENAMED, *schema.REMOVED}
             before = list(text.content)[list(text.content).index(key) - 1]
-            ours = schema.OTHER_NAMES.get(key)
-            similar = ours or schema.nearest(key, known)
+            advice = foreign_keys.OTHER_NAMES.get(key) or foreign_keys.find_advice(key)
+            similar = advice or schema.nearest(key, known)
             if before in SECTIONS and at.line is not None and (key in SECTION_KEYS or not similar):
                 fix = f"is not a recipe key. If it belongs to {before}, indent it."
                 text.problems.append(at.problem(fix, "unknown-key"))
-            elif ours:
-                text.problems.append(at.problem(f"is not a recipe key. Use {ours}.", "unknown-key", ours))
+            elif advice:
+                text.problems.append(_foreign_key(at, advice))
             else:
                 text.problems.append(at.unknown(sorted(known), "a recipe key"))
         elif fault := schema.value_fault(key, value):
@@ -336,3 +341,30 @@ def _settle_rollouts(settings: dict[str, Any], text: _RecipeText) -> None:
     if engine not in (None, "auto", settings["rollouts"]):
         fault = f"is {use_vllm}, which contradicts rollouts: {engine}. Remove one of them.".lower()
         text.problems.append(text.location("use_vllm").problem(fault, "conflicting-keys", "rollouts"))
+
+
+def _foreign_problems(text: _RecipeText, program: foreign_keys.Program) -> list[Problem]:
+    """What to do with a configuration of another program, and the successor of each of its keys."""
+    path = text.path
+    fix = f"`python scripts/convert_recipe.py {path} --out NEW.yaml` writes the recipe of it"
+    if program.recipe is not None:
+        fix = f"{program.recipe} is the recipe of such an experiment"
+        text.content = dict(flatten(text.content))
+    message = f"{path} is a configuration of {program.name}. {fix}. docs/coming-from.md maps keys, files and metrics."
+    foreign = Problem(message, "foreign-recipe", path=str(path))
+    advice = {key: foreign_keys.find_advice(key, program) for key in text.content}
+    text.problems += [_foreign_key(text.location(key), words) for key, words in advice.items() if words]
+    rest = [key for key, words in advice.items() if not words]
+    if program.recipe is not None and (unknown := [key for key in rest if key not in schema.fields()]):
+        listed = f"{', '.join(unknown[:MAX_LISTED])}{', …' if len(unknown) > MAX_LISTED else ''}"
+        text.problems.append(Problem(f"{path}: {len(unknown)} keys have no successor: {listed}.", "foreign-key"))
+        rest = [key for key in rest if key in schema.fields()]
+    text.content = {key: text.content[key] for key in rest}
+    _read_flat_keys(text)
+    return [foreign, *sorted(text.problems, key=lambda problem: problem.line or 0)]
+
+
+def _foreign_key(at: KeyLocation, advice: str) -> Problem:
+    ours = advice if " " not in advice else None
+    fault = "has another meaning here" if at.key in schema.fields() else "is not a recipe key"
+    return at.problem(f"{fault}. {f'Use {ours}' if ours else advice}.", "foreign-key", ours)

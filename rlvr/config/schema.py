@@ -73,23 +73,6 @@ RENAMED: dict[str, str] = {
     "vllm_max_model_len": "vllm_max_model_length",
     "wandb_log_unique_prompts": "log_unique_prompts",
 }
-# Usual names of other programs that are too far from ours, or nearer to a wrong key (model: delta).
-OTHER_NAMES: dict[str, str] = {
-    **dict.fromkeys(("model", "model_name", "base_model"), "model_name_or_path"),
-    **dict.fromkeys(("lr", "actor_lr"), "learning_rate"),
-    **dict.fromkeys(("batch_size", "train_batch_size", "rollout_batch_size"), "per_device_train_batch_size"),
-    **dict.fromkeys(("epochs", "n_epochs"), "num_train_epochs"),
-    **dict.fromkeys(("n", "group_size", "rollout_n", "num_rollouts"), "num_generations"),
-    **dict.fromkeys(("max_tokens", "max_new_tokens", "max_length", "max_seq_length"), "max_completion_length"),
-    **dict.fromkeys(("kl_coef", "kl_loss_coef"), "beta"),
-    **dict.fromkeys(("lora_rank", "r", "rank"), "lora_r"),
-    **dict.fromkeys(("use_lora", "lora"), "use_peft"),
-    **dict.fromkeys(("dataset", "data"), "task"),
-    "reward": "rewards",
-    "clip_range": "epsilon",
-    "wandb": "report_to",
-    "temp": "temperature",
-}
 # Keys that a recipe can't have, each with the reason or with what to use: options that this project doesn't support,
 # options that a section of the recipe replaces, and options that TRL and transformers have removed since TRL 0.15.
 REMOVED: dict[str, str] = {

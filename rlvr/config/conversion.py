@@ -1,0 +1,372 @@
+"""Convert a configuration of the AWS sample, of open-r1 or of `trl grpo` to a recipe of this project.
+
+    conversion = convert(Path("config_demo.yaml"))
+    conversion.text, conversion.mapped, conversion.dropped, conversion.open_points
+
+Keys that mean the same keep their value. The recipe says in a comment where every other value comes from, and it ends
+with the keys that were dropped. Defaults that have changed since the TRL of the original are written out. Nothing is
+read but the file: neither data nor model need to be there.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlvr.config import foreign_keys, schema
+from rlvr.config.commented_yaml import heading, read_commented, section_text
+from rlvr.config.foreign_keys import AWS, OPEN_R1, TRL, Program
+from rlvr.config.yaml_reader import read_yaml
+from rlvr.errors import InputError
+
+Content = Mapping[str, Any]
+
+
+class Change(NamedTuple):
+    """What became of a key: the key or keys, and what replaces them or why they are gone."""
+
+    key: str
+    text: str
+
+
+@dataclass
+class Conversion:
+    """A converted configuration.
+
+    Attributes:
+        program: that it was written for.
+        text: the recipe.
+        mapped: keys that have another name or value in the recipe.
+        dropped: keys without a successor, each with the reason.
+        open_points: what the user has to choose.
+    """
+
+    program: Program
+    text: str = ""
+    mapped: list[Change] = field(default_factory=list)
+    dropped: list[Change] = field(default_factory=list)
+    open_points: list[Change] = field(default_factory=list)
+
+
+class _Reward(NamedTuple):
+    """Our reward for one of theirs, its options, and in what the two differ."""
+
+    name: str
+    difference: str
+    options: Callable[[Content], dict[str, Any]] = lambda _: {}
+
+
+_TAGS = {"answer": True}
+_ANSWERS = "algebra as in math-verify, but two different final answers score 0, and answers without a box count"
+REWARDS: dict[str, _Reward] = {
+    # The AWS sample
+    "correctness_reward_func_qa": _Reward(
+        "math_correctness", "compares exactly, not within 0.001; reads negative numbers; two different answers score 0"
+    ),
+    "format_reward_func_qa": _Reward("answer_format", "the answer must be the last line, and may be negative"),
+    # open-r1
+    "accuracy": _Reward("math_correctness", _ANSWERS),
+    "format": _Reward("tag_format", "thoughts and answer must not be empty; line breaks are free", lambda _: _TAGS),
+    "tag_count": _Reward("tag_format", "a tag must also be in its place", lambda _: {**_TAGS, "soft": True}),
+    "repetition_penalty": _Reward(
+        "repetition",
+        "calculations may recur",
+        lambda content: {
+            "n": content.get("repetition_n_grams", 3),
+            "max_penalty": abs(content.get("repetition_max_penalty", -1.0)),
+        },
+    ),
+    "soft_overlong_punishment": _Reward(
+        "reasoning_length",
+        "the same formula",
+        lambda content: {
+            "longest": content.get("max_completion_len", 16384),
+            "ramp": content.get("soft_punish_cache", 4096),
+        },
+    ),
+    "code": _Reward("code_execution", "a whole output is compared, not the lines that both have"),
+    "binary_code": _Reward(
+        "code_execution", "a whole output is compared, not the lines that both have", lambda _: {"all_or_nothing": True}
+    ),
+    "cf_code": _Reward(
+        "code_execution",
+        "0 instead of -1 without code and -0.1 if it does not compile; generated_checker is not read",
+        lambda content: {"all_or_nothing": True} if content.get("code_eval_scoring_mode") == "pass_fail" else {},
+    ),
+    "code_format": _Reward(
+        "code_format",
+        "asks for one code block, not for think and answer tags around it",
+        lambda content: {"language": content["code_language"]} if "code_language" in content else {},
+    ),
+    # `trl grpo`
+    "accuracy_reward": _Reward("math_correctness", _ANSWERS),
+    "reasoning_accuracy_reward": _Reward("math_correctness", _ANSWERS),
+    "think_format_reward": _Reward("tag_format", "thoughts must not be empty, and an answer must follow"),
+    "get_soft_overlong_punishment": _Reward(
+        "reasoning_length", "the same formula and limits", lambda _: {"longest": 1280, "ramp": 256}
+    ),
+}
+# Rewards of the sample's script, which its configuration does not name, with their largest values.
+_AWS_REWARDS = {"correctness_reward_func_qa": 1.0, "format_reward_func_qa": 0.5}
+_OPEN_R1_REWARDS = ("accuracy", "format", "tag_count")  # its default
+# Columns of our rewards, and the column that their rewards read instead. Datasets with a better one: a short answer.
+_COLUMNS: dict[str, dict[str, str]] = {
+    "accuracy": {"final_answer": "solution"},
+    "accuracy_reward": {"final_answer": "solution"},
+    "reasoning_accuracy_reward": {"final_answer": "solution"},
+    "cf_code": {
+        "tests": "official_tests", "language": "language", "time_s": "time_limit", "memory_mb": "memory_limit"
+    },
+}  # fmt: skip
+_SHORT_ANSWERS = {"open-r1/OpenR1-Math-220k": "answer"}
+
+# Defaults of TRL 0.18, which the AWS sample and open-r1 pin, where TRL 1.16 has others.
+_TRL_0_18: dict[str, Any] = {"max_completion_length": 256, "beta": 0.04, "loss_type": "bnpo"}
+# What the sample's script adds to load_in_4bit.
+_AWS_4BIT = {"use_bnb_nested_quant": True, "bnb_4bit_quant_storage": "bfloat16"}
+
+# Keys of their data, and the option of our task that replaces them.
+_DATA_KEYS = {
+    **dict.fromkeys(("train_dataset_id_or_path", "dataset_name", "dataset_id_or_path"), "path"),
+    **dict.fromkeys(("datasets", "dataset_mixture"), "path"),
+    "test_dataset_id_or_path": "test_path",
+    **dict.fromkeys(("dataset_splits", "dataset_train_split"), "train_split"),
+    "dataset_test_split": "test_fraction",
+    "test_split_size": "test_fraction",
+    "dataset_config": "subset",
+    "dataset_prompt_column": "columns",
+    "system_prompt": "system",
+}
+_REWARD_KEYS = (
+    *("reward_funcs", "reward_weights", "repetition_n_grams", "repetition_max_penalty", "max_completion_len"),
+    *("soft_punish_cache", "code_eval_scoring_mode", "code_language"),
+)
+_EVALUATION = {"split": "test", "rows": 500}
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Model", ("model_", "dtype", "attn_", "load_in_", "use_bnb", "bnb_", "trust_")),
+    ("Adapter", ("use_peft", "lora_", "use_rslora", "use_dora")),
+    ("Sampling", ("num_generations", "max_completion_length", "temperature", "top_", "min_p", "use_vllm", "vllm_",
+                  "generation_", "cache_", "repetition_", "mask_")),
+    ("Optimisation", ("",)),
+    ("Saving and logging", ("output_", "run_name", "save_", "log", "report_", "num_completions", "eval_", "do_eval",
+                            "push_", "hub_")),
+)  # fmt: skip
+
+
+def convert(path: Path) -> Conversion:
+    """Convert a configuration file.
+
+    Raises:
+        InputError: it can't be read, it is for none of the three programs, or it is a recipe of ours.
+    """
+    content, _ = read_yaml(path)
+    program = foreign_keys.find_program(content)
+    if program is None or program.recipe is not None:
+        cause = "is for none of the AWS sample, open-r1 and `trl grpo`: it has no key that marks one of them"
+        if program is not None:
+            cause = f"is for {program.name}, whose batches and offload can't be converted. Start from {program.recipe}"
+        elif {"task", "rewards"} & content.keys():
+            cause = "is a recipe of this project already"
+        raise InputError(f"{path} {cause}. See docs/coming-from.md.", kind="not-convertible", path=path)
+    return _Converter(path, content, program).convert()
+
+
+class _Converter:
+    """State of one conversion: the keys so far, each with its comment."""
+
+    def __init__(self, path: Path, content: dict[str, Any], program: Program) -> None:
+        self.path = path
+        self.content = content
+        self.result = Conversion(program)
+        self.values, self.comments = read_commented(path)
+        self.reward_comments: dict[int, str] = {}
+        self.flat: dict[str, Any] = {}
+
+    def convert(self) -> Conversion:
+        for key in self.content:
+            if key not in (*_DATA_KEYS, *_REWARD_KEYS):
+                self._convert_key(key)
+        rewards = self._rewards()
+        task = self._task(rewards)
+        self._add_defaults()
+        if self.content.get("save_strategy") == "no":
+            self._ask("save_strategy", "it is no: an interrupted run starts again. Set steps, and save_steps")
+        self._ask("evaluation", "the original measures nothing on held-out rows; this measures 500. Choose how many")
+        self.result.text = self._write(task, rewards)
+        return self.result
+
+    def _convert_key(self, key: str) -> None:
+        value = self.values[key]
+        aws = self.result.program is AWS
+        if key in schema.RENAMED and not schema.value_fault(schema.RENAMED[key], self.content[key]):
+            self._map(key, schema.RENAMED[key], value)
+        elif key == "warmup_ratio":
+            self._map(key, "warmup_steps", value, "warmup_ratio in the original: below 1, a share of all steps")
+        elif key == "attn_implementation" and str(value).startswith("flash_attention"):
+            self._map(key, key, "auto", f"{value} in the original; auto is FlashAttention 2 where it is installed")
+        elif key == "lora_modules_to_save" and aws:
+            self._drop(key, "no prompt has the tokens that they were trained for, and Qwen2.5-0.5B ties the two")
+        elif key == "output_dir" and str(value).startswith("/opt/ml"):
+            self._drop(key, "a SageMaker job puts the model there by itself; a run writes to runs/<recipe>")
+        elif key == "max_seq_length":
+            self._drop(key, "no script read it: prompts were cut to 512 tokens. Here prompts are never cut")
+        elif key in schema.fields() and key not in {*schema.RENAMED, *schema.REMOVED}:
+            fault = schema.value_fault(key, self.content[key])
+            if fault is not None:
+                self._drop(key, f"{key} {fault.text}")
+            else:
+                self.flat[key] = value
+        else:
+            ours = foreign_keys.OTHER_NAMES.get(key)
+            advice = schema.REMOVED.get(key) or foreign_keys.find_advice(key) or (f"Use {ours}" if ours else None)
+            self._drop(key, advice or "neither a key of its program nor of ours")
+
+    def _map(self, old: str, new: str, value: Any, note: str = "") -> None:
+        self.flat[new] = value
+        comment = note or f"{old} in the original"
+        self.comments[new] = f"{comment}. {self.comments[old]}" if old in self.comments else comment
+        self.result.mapped.append(Change(old, f"{new}: {_plain_text(value)}"))
+
+    def _drop(self, key: str, reason: str) -> None:
+        self.result.dropped.append(Change(key, reason.removeprefix("Remove it: ")))
+
+    def _ask(self, key: str, text: str) -> None:
+        self.result.open_points.append(Change(key, text))
+
+    def _add_defaults(self) -> None:
+        """Write out what the original had by default, and TRL has changed since."""
+        if self.result.program is TRL:
+            return
+        for key, value in _TRL_0_18.items():
+            if key not in self.flat:
+                self.flat[key], self.comments[key] = value, "the default of TRL 0.18, which the original uses"
+        if self.flat.get("use_vllm") and "vllm_mode" not in self.flat:
+            self.flat["vllm_mode"] = "colocate"
+            self._ask(
+                "vllm_mode", "colocate runs vLLM in the training processes; server, TRL 0.18's default, beside it"
+            )
+        if self.flat.get("load_in_4bit") and self.result.program is AWS:
+            for key, value in _AWS_4BIT.items():
+                self.flat[key], self.comments[key] = value, "set by the original's script"
+
+    def _rewards(self) -> list[dict[str, Any]]:
+        """Our rewards for theirs. Two of theirs that have the same successor become one with both weights."""
+        content = self.content
+        names = self._reward_names()
+        weights = content.get("reward_weights") or [_AWS_REWARDS.get(name, 1.0) for name in names]
+        entries: dict[str, dict[str, Any]] = {}
+        for name, weight in zip(names, [*weights, *[1.0] * len(names)], strict=False):
+            known = REWARDS.get(name.removeprefix("trl.rewards."))
+            ours = known.name if known is not None else name
+            if known is None and "." not in name:
+                self._drop(f"reward {name}", "no reward of ours means the same; see docs/write-a-reward.md")
+                continue
+            entry = entries.setdefault(ours, {"name": ours, "weight": 0.0})
+            entry["weight"] += weight
+            if options := known.options(content) if known is not None else {}:
+                entry["options"] = {**entry.get("options", {}), **options}
+            note = known.difference if known is not None else "found by its import path"
+            number = list(entries).index(ours)
+            earlier = self.reward_comments.get(number)
+            self.reward_comments[number] = "\n".join(filter(None, (earlier, f"{name}: {note}.")))
+            self.result.mapped.append(Change(f"reward {name}", f"{ours}: {note}"))
+        if not entries:
+            self._ask("rewards", "none of the original's rewards has a successor here (docs/rewards.md)")
+        return list(entries.values())
+
+    def _task(self, rewards: list[dict[str, Any]]) -> dict[str, Any]:
+        """The task section: `jsonl` reads their files and datasets."""
+        content, program = self.content, self.result.program
+        task: dict[str, Any] = {"name": "jsonl"}
+        if program is AWS:
+            paths = {"path": "train_dataset_id_or_path", "test_path": "test_dataset_id_or_path"}
+            task |= {ours: content.get(theirs) for ours, theirs in paths.items()}
+            task |= {"train_split": content.get("dataset_splits"), "stop_strings": ["\nQuestion:"]}
+            hub = "{name: gsm8k, style: text, shots: 8}, which makes such prompts from the hub"
+            self._ask("task", f"the files of the original's job, or {hub}")
+        else:
+            mixture = content.get("dataset_mixture")
+            mixture = mixture if isinstance(mixture, dict) else {}
+            listed = content.get("datasets") or mixture.get("datasets") or [{}]
+            if len(listed) > 1:
+                self._ask(
+                    "task", f"the original mixes {len(listed)} datasets; this is the first. Join them into a file"
+                )
+            first = listed[0] if isinstance(listed[0], dict) else {"path": listed[0]}
+            files, name = first.get("data_files"), content.get("dataset_name") or content.get("dataset_id_or_path")
+            task["path"] = files if isinstance(files, str) else first.get("path") or first.get("id") or name
+            task["subset"] = first.get("name") or first.get("config") or content.get("dataset_config")
+            task["train_split"] = first.get("split") or content.get("dataset_train_split")
+            task["test_fraction"] = mixture.get("test_split_size") or content.get("test_split_size")
+            if content.get("dataset_test_split", "test") != "test":
+                self._ask(
+                    "task", f"held-out rows are the split test, not {content['dataset_test_split']}; else a tenth"
+                )
+        if task["train_split"] == "train":
+            del task["train_split"]
+        if program is OPEN_R1:
+            task |= {"style": "chat", "system": content.get("system_prompt")}
+        columns = self._columns(task["path"], rewards)
+        task = {key: value for key, value in {**task, "columns": columns}.items() if value}
+        for key, option in _DATA_KEYS.items():
+            if key in content:
+                value = _plain_text(task[option]) if option in task else "the default"
+                self.result.mapped.append(
+                    Change(key, f"task.{option}: {textwrap.shorten(value, 60, placeholder=' …')}")
+                )
+        return task
+
+    def _columns(self, path: Any, rewards: list[dict[str, Any]]) -> dict[str, str]:
+        """Our columns for the ones that their prompts and rewards read."""
+        if self.result.program is AWS:
+            return {}
+        prompt = self.content.get("dataset_prompt_column", "prompt")
+        columns = {"prompt": prompt} if prompt != "prompt" else {}
+        for name in self._reward_names():
+            columns |= _COLUMNS.get(name.removeprefix("trl.rewards."), {})
+        if "final_answer" in columns:
+            columns["final_answer"] = _SHORT_ANSWERS.get(str(path), columns["final_answer"])
+            self._ask(
+                "task.columns", f"{columns['final_answer']} must hold the short answer of a row, not its solution"
+            )
+        elif "tests" not in columns and any(reward["name"] == "code_execution" for reward in rewards):
+            self._ask("task.columns", "tests: make this column of verification_info (docs/coming-from.md)")
+        return columns
+
+    def _reward_names(self) -> list[str]:
+        """The names of their rewards; those that their program has by default."""
+        default = {AWS.name: tuple(_AWS_REWARDS), OPEN_R1.name: _OPEN_R1_REWARDS}.get(self.result.program.name, ())
+        names = self.content.get("reward_funcs") or default
+        return [names] if isinstance(names, str) else [str(name) for name in names]
+
+    def _write(self, task: dict[str, Any], rewards: list[dict[str, Any]]) -> str:
+        """The recipe's text."""
+        remaining = dict(self.flat)
+        flat: dict[str, dict[str, Any]] = {}
+        for title, beginnings in sorted(_GROUPS, key=lambda group: group[1] == ("",)):  # last: what no other takes
+            flat[title] = {key: remaining.pop(key) for key in list(remaining) if key.startswith(beginnings)}
+        parts = [
+            f"# Converted by scripts/convert_recipe.py from {self.path.name}, a configuration of "
+            f"{self.result.program.name}.\n# A flat key without a comment has the name and the value of the original.\n"
+        ]
+        for title, _ in _GROUPS:
+            if title == "Sampling":
+                parts.append(section_text("Task", {"task": task}))
+                parts.append(section_text("Rewards", {"rewards": rewards}, {"rewards": self.reward_comments}))
+            if flat[title]:
+                parts.append(section_text(title, flat[title], self.comments))
+        parts.append(section_text("Evaluation, which the original lacks", {"evaluation": _EVALUATION}))
+        for title, changes in (("Dropped", self.result.dropped), ("To choose", self.result.open_points)):
+            if changes:
+                parts.append(heading(title) + "".join(f"# {change.key}: {change.text}.\n" for change in changes))
+        return "\n".join(parts)
+
+
+def _plain_text(value: Any) -> str:
+    """A value in one line, for people."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_plain_text(item)}' for key, item in value.items())}}}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

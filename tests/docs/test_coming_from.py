@@ -1,0 +1,71 @@
+"""docs/coming-from.md names every key of the tables, and its commands do what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import run_grpo
+from rewards.code_execution import code_execution
+from rlvr.config import conversion, foreign_keys
+from rlvr.config.recipe import load_recipe
+from rlvr.config.sections import TaskSpec
+from rlvr.scoring.registry import load_task
+from tests.docs.test_docs import BLOCK, FILE, REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "coming-from.md").read_text(encoding="utf-8")
+
+
+def named() -> set[str]:
+    """The names in backticks, dots as underscores; `.name` continues the name before it, at any of its dots."""
+    names: set[str] = set()
+    full = ""
+    for name in re.findall(r"`([\w.]+)(?::[^`]*)?`", BLOCK.sub("", PAGE)):
+        full = full if name.startswith(".") else name
+        parts = full.split(".")
+        begins = [".".join(parts[:end]) for end in range(1, len(parts))] if name.startswith(".") else [""]
+        names |= {f"{begin}{name}".replace(".", "_") for begin in begins}
+    return names
+
+
+def test_the_page_maps_every_foreign_key_and_reward() -> None:
+    of_the_page = {*named(), *(f"{name}_per_gpu" for name in named())}
+    keys = {*foreign_keys.AWS.keys, *foreign_keys.VERL.keys, *conversion.REWARDS, *foreign_keys.OPEN_R1_REWARDS}
+    assert sorted(keys - of_the_page) == []
+
+
+def test_the_recipes_of_the_page_are_those_experiments() -> None:
+    offload = load_recipe(REPOSITORY / "recipes" / "qwen2.5-coder-7b-instruct-full-offload.yaml").settings
+    assert (offload["scale_rewards"], offload["adaptive_threshold"]) == ("adaptive", 0.1)
+    codefu = load_recipe(REPOSITORY / str(foreign_keys.VERL.recipe))
+    assert codefu.rewards[0].name == "code_tiered" and codefu.settings["max_completion_length"] == 20480
+
+
+@pytest.mark.slow
+def test_every_command_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python run_grpo.py` is run in this process, which has torch and TRL imported already."""
+    for name, content in FILE.findall(PAGE):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    for folder in ("scripts", "models"):
+        (tmp_path / folder).symlink_to(REPOSITORY / folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    blocks = [block for language, block in BLOCK.findall(PAGE) if language == "bash"]
+    assert len(blocks) >= 3
+    for block in blocks:
+        _, script, *words = shlex.split(block.replace("\\\n", ""))
+        if script == "run_grpo.py":
+            assert run_grpo.main(words) == 0
+        else:
+            subprocess.run(["bash", "-euc", block], check=True)
+    options = {"path": "code.jsonl", "columns": {"prompt": "problem_statement", "tests": "tests"}, "test_fraction": 0.0}
+    rows = load_task(TaskSpec("jsonl", options)).train
+    completion = "```python\nprint(3)\n```"
+    assert code_execution(list(rows["prompt"]), [completion], tests=list(rows["tests"])) == [1.0]
