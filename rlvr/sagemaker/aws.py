@@ -24,7 +24,12 @@ _FIXES = (
     ("UnrecognizedClientException InvalidClientTokenId SignatureDoesNotMatch", "aws-credentials",
      "The access key is wrong or deleted. Run `aws configure` or `aws sso login`."),
     ("NoRegionError", "no-region", "Add --region us-east-1, or set AWS_DEFAULT_REGION."),
-    ("EndpointConnectionError ConnectTimeoutError", "aws-unreachable", "Check the network, and the region's spelling."),
+    ("EndpointConnectionError ConnectTimeoutError ReadTimeoutError ConnectionClosedError ProxyConnectionError "
+     "HTTPClientError InternalError InternalFailure InternalServerError ServiceUnavailable RequestTimeout SlowDown "
+     "Throttling ThrottlingException 500 502 503 504",
+     "aws-unreachable", "Check the network, and the region's spelling."),
+    ("PreconditionFailed ConditionalRequestConflict NoSuchKey", "changed-meanwhile",
+     "Another command changed it at the same time. Try again."),
     ("AccessDenied AccessDeniedException", "aws-access-denied",
      "Your policy lacks this action: see docs/sagemaker/caller-policy.json."),
     ("ResourceLimitExceeded", "quota-too-small", "`plan` names the quota and links to the console that raises it."),
@@ -121,19 +126,31 @@ def parent_uri(uri: str) -> str:
     return f"s3://{bucket}/{folder}" if folder else f"s3://{bucket}"
 
 
-def write_json(s3: Any, uri: str, content: Any) -> None:
+def write_json(s3: Any, uri: str, content: Any, **conditions: str) -> None:
+    """Write a JSON object.
+
+    Args:
+        conditions: of S3, such as IfMatch. If they don't hold, nothing is written (kind "changed-meanwhile").
+    """
     bucket, key = split_uri(uri)
-    s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(content, indent=2).encode())
+    with translate_errors(f"Writing {uri}"):
+        s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(content, indent=2).encode(), **conditions)
 
 
 def read_json(s3: Any, uri: str) -> Any:
     """The content of a JSON object; None if the object does not exist."""
+    return read_json_version(s3, uri)[0]
+
+
+def read_json_version(s3: Any, uri: str) -> tuple[Any, dict[str, str]]:
+    """The content of a JSON object, and the conditions by which `write_json` replaces this version only."""
     bucket, key = split_uri(uri)
     try:
-        return json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+        answer = s3.get_object(Bucket=bucket, Key=key)
+        return json.loads(answer["Body"].read()), {"IfMatch": answer["ETag"]}
     except Exception as error:
         if error_code(error) in ("NoSuchKey", "404", "NoSuchBucket"):
-            return None
+            return None, {"IfNoneMatch": "*"}
         raise
 
 

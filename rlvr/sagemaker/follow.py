@@ -18,21 +18,22 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rlvr.console import duration
+from rlvr.errors import InputError
 from rlvr.sagemaker import aws
 from rlvr.sagemaker.cloudwatch_metrics import STEP_LINE
-from rlvr.sagemaker.job import DONE, TrainingJob
+from rlvr.sagemaker.job import DONE, TrainingJob, has_checkpoint
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 POLL_S = 5.0
+OUTAGE_S = 1800.0  # for which AWS may be unreachable
 SETTLE_S = 15.0  # without a new line after the end: CloudWatch delays lines by some seconds
 # The end of a failure reason if the recipe or the data is wrong (exit code 2 of run_grpo.py).
 _RECIPE_ERROR = re.compile(r"exit code: 2\s*$")
-_MAX_FAILURES = 3  # consecutive failures to read the log
 
 
 @dataclass(frozen=True)
 class StatusChange:
-    """A new secondary status of the job, such as "Starting", "Training" or "Interrupted"."""
+    """A new secondary status of the job, such as "Starting" or "Interrupted"; or "Unreachable", of AWS itself."""
 
     name: str
     message: str = ""
@@ -86,13 +87,13 @@ class _LogStreams:
     tokens: dict[str, str | None] = field(default_factory=dict)
 
     def read(self) -> list[LogLine]:
-        """The lines since the last call, in the order of their time."""
-        lines = []
+        """The lines since the last call that succeeded, in the order of their time."""
+        lines, tokens = [], dict(self.tokens)
         for stream in self._names():
             host = stream.partition("/")[2]
             name = re.match(r"algo-\d+", host)
             while True:
-                token = self.tokens.get(stream)
+                token = tokens.get(stream)
                 page = self.client.get_log_events(
                     logGroupName=LOG_GROUP,
                     logStreamName=stream,
@@ -103,9 +104,10 @@ class _LogStreams:
                     # A carriage return redraws a progress bar: only the text after the last one is current.
                     text = event["message"].rstrip().rpartition("\r")[2]
                     lines.append(LogLine(name[0] if name else host, text, event["timestamp"] / 1000))
-                self.tokens[stream] = page.get("nextForwardToken")
-                if self.tokens[stream] == token or not page["events"]:
+                tokens[stream] = page.get("nextForwardToken")
+                if tokens[stream] == token or not page["events"]:
                     break
+        self.tokens = tokens
         return sorted(lines, key=lambda line: line.time)
 
     def _names(self) -> list[str]:
@@ -124,28 +126,33 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
     """All past and future events of a job, until it has ended and its log is complete.
 
     Raises:
-        InputError: the job does not exist, or AWS refuses to show it.
+        InputError: the job does not exist, AWS refuses to show it, or AWS is unreachable for half an hour.
     """
     streams = _LogStreams(job, aws.client("logs", job.region))
     seen_transitions = 0
-    failures = 0
+    unreachable_since: float | None = None
     quiet_since: float | None = None
     is_first_poll = True
     while True:
-        description = job.describe()
+        try:
+            description = job.describe()
+            with aws.translate_errors(f"Reading the log of {job.name}"):
+                lines = streams.read()
+        except InputError as error:
+            if error.kind != "aws-unreachable":
+                raise
+            if unreachable_since is None:
+                unreachable_since = time.monotonic()
+                yield StatusChange("Unreachable", f"{error} Trying again for {OUTAGE_S / 60:.0f} minutes.")
+            elif time.monotonic() - unreachable_since >= OUTAGE_S:
+                raise
+            time.sleep(poll_s)
+            continue
+        unreachable_since = None
         transitions = description.get("SecondaryStatusTransitions", [])
         for transition in transitions[seen_transitions:]:
             yield StatusChange(transition["Status"], transition.get("StatusMessage", ""))
         seen_transitions = max(seen_transitions, len(transitions))
-        lines: list[LogLine] = []
-        try:
-            lines = streams.read()
-            failures = 0
-        except Exception as error:
-            failures += 1
-            if failures >= _MAX_FAILURES:
-                with aws.translate_errors(f"Reading the log of {job.name}"):
-                    raise error
         for line in lines:
             yield line
             metrics = parse_step_line(line.text)
@@ -156,7 +163,7 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
                 quiet_since = time.monotonic() - _seconds_since_end(description)
             elif quiet_since is None or lines:
                 quiet_since = time.monotonic()
-            if time.monotonic() - quiet_since >= settle_s and not failures:
+            if time.monotonic() - quiet_since >= settle_s:
                 yield JobEnd(
                     description["TrainingJobStatus"],
                     description.get("FailureReason", ""),
@@ -196,7 +203,7 @@ def summary_lines(job: TrainingJob, end: JobEnd) -> list[str]:
     if end.reason:
         lines += [f"  {line}" for line in end.reason.strip().splitlines()]
     lines.append(f"  log: {log_url(job)}")
-    if _RECIPE_ERROR.search(end.reason):
+    if _RECIPE_ERROR.search(end.reason) and not has_checkpoint(job):
         # Resuming would fail the same way, and a corrected recipe is a new run.
         lines.append(
             "  Nothing was trained. Correct the recipe or the data, check it with `plan`, and start a new job with "

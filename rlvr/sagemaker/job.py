@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -64,6 +65,16 @@ class TrainingJob:
         """
         with aws.translate_errors(f"Describing the job {self.name}"):
             return dict(aws.client("sagemaker", self.region).describe_training_job(TrainingJobName=self.name))
+
+
+def has_checkpoint(job: TrainingJob) -> bool:
+    """Whether a job has saved a checkpoint or a model; also True if that can't be read."""
+    try:
+        with aws.translate_errors(f"Listing {job.checkpoints}"):
+            objects = aws.list_folder(aws.client("s3", job.region), f"{job.checkpoints}/run")
+    except InputError:
+        return True
+    return any(re.search(r"/run/(checkpoint-\d+/complete\.json$|adapter/|model/)", entry["Key"]) for entry in objects)
 
 
 def stop_job(job: TrainingJob) -> str:

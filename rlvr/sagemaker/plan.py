@@ -43,6 +43,7 @@ class JobPlan:
     Attributes:
         settings: the recipe's section, completed from the environment.
         digest: of the uploaded recipe; equal for two jobs that train the same.
+        resumes: whether the job needs the checkpoints of an earlier one.
         request: of CreateTrainingJob; None if a problem prevents it.
         uploads: each file and its S3 URI.
         processes: number of training processes; None if the instance type's GPUs are unknown.
@@ -56,6 +57,7 @@ class JobPlan:
     files: JobFiles
     digest: str
     folder: tempfile.TemporaryDirectory[str]
+    resumes: bool = False
     request: dict[str, Any] | None = None
     uploads: list[tuple[UploadFile, str]] = field(default_factory=list)
     processes: int | None = None
@@ -179,7 +181,8 @@ def make_plan(
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
     folder = tempfile.TemporaryDirectory(prefix="sagemaker-job-")
     try:
-        return _plan(*_load(path, overrides, checkpoints), folder)
+        plan = _plan(*_load(path, overrides, checkpoints), folder)
+        return replace(plan, resumes=checkpoints is not None)
     except BaseException:
         folder.cleanup()
         raise

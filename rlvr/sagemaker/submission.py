@@ -1,6 +1,8 @@
 """Submit a planned job, and decide whether it may continue an earlier job's checkpoints.
 
-`experiment.json` beside the checkpoints describes the run that wrote them. A job of another recipe is refused there.
+`experiment.json` beside the checkpoints describes the run that wrote them, and the job that continues them. A job of
+another recipe is refused there. It is replaced only in the version that was read, so `resume` and `cleanup` can't both
+take the same checkpoints.
 """
 
 from __future__ import annotations
@@ -70,13 +72,14 @@ def upload_job(plan: JobPlan, overrides: tuple[str, ...] = (), *, allow_duplicat
             raise AlreadyRunning(duplicate)
     raise_problems(account_problems(plan.settings))
     s3 = aws.client("s3", job.region)
-    _check_experiment(s3, job, plan)
+    version = _check_experiment(s3, job, plan)
+    experiment = {"job": job.name, "root": job.root, "submitted": job.submitted, **job.identity}
     with aws.translate_errors(f"Uploading to {job.root}"):
         make_default_bucket(s3, plan.settings)
+        aws.write_json(s3, f"{aws.parent_uri(job.checkpoints)}/{EXPERIMENT}", experiment, **version)
         with ThreadPoolExecutor(aws.MAX_THREADS) as threads:
             list(threads.map(lambda one: s3.upload_file(str(one[0].source), *aws.split_uri(one[1])), plan.uploads))
         aws.write_json(s3, f"{job.root}/{RECORD}", asdict(job))
-        aws.write_json(s3, f"{aws.parent_uri(job.checkpoints)}/{EXPERIMENT}", {"job": job.name, **job.identity})
     return job
 
 
@@ -115,17 +118,19 @@ def find_running_duplicate(plan: JobPlan) -> TrainingJob | None:
     return None
 
 
-def _check_experiment(s3: Any, job: TrainingJob, plan: JobPlan) -> None:
-    """Refuse checkpoints of another recipe.
+def _check_experiment(s3: Any, job: TrainingJob, plan: JobPlan) -> dict[str, str]:
+    """Refuse checkpoints of another recipe; return the conditions of writing experiment.json.
 
     Raises:
         InputError: with the differences.
     """
     if plan.settings.checkpoints is None:
-        return
+        return {}
     with aws.translate_errors(f"Reading {EXPERIMENT} of {job.checkpoints}"):
-        earlier = aws.read_json(s3, f"{aws.parent_uri(job.checkpoints)}/{EXPERIMENT}")
+        earlier, version = aws.read_json_version(s3, f"{aws.parent_uri(job.checkpoints)}/{EXPERIMENT}")
         if earlier is None:
+            if plan.resumes:
+                raise _checkpoints_deleted(job.checkpoints)
             if aws.list_folder(s3, job.checkpoints):
                 raise InputError(
                     f"{job.checkpoints} is not empty, and no {EXPERIMENT} beside it says which run wrote it. Use an "
@@ -133,7 +138,9 @@ def _check_experiment(s3: Any, job: TrainingJob, plan: JobPlan) -> None:
                     kind="unknown-checkpoints",
                     key="checkpoints",
                 )
-            return
+            return version
+    if earlier.get("deleted"):
+        raise _checkpoints_deleted(job.checkpoints)
     differences = recipe_differences(job.identity, earlier)
     if differences:
         listed = "\n".join(f"  {line}" for line in differences)
@@ -143,6 +150,14 @@ def _check_experiment(s3: Any, job: TrainingJob, plan: JobPlan) -> None:
             kind="checkpoints-of-another-run",
             key="checkpoints",
         )
+    return version
+
+
+def _checkpoints_deleted(checkpoints: str) -> InputError:
+    return InputError(
+        f"The checkpoints in {checkpoints} were deleted by `cleanup`. Start a new job with `submit`.",
+        kind="no-checkpoints",
+    )
 
 
 def recipe_differences(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
@@ -156,10 +171,10 @@ def recipe_differences(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> li
 
 
 def check_resumable(job: TrainingJob) -> None:
-    """Refuse to resume a job that is running or completed.
+    """Refuse to resume a job that is running or completed, or whose checkpoints were deleted.
 
     Raises:
-        InputError: the job is in progress, or it is completed.
+        InputError: for one of these reasons.
     """
     status = job.describe()["TrainingJobStatus"]
     if status not in DONE:
@@ -172,3 +187,7 @@ def check_resumable(job: TrainingJob) -> None:
             f"{job.name} is completed, so nothing is left to resume. `fetch {job.name}` downloads its results.",
             kind="job-completed",
         )
+    with aws.translate_errors(f"Reading {EXPERIMENT} of {job.checkpoints}"):
+        uri = f"{aws.parent_uri(job.checkpoints)}/{EXPERIMENT}"
+        if aws.read_json(aws.client("s3", job.region), uri) is None:
+            raise _checkpoints_deleted(job.checkpoints)

@@ -13,6 +13,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -346,6 +347,7 @@ def test_the_summary_of_a_failure_has_the_full_reason_and_the_next_command() -> 
     ("reason", "resumed", "why"),
     [
         ("AlgorithmError: task: there is no file rows.jsonl, exit code: 2", False, "nothing was trained"),
+        ("AlgorithmError: a checkpoint of the metric, exit code: 2", True, "an earlier attempt saved a checkpoint"),
         ("AlgorithmError: it failed, exit code: 1", True, "it failed while it trained"),
         ("AlgorithmError: stopped early, exit code: 75", True, "it has saved a checkpoint"),
         ("AlgorithmError: killed, exit code: 137", True, "an older checkpoint is there"),
@@ -353,8 +355,13 @@ def test_the_summary_of_a_failure_has_the_full_reason_and_the_next_command() -> 
         ("CapacityError: no such hosts are free", True, "the service's own"),
     ],
 )
-def test_a_failed_job_can_be_resumed_unless_its_recipe_was_wrong(reason: str, resumed: bool, why: str) -> None:
-    one = job.TrainingJob("mine-1", REGION, "s3://b/r", "s3://b/o", "s3://b/c", "r.yaml")
+def test_a_failed_job_can_be_resumed_unless_its_recipe_was_wrong(
+    account: str, reason: str, resumed: bool, why: str
+) -> None:
+    checkpoints = f"s3://{BUCKET}/mine-1/checkpoints"
+    one = job.TrainingJob("mine-1", REGION, f"s3://{BUCKET}/mine-1", "s3://b/o", checkpoints, "r.yaml")
+    if "checkpoint" in reason:
+        put_object(f"{checkpoints}/run/checkpoint-5/complete.json", b"{}")
     last = follow.summary_lines(one, follow.JobEnd("Failed", reason))[-1]
     assert (" resume " in last, "`submit`" in last) == (resumed, not resumed), why
 
@@ -363,6 +370,55 @@ def test_a_job_without_a_log_can_be_followed(planned: plan.JobPlan) -> None:
     submitted = submission.submit(planned)
     events = list(follow.watch(submitted, poll_s=0.05, settle_s=0.2))
     assert isinstance(events[-1], follow.JobEnd) and events[-1].status == "Completed"
+
+
+@pytest.mark.parametrize(("outage_s", "survived"), [(600.0, True), (7200.0, False)])
+def test_following_survives_an_outage_of_ten_minutes(
+    planned: plan.JobPlan, monkeypatch: pytest.MonkeyPatch, outage_s: float, survived: bool
+) -> None:
+    from botocore.exceptions import EndpointConnectionError
+
+    submitted = submission.submit(planned)
+    log(submitted.name, "algo-1-1700000000", "before", "after")
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+    describe = job.TrainingJob.describe
+
+    def describe_or_fail(one: job.TrainingJob) -> dict[str, Any]:
+        if clock.now < outage_s:
+            with aws.translate_errors("Describing the job"):
+                raise EndpointConnectionError(endpoint_url="https://sagemaker")
+        return describe(one)
+
+    monkeypatch.setattr(follow, "time", clock)
+    monkeypatch.setattr(job.TrainingJob, "describe", describe_or_fail)
+    events = follow.watch(submitted)
+    first = next(events)
+    assert isinstance(first, follow.StatusChange) and first.name == "Unreachable"
+    if not survived:
+        with pytest.raises(InputError) as caught:
+            list(events)
+        assert caught.value.kind == "aws-unreachable" and clock.now < outage_s
+        return
+    rest = list(events)
+    assert [event.text for event in rest if isinstance(event, follow.LogLine)] == ["before", "after"]
+    assert isinstance(rest[-1], follow.JobEnd) and clock.now >= outage_s
+    assert [event for event in rest if isinstance(event, follow.StatusChange) and event.name == "Unreachable"] == []
+
+
+def test_lines_that_arrive_while_another_stream_fails_are_shown_once(
+    planned: plan.JobPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted = submission.submit(planned)
+    log(submitted.name, "algo-1-1700000000", "from 1")
+    log(submitted.name, "algo-2-1700000000", "from 2")
+    streams = follow._LogStreams(submitted, aws.client("logs", REGION))
+    names = streams._names()
+    monkeypatch.setattr(streams, "_names", lambda: [names[0], "gone"])
+    with pytest.raises(Exception, match="ResourceNotFound"):
+        streams.read()
+    monkeypatch.setattr(streams, "_names", lambda: names)
+    assert [line.text for line in streams.read()] == ["from 1", "from 2"]
 
 
 def test_the_log_of_a_job_that_ended_long_ago_is_shown_without_waiting(planned: plan.JobPlan) -> None:
@@ -445,16 +501,65 @@ def test_a_folder_without_a_job_record_is_not_deleted(planned: plan.JobPlan) -> 
     assert cleanup.find_resources([dataclasses.replace(submitted, root=f"s3://{BUCKET}/theirs")]) == []
 
 
-def test_a_job_in_progress_and_its_checkpoints_are_not_deleted(
-    planned: plan.JobPlan, made: plan.JobPlan, tmp_path: Path
+@pytest.mark.parametrize(
+    ("status", "both", "deleted", "why"),
+    [
+        ("InProgress", True, False, "it writes them"),
+        (None, True, False, "it is about to start: its files are being uploaded"),
+        ("Stopped", False, False, "`resume` would need them"),
+        ("Stopped", True, True, "it is to be deleted, too"),
+        ("Completed", False, True, "nothing needs them any more"),
+    ],
+)
+def test_checkpoints_that_another_job_continues_are_not_deleted(
+    planned: plan.JobPlan, made: plan.JobPlan, tmp_path: Path, status: str | None, both: bool, deleted: bool, why: str
 ) -> None:
     first = submission.submit(planned)
-    second = submission.submit(as_of(made, tmp_path / "o", "second", checkpoints=first.checkpoints))
-    set_status(second.name, "InProgress")
-    for resources in cleanup.find_resources([first, second]):
-        assert resources.in_use, "the second writes the first's checkpoints"
-        assert cleanup.delete_resources(resources) == []
-    assert names_in(first.root) and names_in(second.root)
+    continued = as_of(made, tmp_path / "o", "second", checkpoints=first.checkpoints)
+    second = submission.upload_job(continued, allow_duplicate=True) if status is None else submission.submit(continued)
+    if status is not None:
+        set_status(second.name, status)
+    resources = next(one for one in cleanup.find_resources([first, second] if both else [first]) if one.job == first)
+    assert bool(resources.in_use) == (not deleted), (why, resources.in_use)
+    cleanup.delete_resources(resources)
+    assert (names_in(first.root) == []) == deleted, why
+
+
+@pytest.mark.parametrize("resumed_first", [True, False])
+def test_of_resume_and_cleanup_at_the_same_time_only_the_first_succeeds(
+    planned: plan.JobPlan, made: plan.JobPlan, tmp_path: Path, resumed_first: bool
+) -> None:
+    first = submission.submit(planned)
+    set_status(first.name, "Stopped")
+    put_object(f"{first.checkpoints}/run/checkpoint-5/complete.json", b"{}")
+    continued = as_of(made, tmp_path / "o", "second", checkpoints=first.checkpoints)
+    continued.resumes = True
+    submission.check_resumable(first)
+    (resources,) = cleanup.find_resources([first])
+    if resumed_first:
+        submission.submit(continued)
+        set_status("second", "InProgress")
+        assert "skipped" in cleanup.delete_resources(resources)[0]
+        assert any("checkpoint-5" in name for name in names_in(first.root))
+        return
+    cleanup.delete_resources(resources)
+    for attempt in (lambda: submission.check_resumable(first), lambda: submission.submit(continued)):
+        with pytest.raises(InputError) as caught:
+            attempt()
+        assert caught.value.kind == "no-checkpoints", "it would start at step 0"
+
+
+def test_a_version_that_changed_meanwhile_is_not_replaced(account: str) -> None:
+    s3, uri = aws.client("s3", REGION), f"s3://{BUCKET}/experiment.json"
+    _, absent = aws.read_json_version(s3, uri)
+    aws.write_json(s3, uri, {"job": "first"}, **absent)
+    _, version = aws.read_json_version(s3, uri)
+    aws.write_json(s3, uri, {"job": "second"}, **version)
+    for outdated in (absent, version):
+        with pytest.raises(InputError) as caught:
+            aws.write_json(s3, uri, {"job": "third"}, **outdated)
+        assert caught.value.kind == "changed-meanwhile"
+    assert aws.read_json(s3, uri) == {"job": "second"}
 
 
 def test_a_job_record_has_no_secret_and_the_job_has_the_projects_tag(planned: plan.JobPlan) -> None:
