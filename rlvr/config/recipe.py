@@ -103,7 +103,11 @@ class Recipe:
         line = self.lines[keys[0]]
         if line is None:
             return replace(problem, message=f"--{keys[0]}: {problem.message.removeprefix(f'{keys[0]}: ')}")
-        message = f"{self.path}, line {line}: {problem.message}"
+        changes = ", ".join(
+            f"--{each}" for each, at in self.lines.items() if at is None and each.startswith(f"{keys[0]}.")
+        )
+        also = f", with {changes} on the command line" if changes else ""
+        message = f"{self.path}, line {line}{also}: {problem.message}"
         return replace(problem, message=message, path=str(self.path), line=line)
 
     def as_dict(self) -> dict[str, Any]:

@@ -170,6 +170,7 @@ _RANGES: dict[Range, tuple[str, ...]] = {
     Range(above=0, most=1): ("top_p",),
     Range(least=0, most=1): ("lora_dropout", "vllm_gpu_memory_utilization"),
     Range(least=0, most=2**32 - 1): ("seed",),
+    Range(most=10**9): ("max_steps",),
 }  # fmt: skip
 RANGES = {key: bounds for bounds, keys in _RANGES.items() for key in keys}
 
@@ -289,7 +290,7 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
 
 def choice_fault(value: Any, choices: Sequence[str]) -> ValueFault:
     """A value that is none of the choices of its key."""
-    close = nearest(str(value), choices)
+    close = [one for one in choices if one.startswith(str(value).lower())] or nearest(str(value), choices)
     fix = f"is none of its values. Did you mean {close[0]}?" if close else f"is none of {', '.join(choices)}."
     return ValueFault("unknown-choice", f"is {value!r}, which {fix}")
 
@@ -318,7 +319,7 @@ def _out_of_range(key: str, value: Any) -> str | None:
         return None
     if not math.isfinite(value):
         return f"is {value}, but should be a finite number"
-    if key == "max_steps" and (value == 0 or value < -1 or value > 10**9):
+    if key == "max_steps" and (value == 0 or value < -1):
         return f"is {value}, but should be at least 1, or -1 for num_train_epochs to decide"
     bounds = RANGES.get(key, Range())
     return None if value in bounds else f"is {value}, but should be {bounds}"

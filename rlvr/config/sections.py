@@ -139,8 +139,10 @@ def read_task(value: Any, at: KeyLocation, problems: list[Problem]) -> TaskSpec 
 def read_rewards(value: Any, at: KeyLocation, problems: list[Problem]) -> list[RewardSpec]:
     """Read the list `rewards`; entries without a name are left out."""
     if not isinstance(value, list) or not value:
-        example = value if isinstance(value, str) else "math_correctness"
-        text = f"must be a list with one entry per reward, like - name: {example}."
+        name = value.get("name", next(iter(value), None)) if isinstance(value, dict) else value
+        example = name if isinstance(name, str) else "math_correctness"
+        found = "is a mapping" if isinstance(value, dict) else "is text" if name else "names no reward"
+        text = f"{found}, but should be a list with one entry per reward, like - name: {example}."
         problems.append(at.problem(text, _kind_of_lack(value)))
         return []
     specs = [_read_reward(entry, number, at, problems) for number, entry in enumerate(value, start=1)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _ADAPTER = "adapter_config.json"
+# Options of `from_pretrained` that have another name in a recipe.
+_RECIPE_KEYS = {"revision": "model_revision", "torch_dtype": "dtype", "quantization_config": "load_in_4bit"}
 
 
 def find_model(name: str) -> str:
@@ -70,15 +74,40 @@ def _adapter_instead(name: str, file: Path) -> InputError:
 
 
 def load_config(recipe: Recipe) -> PretrainedConfig:
-    """Load the model's configuration, without its weights.
+    """Load the model's configuration, without its weights, changed by `model_init_kwargs`.
 
     Raises:
-        InputError: the model doesn't exist, needs permission, or can't be downloaded.
+        InputError: the model doesn't exist, needs permission, or can't be downloaded; an option that it doesn't take.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    with _explain_hub_errors(recipe):
-        return AutoConfig.from_pretrained(find_model(_name(recipe)), **_hub_options(recipe))
+    options = recipe.settings.get("model_init_kwargs") or {}
+    for name in options:
+        if (key := _RECIPE_KEYS.get(name, name)) in schema.fields():
+            raise _option_error("conflicting-keys", f"{name} is the recipe's key {key}. Set that one")
+    try:
+        with _explain_hub_errors(recipe):
+            config, others = AutoConfig.from_pretrained(
+                find_model(_name(recipe)), return_unused_kwargs=True, **{**options, **_hub_options(recipe)}
+            )
+    except StrictDataclassError as error:
+        raise _option_error("wrong-type", " ".join(str(error).split())) from error
+    for name in others.keys() & options.keys() - _load_options():
+        raise _option_error("unknown-key", f"{name} is an option of neither from_pretrained nor {config.model_type}")
+    return config
+
+
+def _load_options() -> set[str]:
+    """The options of transformers' `from_pretrained`, most of which are in no signature."""
+    from transformers import PreTrainedModel
+
+    source = inspect.getsource(PreTrainedModel.from_pretrained)
+    return {*inspect.signature(PreTrainedModel.from_pretrained).parameters, *re.findall(r'"(\w+)"', source)}
+
+
+def _option_error(kind: str, message: str) -> InputError:
+    return InputError(f"model_init_kwargs: {message}.", kind=kind, key="model_init_kwargs")
 
 
 def load_generation_config(recipe: Recipe, config: PretrainedConfig) -> GenerationConfig:
@@ -168,12 +197,8 @@ def load_model(
     if adapter is not None and not (adapters.find_adapter(str(adapter)) / _ADAPTER).is_file():
         source, adapter = str(adapter), None
     with _explain_hub_errors(recipe):
-        model = AutoModelForCausalLM.from_pretrained(
-            source,
-            quantization_config=quantization(recipe),
-            device_map={"": device(recipe)},
-            **model_init_options(recipe),
-        )
+        own = {"quantization_config": quantization(recipe), "device_map": {"": device(recipe)}}
+        model = AutoModelForCausalLM.from_pretrained(source, **{**model_init_options(recipe), **own})
     if adapter is not None:
         from peft import PeftModel
 
@@ -225,6 +250,7 @@ def device(recipe: Recipe) -> torch.device:
 def model_init_options(recipe: Recipe) -> dict[str, Any]:
     """Keyword arguments of `from_pretrained` that training and evaluation share."""
     return {
+        **(recipe.settings.get("model_init_kwargs") or {}),
         **_hub_options(recipe),
         "dtype": recipe.settings.get("dtype", "float32"),  # TRL's default too
         "attn_implementation": attention(recipe)[0],

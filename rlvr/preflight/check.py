@@ -128,6 +128,7 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_optional_packages, reads=("attn_implementation",)),
     Check(compatibility.check_output_dir, reads=("output_dir",)),
     Check(compatibility.check_time_limit),
+    Check(compatibility.check_unused_keys),
     Check(compatibility.check_trackers, reads=("report_to",)),
     Check(compatibility.check_tied_embeddings, reads=("lora_modules_to_save",), needs=("config",)),
     Check(check_lora_targets, reads=("lora_target_modules", "lora_modules_to_save", "use_peft")),
@@ -176,6 +177,7 @@ CHECKS: tuple[Check, ...] = (
     # What a measurement can show.
     Check(measurement_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
     Check(measurement_checks.check_held_out_size, needs=("task",)),
+    Check(measurement_checks.check_answer_length, reads=("max_completion_length",)),
     Check(measurement_checks.check_metric_weight, needs=("metric",)),
     Check(generation_checks.check_turn_end, needs=("train", "tokenizer", "config"), after=SCORING),
     Check(generation_checks.check_text_end, needs=("train", "tokenizer"), after=SCORING),

@@ -128,6 +128,13 @@ def check_gold_lengths(components: RunComponents) -> Iterator[Problem]:
     tokens = components.tokenizer(golds, add_special_tokens=False)["input_ids"] if golds else []
     sizes = [len(ids) + 1 for ids in tokens]  # 1: the token that ends
     limit = settings.get("max_completion_length", 512)
+    measured = components.recipe.evaluation.max_new_tokens if components.recipe.evaluation is not None else None
+    if (cut := sum(size > (measured or limit) for size in sizes)) and measured is not None and measured < limit:
+        message = (
+            f"evaluation.max_new_tokens is {measured}, and {cut} of {len(sizes)} golds of the task are longer (the "
+            f"longest has {max(sizes)} tokens): such an answer is cut off and counts as wrong. Remove it, or raise it."
+        )
+        yield Problem(message, "gold-too-long", "evaluation.max_new_tokens", level="warning")
     too_long, tight = sum(size > limit for size in sizes), sum(size > TIGHT * limit for size in sizes)
     if too_long:
         consequence = "such an answer is cut off before its end and earns nothing"

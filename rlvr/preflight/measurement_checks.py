@@ -13,6 +13,7 @@ from rlvr.preflight.components import RunComponents
 
 MAX_HALF_WIDTH = 0.1  # of an accuracy's 95 % interval; a wider one can't show what a short training gains
 GOOD_HALF_WIDTH = 0.05
+LEAST_SHARE_OF_TOKENS = 0.5  # of max_completion_length that an answer may have in the evaluation
 
 
 def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
@@ -61,6 +62,18 @@ def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
         f"±{100 * half_width(rows):.0f} points, which hides what training gains. Use {', or '.join(wanted)}.",
         "small-split", "evaluation.split", level="warning",
     )  # fmt: skip
+
+
+def check_answer_length(components: RunComponents) -> Iterator[Problem]:
+    """An evaluation that cuts answers off where training doesn't measures the limit."""
+    evaluation, trained = components.recipe.evaluation, components.settings.get("max_completion_length", 512)
+    measured = evaluation.max_new_tokens if evaluation is not None else None
+    if measured is not None and measured < trained * LEAST_SHARE_OF_TOKENS:
+        yield Problem(
+            f"evaluation.max_new_tokens is {measured}, but a completion may have {trained} tokens in training: answers "
+            "that training allows would be cut off and count as wrong. Remove it, or raise it.",
+            "short-answers", "evaluation.max_new_tokens", level="warning",
+        )  # fmt: skip
 
 
 def check_metric_weight(components: RunComponents) -> Iterator[Problem]:

@@ -63,11 +63,12 @@ def measure_prompts(
     for split, split_prompts in prompts.items():
         room = positions - completion_tokens[split]
         if room < 1:
+            key = "max_completion_length" if split == "train" else "evaluation.max_new_tokens"
             message = (
                 f"Completions may have {completion_tokens[split]} tokens, and {model} has {positions} positions: no "
-                "room for a prompt. Lower max_completion_length (or evaluation.max_new_tokens)."
+                f"room for a prompt. Lower {key}."
             )
-            problems.append(Problem(message, "completion-too-long", "max_completion_length"))
+            problems.append(Problem(message, "completion-too-long", key))
             break
         suspects = [row for row, prompt in enumerate(split_prompts) if _bytes(prompt) + template_bytes > room]
         with ProgressBar("long prompts", len(suspects)) as progress:

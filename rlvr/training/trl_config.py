@@ -46,10 +46,7 @@ def training_config(
     settings["run_name"] = settings.get("run_name") or recipe.output_dir.name
     settings["num_generations_eval"] = 1
     settings["reward_weights"] = [reward.weight for reward in rewards]
-    settings["model_init_kwargs"] = {
-        **(settings.get("model_init_kwargs") or {}),
-        **models.model_init_options(recipe),
-    }
+    settings["model_init_kwargs"] = models.model_init_options(recipe)
     # callbacks.Progress shows the progress; transformers' bar prints a dictionary a step.
     settings["disable_tqdm"] = True
     if settings["activation_checkpointing"]:

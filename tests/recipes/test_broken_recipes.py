@@ -114,6 +114,19 @@ def test_a_missing_column_comes_with_all_columns_and_no_guess(folder: Path, caps
         (["--rewards.math.weight", "1"], "invalid-override", "rewards.math.weight", "no such reward"),
         (["--lora_target_modules", "[q_proj"], "invalid-override", "lora_target_modules", "a bracket left open"),
         (["--report_to", "mlfow"], "unknown-tracker", "report_to", "a typo"),
+        (["--optim", "adamw"], "unknown-choice", "optim", "Did you mean adamw_torch?"),
+        (["--rewards", "[]"], "wrong-type", "rewards", "names no reward"),
+        (["--rewards", "{answer_format: {weight: 1}}"], "wrong-type", "rewards", "is a mapping"),
+        (["--model_init_kwargs", "{foo: 1}"], "unknown-key", "model_init_kwargs", "refused with the weights"),
+        (
+            ["--model_init_kwargs", "{revision: x}"],
+            "conflicting-keys",
+            "model_init_kwargs",
+            "replaced by model_revision",
+        ),
+        (["--model_init_kwargs", "{attention_dropout: x}"], "wrong-type", "model_init_kwargs", "no number"),
+        (["--output_dir", "/proc/x"], "unwritable", "output_dir", "a file system without files of ours"),
+        (["--evaluation.max_new_tokens", "9999"], "completion-too-long", "evaluation.max_new_tokens", "no position"),
     ],
 )
 def test_a_mistake_on_the_command_line_has_no_line_of_the_file(
@@ -122,6 +135,13 @@ def test_a_mistake_on_the_command_line_has_no_line_of_the_file(
     [problem] = errors(folder, capsys, DEMO, *words)
     assert (problem["kind"], problem.get("key"), problem.get("line")) == (kind, key, None), why
     assert key is None or f"--{key.split('.')[0]}" in problem["message"] or f".{key}:" in problem["message"]
+
+
+def test_an_error_of_a_section_names_its_keys_of_the_command_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [problem] = errors(folder, capsys, DEMO, "--rewards.math_correctness.options.tolerance", "-1")
+    assert "with --rewards.math_correctness.options.tolerance on the command line: " in problem["message"]
 
 
 def test_an_error_of_the_text_is_printed_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

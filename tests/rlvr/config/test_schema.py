@@ -83,7 +83,7 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         ("top_p", 1.5, "out-of-range", "no probability"),
         ("num_generations", 1, "out-of-range", "no group"),
         ("max_steps", 0, "out-of-range", "no step"),
-        ("max_steps", 10**30, "out-of-range", "longer than anyone lives"),
+        ("max_steps", 10**30, "out-of-range", "longer than anyone lives: at most 1000000000"),
         ("max_steps", -1, None, "TRL's own default"),
         ("seed", 2**32, "out-of-range", "numpy takes 32 bits"),
         ("per_device_train_batch_size", -8, "out-of-range", "negative"),

@@ -34,6 +34,13 @@ def test_a_model_of_the_project_is_found_from_any_folder(tmp_path: Path, monkeyp
     assert Path(models.find_model("models/tiny-arithmetic")) == TINY
 
 
+def test_an_evaluation_loads_the_model_with_the_options_of_training() -> None:
+    changed = recipe(model_init_kwargs={"attention_dropout": 0.25, "max_position_embeddings": 99, "device_map": "auto"})
+    config = models.load_model(changed, models.load_tokenizer(changed, chat=False)).config
+    assert (config.attention_dropout, config.max_position_embeddings) == (0.25, 99)
+    assert models.load_config(changed).max_position_embeddings == 99
+
+
 @pytest.mark.parametrize(
     ("name", "said", "why"),
     [

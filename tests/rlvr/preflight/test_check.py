@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset
 
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import Problem
+from rlvr.preflight import compatibility
 from rlvr.preflight.check import CHECKS, Check, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine
 from tests.support.run_components import found, make_components, rows
@@ -106,6 +109,42 @@ def test_a_number_format_that_costs_without_need_is_noted(settings: dict[str, An
     assert [(problem.kind, problem.level) for problem in problems] == ([(kind, "note")] if kind else [])
     here = check_components(replace(components, target=TargetMachine())).problems
     assert torch.cuda.is_available() or here == [], "no format of GPUs is recommended where there is none"
+
+
+@pytest.mark.parametrize(("flags", "expected"), [("avx512f", ["bf16"]), ("avx512f avx512_bf16", [])])
+def test_bf16_on_a_cpu_that_emulates_it_is_noted(
+    flags: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n", encoding="utf-8")
+    monkeypatch.setattr(compatibility, "CPU_INFO", tmp_path / "cpuinfo")
+    problems = check_components(make_components({"use_cpu": True, "bf16": True})).problems
+    assert [problem.key for problem in problems] == expected
+
+
+def test_a_time_limit_within_which_nothing_is_trained_is_warned_of() -> None:
+    components = make_components({"max_runtime_s": 4})
+    recipe = replace(components.recipe, sagemaker=SageMakerSettings(max_runtime_s=5))
+    problems = check_components(replace(components, recipe=recipe)).problems
+    assert [(one.kind, one.key, one.level) for one in problems] == [
+        ("short-time-limit", "max_runtime_s", "warning"),
+        ("short-time-limit", "sagemaker.max_runtime_s", "warning"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"vllm_mode": "server", "vllm_gpu_memory_utilization": 0.5}, "vllm_mode"),
+        ({"vllm_mode": "colocate", "lora_dropout": 0.0}, None),  # TRL's default and ours
+        ({"use_peft": False, "lora_r": 64}, "lora_r"),
+        ({"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type"),
+        ({"data_seed": 7}, "data_seed"),
+    ],
+)
+def test_keys_without_an_effect_are_noted(settings: dict[str, Any], key: str | None) -> None:
+    problems = check_components(make_components(settings)).problems
+    expected = [("unused-key", key, "note")] if key else []
+    assert [(problem.kind, problem.key, problem.level) for problem in problems] == expected
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,27 @@ def test_more_rows_to_measure_than_there_are_are_warned_of() -> None:
     assert (problem.kind, problem.level, problem.key) == ("too-few-rows", "warning", "evaluation.rows")
 
 
+@pytest.mark.parametrize(
+    ("tokens", "gold", "expected", "why"),
+    [
+        (4, "2", ["short-answers"], "far below the 40 of training"),
+        (20, "2", [], "half of them"),
+        (30, "2 " * 20, ["gold-too-long"], "no gold fits, though it fits into training"),
+        (60, "2 " * 20, [], "as in training"),
+    ],
+)
+def test_answers_that_an_evaluation_cuts_off_are_warned_of(
+    tokens: int, gold: str, expected: list[str], why: str
+) -> None:
+    components = make_components(
+        {"max_completion_length": 60 if " " in gold else 40},
+        evaluation=EvaluationSpec(max_new_tokens=tokens),
+        gold=lambda row: gold,
+    )
+    problems = check_components(components).problems
+    assert [(one.kind, one.key) for one in problems] == [(kind, "evaluation.max_new_tokens") for kind in expected], why
+
+
 def test_the_rows_needed_are_the_fewest_for_an_interval() -> None:
     for width in (MAX_HALF_WIDTH, GOOD_HALF_WIDTH):
         assert half_width(rows_needed(width)) <= width < half_width(rows_needed(width) - 1)
