@@ -123,8 +123,8 @@ def test_the_wheel_installs_no_other_top_level_package(installed: Path, tmp_path
 def test_plug_ins_of_the_wheel_load_by_name_without_a_checkout(installed: Path, tmp_path: Path, folder: str) -> None:
     names = sorted(path.stem for path in (REPOSITORY / folder).glob("[!_]*.py"))
     program = (
-        "from rlvr.scoring.registry import _find\n"
-        f"for name in {names[::-1]}:\n    assert callable(_find('plug-in', {folder!r}, name)[0])\n"
+        "from rlvr.scoring.registry import find_plugin\n"
+        f"for name in {names[::-1]}:\n    assert callable(find_plugin('plug-in', {folder!r}, name)[0])\n"
         "print('loaded')"
     )
     assert run_installed(installed, program, tmp_path) == "loaded\n"

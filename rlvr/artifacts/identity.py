@@ -23,6 +23,7 @@ RESUME_MAY_CHANGE = frozenset(
         "log_completions", "num_completions_to_print", "log_unique_prompts", "save_strategy", "save_steps",
         "save_total_limit", "eval_strategy", "eval_steps", "eval_on_start", "evaluation", "ddp_timeout",
         "on_reward_error", "reward_timeout_s", "reward_batch_timeout_s", "reward_outage_timeout_s", "reward_hedge_s",
+        "tool_timeout_s", "tool_budget_s",
         *schema.DEPRECATED,  # in checkpoints of an earlier release
         "dataloader_num_workers",
         "dataloader_pin_memory", "dataloader_prefetch_factor", "push_to_hub", "hub_model_id", "hub_strategy",
@@ -76,10 +77,10 @@ class Identity:
 
 
 def _without_locations(key: str, value: Any) -> Any:
-    """Leave out where each reward is computed, and in which folder its file is: its scores are the same everywhere."""
-    if key == "rewards" and isinstance(value, list):
+    """Leave out where each reward is computed, and in which folder a plug-in is: its scores are the same everywhere."""
+    if key in ("rewards", "environment") and isinstance(value, list):
         return [_without_locations("", {part: entry[part] for part in entry if part != "where"}) for entry in value]
-    if key == "task" or (not key and isinstance(value, dict)):
+    if key in ("task", "environment") or (not key and isinstance(value, dict)):
         return {
             part: item.rpartition("/")[2].removesuffix(".py") if part in ("name", "gate") and item else item
             for part, item in value.items()

@@ -1,6 +1,6 @@
 """Find the project's own files, in a checkout and in an installed wheel.
 
-A checkout has rewards/ and tasks/ at its top. A wheel installs `rlvr` alone and carries both folders inside it
+A checkout has rewards/, tasks/ and environments/ at its top. A wheel installs `rlvr` alone and carries them inside it
 (setup.py), so that `math_correctness` names the same file on a Ray node or a reward server that has no checkout.
 """
 
@@ -14,12 +14,12 @@ ROOT = PACKAGE.parent  # of a checkout; the folder of all installed packages for
 
 
 def locate_plugin(folder: str, name: str, recipe: Path) -> str:
-    """Return the name of a reward or task, as a path if the file is found with the recipe alone.
+    """Return the name of a reward, task or environment, as a path if the file is found with the recipe alone.
 
     A file is looked up in the working directory, beside the recipe, in the folder above, and in the project.
 
     Args:
-        folder: "rewards" or "tasks", where the file of a bare name is.
+        folder: "rewards", "tasks" or "environments", where the file of a bare name is.
     """
     file, colon, function = name.partition(":")
     is_path = file.endswith(".py")

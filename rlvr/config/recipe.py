@@ -3,8 +3,8 @@
     recipe = load_recipe(Path("recipes/demo-arithmetic.yaml"), ["--learning_rate", "1e-4", "--task.shots", "4"])
 
 Flat keys are the fields of TRL's `GRPOConfig` and `ModelConfig`, under their own names, and a few of ours
-(rlvr/config/schema.py). Four sections are ours: `task`, `rewards`, `evaluation` and `sagemaker`. One pass reports every
-problem with its line and its fix. Nothing here imports torch.
+(rlvr/config/schema.py). Five sections are ours: `task`, `environment`, `rewards`, `evaluation` and `sagemaker`. One
+pass reports every problem with its line and its fix. Nothing here imports torch.
 
 YAML is read by its 1.2 rules: `1e-6` is a number, and `no` (as in `save_strategy: no`) is a word, not `false`.
 """
@@ -21,7 +21,16 @@ from rlvr.config import foreign_keys, project, schema
 from rlvr.config.key_location import KeyLocation, Lines
 from rlvr.config.overrides import apply_override, parse_overrides
 from rlvr.config.sagemaker import SageMakerSettings, read_settings
-from rlvr.config.sections import EvaluationSpec, RewardSpec, TaskSpec, read_evaluation, read_rewards, read_task
+from rlvr.config.sections import (
+    EnvironmentSpec,
+    EvaluationSpec,
+    RewardSpec,
+    TaskSpec,
+    read_environments,
+    read_evaluation,
+    read_rewards,
+    read_task,
+)
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import flatten
@@ -52,7 +61,7 @@ DEFAULT_SEED = 42  # of TRL
 
 # What libraries derived from the other keys; a run writes it into its recipe.yaml, and nothing reads it from a recipe.
 RESOLVED = "resolved"
-SECTIONS = ("task", "rewards", "evaluation", "sagemaker")
+SECTIONS = ("task", "environment", "rewards", "evaluation", "sagemaker")
 MAX_LISTED = 5
 SECTION_KEYS = {one.name for section in (RewardSpec, EvaluationSpec, SageMakerSettings) for one in fields(section)}
 
@@ -64,6 +73,7 @@ class Recipe:
     Attributes:
         path: the file that it was read from.
         task, rewards, evaluation: the sections; `evaluation` is None if nothing is measured.
+        environments: the section `environment`; empty for completions of one turn.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
         sagemaker: where scripts/sagemaker.py runs it; None without such a section.
         warnings: deprecated keys of its text.
@@ -76,6 +86,7 @@ class Recipe:
     evaluation: EvaluationSpec | None
     settings: Mapping[str, Any]
     sagemaker: SageMakerSettings | None = None
+    environments: tuple[EnvironmentSpec, ...] = ()
     warnings: tuple[Problem, ...] = ()
     lines: Lines = field(default_factory=dict, compare=False, repr=False)
 
@@ -119,6 +130,9 @@ class Recipe:
             {key: value for key, value in asdict(spec).items() if value not in (None, {})} for spec in self.rewards
         ]
         content = {**self.settings, "task": {"name": self.task.name, **self.task.options}, "rewards": rewards}
+        if self.environments:
+            specs = [asdict(spec) for spec in self.environments]
+            content["environment"] = specs if len(specs) > 1 else specs[0]
         if self.evaluation is not None:
             content["evaluation"] = {key: value for key, value in asdict(self.evaluation).items() if value is not None}
         return content
@@ -162,6 +176,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     settings = _read_flat_keys(text)
     _settle_rollouts(settings, text)
     task = read_task(content.get("task"), text.location("task"), problems)
+    environments = read_environments(content.get("environment"), text.location("environment"), problems)
     rewards = read_rewards(content.get("rewards"), text.location("rewards"), problems)
     problems_before = len(problems)
     evaluation = read_evaluation(content.get("evaluation"), text.location("evaluation"), rewards, problems)
@@ -183,7 +198,17 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     run_name = text.path.stem if seed == seed_of_file else f"{text.path.stem}-seed{seed}"
     settings = {"output_dir": f"runs/{run_name}", **defaults, **settings}
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
-    recipe = Recipe(text.path, task, tuple(rewards), evaluation, settings, sagemaker, tuple(text.warnings), text.lines)
+    recipe = Recipe(
+        text.path,
+        task,
+        tuple(rewards),
+        evaluation,
+        settings,
+        sagemaker,
+        environments,
+        tuple(text.warnings),
+        text.lines,
+    )
     if problems:
         # Each reward once, without a gate, and local: so far, they can be checked.
         usable = tuple({spec.name: replace(spec, gate=None, where=None) for spec in rewards}.values())
@@ -289,6 +314,9 @@ def _locate_plugins(content: dict[str, Any], text: _RecipeText) -> None:
             )  # fmt: skip
 
     replace_name(content.get("task"), "name", "tasks")
+    environments = content.get("environment")
+    for entry in environments if isinstance(environments, list) else [environments]:
+        replace_name(entry, "name", "environments")
     replace_name(content.get("evaluation"), "metric")
     if isinstance(content.get("rewards"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in content["rewards"]]

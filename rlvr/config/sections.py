@@ -1,4 +1,4 @@
-"""The sections `task`, `rewards` and `evaluation` of a recipe: their types, and how they are read."""
+"""The sections `task`, `environment`, `rewards` and `evaluation` of a recipe: their types, and how they are read."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ class TaskSpec:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """The `environment:` section, or one entry of it if it is a list.
+
+    Attributes:
+        name: a file in environments/, `path/to/file.py[:Class]`, or a dotted import path.
+        options: keyword arguments of the class.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -134,6 +147,18 @@ def read_task(value: Any, at: KeyLocation, problems: list[Problem]) -> TaskSpec 
         problems.append(at.problem(f"must be a mapping with a name, like {example}.", _kind_of_lack(value)))
         return None
     return TaskSpec(value["name"], {key: item for key, item in value.items() if key != "name"})
+
+
+def read_environments(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[EnvironmentSpec, ...]:
+    """Read the section `environment`: a mapping, or a list of mappings; entries without a name are left out."""
+    specs = []
+    for entry in value if isinstance(value, list) else [] if value is None else [value]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"].strip():
+            problems.append(at.problem("must have a name, like environment: {name: python_sandbox}.", "wrong-type"))
+            continue
+        advice = " (options of the environment belong under options:)"
+        specs.append(EnvironmentSpec(**read_fields(entry, EnvironmentSpec, at, problems, {}, advice=advice)))
+    return tuple(specs)
 
 
 def read_rewards(value: Any, at: KeyLocation, problems: list[Problem]) -> list[RewardSpec]:

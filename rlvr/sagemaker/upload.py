@@ -29,7 +29,7 @@ INPUT = "/opt/ml/input/data"
 ENTRY_SCRIPT = "scripts/run_finetuning.sh"
 
 # The training program, and its requirements by their names in the job.
-_FOLDERS = ("rlvr", "rewards", "tasks", "accelerate_configs")
+_FOLDERS = ("rlvr", "rewards", "tasks", "environments", "accelerate_configs")
 _FILES = ("run_grpo.py", ENTRY_SCRIPT)
 _OPTIONAL_FILES = ("scripts/serve_rewards.py",)
 _REQUIREMENTS = {"requirements.txt": "requirements.txt", "constraints.txt": "job-constraints.txt"}
@@ -84,6 +84,14 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
         task = replace(task, options={**splits, "path": INPUT})
     else:
         task = replace(task, options=_relocate_data("task", task.options, data, problems))
+    environments = tuple(
+        replace(
+            spec,
+            name=_copy_plugin("environment", "environments", spec.name, code, problems),
+            options=_relocate_data(spec.name, spec.options, data, problems),
+        )
+        for spec in recipe.environments
+    )
     rewards = [replace(spec, options=_relocate_data(spec.name, spec.options, data, problems)) for spec in rewards]
     model, model_files = _relocate_model(recipe, code, problems)
     settings = {**recipe.settings, "model_name_or_path": model, "report_to": _trackers(recipe, environment, notes)}
@@ -91,7 +99,13 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     if evaluation is not None and evaluation.metric in renamed:
         evaluation = replace(evaluation, metric=renamed[evaluation.metric])
     job_recipe = replace(
-        recipe, task=task, rewards=tuple(rewards), evaluation=evaluation, settings=settings, sagemaker=None
+        recipe,
+        task=task,
+        environments=environments,
+        rewards=tuple(rewards),
+        evaluation=evaluation,
+        settings=settings,
+        sagemaker=None,
     )
     write_recipe(job_recipe, code / "recipe.yaml")
     lines = [f"{name}={value}\n" for name, value in sorted(environment.items())]
@@ -135,7 +149,7 @@ def _copy_rewards(
 
 
 def _copy_plugin(kind: str, folder: str, name: str, code: Path, problems: list[Problem]) -> str:
-    """Copy the file of a reward or a task from outside the project; return its name in the job."""
+    """Copy the file of a reward, a task or an environment from outside the project; return its name in the job."""
     file, colon, function = name.partition(":")
     if file.endswith(".py"):
         source = Path(file)

@@ -1,4 +1,4 @@
-"""Load rewards and tasks by the names in a recipe, and validate their options.
+"""Load rewards, tasks and environments by the names in a recipe, and validate their options.
 
 A name is one of
 - `math_correctness`: the function of that name in `rewards/math_correctness.py` (for a task: in tasks/), in the working
@@ -30,6 +30,7 @@ from rlvr.config.recipe import RewardSpec, TaskSpec
 from rlvr.config.reward_location import is_remote
 from rlvr.data.task import Task
 from rlvr.errors import InputError
+from rlvr.scoring.environment_reward import ENVIRONMENT, environment_reward
 from rlvr.scoring.reward import Reward, own_traceback
 
 # Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
@@ -44,8 +45,8 @@ def load_task(spec: TaskSpec) -> Task:
     Raises:
         InputError: there is no such task or option, the file fails to import, or the task refuses its data.
     """
-    function, where = _find("task", "tasks", spec.name)
-    _check_options("task", spec.name, where, spec.options, _named(function, required=False))
+    function, where = find_plugin("task", "tasks", spec.name)
+    check_options("task", spec.name, where, spec.options, _named(function, required=False))
     task = function(**spec.options)
     if not isinstance(task, Task):
         raise InputError(
@@ -57,7 +58,7 @@ def load_task(spec: TaskSpec) -> Task:
 
 def task_module(name: str) -> types.ModuleType:
     """Load the file of a task, for scripts that use more of it than the task's function."""
-    function, _ = _find("task", "tasks", name)
+    function, _ = find_plugin("task", "tasks", name)
     return sys.modules[function.__module__]
 
 
@@ -86,7 +87,9 @@ def load_reward(spec: RewardSpec) -> Reward:
     Raises:
         InputError: there is no such reward or option, or the file fails to import (with the file's traceback).
     """
-    target, where = _find("reward", "rewards", spec.name)
+    if spec.name == ENVIRONMENT:
+        return Reward(spec.name, environment_reward, weight=spec.weight, gate=spec.gate)
+    target, where = find_plugin("reward", "rewards", spec.name)
     options = dict(spec.options)
     if inspect.isfunction(target) and "completion" in _parameters(target):
         raise InputError(
@@ -95,7 +98,7 @@ def load_reward(spec: RewardSpec) -> Reward:
             kind="not-a-reward", key=spec.name,
         )  # fmt: skip
     if inspect.isclass(target) or "completions" not in _parameters(target):
-        _check_options("reward", spec.name, where, options, _parameters(target))
+        check_options("reward", spec.name, where, options, _parameters(target))
         try:
             target = target(**options)
         except TypeError as error:
@@ -114,7 +117,7 @@ def load_reward(spec: RewardSpec) -> Reward:
             "completion_ids, every column of the data). Add **kwargs to its parameters.",
             kind="not-a-reward", key=spec.name,
         )  # fmt: skip
-    _check_options("reward", spec.name, where, options, _named(target, required=False))
+    check_options("reward", spec.name, where, options, _named(target, required=False))
     return Reward(
         name=spec.name,
         function=target,
@@ -206,15 +209,19 @@ def _warn_about_former_names(reward: Reward) -> None:
             )
 
 
-def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
-    """The object of a name, and its location for messages."""
+def find_plugin(kind: str, folder: str, name: str, *, own_class: bool = False) -> tuple[Callable[..., Any], str]:
+    """The object of a name, and its location for messages.
+
+    Args:
+        own_class: take the class that a file defines, unless the name says which object to take.
+    """
     file_part, _, function_name = name.partition(":")
     if file_part.endswith(".py"):
         path = Path(file_part)
         if not os.path.isfile(path):
             elsewhere = "nor one beside the recipe, in the folder above it or in the project"
             raise _not_found(kind, f"The {kind} {name}: there is no file {path.absolute()}, {elsewhere}.", name)
-        return _from_file(kind, path, function_name or path.stem)
+        return _from_file(kind, path, function_name or ("" if own_class else path.stem))
     if "/" in name:
         fix = "write path/to/file.py[:function]."
         raise _not_found(kind, f"The {kind} {name} looks like a file, but doesn't end in .py: {fix}")
@@ -223,7 +230,7 @@ def _find(kind: str, folder: str, name: str) -> tuple[Callable[..., Any], str]:
     for root in project.roots():
         path = root / folder / f"{name}.py"
         if os.path.isfile(path):  # Path.is_file raises for a name that is too long
-            return _from_file(kind, path, name, module=f"{folder}.{name}")
+            return _from_file(kind, path, "" if own_class else name, module=f"{folder}.{name}")
     names = sorted({file.stem for root in project.roots() for file in (root / folder).glob("[!_]*.py")})
     close = schema.nearest(name, names)
     hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names) or 'none'}."
@@ -236,6 +243,7 @@ def _not_found(kind: str, message: str, key: str | None = None) -> InputError:
 
 
 def _from_file(kind: str, path: Path, function: str, module: str | None = None) -> tuple[Callable[..., Any], str]:
+    """The function of this name; for no name the file's public class."""
     path = path.resolve()
     shown = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
     # Registered under an importable name, so that `from rewards.x import x` elsewhere gets the same objects.
@@ -250,9 +258,22 @@ def _from_file(kind: str, path: Path, function: str, module: str | None = None) 
             spec.loader.exec_module(loaded)
         except (Exception, SystemExit) as error:
             del sys.modules[module]
+            if isinstance(error, ModuleNotFoundError) and kind == "environment":
+                message = f"The {kind} {shown} needs the package {error.name}, which is not installed here. Install it."
+                raise InputError(message, kind="package-not-installed", path=path) from error
             message = f"The {kind} file {shown} fails to import:\n{own_traceback(error, path)}"
             raise InputError(message, kind="import-failed", path=path) from error
-    return _member(kind, loaded, function, shown)
+    return _member(kind, loaded, function or _own_class(kind, loaded, shown), shown)
+
+
+def _own_class(kind: str, module: types.ModuleType, where: str) -> str:
+    """The name of the one public class that a file defines."""
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+    names = [value.__name__ for value in own if inspect.isclass(value) and not value.__name__.startswith("_")]
+    if len(names) != 1:
+        lack = f"defines the classes {', '.join(names)}" if names else "defines no class"
+        raise _not_found(kind, f"The {kind} {where} {lack}. Name the class in the recipe: {where}:CLASS.")
+    return names[0]
 
 
 def _from_import(kind: str, name: str) -> tuple[Callable[..., Any], str]:
@@ -297,7 +318,7 @@ def _named(function: Callable[..., Any], *, required: bool) -> dict[str, inspect
     }
 
 
-def _check_options(
+def check_options(
     kind: str, name: str, where: str, options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]
 ) -> None:
     at = name if name == where else f"{name} ({where})"

@@ -135,7 +135,7 @@ def _load(specs: bytes) -> list[Reward]:
 def _call(
     reward: Reward, columns: Mapping[str, Any], state: Mapping[str, Any], seed: tuple[Any, ...]
 ) -> dict[str, Any]:
-    _seed_random_numbers(seed)
+    seed_random_numbers(seed)
     limit = MAX_OUTPUT * len(columns["completions"])
     with _ShortenedStream("stdout", limit), _ShortenedStream("stderr", limit):
         return call_reward(reward, columns, types.SimpleNamespace(**state)).as_dict()
@@ -186,7 +186,7 @@ def _validate(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:
         return {"error": str(error)}
 
 
-def _seed_random_numbers(parts: tuple[Any, ...]) -> None:
+def seed_random_numbers(parts: tuple[Any, ...]) -> None:
     number = int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
     random.seed(number)
     if "numpy" in sys.modules:

@@ -32,6 +32,7 @@ from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
 from rlvr.scoring.call import visible_names
+from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import FailureReporter, report
 from rlvr.scoring.results import CallResult, RewardFailure, Scored
 from rlvr.scoring.reward import Reward
@@ -305,7 +306,8 @@ class _BatchScoring:
         for index, place in places.items():
             visible = self.scorer._visible[index]
             names = [name for name in self.batch.columns
-                     if visible is None or name in visible or name in ("prompts", "completions")]  # fmt: skip
+                     if (visible is None or name in visible or name in ("prompts", "completions"))
+                     and (name != ENVIRONMENTS or not backend.encoding)]  # fmt: skip
             try:
                 self.batch.encode(names, backend.encoding)
             except EncodingError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.model_card import model_card
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
+from rlvr.environments.loading import COLUMN, load_environments
+from rlvr.environments.proxies import Environments
+from rlvr.environments.rollouts import EnvironmentWorkers
 from rlvr.errors import InputError
 from rlvr.evaluation import evaluate
 from rlvr.modeling import loading as models
@@ -102,6 +106,17 @@ def build_trainer(
             max_rounds=run_settings["dynamic_sampling"],
             seed=config.seed,
         )
+    environments = None
+    if recipe.environments:
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that environment_factory may change
+        environments = Environments(
+            load_environments(recipe.environments),
+            environment_workers(recipe),
+            by_column=COLUMN in rows.column_names,
+            reward_timeout_s=run_settings["reward_timeout_s"],
+            seed=config.seed,
+            rank=scorer.rank,
+        )
     colocated = config.use_vllm and config.vllm_mode == "colocate"
     config.use_vllm = config.use_vllm and not colocated  # rlvr/training/vllm_rollouts.py says why
     trainer = RecipeTrainer(
@@ -115,6 +130,7 @@ def build_trainer(
         card=model_card(recipe),
         keep_checkpoints=recipe.settings.get("save_total_limit"),
         dynamic_sampler=dynamic_sampler,
+        environments=environments,
         args=config,
         train_dataset=rows,
         eval_dataset=task.validation if validation is not None else None,
@@ -138,6 +154,17 @@ def build_trainer(
             key="model_name_or_path",
         )
     return trainer
+
+
+def environment_workers(recipe: Recipe) -> EnvironmentWorkers:
+    """The worker processes for the environments of a recipe."""
+    settings = recipe.settings
+    return EnvironmentWorkers(
+        recipe.environments,
+        timeout_s=settings["tool_timeout_s"],
+        budget_s=settings["tool_budget_s"],
+        max_output=settings["max_tool_output"],
+    )
 
 
 def train(

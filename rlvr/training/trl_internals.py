@@ -6,6 +6,7 @@ tests/rlvr/training/test_trl_contract.py holds every name and signature that is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -14,11 +15,14 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
+from rlvr.environments.proxies import resolve
 from rlvr.training.batch_merge import CompletionTable
 
 
 class ExtensibleGRPOTrainer(GRPOTrainer):
     """`GRPOTrainer` with public names for what its subclasses override, read and write."""
+
+    _tool_wait_s = 0.0
 
     # ------------------------------------------------------------------------------------------------------------------
     # Methods to override; each calls TRL's own
@@ -81,6 +85,19 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         self.run_epoch(*args, **kwargs)
 
+    def _get_tool_suffix_ids(self, tool_messages: Any) -> Any:
+        # TRL calls the tools of all rollouts, one rollout after the other, then this for each of them. Results that are
+        # fetched only here make the calls run at the same time.
+        started = time.perf_counter()
+        resolve(tool_messages)
+        self._tool_wait_s += time.perf_counter() - started
+        return super()._get_tool_suffix_ids(tool_messages)
+
+    def take_tool_wait(self) -> float:
+        """Seconds of waiting for tools since the last call."""
+        seconds, self._tool_wait_s = self._tool_wait_s, 0.0
+        return seconds
+
     def generate_with(self, rollouts: Any) -> None:
         """Sample by this `VLLMGeneration`; the trainer was built with `use_vllm: false`."""
         self.use_vllm = self.args.use_vllm = True
@@ -116,6 +133,9 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         """Replace the value that was added last."""
         self._metrics[self.mode][name][-1] = value
 
+    def last_metric(self, name: str) -> float:
+        return float(self._metrics[self.mode][name][-1])
+
     @contextmanager
     def without_further_metrics(self) -> Iterator[None]:
         """Drop what is added to the metrics inside."""
@@ -139,6 +159,11 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     def last_completions(self, count: int) -> list[Any]:
         """The table's last completions, all ranks'; at most `count`."""
         return list(self._logs["completion"])[-count:]
+
+    def replace_last_completions(self, values: Sequence[Any]) -> None:
+        for _ in values:
+            self._logs["completion"].pop()
+        self._logs["completion"].extend(values)
 
     def read_table(self) -> CompletionTable:
         return CompletionTable(**{name: _plain(self._logs[name]) for name in _COLUMNS})

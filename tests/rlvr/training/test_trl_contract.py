@@ -39,6 +39,7 @@ RUN_EPOCH = [
         ("training_step", ["self", "model", "inputs", "num_items_in_batch"], "time/update"),
         ("_save_checkpoint", ["self", "model", "trial"], "checkpoints that are complete or absent"),
         ("_run_epoch", RUN_EPOCH, "no step after the last"),
+        ("_get_tool_suffix_ids", ["self", "tool_messages"], "tool calls of a batch at the same time"),
         ("log", ["self", "logs", "start_time"], "a table of completions that can't be written"),
         (
             "_generate_single_turn",
@@ -97,6 +98,20 @@ def test_vllm_gets_the_arguments_that_trl_would_pass() -> None:
 )
 def test_vllm_is_used_through_the_names_that_we_replace(method: Any, text: str, why: str) -> None:
     assert text in inspect.getsource(method), why
+
+
+@pytest.mark.parametrize(
+    ("method", "text", "why"),
+    [
+        ("_tool_call_loop", "content = result if isinstance(result, list) else str(result)", "ToolResult is a list"),
+        ("_tool_call_loop", "self._get_tool_suffix_ids(tool_messages)", "after the calls of all rollouts"),
+        ("_generate_and_score_completions", "zip(prompts, self.environments, inputs, strict=True)", "resets in order"),
+        ("_generate_and_score_completions", "environment.reset(**reset_kwargs)", "resets were started before"),
+        ("_calculate_rewards", 'reward_kwargs["environments"] = self.environments', "the reward `environment`"),
+    ],
+)
+def test_environments_are_called_where_we_expect_it(method: str, text: str, why: str) -> None:
+    assert text in inspect.getsource(getattr(GRPOTrainer, method)), why
 
 
 def test_no_public_name_of_ours_replaces_one_of_trl() -> None:

@@ -1,0 +1,1 @@
+"""Environments: tools and several turns, played in worker processes (docs/environments.md)."""

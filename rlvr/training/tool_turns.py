@@ -1,0 +1,71 @@
+"""What a batch of conversations with tools holds: turns, the tokens that the model wrote, and why each one ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Parts of a message that the table of completions keeps, all of them text.
+_TEXTS = ("role", "name", "content", "reasoning_content", "thinking")
+
+
+@dataclass(frozen=True)
+class ToolTurns:
+    """The conversations of this rank's batch.
+
+    Attributes:
+        completions: messages after the prompt, as TRL has them.
+        tool_mask: 1 for tokens of the model, 0 for those of tools; None if there are no tools.
+        ended: whether the last turn ended by itself.
+        max_iterations: `max_tool_calling_iterations`.
+    """
+
+    completions: Sequence[Sequence[Mapping[str, Any]]] = ()
+    tool_mask: Sequence[Sequence[int]] | None = None
+    ended: Sequence[bool] = ()
+    max_iterations: int = 0
+
+    def sums(self) -> tuple[int, int, int]:
+        """Turns of the model, conversations that were cut by the limit of iterations, and conversations."""
+        turns = sum(message["role"] == "assistant" for messages in self.completions for message in messages)
+        return turns, self.stopped().count("iterations"), len(self.completions)
+
+    def stopped(self) -> list[str]:
+        """Why each conversation ended: "answer", or cut by "iterations" or "length" (max_completion_length)."""
+        return [self._stopped(*pair) for pair in zip(self.completions, self.ended, strict=True)]
+
+    def _stopped(self, messages: Sequence[Mapping[str, Any]], ended: bool) -> str:
+        last = messages[-1]
+        if last["role"] == "assistant" and not last.get("tool_calls"):
+            return "answer" if ended else "length"
+        turns = sum(message["role"] == "assistant" for message in messages)
+        return "iterations" if last["role"] == "assistant" and turns > self.max_iterations else "length"
+
+    def own_tokens(self, completion_ids: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The tokens that the model wrote."""
+        masks = self.tool_mask or [[1] * len(ids) for ids in completion_ids]
+        return [[token for token, own in zip(ids, mask, strict=True) if own]
+                for ids, mask in zip(completion_ids, masks, strict=True)]  # fmt: skip
+
+    def columns(self, seconds: Sequence[Sequence[float]]) -> dict[str, list[str]]:
+        """Columns of the table of completions: why each ended, and the seconds of its calls as a JSON list."""
+        texts = [json.dumps([round(value, 3) for value in row]) for row in seconds]
+        return {"stopped": self.stopped(), "tool_seconds": texts}
+
+    @staticmethod
+    def as_table(completions: Sequence[Any]) -> list[Any]:
+        """Conversations for the table: arguments of tools as JSON text, since a column of parquet has one type."""
+        return [[_as_row(message) for message in messages] for messages in completions]
+
+
+def _as_row(message: Mapping[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {name: message[name] for name in _TEXTS if isinstance(message.get(name), str)}
+    calls = [call.get("function", call) for call in message.get("tool_calls") or []]
+    if calls:
+        row["tool_calls"] = [
+            {"type": "function", "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])}}
+            for call in calls
+        ]
+    return row

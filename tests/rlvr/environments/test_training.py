@@ -1,0 +1,148 @@
+"""Training with environments: real steps of a tiny model whose turns a script writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from datasets import Dataset
+
+from rlvr.artifacts.identity import Identity
+from rlvr.config.recipe import EnvironmentSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.data.task import Task
+from rlvr.modeling import loading as models
+from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.scorer import Scorer
+from rlvr.training import train as training
+from rlvr.training.grpo_trainer import RecipeTrainer
+from tests.rlvr.training.test_train import BASE, train
+from tests.support.tool_model import Script, call, follow, write_tool_model
+
+COUNTER = EnvironmentSpec("tests/support/counting.py")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tool_model(tmp_path_factory.mktemp("model"))
+
+
+def build(
+    folder: Path,
+    model: Path,
+    columns: dict[str, list[Any]] | None = None,
+    environments: tuple[EnvironmentSpec, ...] = (COUNTER,),
+    rewards: Sequence[Reward] | None = None,
+    **settings: Any,
+) -> tuple[RecipeTrainer, Recipe]:
+    columns = columns or {"target": [3, 4, 5, 6]}
+    rows = len(next(iter(columns.values())))
+    data = Dataset.from_dict({"prompt": [[{"role": "user", "content": "Go."}]] * rows, **columns})
+    task = Task(data, data.select([]), data.select([]))
+    settings = {**BASE, "model_name_or_path": str(model), "output_dir": str(folder), "max_completion_length": 600,
+                "max_steps": 1, **settings}  # fmt: skip
+    specs = (RewardSpec("environment"),)
+    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), specs, None, settings, environments=environments)
+    loaded = list(rewards or load_rewards(specs))
+    identity = Identity.of(recipe, data, 1, "python")
+    tokenizer = models.load_tokenizer(recipe, chat=True)
+    trainer = training.build_trainer(recipe, task, loaded, loaded[0], tokenizer, Scorer(loaded), identity, steps=1)
+    return trainer, recipe
+
+
+def by_turns(*turns: Callable[[int], str]) -> Script:
+    """The first turn of each conversation from the first function, and so on; a function gets the rollout's number."""
+    counts = dict.fromkeys(range(len(turns) + 1), 0)
+
+    def script(text: str) -> str:
+        turn = text.count("<|im_start|>assistant") - 1
+        counts[turn] += 1
+        return turns[min(turn, len(turns) - 1)](counts[turn] - 1)
+
+    return script
+
+
+def table(folder: Path) -> list[dict[str, Any]]:
+    (file,) = (folder / "completions").glob("*.parquet")
+    rows: list[dict[str, Any]] = pd.read_parquet(file).to_dict("records")
+    return rows
+
+
+def test_a_rollout_of_several_turns_is_rewarded_logged_and_counted(tmp_path: Path, model: Path) -> None:
+    seen: list[Any] = []
+
+    def reads_attributes(completions: Any, completion_ids: Any, environments: Any, **kwargs: Any) -> list[float]:
+        seen.extend(zip(completions, completion_ids, environments, strict=True))
+        return [float(environment.count) for environment in environments]
+
+    rewards = [*load_rewards((RewardSpec("environment"),)), Reward("reads_attributes", reads_attributes, weight=0.0)]
+    columns = {"target": [3, 3, 3, 3]}
+    trainer, recipe = build(tmp_path, model, columns, rewards=rewards, max_tool_calling_iterations=2)
+    first = [
+        lambda: call("add", number=3),
+        lambda: call("add", number=1) + call("add", number=2),
+        lambda: call("subtract", number=1),
+        lambda: call("misbehave", how="raise"),
+    ]
+
+    def later(number: int) -> str:
+        return call("add", number=0) if number == 0 else "The count is right."
+
+    follow(trainer, by_turns(lambda number: first[number % 4](), later, lambda number: call("add", number=0)))
+    (metrics,) = train(trainer, recipe)
+    trainer.end_rollouts()
+    # Two groups of four rollouts: 1 + 2 + 1 + 1 calls each, and one rollout that calls in all three turns.
+    assert metrics["tools/call_frequency"] == pytest.approx((10 + 1) / 8)
+    assert metrics["tools/failure_frequency"] == pytest.approx(4 / 11)
+    assert metrics["tools/turns"] == pytest.approx((7 * 2 + 3) / 8)
+    assert metrics["tools/cut_by_iterations"] == pytest.approx(1 / 8)
+    assert metrics["environment/failed_fraction"] == 0
+    assert metrics["rewards/environment/mean"] == pytest.approx(4 / 8)
+    assert metrics["rewards/reads_attributes/mean"] == pytest.approx(2 * (3 + 3 + 0 + 100) / 8)
+    rows = table(tmp_path)
+    assert [row["stopped"] for row in rows] == ["iterations"] + ["answer"] * 7
+    assert [row["environment"] for row in rows] == [1, 1, 0, 0] * 2
+    roles = [[message["role"] for message in row["completion"]] for row in rows[:4]]
+    assert roles[1] == ["assistant", "tool", "tool", "assistant"]
+    calls = rows[1]["completion"][0]["tool_calls"]
+    assert [json.loads(one["function"]["arguments"]) for one in calls] == [{"number": 1}, {"number": 2}]
+    assert [message["content"] for message in rows[1]["completion"][1:3]] == ["The count is 1.", "The count is 3."]
+    assert rows[2]["completion"][1]["content"] == "{'error': 'Tool subtract not found.'}"
+    assert [len(json.loads(row["tool_seconds"])) for row in rows[:4]] == [2, 2, 0, 1]
+    assert "Count from 0 to 3." in rows[0]["prompt"][-1]["content"], "what reset returned"
+    decoded = [trainer.text_tokenizer.decode(ids) for _, ids, _ in seen]
+    assert "The count is 3." not in decoded[1] and decoded[1].endswith("The count is right.<|im_end|>")
+
+
+def test_a_failed_environment_leaves_the_update_and_rows_without_one_stay(tmp_path: Path, model: Path) -> None:
+    columns = {"target": [3, -1], "environment": ["counting", "counting"]}
+    trainer, recipe = build(tmp_path, model, columns)
+    follow(trainer, by_turns(lambda number: call("add", number=number), lambda number: "Done."))
+    (metrics,) = train(trainer, recipe)
+    trainer.end_rollouts()
+    assert metrics["environment/failed_fraction"] == metrics["rewards/unscored_fraction"] == 0.5
+
+
+def test_rows_of_several_environments_and_of_none_share_a_batch(tmp_path: Path, model: Path) -> None:
+    columns = {"target": [1, 1], "environment": ["Counter", None]}
+    environments = (EnvironmentSpec("tests.support.counting.Counter"), COUNTER)
+    trainer, recipe = build(tmp_path, model, columns, environments)
+    prompts: set[bool] = set()
+
+    def script(text: str) -> str:
+        if "<tool_response>" in text:
+            return "Done."
+        prompts.add("<tools>" in text)
+        return call("add", number=len(prompts)) if "<tools>" in text else "An answer."
+
+    follow(trainer, script)
+    with pytest.raises(training.TrainingError) as caught:  # the rollouts of a group are alike
+        train(trainer, recipe)
+    trainer.end_rollouts()
+    assert caught.value.kind == "equal-rewards"
+    assert sorted(len(row["completion"]) for row in table(tmp_path)) == [1] * 4 + [3] * 4
+    assert prompts == {True, False}, "rows without an environment see no tools"
