@@ -9,6 +9,7 @@ The input is the recipe and the model's configuration. docs/estimates.md compare
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -64,9 +65,21 @@ class Estimate:
         processes = min(self.setup.processes, self.machine.gpus if self.machine and self.machine.gpus else 10**6)
         return self.memory.offloaded * processes
 
+    @property
+    def vllm_share_problem(self) -> str:
+        """Why vLLM could not start in its share; empty if it can."""
+        needs = self.memory.vllm_needs / GIB
+        if self.machine is None or self.setup.vllm_share * self.machine.gpu.memory >= needs:
+            return ""
+        room, share = self.machine.gpu.memory, self.setup.vllm_share
+        enough = math.ceil(100 * needs / room) / 100
+        fix = f"set {enough:g} or more" if enough < 1 else "take a larger GPU"
+        return f"vllm_gpu_memory_utilization: {share:g} is {share * room:.1f} GiB, and vLLM needs {needs:.1f}: {fix}"
+
     def lines(self) -> list[str]:
         """Format the estimate for the terminal, in at most 15 lines."""
-        below = [*self._verdict(), *self._advice(), *self._duration(), *self.notes[:1]]
+        share = [f"warning: {self.vllm_share_problem}"] if self.vllm_share_problem else []
+        below = [*self._verdict(), *self._advice(), *share, *self._duration(), *self.notes[:1]]
         return [*self._table(_LINES - len(below)), *below]
 
     def _table(self, lines: int) -> list[str]:

@@ -79,8 +79,12 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Itera
         yield setting(activation_checkpointing=True)
     if now.get("attn_implementation") == "eager":
         yield setting(attn_implementation="sdpa")
-    if vllm and now.get("vllm_mode", "colocate") == "colocate" and not now.get("vllm_enable_sleep_mode"):
-        yield setting(vllm_enable_sleep_mode=True)
+    if vllm and now.get("vllm_mode", "colocate") == "colocate":
+        share = round((now.get("vllm_gpu_memory_utilization") or 0.3) - 0.05, 2)
+        if not peft and not now.get("vllm_enable_sleep_mode"):
+            yield setting(vllm_enable_sleep_mode=True)  # refused with an adapter
+        if share > 0:
+            yield setting(vllm_gpu_memory_utilization=share)
     if rows % 2 == 0 and not now.get("generation_batch_size"):
         # The number of completions per generation and update stays.
         halves = {"per_device_train_batch_size": rows // 2, "gradient_accumulation_steps": accumulation * 2}
@@ -94,6 +98,8 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Itera
         yield setting(steps_per_generation=fewer)
     if not now.get("optim") and not peft and not launcher.startswith("zero"):
         yield setting(optim="adamw_bnb_8bit")
+    if vllm:
+        yield RecipeChange("rollouts: transformers", {"rollouts": "transformers", "use_vllm": False}, launcher)
     # Changes of the training itself.
     if peft and not quantised and not vllm:
         yield setting(load_in_4bit=True, use_bnb_nested_quant=True)

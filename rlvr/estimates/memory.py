@@ -1,4 +1,4 @@
-"""Estimate the memory of one GPU by part, at three moments: generating, training, updating.
+"""Estimate the memory of one GPU by part, at three moments: generating, training, updating. And while it is loaded.
 
 Each part lists its moments; the largest sum is the estimate. ZeRO: arXiv:1910.02054, section 3 (its 2 + 2 + K bytes a
 parameter, K = 12 for Adam with 16-bit weights), with DeepSpeed's default bucket sizes.
@@ -15,6 +15,7 @@ from rlvr.estimates.run_setup import RunSetup
 
 GIB = 2**30
 MOMENTS = ("generating", "training", "updating")
+LOADING = "loading"
 ALWAYS = frozenset(MOMENTS)
 BACKWARD = frozenset({"training", "updating"})
 TRAINING, GENERATING = frozenset({"training"}), frozenset({"generating"})
@@ -64,14 +65,15 @@ class GpuMemory:
 
     parts: tuple[MemoryPart, ...]  # of the GPU, in the order of the output
     offloaded: float  # bytes a process in the machine's memory (ZeRO's offloading), else 0
+    vllm_needs: float  # bytes that vLLM's share must have, else 0
 
     def at(self, moment: str) -> float:
-        """Bytes at one of the `MOMENTS`."""
+        """Bytes at one of the `MOMENTS`, or while the model is loaded."""
         return sum(part.bytes for part in self.parts if moment in part.moments)
 
     @property
     def fullest(self) -> str:
-        return max(MOMENTS, key=self.at)
+        return max((*MOMENTS, LOADING), key=self.at)
 
     @property
     def peak(self) -> float:
@@ -92,6 +94,10 @@ def memory(
     passing = activations.passing(shape, setup) + _unpacked(parameters, setup)
     logits = activations.scoring(shape, setup, head_trains=adapter is None)
     parts = [
+        # They are quantised on the GPU; otherwise loading takes no more than what stays.
+        MemoryPart(
+            "weights (loading)", parameters.total * setup.loaded if setup.quantised else 0, frozenset({LOADING})
+        ),
         MemoryPart("weights", base_weights(parameters, setup)),
         MemoryPart("adapter", adapter.count * adapter_bytes(setup) / setup.shards_weights if adapter else 0),
         MemoryPart("optimizer", optimizer(trained, setup)),
@@ -107,7 +113,8 @@ def memory(
         MemoryPart("temporary tensors (updating)", _update_tensors(trained, setup), frozenset({"updating"})),
     ]
     parts = [part for part in parts if part.bytes > 0]
-    return GpuMemory((*parts, *_allowance(parts, setup)), _offloaded(trained, setup))
+    needs = _vllm_needs(parameters, adapter, shape, setup) if setup.vllm == "colocate" else 0.0
+    return GpuMemory((*parts, *_allowance(parts, setup)), _offloaded(trained, setup), needs)
 
 
 def base_weights(parameters: Parameters, setup: RunSetup) -> float:
@@ -234,16 +241,32 @@ def _generation(
     if setup.vllm == "server":
         return
     if setup.vllm:
-        share = float(setup.settings.get("vllm_gpu_memory_utilization") or 0.3)
         asleep = bool(setup.settings.get("vllm_enable_sleep_mode"))
-        # Without a known GPU, the minimum of vLLM: weights and the cache.
-        least = parameters.total * setup.compute + activations.cache(shape, setup)
-        yield MemoryPart("vLLM's share", share * gpu_memory if gpu_memory else least, GENERATING if asleep else ALWAYS)
+        least = _vllm_needs(parameters, adapter, shape, setup)
+        taken = max(setup.vllm_share * gpu_memory, least) if gpu_memory else least
+        yield MemoryPart("vLLM's share", taken, GENERATING if asleep else ALWAYS)
         return
     yield MemoryPart("KV cache", activations.cache(shape, setup), GENERATING)
     prefill = activations.prefill(shape, setup, adapter_bytes(setup) if adapter else 0)
     largest = max(prefill, activations.decoding(shape, setup))  # the prefill ends before decoding starts
     yield MemoryPart("temporary tensors (generating)", largest + _unpacked(parameters, setup), GENERATING)
+
+
+def _vllm_needs(parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup) -> float:
+    """Bytes that vLLM needs: its base, a slot for an adapter, a cache for the longest completion, and its own tensors.
+
+    The base of a 4-bit policy is in 16 bits, unless vLLM quantises it. vLLM wraps every matrix for the adapter, and
+    rounds its rank up to a power of two.
+    """
+    base: float = parameters.total * setup.compute
+    if setup.settings.get("vllm_base_quantization", "none") != "none":
+        packed, scales = bytes_in_4_bits(parameters, nested=False)
+        base = packed + scales + (parameters.embeddings + parameters.rest) * setup.compute
+    slot = 0
+    if adapter is not None and setup.settings.get("vllm_weight_sync") != "merged":
+        rank = 1 << (max(adapter.rank, 8) - 1).bit_length()
+        slot = rank * sum(matrix.inputs + matrix.outputs for matrix in parameters.matrices) * setup.compute
+    return base + slot + activations.cache(shape, setup) / setup.generated + CONTEXT
 
 
 def _update_tensors(trained: int, setup: RunSetup) -> float:
@@ -260,9 +283,9 @@ def _update_tensors(trained: int, setup: RunSetup) -> float:
 def _allowance(parts: Iterable[MemoryPart], setup: RunSetup) -> Iterable[MemoryPart]:
     """CUDA's context, NCCL, and 5 % of the memory of PyTorch's allocator at each moment."""
     context = CONTEXT + (NCCL if setup.processes > 1 else 0)
-    yield MemoryPart("CUDA, NCCL", context)
+    yield MemoryPart("CUDA, NCCL", context, ALWAYS | {LOADING})
     allocated = [part for part in parts if part.name != "vLLM's share"]
-    for moment in MOMENTS:
+    for moment in (*MOMENTS, LOADING):
         held = sum(part.bytes for part in allocated if moment in part.moments)
         yield MemoryPart(f"gaps between blocks ({moment})", GAPS * held, frozenset({moment}))
 

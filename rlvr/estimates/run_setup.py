@@ -89,6 +89,11 @@ class RunSetup:
         return str(self.settings.get("vllm_mode") or "colocate") if self.settings.get("use_vllm") else ""
 
     @property
+    def vllm_share(self) -> float:
+        """The part of the GPU that vLLM takes, with TRL's default."""
+        return float(self.settings.get("vllm_gpu_memory_utilization") or 0.3)
+
+    @property
     def tokens(self) -> int:
         """Tokens of a training step on one GPU, padding included."""
         return self.rows * (self.prompt_tokens + self.completion_tokens)

@@ -98,8 +98,10 @@ def _launch_ms(setup: RunSetup, pace: Utilisation, *, vllm: bool) -> float:
 
 def _weights_moved(parameters: Parameters, shape: Shape, setup: RunSetup) -> float:
     matrices = sum(matrix.count for matrix in parameters.matrices)
-    number: float = setup.compute if setup.vllm else setup.weight
-    if setup.settings.get("load_in_4bit"):
+    number: float = setup.weight
+    if setup.vllm and setup.settings.get("vllm_base_quantization", "none") == "none":
+        number = setup.compute  # also under a policy of 4-bit weights
+    elif setup.settings.get("load_in_4bit"):
         number = _MOVED_IN_4_BITS
     elif setup.settings.get("load_in_8bit"):
         number = _MOVED_IN_8_BITS

@@ -15,6 +15,7 @@ from rlvr.modeling import loading
 from rlvr.preflight.prompt_lengths import PromptLengths, measure_prompts
 from rlvr.scoring.registry import load_reward, load_rewards, load_task
 from rlvr.scoring.reward import Reward
+from rlvr.training import launch
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -93,6 +94,23 @@ class RunComponents:
             return None
         longest = self.prompt_lengths.longest if self.prompt_lengths is not None else None
         return plan_batches(self.recipe, len(self.train), self.processes, longest)
+
+    def estimate(self, recipe: Recipe) -> estimates.Estimate | None:
+        """Memory and hours of the recipe on the target machine, or on this one; None without rows, model or GPU."""
+        plan, target = self.plan, self.target
+        machine = estimates.find_machine(target.machine) if target.machine else estimates.this_machine()
+        on_cpu = recipe.settings.get("use_cpu") and not target.machine
+        if on_cpu or machine is None or self.config is None or plan is None:
+            return None
+        return estimates.estimate(
+            recipe,
+            self.config,
+            plan.processes,
+            target.launcher or launch.launcher(),
+            machine,
+            prompt_tokens=plan.longest_prompt or 0,
+            steps=plan.steps,
+        )
 
 
 def load_components(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from rlvr import estimates, evaluation
+from rlvr import evaluation
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import Resumption, agree, choose_resumption, earlier_engine
 from rlvr.artifacts.run_lock import refuse_if_in_use
@@ -142,7 +142,7 @@ def prepare_run(
         remarks = (
             *remarks_of([*task.notes, *plan.lines()], "plan"),
             *remarks_of([*machine, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
-            *remarks_of(_estimate(components, plan), "estimate"),
+            *remarks_of(_estimate_lines(components), "estimate"),
             *findings.problems,
             *remarks_of(resumption.notes, "resumption"),
         )
@@ -244,20 +244,8 @@ def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
     ]
 
 
-def _estimate(components: RunComponents, plan: BatchPlan) -> list[str]:
-    """Memory and hours on the GPU of the target machine, or of this one; nothing without a GPU."""
-    recipe, target = components.recipe, components.target
-    machine = estimates.find_machine(target.machine) if target.machine else estimates.this_machine()
-    on_cpu = recipe.settings.get("use_cpu") and not target.machine
-    if on_cpu or machine is None or components.config is None:
+def _estimate_lines(components: RunComponents) -> list[str]:
+    estimate = components.estimate(components.recipe)
+    if estimate is None:
         return []
-    estimate = estimates.estimate(
-        recipe,
-        components.config,
-        plan.processes,
-        target.launcher or launch.launcher(),
-        machine,
-        prompt_tokens=plan.longest_prompt or 0,
-        steps=plan.steps,
-    )
     return [*(estimate.rollouts.lines() if estimate.rollouts is not None else []), *estimate.lines()]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rlvr import estimates
 from rlvr.config.recipe import with_engine
-from rlvr.errors import Problem
+from rlvr.errors import InputError, Problem
 from rlvr.modeling.vllm_engines import HEAD_SIZES_ON_CPU, MAX_RANK, architectures, installation_problem
 from rlvr.preflight.components import RunComponents
 
@@ -38,7 +38,14 @@ def _obstacle(components: RunComponents) -> str | None:
     installed = installation_problem("rollouts")
     problems = [installed] if installed is not None else check_vllm(trial)
     message = next((problem.message for problem in problems if problem.level == "error"), None)
-    return message.removeprefix("rollouts: ").partition(". ")[0] if message is not None else None
+    if message is not None:
+        return message.removeprefix("rollouts: ").partition(". ")[0]
+    try:
+        estimate = components.estimate(trial.recipe)
+    except InputError:
+        return None  # the checks report it
+    roomy = estimate is None or (estimate.fits and not estimate.vllm_share_problem)
+    return None if roomy else "the GPU has no room for vLLM and the training: see --check --rollouts vllm"
 
 
 def check_vllm(components: RunComponents) -> Iterator[Problem]:

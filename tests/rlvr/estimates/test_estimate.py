@@ -107,6 +107,16 @@ def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
         (of("ml.g6e.xlarge", HALF, steps=1, max_completion_length=16, **LORA), ["less than a minute for 1 u"], "small"),
         (of("A10G", HALF, steps=None, **LORA), ["fits"], "steps are not known"),
         (of(None, HALF, **LORA), ["total"], "no machine"),
+        (
+            of("L40S-48GB", use_vllm=True, load_in_4bit=True, **LORA),
+            ["0.3 is 13.5 GiB", "0.35 or more"],
+            "a small share",
+        ),
+        (
+            of("L4", use_vllm=True, load_in_4bit=True, **LORA),
+            ["does NOT fit", "change rollouts: transformers"],
+            "7B in 16 bits for vLLM, beside its training",
+        ),
         (of("ml.g6e.xlarge", launcher="zero2_offload"), ["offloading takes 113 of 32 GiB"], "the machine's own memory"),
     ],
 )

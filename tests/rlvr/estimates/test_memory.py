@@ -189,6 +189,47 @@ def test_vllm_takes_its_share_of_the_gpu_and_no_cache_is_ours() -> None:
     assert bytes_of(parts(a_run(use_vllm=True, vllm_mode="server"), 80 * GIB), "vLLM's share") == 0
 
 
+@pytest.mark.parametrize(
+    ("settings", "base", "rank", "why"),
+    [
+        ({}, 2 * TOTAL, 0, "no adapter"),
+        (LORA, 2 * TOTAL, 16, "a slot for an adapter"),
+        ({**LORA, "lora_r": 12}, 2 * TOTAL, 16, "vLLM has no slot of rank 12"),
+        ({**LORA, "vllm_weight_sync": "merged"}, 2 * TOTAL, 0, "all weights are sent"),
+        ({**LORA, "load_in_4bit": True}, 2 * TOTAL, 16, "the numbers that 4-bit weights stand for"),
+        (
+            {**LORA, "load_in_4bit": True, "vllm_base_quantization": "bitsandbytes"},
+            MATRICES * (0.5 + 4 / 64) + 2 * (EMBEDDING + REST),
+            16,
+            "vLLM quantises, too: half a byte a number, a float32 for each 64",
+        ),
+    ],
+)
+def test_vllm_needs_its_base_a_slot_and_a_cache(settings: dict[str, Any], base: float, rank: int, why: str) -> None:
+    slot = 2 * rank * LORA_COUNT / 16
+    cache = 2 * 2 * 64 * (100 + 28) * 2  # keys and values, layers, width, tokens, bytes: of one completion
+    needs = parts(a_run(use_vllm=True, **settings)).vllm_needs
+    assert needs - GIB == pytest.approx(base + slot + cache, rel=1e-3), why
+    share = bytes_of(
+        parts(a_run(use_vllm=True, vllm_gpu_memory_utilization=0.01, **settings), 80 * GIB), "vLLM's share"
+    )
+    assert share == needs, "a share that is too small"
+
+
+def test_weights_are_loaded_in_16_bits_before_they_are_quantised() -> None:
+    """7B in 4 bits: 16.2 GiB of a process (docs/estimates.md)."""
+    from tests.rlvr.estimates.test_parameters import qwen
+
+    config = qwen(3584, 18944, 28, 28, 4, 152064, False)
+    whole = counting.count(config)
+    settings = {**LORA, "load_in_4bit": True, "dtype": "bfloat16"}
+    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    adapter, shape = counting.adapter(whole, config, settings), counting.shape(config, whole)
+    result = memory(whole, adapter, shape, read_setup(recipe, config, 1, "python", 100))
+    assert (result.fullest, result.peak / GIB) == ("loading", pytest.approx(16.2, rel=0.05))
+    assert parts(a_run(**LORA)).fullest != "loading"
+
+
 def test_offloading_takes_16_bytes_a_parameter_of_the_machine() -> None:
     assert parts(a_run(4, "zero2_offload")).offloaded * 4 == 16 * TOTAL
     assert parts(a_run(4, "zero2")).offloaded == 0

@@ -34,10 +34,10 @@ def a_run(processes: int = 1, prompt: int = 100, **settings: Any) -> RunSetup:
 
 def test_a_token_takes_as_long_as_moving_weights_and_cache() -> None:
     swift = Gpu("all arithmetic", 1, 1, 1e9)
-    setup = a_run()
     filled = 2 * 2 * 64 * 8 * 2 * (100 + 28 / 2)  # the cache is half full of completions on average
     by_hand = 28 * (2 * (MATRICES + REST + HEAD) + filled) / 1e9
-    assert generation_seconds(WHOLE, SHAPE, setup, swift, PERFECT) == pytest.approx(by_hand)
+    for settings in ({}, {"use_vllm": True, "load_in_4bit": True}):  # vLLM's base is in 16 bits in any case
+        assert generation_seconds(WHOLE, SHAPE, a_run(**settings), swift, PERFECT) == pytest.approx(by_hand)
 
 
 def test_a_token_takes_at_least_as_long_as_starting_its_kernels() -> None:

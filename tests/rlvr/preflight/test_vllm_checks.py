@@ -94,6 +94,7 @@ def test_a_model_that_vllm_lacks_is_refused(
         ({"load_in_4bit": True}, "0.30.0", True, True, "vLLM is installed"),
         ({"load_in_8bit": True}, "0.30.0", True, False, "load_in_8bit"),
         ({"use_dora": True}, "0.30.0", True, False, "use_dora"),
+        ({"vllm_gpu_memory_utilization": 0.01}, "0.30.0", True, False, "no room"),
     ],
 )
 def test_auto_takes_vllm_where_it_can(
