@@ -87,9 +87,11 @@ esac
 
 # pip prints hundreds of lines, which matter only if it fails.
 log=/tmp/grpo-pip.log
-if ! python3 -m pip install --disable-pip-version-check --requirement requirements.txt > "$log" 2>&1; then
+python3 -m pip install --disable-pip-version-check --requirement requirements.txt > "$log" 2>&1 || {
+    code=$?
     cat "$log" >&2
-    fail "pip can't install the job's requirements: $(grep '^ERROR' "$log" | tail -n 1)" 1
-fi
+    error=$(grep -i '^error' "$log" | tail -n 1) || error="it ended with exit code $code. $(tail -n 1 "$log")"
+    fail "pip can't install the job's requirements: $error" 1
+}
 echo "The requirements are installed after $SECONDS s."
 exec python3 -m rlvr.sagemaker.container.entrypoint "${program[@]}"

@@ -14,6 +14,7 @@ from tests.support.sagemaker_emulator.containers import Host
 
 SCRIPT = containers.REPOSITORY / "scripts" / "run_finetuning.sh"
 ALONE = {"train": ["algo-1"]}
+KILLED_PIP = '() { if [[ $2 == pip ]]; then echo Collecting no-such-package; return 137; fi; command python3 "$@"; }'
 PAIR = {"train": ["algo-1", "algo-2"]}
 
 
@@ -35,6 +36,12 @@ PAIR = {"train": ["algo-1", "algo-2"]}
         ({"cpus": ["algo-1"], "train": ["algo-2"]}, {}, "Set GRPO_TRAIN_GROUP",
          "another error of topology.py"),
         (ALONE, {"GRPO_RECIPE": "other.yaml"}, "The recipe other.yaml was not uploaded", "no recipe"),
+        (ALONE, {"GRPO_LAUNCHER": "python"},
+         "pip can't install the job's requirements: ERROR: No matching distribution found for no-such-package==1",
+         "pip's last error"),
+        (ALONE, {"GRPO_LAUNCHER": "python", "BASH_FUNC_python3%%": KILLED_PIP},
+         "pip can't install the job's requirements: it ended with exit code 137. Collecting no-such-package",
+         "pip's last line, if it was killed"),
     ],
 )  # fmt: skip
 def test_a_hosts_failure_reason_is_one_line(
@@ -47,6 +54,7 @@ def test_a_hosts_failure_reason_is_one_line(
         shutil.copy(containers.REPOSITORY / part, code / part)
     shutil.copytree(containers.REPOSITORY / "accelerate_configs", code / "accelerate_configs")
     (code / "recipe.yaml").touch()
+    (code / "requirements.txt").write_text("no-such-package==1\n")
     (tmp_path / "ml" / "output").mkdir()
     (tmp_path / "ml" / "input" / "config").mkdir()
     resources = {
@@ -55,14 +63,14 @@ def test_a_hosts_failure_reason_is_one_line(
         "instance_groups": [{"instance_group_name": name, "hosts": hosts} for name, hosts in groups.items()],
     }
     (tmp_path / "ml" / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
-    variables = {**containers.environment_of_the_image(), **environment}
+    variables = {**containers.environment_of_the_image(), "PIP_NO_INDEX": "1", **environment}
     command = ["/bin/bash", "/opt/ml/input/data/code/scripts/run_finetuning.sh"]
     attempt = containers.start([Host("algo-1", tmp_path / "ml", command, variables, tmp_path / "log")], tmp_path)
     attempt.wait(30)
     attempt.end()
     reason = (tmp_path / "ml" / "output" / "failure").read_text()
     assert words in reason and "\n" not in reason, why
-    assert attempt.codes == {"algo-1": 2}
+    assert attempt.codes == {"algo-1": 1 if words.startswith("pip") else 2}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
 import os
 import re
@@ -17,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from rlvr.sagemaker.container import entrypoint, failure_reason, leader_watch, pid1
 from rlvr.sagemaker.container.entrypoint import JobError
@@ -254,7 +258,7 @@ def requirements(text: str) -> dict[str, str]:
     """Requirements by their normalized names."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     matches = [re.match(r"([A-Za-z0-9._-]+)(.*)", line) for line in lines if line]
-    return {match[1].lower().replace("_", "-"): match[2] for match in matches if match}
+    return {str(canonicalize_name(match[1])): match[2] for match in matches if match}
 
 
 CONTAINER = REPOSITORY / "rlvr" / "sagemaker" / "container"
@@ -277,8 +281,33 @@ def test_a_jobs_pins_are_the_tested_versions_without_the_images_libraries() -> N
     tested = requirements((REPOSITORY / "constraints.txt").read_text())
     pinned = requirements((CONTAINER / "constraints.txt").read_text())
     assert pinned and pinned.items() <= tested.items()
-    for name in pinned:
-        assert name not in pid1.IMAGE_PACKAGES and not name.startswith(pid1.IMAGE_PACKAGE_PREFIXES)
+    assert not [name for name in pinned if is_of_the_image(name)]
+
+
+def is_of_the_image(name: str) -> bool:
+    return name in pid1.IMAGE_PACKAGES or name.startswith(pid1.IMAGE_PACKAGE_PREFIXES)
+
+
+def test_all_packages_that_a_job_installs_are_pinned() -> None:
+    """Also those that its requirements need, as far as they are installed here."""
+    pinned = requirements((CONTAINER / "constraints.txt").read_text())
+    files = ("requirements.txt", "ray-requirements.txt")
+    lines = [
+        line for file in files for line in (CONTAINER / file).read_text().splitlines() if line[:1] not in ("", "#")
+    ]
+    needed: dict[str, set[str]] = {}  # and their extras
+    waiting = [Requirement(line.partition("#")[0]) for line in lines]
+    while waiting:
+        one = waiting.pop()
+        name = canonicalize_name(one.name)
+        if is_of_the_image(name) or (name in needed and one.extras <= needed[name]):
+            continue
+        needed.setdefault(name, set()).update(one.extras)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            further = map(Requirement, importlib.metadata.requires(one.name) or [])
+            extras = [{"extra": extra} for extra in ("", *needed[name])]
+            waiting += [each for each in further if not each.marker or any(map(each.marker.evaluate, extras))]
+    assert len(needed) > 100 and needed.keys() <= pinned.keys()
 
 
 def test_no_module_beside_pid1_shadows_the_standard_library() -> None:
