@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -189,10 +190,42 @@ def test_a_missing_host_is_named_and_nothing_trains(
 def test_a_node_gets_only_allowed_variables() -> None:
     variables = {**SECRETS, "PATH": "/bin", "GRPO_REWARDS_KEY": "k", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"}
     dashboards = {"RAY_PROMETHEUS_HOST": "http://metrics:9090", "RAY_GRAFANA_HOST": "http://grafana:3000"}
+    dashboards["RAY_PROMETHEUS_NAME"] = "prometheus"
     environment = ray_cluster.node_environment(variables)
     assert ray_cluster.node_environment(dashboards).items() >= dashboards.items()
     assert environment["PATH"] == "/bin" and "RAY_AUTH_TOKEN" not in environment, "the token is in a file"
     assert not (variables.keys() - {"PATH"}) & environment.keys()
+
+
+@pytest.mark.parametrize(
+    ("prometheus", "grafana", "faulty", "why"),
+    [
+        (None, None, [], "no dashboards"),
+        ("OPEN", "OPEN", [], "both answer"),
+        ("OPEN", "OPEN/grafana", [], "behind a path"),
+        ("OPEN", None, ["RAY_GRAFANA_HOST"], "the dashboard shows plots only with both"),
+        ("OPEN", "DISABLED", ["RAY_GRAFANA_HOST"], "Ray's word for none"),
+        ("CLOSED", "OPEN", ["RAY_PROMETHEUS_HOST"], "nothing listens"),
+        ("127.0.0.1:9090", "OPEN", ["RAY_PROMETHEUS_HOST"], "no scheme"),
+        ("OPEN/", "OPEN", ["RAY_PROMETHEUS_HOST"], "Ray appends a path with a slash"),
+        ("http://grafana:http", "http://a:b@c", ["RAY_PROMETHEUS_HOST", "RAY_GRAFANA_HOST"], "no port; a password"),
+        ("http://unknown.invalid", "http://c:99999", ["RAY_PROMETHEUS_HOST", "RAY_GRAFANA_HOST"], "no such host; port"),
+    ],
+)
+def test_addresses_that_rays_dashboard_can_not_use_are_named(
+    prometheus: str | None, grafana: str | None, faulty: list[str], why: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        ports = {"OPEN": listening.getsockname()[1], "CLOSED": closed.getsockname()[1]}
+        environment = {"RAY_PROMETHEUS_HOST": prometheus, "RAY_GRAFANA_HOST": grafana}
+        for word, port in ports.items():
+            environment = {
+                name: value and value.replace(word, f"http://127.0.0.1:{port}") for name, value in environment.items()
+            }
+        faults = ray_cluster.monitor_faults({name: value for name, value in environment.items() if value})
+    assert [fault.partition(" ")[0].strip(":") for fault in faults] == faulty, (why, faults)
+    assert not any("a:b" in fault for fault in faults), "a password is not logged"
 
 
 @pytest.mark.parametrize(
