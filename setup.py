@@ -1,11 +1,11 @@
-"""Add the plug-in folders rewards/ and tasks/ to the wheel, below rlvr/plugins; everything else is in pyproject.toml.
+"""Add the plug-in folders rewards/, tasks/ and environments/ to the wheel, below rlvr/plugins.
 
-They are not installed as top-level packages: `rewards` and `tasks` are names that other projects use.
+They are not installed as top-level packages: other projects use these names. All else is in pyproject.toml.
 """
 
 from setuptools import find_packages, setup
 
-PLUGINS = ("rewards", "tasks")
+PLUGINS = ("rewards", "tasks", "environments")
 
 setup(
     packages=[*find_packages(include=["rlvr", "rlvr.*"]), *(f"rlvr.plugins.{name}" for name in PLUGINS)],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlvr.scoring.registry import load_rewards, load_task
     from rlvr.scoring.reward import Reward
     from rlvr.verifiers.code.judge import judge, judge_many
+    from rlvr.verifiers.code.program_run import ProgramRun, run_program
     from rlvr.verifiers.code.types import Judgement, Submission
     from rlvr.verifiers.completion_text import completion_text, own_turn
     from rlvr.verifiers.math.grader import AnswerVerdict, check_answer, check_answers, explain_answer
@@ -27,6 +28,7 @@ _MODULES = {
     "Judgement": "rlvr.verifiers.code.types",
     "Limits": "rlvr.sandbox.limits",
     "Problem": "rlvr.errors",
+    "ProgramRun": "rlvr.verifiers.code.program_run",
     "Recipe": "rlvr.config.recipe",
     "Reward": "rlvr.scoring.reward",
     "Submission": "rlvr.verifiers.code.types",
@@ -42,6 +44,7 @@ _MODULES = {
     "load_rewards": "rlvr.scoring.registry",
     "load_task": "rlvr.scoring.registry",
     "own_turn": "rlvr.verifiers.completion_text",
+    "run_program": "rlvr.verifiers.code.program_run",
 }
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "Judgement",
     "Limits",
     "Problem",
+    "ProgramRun",
     "Recipe",
     "Reward",
     "Submission",
@@ -65,6 +69,7 @@ __all__ = [
     "load_rewards",
     "load_task",
     "own_turn",
+    "run_program",
 ]
 
 

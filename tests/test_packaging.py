@@ -80,7 +80,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment in which the wheel is installed, and no checkout is."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    for name in ("rlvr", "rewards", "tasks"):
+    for name in ("rlvr", "rewards", "tasks", "environments"):
         shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source / name)
@@ -112,14 +112,14 @@ def run_installed(python: Path, program: str, folder: Path) -> str:
 def test_the_wheel_installs_no_other_top_level_package(installed: Path, tmp_path: Path) -> None:
     program = (
         "import importlib.util as u, rlvr; "
-        "print([bool(u.find_spec(name)) for name in ('rewards', 'tasks')], rlvr.__file__)"
+        "print([bool(u.find_spec(name)) for name in ('rewards', 'tasks', 'environments')], rlvr.__file__)"
     )
     out = run_installed(installed, program, tmp_path)
-    assert out.startswith("[False, False]") and str(installed.parents[1]) in out
+    assert out.startswith("[False, False, False]") and str(installed.parents[1]) in out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", ["rewards", "tasks"])
+@pytest.mark.parametrize("folder", ["rewards", "tasks", "environments"])
 def test_plug_ins_of_the_wheel_load_by_name_without_a_checkout(installed: Path, tmp_path: Path, folder: str) -> None:
     names = sorted(path.stem for path in (REPOSITORY / folder).glob("[!_]*.py"))
     program = (

@@ -13,10 +13,11 @@ from __future__ import annotations
 from rlvr.sandbox.capabilities import SandboxCapabilities, detect_capabilities
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.verifiers.code.judge import judge, judge_many
+from rlvr.verifiers.code.program_run import ProgramRun, run_program
 from rlvr.verifiers.code.scheduler import close, executor_count
 from rlvr.verifiers.code.types import VERDICTS, Judgement, Submission
 
 __all__ = [
-    "VERDICTS", "Judgement", "Limits", "SandboxCapabilities", "SandboxUnavailable", "Submission", "close",
-    "detect_capabilities", "executor_count", "judge", "judge_many",
+    "VERDICTS", "Judgement", "Limits", "ProgramRun", "SandboxCapabilities", "SandboxUnavailable", "Submission", "close",
+    "detect_capabilities", "executor_count", "judge", "judge_many", "run_program",
 ]  # fmt: skip

@@ -102,6 +102,20 @@ class Executor:
                 return Outcome(RE, f"two processes ended over it: {error}")
             return Outcome(SE, str(error))
 
+    def run(self, program: Program, stdin: bytes) -> ExecutionResult:
+        """Run a Python program once, without a test.
+
+        Raises:
+            ZygoteError: it can't be run, through no fault of the program, or two processes ended over it.
+        """
+
+        def once() -> ExecutionResult:
+            zygote = self._python_zygote(program.text)
+            zygote.load(program.source)
+            return self._run(zygote, program.submission.limits, stdin=stdin)
+
+        return self._retry_once(once)
+
     def make_bytecode(self, program: Program) -> bytes | None:
         """Compile Python source once for many runs; None if that fails. It happens inside the sandbox."""
         try:

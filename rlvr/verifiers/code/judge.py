@@ -91,13 +91,7 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
     checked = read_submissions(submissions)
     if not checked:
         return []
-    capabilities = detect_capabilities()
-    if capabilities.level == WEAK and not all(submission.allow_weak_sandbox for submission in checked):
-        raise SandboxUnavailable(
-            f"Programs can't be confined here ({capabilities.describe()}), so none is run. Use Linux with seccomp on "
-            "x86-64 or aarch64, or accept that programs can do whatever you can, with allow_weak_sandbox: true "
-            "(docs/sandbox.md)."
-        )
+    check_confinement(checked)
     tests_by_key: dict[Any, list[Test]] = {}
     digests: dict[int, str] = {}  # by id, since submissions share test lists
     runs: dict[Any, _SubmissionRun] = {}
@@ -121,6 +115,17 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
     scheduler.run([task for run in runs.values() for task in run.tasks(tests_per_task)], tests)
     judgements = {key: run.judgement() for key, run in runs.items()}
     return [judgements[key] for key in keys]
+
+
+def check_confinement(submissions: Sequence[Submission]) -> None:
+    """Raise SandboxUnavailable if programs can't be confined on this machine and a submission does not allow that."""
+    capabilities = detect_capabilities()
+    if capabilities.level == WEAK and not all(submission.allow_weak_sandbox for submission in submissions):
+        raise SandboxUnavailable(
+            f"Programs can't be confined here ({capabilities.describe()}), so none is run. Use Linux with seccomp on "
+            "x86-64 or aarch64, or accept that programs can do whatever you can, with allow_weak_sandbox: true "
+            "(docs/sandbox.md)."
+        )
 
 
 def read_submissions(

@@ -12,6 +12,7 @@ from rlvr.errors import InputError, error_context
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.sandbox.limits import Limits
 from rlvr.verifiers.code.cases import check_checker, read_tests
+from rlvr.verifiers.code.code_extraction import with_prefix
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
 from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison
@@ -26,6 +27,29 @@ class CodeProblem:
 
     submission: Submission
     prefix: str | None
+
+    def with_program(self, program: str) -> Submission:
+        """Return the submission of a program, after the prefix."""
+        given = self.submission
+        return replace(given, program=with_prefix(program, self.prefix, given.entry_point, given.language))
+
+
+def read_problem(row: Mapping[str, Any], **options: Any) -> CodeProblem:
+    """Read the problem of one row of the data, for environments.
+
+    Args:
+        row: its columns; those that are not in `JudgeOptions` are ignored.
+        options: of `JudgeOptions`; a column of the row goes first.
+
+    Raises:
+        InputError: the row has no tests, or a column or an option is invalid.
+    """
+    columns = {name: [row[name]] for name in COLUMNS if row.get(name) is not None}
+    problem = read_problems(JudgeOptions(**{"tests": [None], **options, **columns}), 1)[0]
+    if not problem.submission.tests:
+        raise InputError("the row has no tests. Give them in the column tests.", kind="missing-column", key="tests")
+    read_tests(problem.submission, find_language(problem.submission.language))
+    return problem
 
 
 def row_faults(options: JudgeOptions) -> list[str | None]:

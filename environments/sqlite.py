@@ -1,0 +1,175 @@
+"""Answer a question from a SQLite database: query it, then answer with a query.
+
+    environment: {name: sqlite, options: {folder: data/databases}}
+
+Columns: `database` (a file, relative to `folder`), `gold_query`, and if wanted `ordered`.
+
+The reward is 1 if the answer's rows are those of `gold_query`, else 0; names of columns don't count. The order of the
+rows counts only if `ordered` is true; without that column, if `gold_query` ends in ORDER BY. Numbers are equal if they
+differ by rounding alone (1e-9). Without an answer, the reward is 0.
+
+Queries can only read. The file is opened read-only; the authorizer allows SELECT and refuses everything else, pragmas,
+ATTACH and extensions included. Time, rows, the size of values and the memory of SQLite are limited.
+
+Known weakness: an answer may be right on this database by chance. Prefer questions whose right answer has many rows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rlvr import InputError
+
+MAX_SQL = 10_000  # characters of a query
+MAX_VALUE = 1 << 20  # bytes of a value that a query computes
+MAX_HEAP = 256 << 20  # bytes that SQLite may use in this process
+MAX_COMPARED = 100_000  # rows of an answer
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+# Extensions, addresses in memory, and results that differ from run to run.
+_REFUSED_FUNCTIONS = {"load_extension", "fts3_tokenizer", "random", "randomblob"}
+_ENDS_IN_ORDER_BY = re.compile(r"\border\s+by\b[^()]*(\([^()]*\)[^()]*)*;?\s*\Z", re.IGNORECASE)
+Row = tuple[Any, ...]
+
+
+class Sqlite:
+    """One question about one database."""
+
+    def __init__(self, folder: str = ".", time_s: float = 2.0, rows: int = 20, answers: int = 1) -> None:
+        """
+        Args:
+            folder: where the files of the column `database` are.
+            time_s: seconds of a query.
+            rows: number of rows that `query` returns.
+            answers: number of answers; the last one counts.
+        """
+        for name, value in (("rows", rows), ("answers", answers)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"option {name} is {value!r}. Use a number from 1 on.", kind="invalid-value", key=name)
+        if not 0 < time_s < math.inf:
+            message = f"option time_s is {time_s!r}. Use a number above 0."
+            raise InputError(message, kind="invalid-value", key="time_s")
+        self._folder, self._time_s, self._rows, self._most_answers = Path(folder), time_s, rows, answers
+
+    def reset(self, database: str, gold_query: str, ordered: bool | None = None, **row: Any) -> str:
+        """Begin a rollout; return the tables of the database, for the prompt."""
+        self._path = (self._folder / database).resolve()
+        if not self._path.is_relative_to(self._folder.resolve()) or not self._path.is_file():
+            raise InputError(
+                f"the database {database} is no file in {self._folder}. Set the option folder, or correct the column.",
+                kind="file-not-found",
+                key="database",
+            )
+        self._ordered = bool(_ENDS_IN_ORDER_BY.search(gold_query)) if ordered is None else ordered
+        try:
+            _, self._gold = self._execute(gold_query, MAX_COMPARED)
+            _, tables = self._execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name", 200)
+        except sqlite3.Error as error:
+            message = f"the column gold_query fails on {database}: {error}. Correct it."
+            raise InputError(message, kind="invalid-row", key="gold_query") from error
+        self._answered, self._reward = 0, 0.0
+        return "\n\nThe database:\n" + "\n".join(sql for (sql,) in tables)
+
+    def query(self, sql: str) -> str:
+        """
+        Run a query and return its first rows.
+
+        Args:
+            sql: One SELECT statement of SQLite.
+
+        Returns:
+            The names of the columns, then a row a line.
+        """
+        names, rows = self._execute(sql, self._rows + 1)
+        lines = [" | ".join(names), *(" | ".join(_quote(value) for value in row) for row in rows[: self._rows])]
+        return "\n".join([*lines, *(["[more rows]"] if len(rows) > self._rows else [])])
+
+    def answer(self, sql: str) -> str:
+        """
+        Give the final answer: a query whose rows answer the question.
+
+        Args:
+            sql: One SELECT statement of SQLite.
+
+        Returns:
+            How many rows the answer has.
+        """
+        if self._answered >= self._most_answers:
+            raise ValueError("no answer is left.")
+        self._answered += 1
+        self._reward = 0.0
+        _, rows = self._execute(sql, MAX_COMPARED)
+        self._reward = float(same_rows(rows, self._gold, ordered=self._ordered))
+        return f"The answer has {len(rows)} rows."
+
+    def get_reward(self) -> float:
+        """Return 1 if the rows of the last answer are the right ones, else 0."""
+        return self._reward
+
+    def _execute(self, sql: str, most: int) -> tuple[list[str], list[Row]]:
+        """Return the names of the columns and at most so many rows.
+
+        Raises:
+            sqlite3.Error: the query is wrong, not allowed, or exceeds a limit.
+        """
+        if len(sql) > MAX_SQL:
+            raise sqlite3.DataError(f"the query is longer than {MAX_SQL:,} characters")
+        end = time.monotonic() + self._time_s
+        with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP}")
+            connection.execute("PRAGMA temp_store = MEMORY")  # so that the limit holds for sorting, too
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
+            connection.set_authorizer(_authorize)
+            connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
+            connection.text_factory = lambda value: value.decode(errors="replace")
+            try:
+                cursor = connection.execute(sql)
+                rows = cursor.fetchmany(most)
+            except sqlite3.OperationalError as error:
+                if str(error) == "interrupted":
+                    raise sqlite3.OperationalError(f"the query takes longer than {self._time_s:g} s") from error
+                raise
+            except MemoryError as error:
+                raise sqlite3.OperationalError(f"the query needs more than {MAX_HEAP >> 20} MB") from error
+            return [name for name, *_ in cursor.description or ()], rows
+
+
+def play_reference(environment: Sqlite, *, gold_query: str, **row: Any) -> None:
+    """Answer with the gold query."""
+    environment.answer(gold_query)
+
+
+def _authorize(action: int, _: str | None, name: str | None, *more: str | None) -> int:
+    refused = action not in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and str(name).lower() in _REFUSED_FUNCTIONS)
+    return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
+
+
+def same_rows(rows: Sequence[Row], gold: Sequence[Row], *, ordered: bool) -> bool:
+    """Whether two results have the same rows, each as often; in the same order if `ordered`."""
+    keys, gold_keys = [_key(row) for row in rows], [_key(row) for row in gold]
+    return keys == gold_keys if ordered else Counter(keys) == Counter(gold_keys)
+
+
+def _key(row: Row) -> Row:
+    """Return a row in which numbers that differ by rounding alone are equal: SQLite may sum in any order."""
+    return tuple(_rounded(value) if isinstance(value, float) and math.isfinite(value) else value for value in row)
+
+
+def _rounded(value: float) -> int | float:
+    rounded = value if value.is_integer() else float(f"{value:.9e}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def _quote(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    text = f"<{len(value)} bytes>" if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,69 @@
+"""Run a Python program once, confined, and return its output: for tools that show a model what its program prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr.sandbox.languages import find_language
+from rlvr.sandbox.limits import Limits
+from rlvr.sandbox.zygote_client import ZygoteError
+from rlvr.verifiers.code import verdict
+from rlvr.verifiers.code.executor import Executor, Program
+from rlvr.verifiers.code.judge import check_confinement, read_submissions
+from rlvr.verifiers.code.scheduler import JudgeJob, get_scheduler
+from rlvr.verifiers.code.types import AC, CE, MAX_SOURCE_BYTES, RE, SE
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """What a program did."""
+
+    verdict: str  # AC (it ended with status 0), TLE, MLE, OLE, RE, CE, or SE: the sandbox failed
+    stdout: str = ""
+    stderr: str = ""  # its end
+    reason: str = ""  # why it is not AC
+
+
+def run_program(
+    program: str, *, stdin: str = "", limits: Limits | None = None, allow_weak_sandbox: bool = False
+) -> ProgramRun:
+    """Run a Python program with an input.
+
+    Raises:
+        InputError: an argument is wrong.
+        SandboxUnavailable: programs can't be confined on this machine.
+    """
+    limits = limits or Limits()
+    checked = read_submissions(
+        [
+            {
+                "program": program, "language": "python", "tests": (), "limits": limits,
+                "allow_weak_sandbox": allow_weak_sandbox,
+            }
+        ]
+    )  # fmt: skip
+    check_confinement(checked)
+    work = Program(checked[0], find_language("python"))
+    if len(work.source) > MAX_SOURCE_BYTES:
+        return ProgramRun(CE, reason=f"the program is larger than {MAX_SOURCE_BYTES >> 20} MB")
+    runs: list[ProgramRun] = []
+
+    def task(executor: Executor, job: JudgeJob) -> None:
+        try:
+            result = executor.run(work, stdin.encode("utf-8", "surrogatepass"))
+        except ZygoteError as error:
+            ended = error.kind == "zygote-ended"
+            runs.append(ProgramRun(RE if ended else SE, reason=str(error)))
+            return
+        failed = verdict.failure(result, limits)
+        runs.append(
+            ProgramRun(
+                failed.verdict if failed else AC,
+                result.output.decode(errors="replace"),
+                result.stderr.decode(errors="replace"),
+                failed.reason if failed else "",
+            )
+        )
+
+    get_scheduler().run([task], 1)
+    return runs[0]
