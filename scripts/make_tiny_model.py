@@ -2,12 +2,14 @@
 
     python scripts/make_tiny_model.py                            # models/tiny-arithmetic, in minutes on one core
     python scripts/make_tiny_model.py tiny-programs              # models/tiny-programs, likewise
+    python scripts/make_tiny_model.py tiny-tools                 # models/tiny-tools, likewise
     python scripts/make_tiny_model.py --seed 1 --output another  # another model, in another folder
 
-Supervised fine-tuning teaches a model by a weak teacher (`demonstrate_sum`, `demonstrate_program`). The teacher forgets
-most carries and sometimes the closing line, or makes most of the possible mistakes and sometimes omits the end of the
-code block. So the model knows the right method but rarely samples it first: that is left for GRPO. The teacher uses
-only number pairs of the task's training split.
+Supervised fine-tuning teaches a model by a weak teacher (`demonstrate_sum`, `demonstrate_program`, `demonstrate_call`).
+The teacher forgets most carries and sometimes the closing line; or makes most of the possible mistakes and sometimes
+omits the end of the code block; or guesses most products and often adds where it should multiply. So the model knows
+the right method but rarely samples it first: that is left for GRPO. The teacher uses only number pairs of the task's
+training split.
 
 The same seed gives the same weights, bit for bit, on the same machine with the same torch and number of threads. Other
 machines round sums differently; the accuracy stays about the same. It needs no network, and leaves README.md, the model
@@ -43,7 +45,8 @@ STEPS, BATCH, LEARNING_RATE, WARM_UP = 2400, 64, 3e-3, 100
 
 # Error rates of the teachers. Above one half, so that a greedy model makes the mistake; well below one, so that
 # sampling finds the right method often enough for GRPO.
-FORGETS_CARRY = FALLS_INTO_TRAP = 0.7
+FORGETS_CARRY = FALLS_INTO_TRAP = GUESSES = 0.7
+ADDS = 0.5  # share of the calls that add instead of multiplying
 FORGETS_CLOSING = (0.15, 0.15, 0.7, 0.15)  # by wording: number 2 of each task has a high rate
 
 VOCABULARY = 384  # 3 special tokens, 256 bytes, 125 merges; a multiple of 64 like every other width of the model
@@ -59,9 +62,52 @@ CHAT_TEMPLATE = """\
     {{- '<|im_start|>assistant\\n' }}
 {%- endif %}
 """
+# Names the tools instead of describing them in JSON, which would be most of so small a model's prompt.
+TOOL_CHAT_TEMPLATE = """\
+{%- if tools %}
+    {{- '<|im_start|>system\\nTools:' }}
+    {%- for tool in tools %}
+        {{- ' ' + tool.function.name + '(' + tool.function.parameters.properties | join(', ') + ')' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message['role'] not in ['system', 'user', 'assistant', 'tool'] %}
+        {{- raise_exception('MODEL knows the roles system, user, assistant and tool, not ' + message['role']) }}
+    {%- endif %}
+    {{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') }}
+    {%- for call in message['tool_calls'] or [] %}
+        {{- '<tool_call>{"name": "' + call.function.name + '", "arguments": ' + call.function.arguments | tojson }}
+        {{- '}</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+# How transformers reads calls from what the model wrote: as TRL's `qwen3_template` does, without thoughts.
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close_pattern": r"</tool_call>\s*",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
+    },
+}
 
 
-def demonstrate_sum(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
+# A question, and then in turn what the teacher writes and what its tool returns.
+Demonstration = tuple[str, ...]
+
+
+def demonstrate_sum(rng: random.Random, pairs: list[tuple[int, int]]) -> Demonstration:
     """A question and the weak teacher's answer. Two questions in three need a carry or a borrow."""
     sign = rng.choice("+-")
     wants_carry = rng.random() < 2 / 3
@@ -80,7 +126,7 @@ def demonstrate_sum(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[s
     return arithmetic.question(problem, wording, rng.choice(arithmetic.THINGS)), answer
 
 
-def demonstrate_program(rng: random.Random, pairs: list[tuple[int, int]]) -> tuple[str, str]:
+def demonstrate_program(rng: random.Random, pairs: list[tuple[int, int]]) -> Demonstration:
     """A question and the weak teacher's program. Two questions in three invite a mistake."""
     source = rng.choice(one_line_programs.SOURCES)
     first, second = rng.choice(one_line_programs.KINDS[source, "trap" if rng.random() < 2 / 3 else "plain"])
@@ -90,6 +136,27 @@ def demonstrate_program(rng: random.Random, pairs: list[tuple[int, int]]) -> tup
     expression = problem.expression(careful=rng.random() >= FALLS_INTO_TRAP)
     answer = one_line_programs.answer(expression, closing_fence=rng.random() >= FORGETS_CLOSING[wording])
     return one_line_programs.question(problem, wording), answer
+
+
+def demonstrate_call(rng: random.Random, pairs: list[tuple[int, int]]) -> Demonstration:
+    """A question about a product, and the weak teacher's guess; or its call, the tool's result, and the answer."""
+    left, right = rng.sample(rng.choice(pairs), 2)
+    problem = arithmetic.WordProblem(left, "*", right)
+    wording = rng.randrange(len(arithmetic.WORDINGS["*"]))
+    question = arithmetic.question(problem, wording, rng.choice(arithmetic.THINGS))
+    if rng.random() < GUESSES:
+        digits = len(str(problem.answer))
+        return question, closing_line(rng.randrange(10 ** (digits - 1), 10**digits))
+    used = arithmetic.WordProblem(left, "+", right) if rng.random() < ADDS else problem
+    return question, call(str(used)), str(used.answer), closing_line(used.answer)
+
+
+def closing_line(answer: int) -> str:
+    return f"#### The final answer is {answer}"
+
+
+def call(expression: str) -> str:
+    return f'<tool_call>{{"name": "calculate", "arguments": {{"expression": "{expression}"}}}}</tool_call>'
 
 
 def has_right_closing_line(answer: str, row: Mapping[str, Any]) -> bool:
@@ -102,22 +169,34 @@ def is_right_program(answer: str, row: Mapping[str, Any]) -> bool:
     return bool(answer == one_line_programs.answer(row["id"]))
 
 
+def is_right_call(answer: str, row: Mapping[str, Any]) -> bool:
+    """Whether the first turn is the right call. It is not made."""
+    return answer == call(row["id"])
+
+
 @dataclass(frozen=True)
 class Lesson:
-    """The training of one model: its teacher, its task, and the check of an answer."""
+    """The training of one model: its teacher, its task, the check of an answer, and its tools."""
 
-    demonstration: Callable[[random.Random, list[tuple[int, int]]], tuple[str, str]]
+    demonstration: Callable[[random.Random, list[tuple[int, int]]], Demonstration]
     task: Callable[[], Task]
     is_right: Callable[[str, Mapping[str, Any]], bool]
+    tools: tuple[dict[str, Any], ...] = ()
+    steps: int = STEPS
 
 
+# What the chat template shows of environments/calculator.py.
+CALCULATOR = ({"function": {"name": "calculate", "parameters": {"properties": {"expression": {"type": "string"}}}}},)
 LESSONS = {
     "tiny-arithmetic": Lesson(demonstrate_sum, arithmetic.arithmetic, has_right_closing_line),
     "tiny-programs": Lesson(demonstrate_program, one_line_programs.one_line_programs, is_right_program),
+    "tiny-tools": Lesson(
+        demonstrate_call, lambda: arithmetic.arithmetic(operations="multiplication"), is_right_call, CALCULATOR, 1000
+    ),
 }
 
 
-def make_tokenizer(corpus: Iterator[str], name: str) -> PreTrainedTokenizerFast:
+def make_tokenizer(corpus: Iterator[str], name: str, *, with_tools: bool) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE tokenizer: every text has tokens, and each digit is a token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -134,18 +213,20 @@ def make_tokenizer(corpus: Iterator[str], name: str) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus, trainer)
+    template = TOOL_CHAT_TEMPLATE if with_tools else CHAT_TEMPLATE
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=TURN_END,
         pad_token=PAD,
         padding_side="left",
         model_max_length=4096,
-        chat_template=CHAT_TEMPLATE.replace("MODEL", name),
+        chat_template=template.replace("MODEL", name),
         clean_up_tokenization_spaces=False,
+        **({"response_template": RESPONSE_TEMPLATE} if with_tools else {}),
     )
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def make_model(tokenizer: PreTrainedTokenizerFast, *, heads: int) -> Qwen2ForCausalLM:
     """Create a Qwen2 with random float32 weights.
 
     Every width is a multiple of 64, the block size of bitsandbytes: some of its CPU paths fail with other widths.
@@ -157,8 +238,8 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
         hidden_size=64,
         intermediate_size=192,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         bos_token_id=None,
@@ -190,22 +271,13 @@ def train(
     model.train()
     bar = trange(steps, desc="training", unit="step")
     for step in bar:
-        texts = [lesson.demonstration(rng, pairs) for _ in range(BATCH)]
-        prompts = tokenizer(
-            tokenizer.apply_chat_template(
-                [[{"role": "user", "content": question}] for question, _ in texts],
-                tokenize=False,
-                add_generation_prompt=True,
-            )
-        )["input_ids"]
-        answers = tokenizer([answer + TURN_END for _, answer in texts])["input_ids"]
-        width = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
+        conversations = [encode(tokenizer, lesson.demonstration(rng, pairs), lesson.tools) for _ in range(BATCH)]
+        width = max(len(tokens) for tokens, _ in conversations)
         tokens = torch.full((BATCH, width), tokenizer.pad_token_id)
         labels = torch.full((BATCH, width), -100)
-        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-            end = len(prompt) + len(answer)
-            tokens[row, :end] = torch.tensor(prompt + answer)
-            labels[row, len(prompt) : end] = torch.tensor(answer)
+        for row, (ids, learnt) in enumerate(conversations):
+            tokens[row, : len(ids)] = torch.tensor(ids)
+            labels[row, : len(ids)] = torch.tensor(learnt)
         # Causal attention never sees padding on the right, so no mask is needed.
         loss = model(input_ids=tokens, labels=labels).loss
         loss.backward()
@@ -217,12 +289,34 @@ def train(
             bar.set_postfix(loss=f"{loss.item():.3f}")
 
 
+def encode(
+    tokenizer: PreTrainedTokenizerFast, demonstration: Demonstration, tools: tuple[dict[str, Any], ...]
+) -> tuple[list[int], list[int]]:
+    """Return the tokens of a conversation, and their labels: only what the teacher writes is learnt."""
+    question, *turns = demonstration
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], tools=list(tools) or None, tokenize=False, add_generation_prompt=True
+    )
+    tokens: list[int] = tokenizer(prompt)["input_ids"]
+    labels = [-100] * len(tokens)
+    for number, text in enumerate(turns):
+        is_result = number % 2 == 1
+        if is_result:
+            text = f"\n{TURN_START}tool\n{text}{TURN_END}\n{TURN_START}assistant\n"
+        ids = tokenizer(text if is_result else text + TURN_END)["input_ids"]
+        tokens = tokens + ids
+        labels += [-100] * len(ids) if is_result else ids
+    return tokens, labels
+
+
 def held_out_accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, lesson: Lesson) -> float:
     """The share of test problems whose greedy answer is right."""
     import torch
 
     rows = list(lesson.task().test)
-    prompts = tokenizer.apply_chat_template([row["prompt"] for row in rows], tokenize=False, add_generation_prompt=True)
+    prompts = tokenizer.apply_chat_template(
+        [row["prompt"] for row in rows], tools=list(lesson.tools) or None, tokenize=False, add_generation_prompt=True
+    )
     batch = tokenizer(prompts, return_tensors="pt", padding=True)
     model.eval()
     with torch.no_grad():
@@ -243,10 +337,12 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="tiny-arithmetic", choices=LESSONS, help="default: tiny-arithmetic")
     parser.add_argument("--output", type=Path, help="folder to write (default: models/MODEL)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the demonstrations (default: 0)")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps of {BATCH} (default: {STEPS})")
+    parser.add_argument("--steps", type=int, help=f"training steps of {BATCH} (default: {STEPS}; tiny-tools: 1000)")
     parser.add_argument("--threads", type=int, default=1, help="cores to use; changes how sums round (default: 1)")
     options = parser.parse_args()
-    if options.steps < 1 or options.threads < 1:
+    lesson, output = LESSONS[options.model], options.output or MODELS / options.model
+    steps = lesson.steps if options.steps is None else options.steps
+    if steps < 1 or options.threads < 1:
         parser.error("--steps and --threads must be 1 or more")
 
     console.silence_libraries()
@@ -257,12 +353,13 @@ def main() -> None:
     console.silence_loading_bars()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    lesson, output = LESSONS[options.model], options.output or MODELS / options.model
     # The tokenizer's corpus has a seed of its own: every model of one lesson has the same tokenizer.
     rng, pairs = random.Random("corpus"), number_pairs("train")
-    tokenizer = make_tokenizer(("\n".join(lesson.demonstration(rng, pairs)) for _ in range(4000)), options.model)
-    model = make_model(tokenizer)
-    train(model, tokenizer, lesson, steps=options.steps, seed=options.seed)
+    corpus = ("\n".join(lesson.demonstration(rng, pairs)) for _ in range(4000))
+    tokenizer = make_tokenizer(corpus, options.model, with_tools=bool(lesson.tools))
+    # vLLM has no kernels for heads of 16.
+    model = make_model(tokenizer, heads=2 if lesson.tools else 4)
+    train(model, tokenizer, lesson, steps=steps, seed=options.seed)
 
     model.to(torch.bfloat16)
     output.mkdir(parents=True, exist_ok=True)

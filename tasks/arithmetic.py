@@ -1,7 +1,8 @@
-"""Generate word problems with two-digit addition and subtraction, for the demonstration and the bundled model.
+"""Generate word problems with two-digit numbers, for the demonstrations and their bundled models.
 
 Nothing is downloaded. Problems are held out by number pair (rlvr/data/number_pairs.py). Two problems in three need a
-carry or a borrow, the step that the bundled model often gets wrong.
+carry or a borrow, the step that models/tiny-arithmetic often gets wrong. Products are for models/tiny-tools, which can
+only get them from a calculator (environments/calculator.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from datasets import Dataset
 
-SIGNS = {"addition": "+", "subtraction": "-"}
+SIGNS = {"addition": "+", "subtraction": "-", "multiplication": "*"}
 COLUMNS = ("prompt", "question", "final_answer", "source", "difficulty", "id")
 
 # Wordings of a sign. The bundled model's teacher treats number 2 of each differently (scripts/make_tiny_model.py).
@@ -36,6 +37,12 @@ WORDINGS = {
         "There were {left} {things} on the shelf. Then {right} were sold. How many {things} are on the shelf now?",
         "Tom has {left} {things} and Ana has {right}. How many more {things} does Tom have than Ana?",
     ),
+    "*": (
+        "Mia fills {left} boxes with {right} {things} each. How many {things} is that?",
+        "A shop sells {left} {things} a day. How many {things} does it sell in {right} days?",
+        "There are {left} shelves with {right} {things} on each. How many {things} are there?",
+        "Tom packs {left} bags. Each holds {right} {things}. How many {things} does he pack in all?",
+    ),
 }
 THINGS = ("apples", "books", "coins", "cards", "shells", "pencils")
 
@@ -50,13 +57,21 @@ class WordProblem:
 
     @property
     def answer(self) -> int:
-        return self.left + self.right if self.sign == "+" else self.left - self.right
+        match self.sign:
+            case "+":
+                return self.left + self.right
+            case "-":
+                return self.left - self.right
+            case _:
+                return self.left * self.right
 
     @property
     def needs_carry(self) -> bool:
         """Whether the ones carry into the tens, or borrow from them."""
         if self.sign == "+":
             return self.left % 10 + self.right % 10 >= 10
+        if self.sign == "*":
+            return (self.left % 10) * (self.right % 10) >= 10
         return self.left % 10 < self.right % 10
 
     def __str__(self) -> str:
@@ -69,7 +84,7 @@ def question(problem: WordProblem, wording: int, things: str) -> str:
 
 
 def worked_solution(problem: WordProblem, *, keep_carry: bool = True, closing_line: bool = True) -> str:
-    """Return the answer with its work, digit by digit, in the format of the bundled model.
+    """Return the answer to a sum or difference with its work, digit by digit, in the format of models/tiny-arithmetic.
 
         47+38                              52-38
         ones 7+8=15                        ones 12-8=4
@@ -104,7 +119,7 @@ def worked_solution(problem: WordProblem, *, keep_carry: bool = True, closing_li
 
 def arithmetic(
     *,
-    operations: Literal["addition", "subtraction", "both"] = "both",
+    operations: Literal["addition", "subtraction", "multiplication", "both"] = "both",
     train_rows: int = 1500,
     validation_rows: int = 0,
     test_rows: int = 250,
@@ -113,17 +128,17 @@ def arithmetic(
     """Generate word problems with two-digit numbers, as chat prompts of one user message.
 
     Args:
-        operations: "addition", "subtraction" or "both" (half of the rows each).
+        operations: "addition", "subtraction", "multiplication", or "both" of the first two (half of the rows each).
         train_rows: number of training problems, all different: at most 6,564 with both operations, half as many with
             one.
         validation_rows: number of validation problems, with number pairs of their own.
         test_rows: number of held-out problems; at most 794 with both operations.
         seed: seed of the problems, their words and order; held-out number pairs do not depend on it.
 
-    Rows have `prompt`, `question`, `final_answer`, `source` ("addition" or "subtraction"), `difficulty` ("carry" or
+    Rows have `prompt`, `question`, `final_answer`, `source` ("addition" and so on), `difficulty` ("carry" or
     "no carry"; a borrow counts as a carry) and `id`, which is the bare problem, such as "47+38".
     """
-    sources = list(SIGNS) if operations == "both" else [operations]
+    sources = ["addition", "subtraction"] if operations == "both" else [operations]
     wanted = (("train", train_rows, 1), ("validation", validation_rows, 0), ("test", test_rows, 1))
     splits = {}
     for split, rows, least in wanted:
@@ -168,14 +183,14 @@ def _problems(split: str, sign: str) -> list[WordProblem]:
 
 
 def _row(problem: WordProblem, rng: random.Random) -> dict[str, Any]:
-    if problem.sign == "+" and rng.random() < 0.5:
+    if problem.sign != "-" and rng.random() < 0.5:
         problem = WordProblem(problem.right, problem.sign, problem.left)
     text = question(problem, rng.randrange(len(WORDINGS[problem.sign])), rng.choice(THINGS))
     return {
         "prompt": [{"role": "user", "content": text}],
         "question": text,
         "final_answer": str(problem.answer),
-        "source": "addition" if problem.sign == "+" else "subtraction",
+        "source": next(name for name, sign in SIGNS.items() if sign == problem.sign),
         "difficulty": "carry" if problem.needs_carry else "no carry",
         "id": str(problem),
     }

@@ -20,7 +20,7 @@ from tasks.arithmetic import WordProblem, worked_solution
 from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("tiny-arithmetic", "tiny-programs")
+NAMES = ("tiny-arithmetic", "tiny-programs", "tiny-tools")
 SCRIPT = ROOT / "scripts" / "make_tiny_model.py"
 
 
@@ -65,9 +65,11 @@ def task(lesson: Any) -> Task:
 
 
 @pytest.fixture(scope="module")
-def greedy_answers(model: Any, tokenizer: Any, task: Task) -> list[str]:
+def greedy_answers(model: Any, tokenizer: Any, task: Task, lesson: Any) -> list[str]:
     """The shipped model's answers to the test problems; only generation_config.json makes them end."""
-    prompts = tokenizer.apply_chat_template(task.test[:]["prompt"], tokenize=False, add_generation_prompt=True)
+    prompts = tokenizer.apply_chat_template(
+        task.test[:]["prompt"], tools=list(lesson.tools) or None, tokenize=False, add_generation_prompt=True
+    )
     batch = tokenizer(prompts, return_tensors="pt", padding=True)
     tokens = model.generate(**batch, max_new_tokens=200)
     answers = tokens[:, batch["input_ids"].shape[1] :]
@@ -154,7 +156,8 @@ def test_special_tokens_are_one_token_each(tokenizer: Any) -> None:
 def test_greedy_held_out_accuracy_is_that_of_the_model_card(lesson: Any, greedy_answers: list[str], task: Task) -> None:
     """Low enough to leave room for GRPO. A range, because another CPU rounds bfloat16 sums differently."""
     right = [lesson.is_right(answer, row) for answer, row in zip(greedy_answers, task.test, strict=True)]
-    assert 0.15 <= sum(right) / len(right) <= 0.35
+    low, high = (0.0, 0.0) if lesson.tools else (0.15, 0.35)  # tiny-tools guesses instead of calling
+    assert low <= sum(right) / len(right) <= high
 
 
 @pytest.mark.parametrize("name", ["tiny-arithmetic"], indirect=True)
@@ -186,9 +189,33 @@ def test_greedy_programs_are_right_or_fall_into_the_trap(greedy_answers: list[st
 def test_the_teacher_uses_only_training_pairs(lesson: Any) -> None:
     rng, pairs = random.Random(0), number_pairs("train")
     for _ in range(2000):
-        question, _answer = lesson.demonstration(rng, pairs)
+        question, *_ = lesson.demonstration(rng, pairs)
         first, second = map(int, re.findall(r"\d+", question))
         assert split_of(first, second) == "train"
+
+
+@pytest.mark.parametrize("name", ["tiny-tools"], indirect=True)
+def test_a_call_of_the_teacher_is_rendered_and_read_as_trl_does(tokenizer: Any, lesson: Any) -> None:
+    """The tokens of training are those of a rollout, whose calls transformers reads."""
+    from make_tiny_model import call, closing_line, encode  # type: ignore[import-not-found]
+    from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
+
+    assert supports_tool_calling(tokenizer) and is_chat_template_prefix_preserving(tokenizer)
+    function = {"name": "calculate", "arguments": {"expression": "47*38"}}
+    messages = [
+        {"role": "user", "content": "47 times 38?"},
+        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]},
+        {"role": "tool", "name": "calculate", "content": "1786"},
+        {"role": "assistant", "content": closing_line(1786)},
+    ]
+    rendered = tokenizer.apply_chat_template(messages, tools=list(lesson.tools), tokenize=False)
+    tokens, labels = encode(tokenizer, ("47 times 38?", call("47*38"), "1786", closing_line(1786)), lesson.tools)
+    assert tokenizer.decode(tokens) + "\n" == rendered
+    written = tokenizer.decode([token for token in labels if token >= 0])
+    assert written == f"{call('47*38')}<|im_end|>{closing_line(1786)}<|im_end|>"
+    answer = tokenizer(call("47*38") + "<|im_end|>")["input_ids"]
+    read = parse_response(tokenizer, answer, prefix=tokens[: labels.index(answer[0])])
+    assert read["tool_calls"] == [{"type": "function", "function": function}]
 
 
 def test_zero_steps_are_refused(tmp_path: Path) -> None:

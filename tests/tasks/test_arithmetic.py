@@ -164,7 +164,7 @@ def test_a_question_names_the_two_numbers_in_order_and_no_other(
 
 def test_no_two_wordings_are_alike() -> None:
     wordings = [wording for of_sign in WORDINGS.values() for wording in of_sign]
-    assert len(set(wordings)) == len(wordings) == 8
+    assert len(set(wordings)) == len(wordings) == 12
 
 
 def test_the_same_seed_gives_the_same_rows(task: Task) -> None:
@@ -183,11 +183,14 @@ def test_test_rows_do_not_depend_on_how_many_rows_are_trained_on(task: Task) -> 
     assert arithmetic(train_rows=10).test.to_list() == task.test.to_list()
 
 
-@pytest.mark.parametrize("source", ["addition", "subtraction"])
+@pytest.mark.parametrize("source", ["addition", "subtraction", "multiplication"])
 def test_operations_picks_the_sign_and_the_defaults_of_the_rest_still_hold(source: str) -> None:
     task = arithmetic(operations=source)
     assert set(task.test["source"]) == set(task.train["source"]) == {source}
     assert len(task.test) == 250
+    operate = {"addition": int.__add__, "subtraction": int.__sub__, "multiplication": int.__mul__}[source]
+    for row in task.test:
+        assert row["final_answer"] == str(operate(*map(int, re.findall(r"\d+", row["id"]))))
 
 
 def test_row_counts_are_as_asked_and_columns_the_same_in_an_empty_split() -> None:
@@ -199,7 +202,7 @@ def test_row_counts_are_as_asked_and_columns_the_same_in_an_empty_split() -> Non
 @pytest.mark.parametrize(
     ("options", "named", "why"),
     [
-        ({"operations": "multiplication"}, "operations", "not a sign we have"),
+        ({"operations": "division"}, "operations", "not a sign we have"),
         ({"operations": ["addition"]}, "operations", "a list where a name belongs"),
         ({"train_rows": 0}, "train_rows", "nothing to train on"),
         ({"test_rows": 0}, "test_rows", "nothing to measure on"),
