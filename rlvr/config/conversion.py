@@ -162,7 +162,7 @@ def convert(path: Path) -> Conversion:
     Raises:
         InputError: it can't be read, it is for none of the three programs, or it is a recipe of ours.
     """
-    content, _ = read_yaml(path)
+    content, _ = read_yaml(path, last_key_wins=True)
     program = foreign_keys.find_program(content)
     if program is None or program.recipe is not None:
         cause = "is for none of the AWS sample, open-r1 and `trl grpo`: it has no key that marks one of them"

@@ -45,6 +45,7 @@ _AWS_KEYS: dict[str, str] = {
 _OPEN_R1_KEYS: dict[str, str] = {
     "dataset_mixture": "Use the task: section with one file or dataset; join several into one JSONL file",
     "chat_template": "Remove it: the model's own chat template renders prompts. Save the model with another one",
+    "dataset_configs": "Use the option subset of the task: section",
     "benchmarks": "Use the evaluation: section, or scripts/evaluate.py",
     "callbacks": "Remove it: a run saves, logs and reports by itself",
     **dict.fromkeys(
@@ -196,8 +197,13 @@ AWS = Program(
     _AWS_KEYS,
 )
 OPEN_R1 = Program(
-    "open-r1", frozenset({"dataset_prompt_column", "dataset_mixture", "benchmarks", *OPEN_R1_REWARDS}), _OPEN_R1_KEYS
-)
+    "open-r1",
+    frozenset(
+        {"dataset_prompt_column", "dataset_mixture", "dataset_configs", "system_prompt", "benchmarks", "callbacks",
+         "hub_model_revision", "wandb_entity", *OPEN_R1_REWARDS}
+    ),
+    _OPEN_R1_KEYS,
+)  # fmt: skip
 TRL = Program("`trl grpo`", frozenset({"dataset_name", "dataset_id_or_path", "datasets", "reward_funcs"}), _TRL_KEYS)
 VERL = Program(
     "veRL",

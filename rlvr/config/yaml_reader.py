@@ -10,6 +10,7 @@ from rlvr.config import project, schema
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
+    from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 
 # How ruamel.yaml names an error (a part of its context and of its problem), our explanation, and whether the error is
@@ -32,20 +33,22 @@ _EXPLANATIONS: tuple[tuple[str, str, str, bool], ...] = (
 )
 
 
-def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+def read_yaml(path: Path, *, last_key_wins: bool = False) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the file's content as plain Python, and the line of every key (see `rlvr.config.key_location.Lines`).
+
+    Args:
+        last_key_wins: whether a key may be given twice, as in PyYAML.
 
     Raises:
         InputError: there is no such file, it is no text, no YAML, or no mapping.
     """
-    from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     text = _read_text(path)
     try:
-        content = YAML(typ="rt").load(text)
+        content = round_trip_yaml(last_key_wins).load(text)
     except DuplicateKeyError as error:
         line = error.problem_mark.line + 1
         key = str(error.problem).split('"')[1]
@@ -64,6 +67,21 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     if not isinstance(content, CommentedMap):
         raise _invalid(path, "the recipe is not a mapping. Write one `key: value` per line")
     return _plain(content), dict(_lines(content, ""))
+
+
+def round_trip_yaml(last_key_wins: bool = False) -> YAML:
+    """A reader that keeps comments and the form of numbers."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import RoundTripConstructor
+
+    class LastKeyWins(RoundTripConstructor):
+        def check_mapping_key(self, *_: Any) -> bool:
+            return True
+
+    yaml = YAML(typ="rt")
+    if last_key_wins:
+        yaml.Constructor = LastKeyWins
+    return yaml
 
 
 def _lines(value: Any, prefix: str) -> Iterator[tuple[str, int]]:

@@ -253,8 +253,8 @@ def test_grafanas_configuration_matches_files_and_prometheus() -> None:
 
     (ray,) = YAML(typ="safe").load(provisioning / "dashboards" / "ray.yml")["providers"]
     assert ray["options"]["path"] == "/tmp/ray/session_latest/metrics/grafana/dashboards"
-    files = [one for job in config["scrape_configs"] for one in job.get("file_sd_configs", [])]
-    assert files == [{"files": [f"/tmp/ray/{PROMETHEUS_SERVICE_DISCOVERY_FILE}"]}] and source["name"] == "Prometheus"
+    files = [one["files"] for job in config["scrape_configs"] for one in job.get("file_sd_configs", [])]
+    assert files == [[f"/tmp/ray/{PROMETHEUS_SERVICE_DISCOVERY_FILE}"]] and source["name"] == "Prometheus"
     ini = configparser.ConfigParser(interpolation=None)
     ini.read(FOLDER / "grafana" / "grafana.ini")
     for path in (ini["paths"]["provisioning"], ini["dashboards"]["default_home_dashboard_path"]):

@@ -225,6 +225,11 @@ def test_a_converted_recipe_passes_the_check_with_local_data(write_yaml: Write, 
     assert run_grpo.main(words) == 0
 
 
+def test_the_last_of_two_equal_keys_counts_as_in_the_original(write_yaml: Write) -> None:
+    _, recipe = loaded(write_yaml, f"seed: 1\n{TRL}seed: 2\n")
+    assert recipe["seed"] == 2
+
+
 def test_an_existing_file_is_not_overwritten(write_yaml: Write, tmp_path: Path) -> None:
     (tmp_path / "ours.yaml").write_text("mine")
     assert convert_recipe.main([str(write_yaml(TRL)), "--out", str(tmp_path / "ours.yaml")]) == 2
