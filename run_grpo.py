@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
         console.error("\nStopped by Ctrl-C.")
         return 130
     except Exception as error:
-        if type(error).__name__ not in ("RewardError", "TrainingError"):  # their modules import torch
+        if type(error).__name__ not in ("RewardError", "TrainingError", "RolloutError"):  # their modules import torch
             raise
         # The cause is in a reward or in the recipe, so our stack frames don't help. failure.txt has them.
         console.error(str(error))

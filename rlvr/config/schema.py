@@ -50,6 +50,7 @@ OWN: dict[str, tuple[str, Any]] = {
     "max_tool_output": ("int", 4000),
     "vllm_weight_sync": ("str", "adapter"),
     "vllm_base_quantization": ("str", "none"),
+    "rollout_check_steps": ("int", 10),
 }
 
 # Former names of our own keys. They work for one more release; a warning names the successor.
@@ -167,7 +168,7 @@ _RANGES: dict[Range, tuple[str, ...]] = {
     ),
     Range(least=2): ("num_generations",),
     Range(least=0): ("warmup_steps", "max_grad_norm", "beta", "epsilon", "reward_outage_timeout_s",
-                     "adaptive_threshold", "dynamic_sampling"),
+                     "adaptive_threshold", "dynamic_sampling", "rollout_check_steps"),
     Range(above=0): ("num_train_epochs", "logging_steps", "save_steps", "learning_rate", "temperature",
                      "max_runtime_s", "reward_timeout_s", "reward_batch_timeout_s", "tool_timeout_s", "tool_budget_s"),
     Range(above=0, most=1): ("top_p",),

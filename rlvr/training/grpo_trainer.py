@@ -20,6 +20,7 @@ from rlvr.training import advantages as advantage
 from rlvr.training.batch_merge import CompletionTable, RolloutBatch
 from rlvr.training.checkpoint_trainer import CheckpointTrainer
 from rlvr.training.dynamic_sampling import DynamicSampler
+from rlvr.training.rollout_check import RolloutCheck
 from rlvr.training.tool_turns import ToolTurns
 
 # Generations in a row without one scored row, after which the run ends.
@@ -39,7 +40,8 @@ class RecipeTrainer(CheckpointTrainer):
        `generate`, without which transformers refuses `stop_strings`. Can go when huggingface/trl passes one.
     4. Environments are played in worker processes, the calls of a batch at the same time (rlvr/environments/). A row
        whose environment fails leaves the update. Rewards get the token ids that the model wrote, without tool output.
-    5. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
+    5. Where vLLM samples, a check that it samples from the policy (rlvr/training/rollout_check.py).
+    6. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
 
     Args:
         rewards: those of the recipe, in its order.
@@ -73,6 +75,7 @@ class RecipeTrainer(CheckpointTrainer):
         self._stop_strings = stop_strings
         self._validation = validation
         self._dynamic_sampler = dynamic_sampler
+        self._rollout_check = RolloutCheck(settings["rollout_check_steps"])
         self.silent_s = 0.0  # for how many seconds no reward server or Ray cluster has answered
         self.silent = ""  # which of the two
         self.scored_generations = 0  # with at least one scored row
@@ -227,6 +230,8 @@ class RecipeTrainer(CheckpointTrainer):
         output = super().sample_batch(inputs)
         if self._environments is not None:
             self.replace_last_completions(self._turns.as_table(self.last_completions(len(self._scores))))
+        if self.use_vllm and self.model.training and self._rollout_check.is_due(self.state.global_step):
+            self._rollout_check.check(self, output)
         count, rank = len(inputs), self.accelerator.process_index
         own_rows = slice(rank * count, (rank + 1) * count)
         self._correct_advantages(output, own_rows)
@@ -417,6 +422,7 @@ class RecipeTrainer(CheckpointTrainer):
             "masked_in_a_row": self._masked_generations,
             "scored_generations": self.scored_generations,
             "first_weights": self.first_weights,
+            "rollout_difference": self._rollout_check.expected,
             "refill": self._dynamic_sampler.fresh.state() if self._dynamic_sampler is not None else None,
         }
         return {**super().state_between_steps(), "own": own}
@@ -427,6 +433,7 @@ class RecipeTrainer(CheckpointTrainer):
         self._masked_generations = own["masked_in_a_row"]
         self.scored_generations = own["scored_generations"]
         self.first_weights = own["first_weights"]
+        self._rollout_check.expected = own.get("rollout_difference")  # checkpoints of earlier versions lack it
         if self._dynamic_sampler is not None and own["refill"] is not None:
             self._dynamic_sampler.fresh.load(own["refill"])
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from typing import Any
 
 import torch
+from accelerate.utils import is_peft_model
 from trl import GRPOTrainer
 
 from rlvr.environments.proxies import resolve
@@ -108,6 +109,57 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         """End vLLM if it runs in this process, so that its memory is free for the evaluation after training."""
         if self.use_vllm and self.vllm_mode == "colocate":
             self.vllm_generation.close()
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # What the check of rollouts needs (rlvr/training/rollout_check.py)
+
+    @property
+    def has_adapter(self) -> bool:
+        return is_peft_model(self.accelerator.unwrap_model(self.model))
+
+    @property
+    def compute_type(self) -> str:
+        """The name of the type that training computes in."""
+        args = self.args
+        return "bfloat16" if args.bf16 else "float16" if args.fp16 else str(self.model.dtype).removeprefix("torch.")
+
+    @property
+    def base_differs(self) -> bool:
+        """Whether training has 4-bit weights, and vLLM has a base that was not made of them."""
+        own = getattr(self.vllm_generation, "base_quantization", "none") == "none" and self.vllm_mode == "colocate"
+        return not own and getattr(self.accelerator.unwrap_model(self.model), "is_loaded_in_4bit", False)
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether TRL's log probabilities of a batch differ from call to call."""
+        return any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in self.model.modules())
+
+    @property
+    def samples_from_a_part(self) -> bool:
+        """Whether vLLM's log probabilities are those of a part of the vocabulary, or of changed logits."""
+        args = self.args
+        plain = args.top_p == 1 and not args.top_k and not args.min_p and args.repetition_penalty == 1
+        own = set(args.generation_kwargs or {}) - {"stop", "include_stop_str_in_output"}
+        return not plain or bool(own) or args.vllm_structured_outputs_regex is not None
+
+    def log_probabilities_of(self, batch: Mapping[str, Any], *, without_adapter: bool = False) -> torch.Tensor:
+        """Compute the log probabilities of a batch's completions once more, without dropout; collective."""
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        model = self.accelerator.unwrap_model(self.model)
+        adapter = model.disable_adapter() if without_adapter else nullcontext()
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad(), adapter:
+            logps, *_ = self._get_per_token_logps_and_entropies(
+                self.model,
+                ids,
+                mask,
+                batch["completion_ids"].size(1),
+                batch_size=self.args.per_device_train_batch_size,
+            )
+        self.model.train(training)
+        return logps
 
     # ------------------------------------------------------------------------------------------------------------------
     # Metrics of the next log line, and the table of completions

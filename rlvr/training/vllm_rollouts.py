@@ -43,9 +43,8 @@ def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -
         settings: the recipe's flat keys, ours with their defaults.
     """
     args = trainer.args
-    dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else str(trainer.model.dtype).removeprefix("torch.")
     return VllmRollouts(
-        dtype=dtype,
+        dtype=trainer.compute_type,
         adapter_only=sends_adapter(settings),
         base_quantization=settings["vllm_base_quantization"],
         revision=settings.get("model_revision", "main"),

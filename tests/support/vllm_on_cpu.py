@@ -10,6 +10,16 @@ import shutil
 from importlib.metadata import version
 from pathlib import Path
 
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_CI_ENV": "1",  # compile nothing
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else two processes share a core
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
 PLUGIN = """
 def register():
     import torch
@@ -49,7 +59,13 @@ def widen_heads(source: Path, target: Path) -> None:
     old = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     config = old.config
     width = config.hidden_size // config.num_attention_heads
-    shared = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    shared: tuple[str, ...] = (
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+    )
     shared += ("num_key_value_heads", "rms_norm_eps", "max_position_embeddings", "rope_parameters")
     shared += ("tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id")
     kept = {name: getattr(config, name) for name in shared}

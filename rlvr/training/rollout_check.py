@@ -1,0 +1,158 @@
+"""Check that vLLM samples from the policy that is trained, and not from a stale or wrong copy of it.
+
+vLLM reports the log probability of each token that it sampled. TRL computes the trainer's own right after sampling, for
+the importance sampling correction. No update lies between the two, whatever `num_iterations` and gradient accumulation
+are. So a check needs no further forward pass, unless the correction is off or dropout is on.
+
+Rounding and quantisation move the logits, which moves a token's log probability by about (1 - p) times as much. The
+statistic is therefore sum |difference| / sum (1 - p): roughly the difference of a logit, whatever the entropy. Data
+types and quantisation explain its value before the first update. Where a later value is far above that, one forward
+pass without the adapter tells a fault from rounding: rounding grows with the weights, but stays a small share of what
+the adapter changes. docs/vllm.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from rlvr.training.grpo_trainer import RecipeTrainer
+
+FIRST_SYNCS = 3  # that are checked, whatever `rollout_check_steps` is
+FIRST_LIMIT = 0.5  # of a logit, before any update
+FIRST_LIMIT_QUANTISED = 5.0  # where only one of the two bases is quantised
+# What rounding alone may be, of a logit. One check may find nothing: both may round alike.
+ROUNDING = {"float32": 1e-4, "float16": 8e-3, "bfloat16": 6e-2}
+LARGE = 0.05  # difference of a token, on average, for a run without an adapter to compare with
+
+
+class RolloutError(Exception):
+    """vLLM does not sample from the policy.
+
+    Args:
+        kind: "wrong-base" (before any update), "no-adapter" (vLLM samples from the base) or "wrong-policy".
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Difference(NamedTuple):
+    """How far log probabilities of the same tokens are apart, over all processes."""
+
+    logit: float  # sum |difference| / sum (1 - p)
+    mean: float  # of a token
+    largest: float
+    tokens: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.logit:.2g} of a logit (a token: {self.mean:.2g} on average, {self.largest:.2g} at most; "
+            f"{self.tokens:,} tokens)"
+        )
+
+
+class RolloutCheck:
+    """Check the first syncs of a process, and then every so many steps.
+
+    Args:
+        every: `rollout_check_steps`; 0 for never.
+
+    Attributes:
+        expected: the difference before the first update, in logits; part of a checkpoint.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.expected: float | None = None
+        self._checked: list[int] = []  # steps
+
+    def is_due(self, step: int) -> bool:
+        """Whether the completions of a step are to be checked; once a step, since weights are sent once."""
+        if not self.every or step in self._checked[-1:]:
+            return False
+        return len(self._checked) < FIRST_SYNCS or step - self._checked[-1] >= self.every
+
+    def check(self, trainer: RecipeTrainer, batch: dict[str, Any]) -> None:
+        """Compare the log probabilities of a batch that was just sampled. Collective.
+
+        Raises:
+            RolloutError: on all processes: vLLM does not sample from the policy.
+        """
+        step = trainer.state.global_step
+        self._checked.append(step)
+        own = batch.get("old_per_token_logps")
+        if own is None or trainer.has_dropout:
+            own = trainer.log_probabilities_of(batch)
+        found = difference(trainer, batch, own)
+        trainer.add_metric("sampling/logit_difference", found.logit)
+        if self.expected is None:
+            first_limit = FIRST_LIMIT_QUANTISED if trainer.base_differs else FIRST_LIMIT
+            if found.logit > first_limit and not trainer.samples_from_a_part:
+                raise RolloutError(
+                    f"vLLM samples from another model than the trainer's: before any update their log probabilities "
+                    f"of the same tokens differ by {found}; data types and quantisation explain up to {first_limit:g} "
+                    "of a logit. Likely causes: another base or revision, another tokenizer or chat template, or "
+                    "weights that vLLM did not load. Compare them, and read some completions. docs/vllm.md describes "
+                    "the check; rollout_check_steps: 0 turns it off.",
+                    "wrong-base",
+                )
+            self.expected = found.logit
+        elif found.logit > max(limit(found.tokens) * self.expected, ROUNDING[trainer.compute_type]):
+            self._confirm(trainer, batch, own, found)
+
+    def _confirm(self, trainer: RecipeTrainer, batch: dict[str, Any], own: torch.Tensor, found: Difference) -> None:
+        """Compare with what the adapter changes; raise unless rounding explains the difference."""
+        assert self.expected is not None
+        kind, cause = "wrong-policy", "vLLM has other weights: an older sync, or a part of them."
+        if trainer.has_adapter:
+            base = trainer.log_probabilities_of(batch, without_adapter=True)
+            effect = difference(trainer, batch, own, base)
+            explained = rounding_share(self.expected) * effect.logit
+            if found.logit < explained:
+                return
+            if difference(trainer, batch, base).logit < explained:
+                kind, cause = "no-adapter", "vLLM samples from the base: the adapter did not arrive."
+            else:
+                cause = "vLLM has another adapter: an older one, a part of it, or another scale."
+            cause += f" The trainer's adapter changes {effect.logit:.2g} of a logit."
+        elif found.mean < LARGE:
+            return
+        raise RolloutError(
+            f"vLLM does not sample from the policy that is trained: at step {trainer.state.global_step} their log "
+            f"probabilities of the same tokens differ by {found}, but by {self.expected:.2g} of a logit before the "
+            f"first update. Likely cause: {cause} Set rollouts: transformers, and report the fault with "
+            "this message. docs/vllm.md describes the check; rollout_check_steps: 0 turns it off.",
+            kind,
+        )
+
+
+def limit(tokens: int) -> float:
+    """By how much a difference may exceed that before the first update: more for few tokens, whose mean varies."""
+    return 2 + 40 / math.sqrt(tokens)
+
+
+def rounding_share(expected: float) -> float:
+    """Which share of the adapter's effect rounding may be, from the difference before the first update."""
+    return min(0.05 + 4 * expected, 0.6)
+
+
+def difference(
+    trainer: RecipeTrainer, batch: dict[str, Any], one: torch.Tensor, other: torch.Tensor | None = None
+) -> Difference:
+    """Compare log probabilities of a batch's completions with vLLM's, or with others; collective."""
+    sampled = batch["sampling_per_token_logps"]
+    other = sampled if other is None else other
+    # vLLM reports NaN for a token that it could not score.
+    counted = (batch["completion_mask"] * batch.get("tool_mask", 1)).bool() & ~sampled.isnan()
+    distance = (one - other).abs()[counted].double()
+    uncertain = 1 - sampled[counted].double().exp()
+    sums = [distance.sum(), uncertain.sum(), distance.new_tensor(distance.numel())]
+    largest = distance.max() if distance.numel() else distance.new_tensor(0.0)
+    ranks = trainer.accelerator.gather(torch.stack([*sums, largest]).float().unsqueeze(0))
+    apart, room, tokens = ranks[:, :3].sum(dim=0).tolist()
+    return Difference(apart / max(room, 1e-9), apart / max(tokens, 1), ranks[:, 3].max().item(), int(max(tokens, 1)))
