@@ -148,7 +148,7 @@ def make_model(shape: str, folder: Path) -> Path:
         **{key: ends[key] for key in ("eos_token_id", "pad_token_id", "bos_token_id") if key in ends},
     )
     config.dtype = torch.bfloat16
-    with torch.device("cuda"):
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = Qwen2ForCausalLM._from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(target)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
