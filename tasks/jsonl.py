@@ -48,7 +48,7 @@ from rlvr.data.io import (
 # GRPOTrainer uses these names: it passes them to rewards, or reads images from them.
 RESERVED = frozenset(
     ("prompts", "completion", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric",
-     "image", "images", "environment", "environments")
+     "image", "images", "environments")
 )  # fmt: skip
 _BLANK_OUTPUT = re.compile(r'"output"\s*:\s*"(?:\\[nrt]|\s)*"')
 TEXT_COLUMNS = frozenset(("question", "final_answer", "source", "id"))

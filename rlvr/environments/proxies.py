@@ -8,32 +8,30 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rlvr.config.recipe import DEFAULT_SEED, Recipe
 from rlvr.environments.loading import COLUMN, Environment
 from rlvr.environments.rollouts import EnvironmentWorkers, Rollout, ToolResult
 
 
 class Environments:
-    """The environments of a trainer: `factories` for GRPOTrainer, and the rollouts of the current batch.
+    """The environments of a recipe: `factories` for GRPOTrainer, and the rollouts of the current batch.
 
     Args:
+        environments: as `load_environments` returns them for the recipe.
         by_column: whether the column `environment` of the rows selects the environment.
-        reward_timeout_s: of `get_reward`.
-        seed, rank: what random numbers depend on, with the step and the row.
+        rank: what random numbers depend on, with the recipe's seed, the step and the row.
     """
 
-    def __init__(
-        self,
-        environments: Sequence[Environment],
-        workers: EnvironmentWorkers,
-        *,
-        by_column: bool,
-        reward_timeout_s: float,
-        seed: int,
-        rank: int,
-    ) -> None:
-        self.workers = workers
-        self.reward_timeout_s = reward_timeout_s
-        self._seed, self._rank = seed, rank
+    def __init__(self, recipe: Recipe, environments: Sequence[Environment], *, by_column: bool, rank: int = 0) -> None:
+        settings = recipe.settings
+        self.workers = EnvironmentWorkers(
+            recipe.environments,
+            timeout_s=settings["tool_timeout_s"],
+            budget_s=settings["tool_budget_s"],
+            max_output=settings["max_tool_output"],
+        )
+        self.reward_timeout_s = settings["reward_timeout_s"]
+        self._seed, self._rank = settings.get("seed", DEFAULT_SEED), rank
         self._by_column = by_column
         self._index = {environment.label: index for index, environment in enumerate(environments)}
         classes: dict[str | None, Callable[[], EnvironmentProxy]] = {
@@ -57,6 +55,15 @@ class Environments:
             seed = (self._seed, step, self._rank, number)
             self.rollouts.append(None if label is None else self.workers.begin(self._index[label], columns, seed))
         self._unclaimed = deque(self.rollouts)
+
+    def reset(self, rows: Sequence[Mapping[str, Any]], step: int) -> list[EnvironmentProxy]:
+        """Reset an environment for each row, outside of GRPOTrainer."""
+        self.begin(rows, step)
+        proxies = []
+        for row in rows:
+            proxies.append(self.factories[row.get(COLUMN)]() if isinstance(self.factories, dict) else self.factories())
+            proxies[-1].reset()
+        return proxies
 
     def claim(self) -> Rollout | None:
         """The rollout of the next row, in the order of `begin`; None for a row without an environment."""

@@ -34,6 +34,7 @@ from rlvr.workers.messages import receive, send
 
 Step = dict[str, Any]
 LEAST_WORKERS = 4  # tools may wait for something other than a processor
+REFERENCE_CALLS = 4  # timeouts of a call that a whole reference solution may take
 RESTORE_FACTOR = 3.0  # how much longer than at first earlier steps may take when they are repeated
 CLOSED = "the run is ending"
 
@@ -44,6 +45,10 @@ class EnvironmentFailure(Exception):
 
 class _StepKilled(Exception):
     """A step was ended from outside: it took too long, or its process died."""
+
+
+class _Refused(Exception):
+    """A call that is not made."""
 
 
 class EnvironmentWorkers:
@@ -136,12 +141,13 @@ class Rollout:
         failed: why the environment itself failed; empty if it did not.
         seconds: of each tool call, in their order.
         failures: tool calls that raised, were killed, or were refused.
+        killed: those of them that were killed.
     """
 
     def __init__(self, workers: EnvironmentWorkers, host: _Host, number: int, seed: tuple[Any, ...]) -> None:
         self.failed = ""
         self.seconds: list[float] = []
-        self.failures = 0
+        self.failures = self.killed = 0
         self.number = number
         self._workers = workers
         self._host = host
@@ -179,9 +185,8 @@ class Rollout:
 
     def play_reference(self, environment: int, row: Mapping[str, Any]) -> EnvironmentValue:
         """Play the reference solution, if the environment has one for the row: the value says whether."""
-        return self._question(
-            {"action": "reference", "environment": environment, "row": dict(row)}, self._workers.budget_s
-        )
+        step = {"action": "reference", "environment": environment, "row": dict(row)}
+        return self._question(step, min(self._workers.budget_s, REFERENCE_CALLS * self._workers.timeout_s))
 
     def end(self) -> None:
         """Drop the environment's object. Does not wait."""
@@ -213,15 +218,16 @@ class Rollout:
         started = time.monotonic()
         try:
             if self.failed:
-                raise _StepKilled("the environment has failed")
+                raise _Refused("the environment has failed")
             if left <= 0:
-                raise _StepKilled(f"no time left: the calls took {self._workers.budget_s:g} s (tool_budget_s)")
+                raise _Refused(f"no time left: the calls took {self._workers.budget_s:g} s (tool_budget_s)")
             step = {"action": "call", "tool": tool, "arguments": arguments}
             reply = self._perform(step, min(self._workers.timeout_s, left))
             text, failed = str(reply["value"]), reply["failed"]
             seconds = self.history[-1][1]  # without the wait for the worker, and without repeated steps
-        except (EnvironmentFailure, _StepKilled) as error:
+        except (EnvironmentFailure, _StepKilled, _Refused) as error:
             text, failed, seconds = str({"error": str(error)}), True, time.monotonic() - started
+            self.killed += isinstance(error, _StepKilled)
             if isinstance(error, EnvironmentFailure):
                 self.failed = self.failed or f"{tool}: {error}"
         self.seconds.append(seconds)

@@ -13,7 +13,15 @@ from typing import TypeVar
 
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError, Problem
-from rlvr.preflight import batch_checks, compatibility, data_checks, generation_checks, measurement_checks, vllm_checks
+from rlvr.preflight import (
+    batch_checks,
+    compatibility,
+    data_checks,
+    environment_checks,
+    generation_checks,
+    measurement_checks,
+    vllm_checks,
+)
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.lora_targets import check_lora_targets
 from rlvr.training import launch
@@ -119,7 +127,9 @@ BATCH_KEYS = (
 STEP_KEYS = (*BATCH_KEYS, "max_steps", "num_train_epochs", "warmup_steps")
 ROWS = (data_checks.check_training_rows,)
 # What must be right before rows can be given to rewards.
-SCORING = (*ROWS, data_checks.check_columns, data_checks.check_rows, data_checks.check_prompts)
+SCORING = (
+    *ROWS, data_checks.check_columns, data_checks.check_rows, data_checks.check_prompts, environment_checks.check_rows
+)  # fmt: skip
 
 CHECKS: tuple[Check, ...] = (
     # The recipe against the installation, the model's configuration and the launcher.
@@ -148,6 +158,14 @@ CHECKS: tuple[Check, ...] = (
         reads=("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs"),
         needs=("config",),
     ),
+    # Environments.
+    Check(
+        environment_checks.check_use,
+        reads=("environment", "max_tool_calling_iterations", "eval_strategy"),
+        needs=("environments",),
+    ),
+    Check(environment_checks.check_tools, needs=("environments",)),
+    Check(environment_checks.check_template, needs=("environments", "tokenizer")),
     # The rows, and the rewards with them.
     Check(
         compatibility.check_dynamic_sampling,
@@ -166,6 +184,7 @@ CHECKS: tuple[Check, ...] = (
         needs=("task",),
         after=ROWS,
     ),
+    Check(environment_checks.check_rows, needs=("environments", "task"), after=ROWS),
     # The numbers of the run.
     Check(batch_checks.check_batches, reads=BATCH_KEYS, needs=("train",)),
     Check(

@@ -11,6 +11,7 @@ from rlvr import estimates
 from rlvr.config.batch_plan import BatchPlan, plan_batches
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
+from rlvr.environments.loading import Environment, load_environments
 from rlvr.modeling import loading
 from rlvr.preflight.prompt_lengths import PromptLengths, measure_prompts
 from rlvr.scoring.registry import load_reward, load_rewards, load_task
@@ -50,6 +51,7 @@ class RunComponents:
     Attributes:
         recipe, target: what runs where.
         processes: how many train together.
+        environments: those of the recipe.
         metric: the reward that decides whether an answer is right.
         config: the model's configuration.
     """
@@ -62,6 +64,7 @@ class RunComponents:
     metric: Reward | None = None
     tokenizer: PreTrainedTokenizerBase | None = None
     config: PretrainedConfig | None = None
+    environments: Sequence[Environment] | None = ()
 
     @property
     def settings(self) -> Any:
@@ -128,10 +131,11 @@ def load_components(
     each = [attempt(partial(load_reward, spec), f"rewards.{spec.name}") for spec in recipe.rewards]
     rewards = attempt(lambda: load_rewards(recipe.rewards), "rewards") if None not in each else None
     task = attempt(lambda: load_task(recipe.task), "task.name")
+    environments = attempt(lambda: load_environments(recipe.environments), "environment")
     metric = tokenizer = config = None
     if rewards is not None:
         metric = attempt(lambda: choose_metric(recipe.evaluation, rewards), "evaluation.metric")
     if with_model:
         tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat), "")
         config = attempt(lambda: loading.load_config(recipe), "")
-    return RunComponents(recipe, target, processes, task, rewards, metric, tokenizer, config)
+    return RunComponents(recipe, target, processes, task, rewards, metric, tokenizer, config, environments)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
 
 # A data column of one of these names never reaches a reward, or breaks GRPOTrainer (trl/trainer/grpo_trainer.py).
-RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "image", "images", "environment")
+RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "image", "images")
 
 
 def _task(components: RunComponents) -> tuple[Task, str]:

@@ -8,6 +8,7 @@ The resources are the process group, the checkpoint to resume from, and the rewa
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,13 +23,17 @@ from rlvr.config import schema
 from rlvr.config.batch_plan import BatchPlan, reward_batch_timeout
 from rlvr.config.recipe import Recipe, with_engine
 from rlvr.data.task import Task
+from rlvr.environments.loading import COLUMN
+from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading, threads
 from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
+from rlvr.preflight.environment_trial import try_environments
 from rlvr.preflight.reward_services import contact_services
 from rlvr.preflight.reward_trial import try_rewards
 from rlvr.preflight.vllm_checks import choose_engine
+from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import environment_info
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
@@ -125,7 +130,7 @@ def prepare_run(
         environment = {**environment_info(rewards), **scorer.environment_info()}
         unusable = any(problem.level == "error" for problem in services)
         if resumption.fresh and state.is_main_process and not unusable:
-            findings.add(findings.attempt(lambda: try_rewards(recipe, task, rewards, metric, scorer)) or [])
+            findings.add(findings.attempt(lambda: _try_plugins(components, metric, scorer)) or [])
         if resumption.fresh and state.num_processes > 1:
             # Only the main process tries the rewards, but all processes must refuse the run, or none.
             of_main = broadcast_object_list([findings.problems])[0]
@@ -189,6 +194,22 @@ def _engine(recipe: Recipe) -> str:
     sends = settings["vllm_weight_sync"] if settings.get("use_peft") else "all weights"
     share = settings.get("vllm_gpu_memory_utilization", 0.3)
     return f"vLLM in the training process, {share:.0%} of the GPU; each update sends {sends}"
+
+
+def _try_plugins(components: RunComponents, metric: Reward, scorer: Scorer) -> list[Problem]:
+    """Try the environments and the rewards on some rows."""
+    task, rewards, loaded = components.task, components.rewards, components.environments
+    assert task is not None and rewards is not None
+    if not loaded:
+        if any(ENVIRONMENTS in inspect.signature(reward.function).parameters for reward in rewards):
+            return []  # they can't be tried, and why there is no environment is reported
+        return try_rewards(components.recipe, task, rewards, metric, scorer)
+    environments = Environments(components.recipe, loaded, by_column=COLUMN in task.train.column_names)
+    with environments.workers:
+        problems = list(try_environments(task, loaded, environments))
+        if any(problem.level == "error" for problem in problems):
+            return problems
+        return problems + try_rewards(components.recipe, task, rewards, metric, scorer, environments)
 
 
 def _resume(components: RunComponents, findings: Findings, processes: int) -> tuple[Identity | None, Resumption]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.reward_location import is_remote
 from rlvr.console import SlowStep
 from rlvr.data.task import Task
+from rlvr.environments.proxies import Environments
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.data_checks import refused_rows
+from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report
 from rlvr.scoring.results import RewardFailure
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
@@ -51,7 +53,14 @@ class Answer:
 Values = Mapping[Answer, Sequence[float | None]]  # of each reward of the scorer
 
 
-def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: Reward, scorer: Scorer) -> list[Problem]:
+def try_rewards(
+    recipe: Recipe,
+    task: Task,
+    rewards: Sequence[Reward],
+    metric: Reward,
+    scorer: Scorer,
+    environments: Environments | None = None,
+) -> list[Problem]:
     """Score golds and answers without content for some training rows.
 
     A failing reward is an error, or a warning with `on_reward_error: mask`. A metric that takes golds as wrong, or
@@ -60,7 +69,11 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
     Args:
         metric: the reward that decides whether an answer is right.
         scorer: has the rewards, and the metric too if it is none of them.
+        environments: of the recipe. Answers then come without a call, so no gold is tried:
+            rlvr/preflight/environment_trial.py plays reference solutions.
     """
+    if environments is not None:
+        task = replace(task, gold=None)
     for reward in scorer.rewards:
         if is_remote(reward.where) and (refused := list(refused_rows(reward, task, scorer))):
             return refused
@@ -68,10 +81,10 @@ def try_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward], metric: R
     answers = list(_answers(task, numbers))
     level: Level = "error" if recipe.settings["on_reward_error"] == "raise" else "warning"
     with SlowStep("Trying the rewards") as step:
-        if failed := list(_call_singly(task, answers, scorer, step, level)):
+        if failed := list(_call_singly(task, answers, scorer, environments, step, level)):
             return failed
         step.text = f"Trying the rewards on {len(answers)} answers at once"
-        scored = _score(task, answers, scorer)
+        scored = _score(task, answers, scorer, environments)
     if scored.failures:
         return [_failure_problem(scored.failures, answers, level)]
     values = dict(zip(answers, scored.values, strict=True))
@@ -106,19 +119,26 @@ def _answers(task: Task, numbers: Sequence[int]) -> Iterator[Answer]:
         yield Answer("prompt", number, prompt if isinstance(prompt, str) else str(prompt[-1]["content"]))
 
 
-def _score(task: Task, answers: Sequence[Answer], scorer: Scorer) -> Any:
+def _score(task: Task, answers: Sequence[Answer], scorer: Scorer, environments: Environments | None) -> Any:
     rows = [task.train[answer.row] for answer in answers]
     completions: list[Any] = [
         [{"role": "assistant", "content": answer.text}] if task.is_chat else answer.text for answer in answers
     ]
     columns = {name: [row[name] for row in rows] for name in task.train.column_names if name != "prompt"}
+    if environments is not None:
+        columns[ENVIRONMENTS] = environments.reset(rows, STEP)
     token_ids: list[list[int]] = [[0] * len(answer.text) for answer in answers]  # only their lengths differ
     prompts = [row["prompt"] for row in rows]
     return scorer.score(prompts, completions, columns, completion_ids=token_ids, step=STEP)
 
 
 def _call_singly(
-    task: Task, answers: Sequence[Answer], scorer: Scorer, step: SlowStep, level: Level
+    task: Task,
+    answers: Sequence[Answer],
+    scorer: Scorer,
+    environments: Environments | None,
+    step: SlowStep,
+    level: Level,
 ) -> Iterator[Problem]:
     """Score one answer at a time until two have timed out, so that a reward that hangs is found soon."""
     late: dict[str, list[Answer]] = {}
@@ -129,7 +149,7 @@ def _call_singly(
         if number >= first_row and time.monotonic() - started > limit_s:
             break
         step.text = f"Trying the rewards on {WORDS[answer.kind]} (training row {answer.row})"
-        failures = _score(task, [answer], scorer).failures
+        failures = _score(task, [answer], scorer, environments).failures
         if any(failure.kind == "unavailable" for failure in failures):
             yield _failure_problem(failures, [answer], level)
             return

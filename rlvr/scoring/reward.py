@@ -108,7 +108,8 @@ class Reward:
 def label_of(name: str) -> str:
     """The function's part of a path or of a dotted name: the same on machines with the file in another folder."""
     path, _, function = name.partition(":")
-    return function or (path.removesuffix(".py").rpartition("/")[2] if "/" in path else path.rpartition(".")[2])
+    is_file = path.endswith(".py")
+    return function or (path.removesuffix(".py").rpartition("/")[2] if is_file else path.rpartition(".")[2])
 
 
 A_REWARD_IS = "a reward is a finite number, or None where the row can't be scored"

@@ -19,7 +19,6 @@ from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN, load_environments
 from rlvr.environments.proxies import Environments
-from rlvr.environments.rollouts import EnvironmentWorkers
 from rlvr.errors import InputError
 from rlvr.evaluation import evaluate
 from rlvr.modeling import loading as models
@@ -110,12 +109,7 @@ def build_trainer(
     if recipe.environments:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that environment_factory may change
         environments = Environments(
-            load_environments(recipe.environments),
-            environment_workers(recipe),
-            by_column=COLUMN in rows.column_names,
-            reward_timeout_s=run_settings["reward_timeout_s"],
-            seed=config.seed,
-            rank=scorer.rank,
+            recipe, load_environments(recipe.environments), by_column=COLUMN in rows.column_names, rank=scorer.rank
         )
     colocated = config.use_vllm and config.vllm_mode == "colocate"
     config.use_vllm = config.use_vllm and not colocated  # rlvr/training/vllm_rollouts.py says why
@@ -154,17 +148,6 @@ def build_trainer(
             key="model_name_or_path",
         )
     return trainer
-
-
-def environment_workers(recipe: Recipe) -> EnvironmentWorkers:
-    """The worker processes for the environments of a recipe."""
-    settings = recipe.settings
-    return EnvironmentWorkers(
-        recipe.environments,
-        timeout_s=settings["tool_timeout_s"],
-        budget_s=settings["tool_budget_s"],
-        max_output=settings["max_tool_output"],
-    )
 
 
 def train(

@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(
     folder: Path,
     model: Path,
-    columns: dict[str, list[Any]] | None = None,
+    columns: dict[str, Any] | None = None,
     environments: tuple[EnvironmentSpec, ...] = (COUNTER,),
     rewards: Sequence[Reward] | None = None,
     **settings: Any,

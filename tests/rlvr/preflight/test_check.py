@@ -202,10 +202,11 @@ def test_without_a_component_the_checks_that_need_none_still_run() -> None:
 
 def test_every_check_reads_known_keys_and_relies_on_earlier_checks() -> None:
     from rlvr.config import schema
+    from rlvr.config.recipe import SECTIONS
 
     earlier: set[Any] = set()
     for check in CHECKS:
-        assert set(check.reads) <= set(schema.fields()) and set(check.after) <= earlier, check
+        assert set(check.reads) <= {*schema.fields(), *SECTIONS} and set(check.after) <= earlier, check
         earlier.add(check.function)
     assert len(earlier) == len(CHECKS)
 
