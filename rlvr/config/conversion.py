@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from rlvr.config import foreign_keys, schema
 from rlvr.config.commented_yaml import heading, read_commented, section_text
 from rlvr.config.foreign_keys import AWS, OPEN_R1, TRL, Program
+from rlvr.config.value_types import mismatch
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
 
@@ -93,8 +94,9 @@ REWARDS: dict[str, _Reward] = {
     ),
     "cf_code": _Reward(
         "code_execution",
-        "0 instead of -1 without code and -0.1 if it does not compile; generated_checker is not read",
-        lambda content: {"all_or_nothing": True} if content.get("code_eval_scoring_mode") == "pass_fail" else {},
+        "all tests or nothing, without the tenth of weighted_sum; 0 instead of -1 without code and -0.1 if it does not "
+        "compile; generated_checker is not read",
+        lambda content: {} if content.get("code_eval_scoring_mode") == "partial" else {"all_or_nothing": True},
     ),
     "code_format": _Reward(
         "code_format",
@@ -128,22 +130,27 @@ _TRL_0_18: dict[str, Any] = {"max_completion_length": 256, "beta": 0.04, "loss_t
 # What the sample's script adds to load_in_4bit.
 _AWS_4BIT = {"use_bnb_nested_quant": True, "bnb_4bit_quant_storage": "bfloat16"}
 
-# Keys of their data, and the option of our task that replaces them.
+# Keys of their data: the option of our task that replaces each, and its type.
 _DATA_KEYS = {
-    **dict.fromkeys(("train_dataset_id_or_path", "dataset_name", "dataset_id_or_path"), "path"),
-    **dict.fromkeys(("datasets", "dataset_mixture"), "path"),
-    "test_dataset_id_or_path": "test_path",
-    **dict.fromkeys(("dataset_splits", "dataset_train_split"), "train_split"),
-    "dataset_test_split": "test_fraction",
-    "test_split_size": "test_fraction",
-    "dataset_config": "subset",
-    "dataset_prompt_column": "columns",
-    "system_prompt": "system",
+    **dict.fromkeys(("train_dataset_id_or_path", "dataset_name", "dataset_id_or_path"), ("path", "str")),
+    "datasets": ("path", "list"),
+    "dataset_mixture": ("path", "dict"),
+    "test_dataset_id_or_path": ("test_path", "str"),
+    **dict.fromkeys(("dataset_splits", "dataset_train_split"), ("train_split", "str")),
+    "dataset_test_split": ("test_fraction", "str"),
+    "test_split_size": ("test_fraction", "float"),
+    "dataset_config": ("subset", "str"),
+    "dataset_prompt_column": ("columns", "str"),
+    "system_prompt": ("system", "str"),
 }
-_REWARD_KEYS = (
-    *("reward_funcs", "reward_weights", "repetition_n_grams", "repetition_max_penalty", "max_completion_len"),
-    *("soft_punish_cache", "code_eval_scoring_mode", "code_language"),
-)
+# Keys of their rewards, and their types.
+_REWARD_KEYS = {
+    "reward_funcs": "str | list",
+    "reward_weights": "list",
+    **dict.fromkeys(("repetition_n_grams", "max_completion_len", "soft_punish_cache"), "int"),
+    "repetition_max_penalty": "float",
+    **dict.fromkeys(("code_eval_scoring_mode", "code_language"), "str"),
+}
 _EVALUATION = {"split": "test", "rows": 500}
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Model", ("model_", "dtype", "attn_", "load_in_", "use_bnb", "bnb_", "trust_")),
@@ -179,16 +186,19 @@ class _Converter:
 
     def __init__(self, path: Path, content: dict[str, Any], program: Program) -> None:
         self.path = path
-        self.content = content
+        self.content = {key: value for key, value in content.items() if value is not None}
         self.result = Conversion(program)
         self.values, self.comments = read_commented(path)
         self.reward_comments: dict[int, str] = {}
         self.flat: dict[str, Any] = {}
 
     def convert(self) -> Conversion:
-        for key in self.content:
-            if key not in (*_DATA_KEYS, *_REWARD_KEYS):
+        types = {**{key: kind for key, (_, kind) in _DATA_KEYS.items()}, **_REWARD_KEYS}
+        for key, value in self.content.items():
+            if key not in types:
                 self._convert_key(key)
+            elif (fault := mismatch(value, types[key])) or (fault := _item_fault(key, value)):
+                raise InputError(f"{self.path}: {key} {fault}.", kind="wrong-type", key=key, path=self.path)
         rewards = self._rewards()
         task = self._task(rewards)
         self._add_defaults()
@@ -201,10 +211,13 @@ class _Converter:
     def _convert_key(self, key: str) -> None:
         value = self.values[key]
         aws = self.result.program is AWS
-        if key in schema.RENAMED and not schema.value_fault(schema.RENAMED[key], self.content[key]):
-            self._map(key, schema.RENAMED[key], value)
-        elif key == "warmup_ratio":
-            self._map(key, "warmup_steps", value, "warmup_ratio in the original: below 1, a share of all steps")
+        new = "warmup_steps" if key == "warmup_ratio" else schema.RENAMED.get(key, key)
+        fault = schema.value_fault(new, self.content[key]) if new in schema.fields() else None
+        if fault is not None:
+            self._drop(key, f"it {fault.text}")
+        elif new != key:
+            share = ": below 1, a share of all steps" if key == "warmup_ratio" else ""
+            self._map(key, new, value, f"{key} in the original{share}")
         elif key == "attn_implementation" and str(value).startswith("flash_attention"):
             self._map(key, key, "auto", f"{value} in the original; auto is FlashAttention 2 where it is installed")
         elif key == "lora_modules_to_save" and aws:
@@ -213,28 +226,23 @@ class _Converter:
             self._drop(key, "a SageMaker job puts the model there by itself; a run writes to runs/<recipe>")
         elif key == "max_seq_length":
             self._drop(key, "no script read it: prompts were cut to 512 tokens. Here prompts are never cut")
-        elif key in schema.fields() and key not in {*schema.RENAMED, *schema.REMOVED}:
-            fault = schema.value_fault(key, self.content[key])
-            if fault is not None:
-                self._drop(key, f"{key} {fault.text}")
-            else:
-                self.flat[key] = value
+        elif key in schema.fields() and key not in schema.REMOVED:
+            self.flat[key] = value
         else:
             ours = foreign_keys.OTHER_NAMES.get(key)
             advice = schema.REMOVED.get(key) or foreign_keys.find_advice(key) or (f"Use {ours}" if ours else None)
             self._drop(key, advice or "neither a key of its program nor of ours")
 
-    def _map(self, old: str, new: str, value: Any, note: str = "") -> None:
+    def _map(self, old: str, new: str, value: Any, note: str) -> None:
         self.flat[new] = value
-        comment = note or f"{old} in the original"
-        self.comments[new] = f"{comment}. {self.comments[old]}" if old in self.comments else comment
+        self.comments[new] = f"{note}. {self.comments[old]}" if old in self.comments else note
         self.result.mapped.append(Change(old, f"{new}: {_plain_text(value)}"))
 
     def _drop(self, key: str, reason: str) -> None:
-        self.result.dropped.append(Change(key, reason.removeprefix("Remove it: ")))
+        self.result.dropped.append(_change(key, reason.removeprefix("Remove it: ")))
 
     def _ask(self, key: str, text: str) -> None:
-        self.result.open_points.append(Change(key, text))
+        self.result.open_points.append(_change(key, text))
 
     def _add_defaults(self) -> None:
         """Write out what the original had by default, and TRL has changed since."""
@@ -288,14 +296,13 @@ class _Converter:
             hub = "{name: gsm8k, style: text, shots: 8}, which makes such prompts from the hub"
             self._ask("task", f"the files of the original's job, or {hub}")
         else:
-            mixture = content.get("dataset_mixture")
-            mixture = mixture if isinstance(mixture, dict) else {}
+            mixture = content.get("dataset_mixture", {})
             listed = content.get("datasets") or mixture.get("datasets") or [{}]
             if len(listed) > 1:
                 self._ask(
                     "task", f"the original mixes {len(listed)} datasets; this is the first. Join them into a file"
                 )
-            first = listed[0] if isinstance(listed[0], dict) else {"path": listed[0]}
+            first = listed[0]
             files, name = first.get("data_files"), content.get("dataset_name") or content.get("dataset_id_or_path")
             task["path"] = files if isinstance(files, str) else first.get("path") or first.get("id") or name
             task["subset"] = first.get("name") or first.get("config") or content.get("dataset_config")
@@ -307,11 +314,13 @@ class _Converter:
                 )
         if task["train_split"] == "train":
             del task["train_split"]
+        if not task["path"]:
+            self._ask("task.path", "the original names no data: a file, a folder, or a dataset of the hub")
         if program is OPEN_R1:
             task |= {"style": "chat", "system": content.get("system_prompt")}
         columns = self._columns(task["path"], rewards)
         task = {key: value for key, value in {**task, "columns": columns}.items() if value}
-        for key, option in _DATA_KEYS.items():
+        for key, (option, _) in _DATA_KEYS.items():
             if key in content:
                 value = _plain_text(task[option]) if option in task else "the default"
                 self.result.mapped.append(
@@ -363,6 +372,21 @@ class _Converter:
             if changes:
                 parts.append(heading(title) + "".join(f"# {change.key}: {change.text}.\n" for change in changes))
         return "\n".join(parts)
+
+
+def _change(key: str, text: str) -> Change:
+    """A change in one line."""
+    return Change(" ".join(key.split()), " ".join(text.rstrip(".").split()))
+
+
+def _item_fault(key: str, value: Any) -> str | None:
+    """What is wrong with an item of a list, as the rest of a sentence."""
+    listed = value.get("datasets", []) if key == "dataset_mixture" else value
+    kind = {"reward_funcs": "str", "reward_weights": "float", "datasets": "dict", "dataset_mixture": "dict"}.get(key)
+    if kind is None or isinstance(listed, str):
+        return None
+    faults = (mismatch(item, kind) for item in (listed if isinstance(listed, list) else [listed]))
+    return next((f"has an item that {fault}" for fault in faults if fault), None)
 
 
 def _plain_text(value: Any) -> str:

@@ -194,7 +194,7 @@ def test_data_of_any_form_becomes_a_task(write_yaml: Write, text: str, key: str,
     ("reward", "extra", "name", "options"),
     [
         ("binary_code", "", "code_execution", {"all_or_nothing": True}),
-        ("cf_code", "code_eval_scoring_mode: pass_fail", "code_execution", {"all_or_nothing": True}),
+        ("cf_code", "", "code_execution", {"all_or_nothing": True}),
         ("cf_code", "code_eval_scoring_mode: partial", "code_execution", None),
         ("code_format", "code_language: cpp", "code_format", {"language": "cpp"}),
         ("soft_overlong_punishment", "", "reasoning_length", {"longest": 16384, "ramp": 4096}),
@@ -228,6 +228,21 @@ def test_a_converted_recipe_passes_the_check_with_local_data(write_yaml: Write, 
 def test_the_last_of_two_equal_keys_counts_as_in_the_original(write_yaml: Write) -> None:
     _, recipe = loaded(write_yaml, f"seed: 1\n{TRL}seed: 2\n")
     assert recipe["seed"] == 2
+
+
+@pytest.mark.parametrize(
+    "line", ["reward_weights: [much]", "datasets: a/b", "datasets: [a/b]", "dataset_config: {a: 1}"]
+)
+def test_data_and_rewards_of_another_type_are_refused_with_the_key(write_yaml: Write, line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        convert(write_yaml(f"{TRL}{line}\n"))
+    assert (caught.value.kind, caught.value.key) == ("wrong-type", line.partition(":")[0])
+
+
+def test_a_value_of_another_type_is_dropped_with_the_fault(write_yaml: Write) -> None:
+    done, recipe = loaded(write_yaml, TRL.replace("learning_rate: 1e-5", 'learning_rate: "1e-5"') + "torch_dtype: 16\n")
+    assert {change.key for change in done.dropped} == {"num_processes", "learning_rate", "torch_dtype"}
+    assert not {"learning_rate", "dtype"} & recipe.keys()
 
 
 def test_an_existing_file_is_not_overwritten(write_yaml: Write, tmp_path: Path) -> None:
