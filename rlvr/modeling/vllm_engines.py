@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import importlib.util
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ MAX_RANK = _RANKS[-1]
 def room_for_rank(rank: int) -> int:
     """The `max_lora_rank` with which vLLM takes an adapter of a rank, which is at most `MAX_RANK`."""
     return next(room for room in _RANKS if room >= rank)
+
+
+def sends_adapter(settings: Mapping[str, Any]) -> bool:
+    """Whether vLLM gets the adapter instead of all weights."""
+    return bool(settings.get("use_peft")) and settings.get("vllm_weight_sync") != "merged"
 
 
 def end_engine(engine: Any) -> None:

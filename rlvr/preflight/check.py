@@ -21,6 +21,7 @@ from rlvr.preflight import (
     generation_checks,
     measurement_checks,
     vllm_checks,
+    vllm_server,
 )
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.lora_targets import check_lora_targets
@@ -150,6 +151,12 @@ CHECKS: tuple[Check, ...] = (
     Check(
         vllm_checks.check_vllm,
         reads=("use_vllm", "rollouts", "vllm_mode", "vllm_weight_sync", "vllm_base_quantization", "use_peft"),
+    ),
+    Check(
+        vllm_server.check_vllm_server,
+        reads=("use_vllm", "rollouts", "vllm_mode", "vllm_weight_sync", "use_peft", "lora_r", "vllm_server_port"),
+        needs=("tokenizer",),
+        after=(vllm_checks.check_vllm,),
     ),
     Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs",)),
     Check(batch_checks.check_scheduler, reads=("lr_scheduler_kwargs",)),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from rlvr import estimates
 from rlvr.config.recipe import with_engine
 from rlvr.errors import InputError, Problem
-from rlvr.modeling.vllm_engines import HEAD_SIZES_ON_CPU, MAX_RANK, architectures, installation_problem
+from rlvr.modeling.vllm_engines import HEAD_SIZES_ON_CPU, MAX_RANK, architectures, installation_problem, sends_adapter
 from rlvr.preflight.components import RunComponents
 
 
@@ -63,12 +64,7 @@ def check_vllm(components: RunComponents) -> Iterator[Problem]:
         yield Problem(message, "conflicting-keys", "load_in_8bit")
     if settings.get("vllm_mode", "colocate") == "colocate":
         yield from _colocate_problems(components)
-    elif settings.get("load_in_4bit"):
-        message = (
-            "load_in_4bit with vllm_mode: server: TRL can't merge a QLoRA adapter into a server's weights "
-            "(github.com/huggingface/trl issues 4973, 3466, 5975). Set vllm_mode: colocate, or load_in_4bit: false."
-        )
-        yield Problem(message, "conflicting-keys", "vllm_mode")
+    yield from _weight_problems(settings)
 
 
 def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
@@ -90,22 +86,14 @@ def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
 
 def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
     """Keys that contradict each other where vLLM runs in the training processes."""
-    settings = components.settings
+    settings, merged = components.settings, not sends_adapter(components.settings)
     if components.processes % (size := settings.get("vllm_tensor_parallel_size", 1)):
         message = f"vllm_tensor_parallel_size is {size}, which doesn't divide the {components.processes} processes."
         yield Problem(f"{message} Set a divisor, such as 1.", "conflicting-keys", "vllm_tensor_parallel_size")
-    merged = settings.get("vllm_weight_sync") == "merged"
-    if merged and settings.get("load_in_4bit"):
-        message = (
-            "load_in_4bit with vllm_weight_sync: merged: an adapter can't be merged into 4-bit weights. Set adapter."
-        )
-        yield Problem(message, "conflicting-keys", "vllm_weight_sync")
-    if (merged or not settings.get("use_peft")) and settings.get("vllm_base_quantization", "none") != "none":
+    if merged and settings.get("vllm_base_quantization", "none") != "none":
         message = "vllm_base_quantization: 16-bit weights are sent at each update, which 4-bit ones can't take."
         yield Problem(f"{message} Remove it, or train an adapter.", "conflicting-keys", "vllm_base_quantization")
-    if not settings.get("use_peft"):
-        return
-    if merged:
+    if merged and settings.get("use_peft"):
         message = (
             "vllm_weight_sync: merged: merged adapters are pushed into vLLM at every generation, which has hung "
             "(huggingface/trl#3671) and drifted from the trained policy (huggingface/trl#6688). Watch "
@@ -113,17 +101,31 @@ def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
             "the first step. vllm_weight_sync: adapter avoids it."
         )
         yield Problem(message, "vllm-drift", "use_vllm", level="warning")
-        return
-    for key in ("lora_modules_to_save", "use_dora", "lora_target_parameters"):
-        if settings.get(key):
-            message = f"{key} with vLLM: it gets the adapter alone, which can't carry it. Remove {key}"
-            yield Problem(f"{message}, or set vllm_weight_sync: merged.", "conflicting-keys", key)
-    if settings.get("vllm_enable_sleep_mode"):
+    if not merged and settings.get("vllm_enable_sleep_mode"):
         message = (
             "vllm_enable_sleep_mode with an adapter: vLLM's base is sent once, and sleeping would drop it. Remove it, "
             "lower vllm_gpu_memory_utilization, or set vllm_weight_sync: merged."
         )
         yield Problem(message, "conflicting-keys", "vllm_enable_sleep_mode")
+
+
+def _weight_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """What can't be sent to vLLM after an update."""
+    if not sends_adapter(settings):
+        if settings.get("load_in_4bit"):
+            message = "load_in_4bit with vllm_weight_sync: merged: an adapter can't be merged into 4-bit weights."
+            yield Problem(f"{message} Set adapter.", "conflicting-keys", "vllm_weight_sync")
+        return
+    for key in ("lora_modules_to_save", "use_dora", "lora_target_parameters"):
+        if settings.get(key):
+            message = f"{key} with vLLM: it gets the adapter alone, which can't carry it. Remove {key}"
+            yield Problem(f"{message}, or set vllm_weight_sync: merged.", "conflicting-keys", key)
     if settings.get("lora_r", 16) > MAX_RANK:
         message = f"lora_r is {settings['lora_r']}, but vLLM takes adapters up to rank {MAX_RANK}. Lower it."
         yield Problem(message, "out-of-range", "lora_r")
+    if settings.get("load_in_4bit") and settings.get("vllm_mode") == "server":
+        message = (
+            "load_in_4bit with vllm_mode: server: the server's base has 16 bits, so it samples from another model than "
+            "the trained one. The importance sampling correction allows for it; vllm_mode: colocate avoids it."
+        )
+        yield Problem(message, "another-base", "vllm_mode", level="warning")

@@ -22,6 +22,7 @@ from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError
 from rlvr.evaluation import evaluate
 from rlvr.modeling import loading as models
+from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.scoring.reward import Reward, total
 from rlvr.scoring.scorer import Scorer
 from rlvr.training.callbacks import MetricsFile, Progress
@@ -111,8 +112,8 @@ def build_trainer(
         environments = Environments(
             recipe, load_environments(recipe.environments), by_column=COLUMN in rows.column_names, rank=scorer.rank
         )
-    colocated = config.use_vllm and config.vllm_mode == "colocate"
-    config.use_vllm = config.use_vllm and not colocated  # rlvr/training/vllm_rollouts.py says why
+    own_vllm = config.use_vllm and (config.vllm_mode == "colocate" or sends_adapter(recipe.settings))
+    config.use_vllm = config.use_vllm and not own_vllm  # rlvr/training/vllm_rollouts.py says why
     trainer = RecipeTrainer(
         model=model_config.model_name_or_path,
         rewards=rewards,
@@ -136,7 +137,7 @@ def build_trainer(
     models.keep_4bit_trainable_on_cpu(trainer.model)
     if (model_config.load_in_4bit or model_config.load_in_8bit) and not trainer.is_deepspeed_enabled:
         keep_adapter_in_float32(trainer.model)
-    if colocated:
+    if own_vllm:
         from rlvr.training.vllm_rollouts import vllm_rollouts
 
         trainer.generate_with(vllm_rollouts(trainer, recipe.settings))

@@ -24,6 +24,7 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     """`GRPOTrainer` with public names for what its subclasses override, read and write."""
 
     _tool_wait_s = 0.0
+    _own_rollouts: Any = None  # a `VLLMGeneration` of ours
 
     # ------------------------------------------------------------------------------------------------------------------
     # Methods to override; each calls TRL's own
@@ -102,13 +103,13 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     def generate_with(self, rollouts: Any) -> None:
         """Sample by this `VLLMGeneration`; the trainer was built with `use_vllm: false`."""
         self.use_vllm = self.args.use_vllm = True
-        self.vllm_generation = rollouts
+        self.vllm_generation = self._own_rollouts = rollouts
         self._last_loaded_step = -1
 
     def end_rollouts(self) -> None:
         """End vLLM if it runs in this process, so that its memory is free for the evaluation after training."""
-        if self.use_vllm and self.vllm_mode == "colocate":
-            self.vllm_generation.close()
+        if self._own_rollouts is not None:
+            self._own_rollouts.close()
 
     # ------------------------------------------------------------------------------------------------------------------
     # What the check of rollouts needs (rlvr/training/rollout_check.py)

@@ -1,4 +1,4 @@
-"""Rollouts by vLLM in the training process, with the adapter alone sent to it.
+"""Rollouts by vLLM in the training process or on a server, with the adapter alone sent to it.
 
 TRL merges an adapter into the weights and sends all of them to vLLM after each update, which 4-bit weights can't do
 (huggingface/trl#4973). Here vLLM keeps the base, and gets the adapter: megabytes instead of gigabytes. A base that is
@@ -7,6 +7,10 @@ and not from the unquantised model.
 
 TRL's class is constructed by its trainer, which has no seam for another one. Therefore the trainer is built without
 vLLM (`ExtensibleGRPOTrainer.generate_with` turns it on). Can go when TRL sends adapters: huggingface/trl#5975.
+
+A server reads the adapter from a folder: /dev/shm if it runs on this host, otherwise the run directory, which both
+hosts must see. It keeps the base that it was started with, so with 4-bit weights it samples from the unquantised model.
+Merged weights to a server are left to TRL.
 """
 
 from __future__ import annotations
@@ -18,22 +22,23 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx2
 import torch
 from peft import get_peft_model_state_dict
 from safetensors.torch import save_file
+from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import ensure_master_addr_port
 
-from rlvr.modeling.vllm_engines import end_engine, room_for_rank
+from rlvr.errors import InputError
+from rlvr.modeling.vllm_engines import end_engine, room_for_rank, sends_adapter
 from rlvr.training.trl_internals import ExtensibleGRPOTrainer
 
 SHARED_MEMORY = Path("/dev/shm")
-
-
-def sends_adapter(settings: Mapping[str, Any]) -> bool:
-    """Whether vLLM gets the adapter instead of all weights."""
-    return bool(settings.get("use_peft")) and settings.get("vllm_weight_sync") != "merged"
+THIS_HOST = ("localhost", "127.0.0.1", "0.0.0.0", "::1", socket.gethostname())
+LOAD_TIMEOUT_S = 120.0  # for a server to load an adapter
 
 
 def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -> VllmRollouts:
@@ -48,10 +53,17 @@ def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -
         adapter_only=sends_adapter(settings),
         base_quantization=settings["vllm_base_quantization"],
         revision=settings.get("model_revision", "main"),
+        run_dir=Path(args.output_dir),
         model=trainer.model,
         accelerator=trainer.accelerator,
         processing_class=trainer.processing_class,
+        mode=args.vllm_mode,
         structured_outputs_regex=args.vllm_structured_outputs_regex,
+        server_base_url=args.vllm_server_base_url,
+        server_host=args.vllm_server_host,
+        server_port=args.vllm_server_port,
+        server_timeout=args.vllm_server_timeout,
+        group_port=args.vllm_group_port,
         tensor_parallel_size=args.vllm_tensor_parallel_size,
         gpu_memory_utilization=args.vllm_gpu_memory_utilization,
         max_model_length=args.vllm_max_model_length,
@@ -70,7 +82,7 @@ def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -
 
 
 class VllmRollouts(VLLMGeneration):
-    """`VLLMGeneration` in the training process, with a data type of its own and adapters as LoRA requests.
+    """`VLLMGeneration` with a data type of its own and adapters as LoRA requests.
 
     Args:
         dtype: of vLLM's weights and cache: the type that training computes in. TRL leaves it to vLLM, which takes
@@ -78,22 +90,55 @@ class VllmRollouts(VLLMGeneration):
         adapter_only: send the adapter; otherwise all weights, as TRL does.
         base_quantization: of vLLM's base: "none" or "bitsandbytes".
         revision: of a model from the hub, which TRL doesn't pass on.
+        run_dir: where adapters lie for a server on another host while it loads them.
         kwargs: those of `VLLMGeneration`.
     """
 
     def __init__(
-        self, *args: Any, dtype: str, adapter_only: bool, base_quantization: str, revision: str, **kwargs: Any
+        self,
+        *args: Any,
+        dtype: str,
+        adapter_only: bool,
+        base_quantization: str,
+        revision: str,
+        run_dir: Path,
+        **kwargs: Any,
     ) -> None:
         self.dtype = dtype
         self.adapter_only = adapter_only
         self.base_quantization = base_quantization
         self.revision = revision
+        self.run_dir = run_dir
         self.sent_bytes = 0  # by the last synchronisation, to one engine
         self._adapters = 0
         super().__init__(*args, **kwargs)
 
     def _init_vllm(self) -> None:
-        from vllm import LLM  # type: ignore[import-not-found,unused-ignore]
+        if self.mode == "server":
+            self._connect()
+        else:
+            try:
+                self._start_engine()
+            except Exception as error:  # vLLM has no class of its own for what it can't do
+                cause = " ".join(str(error).split()).rstrip(".")
+                raise InputError(
+                    f"vLLM can't generate with {self.model.name_or_path}: {cause}. Change "
+                    "vllm_gpu_memory_utilization or vllm_max_model_length if it is about memory; otherwise set "
+                    "use_vllm: false.",
+                    kind="vllm-failed",
+                    key="use_vllm",
+                ) from error
+        self.accelerator.wait_for_everyone()
+
+    def _connect(self) -> None:
+        """Connect the main process to the server, which rlvr/preflight/vllm_server.py has checked."""
+        if self.accelerator.is_main_process:
+            url = self.server_base_url or f"http://{self.server_host}:{self.server_port}"
+            self.vllm_client = VLLMClient(base_url=url, connection_timeout=self.server_timeout)
+            self._server = _ServerWithAdapter(self.vllm_client)
+
+    def _start_engine(self) -> None:
+        from vllm import LLM, SamplingParams  # type: ignore[import-not-found,unused-ignore]
 
         accelerator, size = self.accelerator, self.tensor_parallel_size
         if size > 1:
@@ -134,10 +179,11 @@ class VllmRollouts(VLLMGeneration):
         self.llm = _EngineWithAdapter(engine)
         if self.adapter_only and self.base_quantization == "none":
             self._send_quantised_base()
+        # Some of what vLLM can't do, such as a size of the attention heads, it reports at the first token.
+        self.llm.generate([{"prompt_token_ids": [0]}], sampling_params=SamplingParams(max_tokens=1, temperature=0))
         if self.enable_sleep_mode:
             self.llm.sleep(level=2)
         self._llm_weights_sleeping = self.enable_sleep_mode
-        accelerator.wait_for_everyone()
 
     def sync_weights(self) -> None:
         if not self.adapter_only:
@@ -145,20 +191,33 @@ class VllmRollouts(VLLMGeneration):
             return
         tensors = self._adapter_tensors()
         self.sent_bytes = sum(tensor.nbytes for tensor in tensors.values())
-        folder = Path(tempfile.mkdtemp(prefix="grpo-adapter-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
+        if self.mode == "server" and not self.accelerator.is_main_process:
+            return
+        engine = self._server if self.mode == "server" else self.llm
+        folder = Path(tempfile.mkdtemp(prefix="grpo-adapter-", dir=self._exchange_folder()))
         try:
+            if self.mode == "server":
+                folder.chmod(0o755)  # it may run as another user
             save_file(tensors, folder / "adapter_model.safetensors")
             self.model.peft_config[self.model.active_adapter].save_pretrained(str(folder))
             self._adapters += 1
-            self.llm.use_adapter(self._adapters, folder)
+            engine.use_adapter(self._adapters, folder)
         finally:
             shutil.rmtree(folder)
-        self.llm.reset_prefix_cache()
 
     def close(self) -> None:
-        """End vLLM's engine, so that its memory is free for the evaluation after training."""
-        end_engine(self.llm)
-        del self.llm
+        """End vLLM's engine, so that its memory is free for the evaluation after training; a server runs on."""
+        if self.mode == "colocate":
+            end_engine(self.llm)
+            del self.llm
+        elif self.accelerator.is_main_process:
+            self._server.drop_adapter()
+
+    def _exchange_folder(self) -> Path | None:
+        """Where adapters lie while vLLM loads them; None for the folder of temporary files."""
+        if self.mode == "server" and urlsplit(self.vllm_client.base_url).hostname not in THIS_HOST:
+            return self.run_dir
+        return SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
 
     def _adapter_tensors(self) -> dict[str, torch.Tensor]:
         """The adapter under its names in a file of PEFT; collective where the weights are sharded."""
@@ -229,3 +288,35 @@ class _EngineWithAdapter:
         self._request = LoRARequest(f"policy-{number}", number, str(folder))
         if not self._engine.llm_engine.add_lora(self._request):
             raise RuntimeError(f"vLLM did not load the adapter {self._request.lora_name}")
+        self._engine.reset_prefix_cache()
+
+
+class _ServerWithAdapter:
+    """A server that completes with the newest adapter: TRL's client names the model in each request."""
+
+    def __init__(self, client: VLLMClient) -> None:
+        self._client = client
+        self._base = client.model
+        self._prefix = f"policy-{os.urandom(4).hex()}"  # an earlier run may have left its adapter
+
+    def use_adapter(self, number: int, folder: Path) -> None:
+        """Load an adapter from a folder, which is not needed afterwards, and drop the one before it."""
+        # A new name each time: vLLM's prefix cache goes by it.
+        name = f"{self._prefix}-{number}"
+        self._post("load", lora_name=name, lora_path=str(folder.resolve()))
+        self.drop_adapter()
+        self._client.model = name
+
+    def drop_adapter(self) -> None:
+        """Complete with the base alone."""
+        if self._client.model != self._base:
+            self._post("unload", lora_name=self._client.model)
+            self._client.model = self._base
+
+    def _post(self, action: str, **content: str) -> None:
+        url = f"{self._client.base_url}/v1/{action}_lora_adapter"
+        reply = httpx2.post(url, json=content, timeout=LOAD_TIMEOUT_S)
+        if reply.status_code == 200:
+            return
+        hint = " Is the folder on a file system that the server can read?" if reply.status_code == 404 else ""
+        raise RuntimeError(f"{url} failed with status {reply.status_code}: {reply.text}.{hint}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -81,6 +81,9 @@ def import_libraries() -> None:
     from trl import GRPOTrainer  # noqa: F401
 
     from rlvr.report import svg_charts
+
+    if importlib.util.find_spec("vllm") is not None:
+        from vllm import LLM  # noqa: F401
 
     get_checkpoint_conversion_mapping("qwen2")  # the first one compiles a thousand patterns
 

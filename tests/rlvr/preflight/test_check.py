@@ -41,7 +41,12 @@ VLLM = {"use_vllm": True, "use_peft": True}
             "vllm_weight_sync",
             "4 bits",
         ),
-        ({**VLLM, "load_in_4bit": True, "vllm_mode": "server"}, "conflicting-keys", "vllm_mode", "merged, too"),
+        (
+            {**VLLM, "load_in_4bit": True, "vllm_mode": "server", "vllm_weight_sync": "merged"},
+            "conflicting-keys",
+            "vllm_weight_sync",
+            "on a server, too",
+        ),
         ({**VLLM, "load_in_8bit": True}, "conflicting-keys", "load_in_8bit", "vLLM has no such weights"),
         ({**VLLM, "use_dora": True}, "conflicting-keys", "use_dora", "no LoRA request carries its magnitudes"),
         ({**VLLM, "lora_modules_to_save": ["norm"]}, "conflicting-keys", "lora_modules_to_save", "nor other weights"),

@@ -78,11 +78,10 @@ def test_vllm_gets_the_arguments_that_trl_would_pass() -> None:
         call = next(node for node in calls if getattr(node.func, "id", None) == name)
         return {str(keyword.arg) for keyword in call.keywords}
 
-    servers = {"mode", "server_base_url", "server_host", "server_port", "server_timeout", "group_port"}
     defaults = {"logprobs"}  # 0: the sampled token's
-    ours = {"dtype", "adapter_only", "base_quantization", "revision"}
+    ours = {"dtype", "adapter_only", "base_quantization", "revision", "run_dir"}
     theirs = keywords(GRPOTrainer.__init__, "VLLMGeneration")
-    assert keywords(vllm_rollouts.vllm_rollouts, "VllmRollouts") - ours == theirs - servers - defaults
+    assert keywords(vllm_rollouts.vllm_rollouts, "VllmRollouts") - ours == theirs - defaults
 
 
 @pytest.mark.parametrize(

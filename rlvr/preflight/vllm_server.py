@@ -1,0 +1,116 @@
+"""Whether a vLLM server is there, and serves what the recipe trains: `vllm_mode: server`."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import httpx2
+
+from rlvr.errors import Problem
+from rlvr.modeling.vllm_engines import room_for_rank, sends_adapter
+from rlvr.preflight.components import RunComponents
+
+RETRY_S = 1.0
+REQUEST_TIMEOUT_S = 30.0
+SAMPLE = (
+    "A train covers 3.5 km in 7 minutes.\n\n#### The final answer is 30."  # any text: tokenizers cut it differently
+)
+
+
+def check_vllm_server(components: RunComponents) -> Iterator[Problem]:
+    """Compare a running server with the recipe. It may take `vllm_server_timeout` seconds to start."""
+    settings = components.settings
+    if not settings.get("use_vllm") or settings.get("vllm_mode") != "server" or not components.target.is_here:
+        return
+    url = settings.get("vllm_server_base_url")
+    key = "vllm_server_base_url" if url else "vllm_server_port"
+    url = url or f"http://{settings.get('vllm_server_host', '0.0.0.0')}:{settings.get('vllm_server_port', 8000)}"
+    try:
+        reply = _wait_for(f"{url}/server_info?config_format=json", settings.get("vllm_server_timeout", 240.0))
+        facts = reply.json() if reply.status_code == 200 else {}
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        message = f"{key}: no vLLM server answers at {url} ({error}). Start it: {start_command(settings)}"
+        yield Problem(message, "no-vllm-server", key)
+        return
+    if "vllm_config" not in facts:
+        faults = [f"it answers /server_info with status {reply.status_code}"]
+    else:
+        faults = list(_faults(settings, facts["vllm_config"], facts["vllm_env"]))
+        if not faults and components.tokenizer is not None:
+            content = {"prompt": SAMPLE, "add_special_tokens": False}
+            tokens = httpx2.post(f"{url}/tokenize", json=content, timeout=REQUEST_TIMEOUT_S).json().get("tokens")
+            if tokens != components.tokenizer(SAMPLE, add_special_tokens=False)["input_ids"]:
+                faults = ["it has another tokenizer"]
+    for fault in faults:
+        message = f"The vLLM server at {url}: {fault}. Restart it: {start_command(settings)}"
+        yield Problem(message, "wrong-vllm-server", key)
+    if not sends_adapter(settings) and not _is_free(port := settings.get("vllm_group_port", 51216)):
+        message = f"vllm_group_port: port {port} is in use on this host. Set another one."
+        yield Problem(message, "port-in-use", "vllm_group_port")
+
+
+def start_command(settings: Mapping[str, Any]) -> str:
+    """The command that starts the server that a recipe needs."""
+    variables = ["VLLM_SERVER_DEV_MODE=1"]
+    words = ["vllm", "serve", str(settings["model_name_or_path"])]
+    words += ["--port", str(settings.get("vllm_server_port", 8000)), "--dtype", settings.get("dtype", "bfloat16")]
+    words += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
+    if sends_adapter(settings):
+        variables.append("VLLM_ALLOW_RUNTIME_LORA_UPDATING=1")
+        words += [
+            "--enable-lora",
+            "--max-loras",
+            "1",
+            "--max-lora-rank",
+            str(room_for_rank(settings.get("lora_r", 16))),
+        ]
+    else:
+        words += ["--weight-transfer-config", '{"backend": "nccl"}']
+    return " ".join([*variables, shlex.join(words)])
+
+
+def _wait_for(url: str, seconds: float) -> httpx2.Response:
+    """Ask until a server answers; an error is raised after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return httpx2.get(url, timeout=REQUEST_TIMEOUT_S)
+        except httpx2.TransportError:
+            if time.monotonic() + RETRY_S > deadline:
+                raise
+        time.sleep(RETRY_S)
+
+
+def _faults(settings: Mapping[str, Any], server: Mapping[str, Any], env: Mapping[str, Any]) -> Iterator[str]:
+    """What the server's configuration lacks."""
+    model, wanted = server["model_config"], str(settings["model_name_or_path"])
+    if PurePath(model["model"]).name != PurePath(wanted).name:  # the server's host may have it in another folder
+        yield f"it serves {model['model']}, and not {wanted}"
+    if model["logprobs_mode"] != "processed_logprobs":
+        yield "its log probabilities are before temperature"
+    if not sends_adapter(settings):
+        if server["weight_transfer_config"] is None:
+            yield "it takes no weights"
+        return
+    lora, rank = server["lora_config"], settings.get("lora_r", 16)
+    if lora is None:
+        yield "it has no room for an adapter"
+    elif lora["max_lora_rank"] < rank:
+        yield f"it takes adapters up to rank {lora['max_lora_rank']}, and lora_r is {rank}"
+    if not env.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
+        yield "it doesn't load adapters while it runs"
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just closed is free
+        try:
+            free.bind(("", port))
+        except OSError:
+            return False
+    return True

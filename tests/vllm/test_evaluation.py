@@ -1,0 +1,72 @@
+"""Evaluation with vLLM: the answers of transformers, and no process of vLLM that outlives its use."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from rlvr.evaluation.results import MODELS
+from tests.support.launching import DEMO, Launch, Start
+from tests.vllm.conftest import LORA, succeed
+
+# scripts/evaluate.py, which prints what processes there are when an engine starts.
+WATCHED = """
+import runpy
+
+import psutil
+
+from rlvr.evaluation import evaluate
+
+def engine_watched(*args, make=evaluate.VllmEngine):
+    print("before:", [child.name() for child in psutil.Process().children(recursive=True)])
+    engine = make(*args)
+    print("after:", [child.name() for child in psutil.Process().children(recursive=True)], flush=True)
+    return engine
+
+if __name__ == "__main__":
+    evaluate.VllmEngine = engine_watched
+    runpy.run_path("scripts/evaluate.py", run_name="__main__")
+"""
+
+
+def evaluate(start: Start, model: Path, run: Path, folder: Path, engine: str) -> Launch:
+    folder.mkdir()
+    (folder / "watched.py").write_text(WATCHED)
+    words = ["--config", str(DEMO), "--model_name_or_path", str(model), *LORA, "--use_peft", "true", "--limit", "100"]
+    words += ["--adapter", str(run / "adapter"), "--compare", "base", "--output", str(folder), "--engine", engine]
+    return start([folder / "watched.py", *words], folder / "run")
+
+
+@pytest.mark.slow
+def test_vllm_gives_the_answers_of_transformers_with_one_engine_at_a_time(
+    start: Start, wide_model: Path, lora: Path, tmp_path: Path
+) -> None:
+    answers = []
+    for engine in ("transformers", "vllm"):
+        launch = succeed(evaluate(start, wide_model, lora, tmp_path / engine, engine))
+        folder = tmp_path / engine / "completions"
+        answers.append([pq.read_table(folder / f"evaluation_{name}.parquet") for name in MODELS])
+    for transformers, vllm in zip(*answers, strict=True):
+        assert transformers["completion"].to_pylist() == vllm["completion"].to_pylist()
+    seen = [json.loads(line.split(": ")[1].replace("'", '"')) for line in launch.output().splitlines() if ": [" in line]
+    before, after = seen[::2], seen[1::2]
+    assert len(after) == 2 and all(len(names) == 1 + len(before[0]) for names in after), seen
+    assert before[1] == before[0], "the first engine's process is gone when the second one starts"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_process_of_vllm(
+    start: Start, wide_model: Path, lora: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    launch = evaluate(start, wide_model, lora, tmp_path / "evaluation", "vllm")
+    launch.wait_until(lambda: "after: [" in launch.output(), "an engine")
+    children = psutil.Process(int((launch.notes / "0.pid").read_text())).children(recursive=True)
+    launch.process.send_signal(number)
+    assert launch.wait(60).process.returncode != 0 and children
+    assert not psutil.wait_procs(children, timeout=20)[1]
