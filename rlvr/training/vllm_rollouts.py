@@ -180,7 +180,8 @@ class VllmRollouts(VLLMGeneration):
         if self.adapter_only and self.base_quantization == "none":
             self._send_quantised_base()
         # Some of what vLLM can't do, such as a size of the attention heads, it reports at the first token.
-        self.llm.generate([{"prompt_token_ids": [0]}], sampling_params=SamplingParams(max_tokens=1, temperature=0))
+        first = SamplingParams(max_tokens=1, temperature=0)
+        self.llm.generate([{"prompt_token_ids": [0]}], sampling_params=first, use_tqdm=False)
         if self.enable_sleep_mode:
             self.llm.sleep(level=2)
         self._llm_weights_sleeping = self.enable_sleep_mode

@@ -20,6 +20,13 @@ FULL = ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--use_pef
 SAVED = ["--save_strategy", "steps", "--save_steps", "2"]
 SHORT = ["--max_steps", "2", "--warmup_steps", "0", "--evaluation", "null"]
 
+SPREAD = """
+import zlib
+
+def spread(completions, **kwargs):
+    return [zlib.crc32(str(completion).encode()) % 100 / 100 for completion in completions]
+"""
+
 # run_grpo.py, which prints after training whether vLLM's weights are still in memory.
 WATCHED = """
 import runpy, weakref
@@ -123,9 +130,18 @@ def test_completions_end_where_training_says(train: Run, wide_model: Path, tmp_p
         for n in range(40)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "spread.py").write_text(SPREAD)
+    short = [
+        *LORA,
+        *SHORT,
+        "--rewards",
+        json.dumps([{"name": str(tmp_path / "spread.py"), "where": "trainer"}]),
+        "--temperature",
+        "1.5",
+    ]
     task = {"name": "jsonl", "path": str(tmp_path / "rows.jsonl"), "stop_strings": ["\ntens"]}
     words = ["--task", json.dumps(task), "--vllm_importance_sampling_mode", "token_truncate"]
-    run = succeed(train(tmp_path / "strings", *LORA, *SHORT, *words)).run
+    run = succeed(train(tmp_path / "strings", *short, *words)).run
     ended = [text for text in completions(run) if "\ntens" in text]
     assert ended and all(text.index("\ntens") == len(text) - 5 for text in ended)
     assert max(differences(run)) < 1e-4
@@ -136,13 +152,14 @@ def test_completions_end_where_training_says(train: Run, wide_model: Path, tmp_p
     file = model / "generation_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "eos_token_id": [2, newline]}))
     words = ["--model_name_or_path", str(model), "--vllm_importance_sampling_mode", "token_mask"]
-    run = succeed(train(tmp_path / "tokens", *LORA, *SHORT, *words)).run
+    words += ["--lora_target_modules", '["embed_tokens", "q_proj", "down_proj"]']  # vLLM fuses q, k and v
+    run = succeed(train(tmp_path / "tokens", *short, *words)).run
     assert all("\n" not in text.rstrip("\n") for text in completions(run))
     assert max(differences(run)) < 1e-4
 
     words = ["--max_completion_length", "30", "--mask_truncated_completions", "true", "--dynamic_sampling", "2"]
     words += ["--vllm_importance_sampling_mode", "sequence_truncate"]
-    run = succeed(train(tmp_path / "length", *LORA, *SHORT, *words)).run
+    run = succeed(train(tmp_path / "length", *short, *words)).run
     assert 0 < read_metrics(run / "metrics.jsonl")[0]["completions/clipped_ratio"] < 1
     assert max(differences(run)) < 1e-4
 

@@ -16,7 +16,7 @@ from rlvr.preflight.vllm_server import check_vllm_server
 from tests.support.run_components import MODEL, make_components
 
 ADAPTER = {"use_vllm": True, "vllm_mode": "server", "lora_r": 16, "vllm_server_timeout": 0}
-MERGED = {**ADAPTER, "vllm_weight_sync": "merged"}
+MERGED = {**ADAPTER, "vllm_weight_sync": "merged", "vllm_group_port": 0}  # any port that is free
 FACTS: dict[str, Any] = {
     "model": f"/elsewhere/{MODEL.name}",
     "logprobs_mode": "processed_logprobs",
