@@ -25,6 +25,7 @@ import argparse
 import gc
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,6 +132,7 @@ def _overrides(options: argparse.Namespace, overrides: Sequence[str]) -> list[st
 
 def _make_plan(config: Path, overrides: Sequence[str], *, ask_hub: bool, checkpoints: str | None = None) -> JobPlan:
     console.error(f"{config}: planning and checking the job …")  # some seconds
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # nothing is computed, and torch's compiler loads for a second
     from rlvr.sagemaker.plan import make_plan
 
     return make_plan(config, overrides, ask_hub=ask_hub, checkpoints=checkpoints)

@@ -107,6 +107,12 @@ def gsm8k(
     test_questions = {question_key(problem.question) for problem in test}
     train_problems = [problem for problem in all_train if question_key(problem.question) not in test_questions]
     duplicates = len(all_train) - len(train_problems)
+    if duplicates and not train_problems:
+        raise InputError(
+            f"Task gsm8k: all {duplicates} training questions are also test questions. Use other training rows.",
+            kind="empty-data",
+            key="path",
+        )
     pool, train_problems = _set_aside(train_problems, shot_pool, seed)
 
     def row_of(problem: _SolvedProblem) -> Row:

@@ -171,10 +171,10 @@ def convert(path: Path) -> Conversion:
     """
     content, _ = read_yaml(path, last_key_wins=True)
     program = foreign_keys.find_program(content)
-    if program is None or program.recipe is not None:
+    if program is None or program.instead:
         cause = "is for none of the AWS sample, open-r1 and `trl grpo`: it has no key that marks one of them"
         if program is not None:
-            cause = f"is for {program.name}, whose batches and offload can't be converted. Start from {program.recipe}"
+            cause = f"is a configuration of {program.name}, which can't be converted. {program.instead}"
         elif {"task", "rewards"} & content.keys():
             cause = "is a recipe of this project already"
         raise InputError(f"{path} {cause}. See docs/coming-from.md.", kind="not-convertible", path=path)
@@ -293,8 +293,9 @@ class _Converter:
             paths = {"path": "train_dataset_id_or_path", "test_path": "test_dataset_id_or_path"}
             task |= {ours: content.get(theirs) for ours, theirs in paths.items()}
             task |= {"train_split": content.get("dataset_splits"), "stop_strings": ["\nQuestion:"]}
-            hub = "{name: gsm8k, style: text, shots: 8}, which makes such prompts from the hub"
-            self._ask("task", f"the files of the original's job, or {hub}")
+            channels = "sagemaker: {channels: {train: s3://…/train, test: s3://…/val}} reads the original's data"
+            self._ask("task.path", f"a file of the original's job. Name a local copy; in a job, {channels}")
+            self._ask("task", "or {name: gsm8k, style: text, shots: 8}, which makes such prompts from the hub")
         else:
             mixture = content.get("dataset_mixture", {})
             listed = content.get("datasets") or mixture.get("datasets") or [{}]

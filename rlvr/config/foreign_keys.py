@@ -10,17 +10,19 @@ from typing import Any, NamedTuple
 
 # Usual names of other programs that are too far from ours, or nearer to a wrong key (model: delta).
 OTHER_NAMES: dict[str, str] = {
-    **dict.fromkeys(("model", "model_name", "base_model", "model_id"), "model_name_or_path"),
-    **dict.fromkeys(("lr", "actor_lr"), "learning_rate"),
+    **dict.fromkeys(("model", "model_name", "base_model", "model_id", "pretrain"), "model_name_or_path"),
+    **dict.fromkeys(("lr", "actor_lr", "actor_learning_rate"), "learning_rate"),
     **dict.fromkeys(("batch_size", "train_batch_size", "rollout_batch_size"), "per_device_train_batch_size"),
     **dict.fromkeys(("epochs", "n_epochs"), "num_train_epochs"),
-    **dict.fromkeys(("n", "group_size", "rollout_n", "num_rollouts"), "num_generations"),
-    **dict.fromkeys(("max_tokens", "max_new_tokens", "max_length", "max_seq_length"), "max_completion_length"),
-    **dict.fromkeys(("kl_coef", "kl_loss_coef"), "beta"),
+    **dict.fromkeys(("n", "group_size", "rollout_n", "num_rollouts", "n_samples_per_prompt"), "num_generations"),
+    **dict.fromkeys(
+        ("max_tokens", "max_new_tokens", "max_length", "max_seq_length", "generate_max_len"), "max_completion_length"
+    ),
+    **dict.fromkeys(("kl_coef", "kl_loss_coef", "init_kl_coef"), "beta"),
     **dict.fromkeys(("lora_rank", "r", "rank"), "lora_r"),
     **dict.fromkeys(("use_lora", "lora"), "use_peft"),
-    **dict.fromkeys(("dataset", "data"), "task"),
-    "reward": "rewards",
+    **dict.fromkeys(("dataset", "data", "prompt_data"), "task"),
+    **dict.fromkeys(("reward", "remote_rm_url"), "rewards"),
     "clip_range": "epsilon",
     "wandb": "report_to",
     "temp": "temperature",
@@ -177,13 +179,13 @@ class Program(NamedTuple):
         name: for messages.
         marks: keys, and names in `reward_funcs`, that only its configurations have.
         keys: the successor of each of its keys that is none of ours, or means something else here.
-        recipe: our recipe of the same experiment, if scripts/convert_recipe.py can't convert its configurations.
+        instead: what to do instead of converting, if scripts/convert_recipe.py can't convert its configurations.
     """
 
     name: str
     marks: frozenset[str]
     keys: Mapping[str, str]
-    recipe: str | None = None
+    instead: str = ""
 
 
 # The rewards that open-r1 knows by name.
@@ -209,9 +211,23 @@ VERL = Program(
     "veRL",
     frozenset({"actor_rollout_ref", "algorithm_adv_estimator", "data_max_response_length"}),
     _VERL_KEYS,
-    "recipes/codefu-deepseek-r1-distill-qwen-7b-full-vllm.yaml",
+    "Start from recipes/codefu-deepseek-r1-distill-qwen-7b-full-vllm.yaml",
 )
-PROGRAMS = (AWS, OPEN_R1, TRL, VERL)
+PROGRAMS = (
+    *(AWS, OPEN_R1, TRL, VERL),
+    Program(
+        "Accelerate",
+        frozenset({"compute_environment", "distributed_type"}),
+        {},
+        "Pass it to the launcher: accelerate launch --config_file FILE run_grpo.py --config RECIPE",
+    ),
+    Program(
+        "DeepSpeed",
+        frozenset({"zero_optimization"}),
+        {},
+        "Launch with accelerate_configs/zero2.yaml, zero2_offload.yaml or zero3.yaml (docs/launchers.md)",
+    ),
+)
 
 
 def find_program(content: Mapping[str, Any]) -> Program | None:

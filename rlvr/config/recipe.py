@@ -378,16 +378,17 @@ def _settle_rollouts(settings: dict[str, Any], text: _RecipeText) -> None:
 def _foreign_problems(text: _RecipeText, program: foreign_keys.Program) -> list[Problem]:
     """What to do with a configuration of another program, and the successor of each of its keys."""
     path = text.path
-    fix = f"`python scripts/convert_recipe.py {path} --out NEW.yaml` writes the recipe of it"
-    if program.recipe is not None:
-        fix = f"{program.recipe} is the recipe of such an experiment"
-        text.content = dict(flatten(text.content))
+    fix = program.instead or f"`python scripts/convert_recipe.py {path} --out NEW.yaml` writes the recipe of it"
     message = f"{path} is a configuration of {program.name}. {fix}. docs/coming-from.md maps keys, files and metrics."
     foreign = Problem(message, "foreign-recipe", path=str(path))
+    if not program.keys:
+        return [foreign]
+    if program.instead:
+        text.content = dict(flatten(text.content))
     advice = {key: foreign_keys.find_advice(key, program) for key in text.content}
     text.problems += [_foreign_key(text.location(key), words) for key, words in advice.items() if words]
     rest = [key for key, words in advice.items() if not words]
-    if program.recipe is not None and (unknown := [key for key in rest if key not in schema.fields()]):
+    if program.instead and (unknown := [key for key in rest if key not in schema.fields()]):
         listed = f"{', '.join(unknown[:MAX_LISTED])}{', …' if len(unknown) > MAX_LISTED else ''}"
         text.problems.append(Problem(f"{path}: {len(unknown)} keys have no successor: {listed}.", "foreign-key"))
         rest = [key for key in rest if key in schema.fields()]

@@ -47,6 +47,8 @@ def read_yaml(path: Path, *, last_key_wins: bool = False) -> tuple[dict[str, Any
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     text = _read_text(path)
+    if text.startswith("#!") or path.suffix == ".sh":
+        raise _invalid(path, "this is a shell script. docs/coming-from.md maps the flags of OpenRLHF and veRL to keys")
     try:
         content = round_trip_yaml(last_key_wins).load(text)
     except DuplicateKeyError as error:

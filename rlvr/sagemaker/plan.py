@@ -133,7 +133,7 @@ class JobPlan:
         ]
         if needed:
             facts.append(("", quotas.console_url(settings.region)))
-            facts.append(("", quotas.lookup_command(needed, settings.region)))
+            facts += [("", line) for line in quotas.lookup_command(needed, settings.region).split("\n")]
         return facts
 
     def _file_lines(self, all_files: bool) -> list[str]:

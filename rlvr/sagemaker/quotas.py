@@ -40,11 +40,12 @@ def console_url(region: str | None) -> str:
 
 
 def lookup_command(quotas: Iterable[Quota], region: str | None) -> str:
-    """The AWS CLI command that prints code, value and name of these quotas."""
-    names = ", ".join(f'"{quota.name}"' for quota in quotas)
+    """The AWS CLI command that prints code, value and name of these quotas, in lines that fit a terminal."""
+    names = ",\n    ".join(f'"{quota.name}"' for quota in quotas)
     return (
-        f"aws service-quotas list-service-quotas --service-code sagemaker --region {region or 'us-east-1'} "
-        f"--output text --query 'Quotas[?contains(`[{names}]`, QuotaName)].[QuotaCode, Value, QuotaName]'"
+        "aws service-quotas list-service-quotas --output text \\\n"
+        f"  --service-code sagemaker --region {region or 'us-east-1'} --query \\\n"
+        f"  'Quotas[?contains(`[\n    {names}\n  ]`, QuotaName)].[QuotaCode, Value, QuotaName]'"
     )
 
 

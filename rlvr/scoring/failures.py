@@ -24,6 +24,7 @@ FIXES: Mapping[FailureKind, str] = {
     "crashed": "Look at its native code (C extensions), and at the memory that it takes.",
 }
 CHAT_FIX = 'Completions of a chat task are lists of messages: read the text with completion[-1]["content"].'
+EXIT_FIX = "A reward must not end its process: return 0.0 for a wrong answer, or None if it can't score a row."
 Outcome = tuple[CallResult, list[RewardFailure]]  # of a reward and a batch: its values are numbers or None
 
 
@@ -43,6 +44,8 @@ def _with_fix(failure: RewardFailure) -> str:
         return failure.message  # an InputError, which names its fix
     # `'list' object has no attribute 'split'` and the like.
     fix = CHAT_FIX if failure.kind == "raised" and "'list'" in failure.message else FIXES.get(failure.kind)
+    if failure.kind == "raised" and " raised SystemExit" in failure.message:
+        fix = EXIT_FIX
     return "\n".join(filter(None, [failure.message, fix]))
 
 

@@ -185,6 +185,13 @@ def test_a_folder_without_test_rows_is_refused(folder: Path) -> None:
     assert (error.value.kind, error.value.key) == ("missing-split", "path")
 
 
+def test_training_rows_that_are_all_test_rows_are_refused(folder: Path) -> None:
+    (folder / "train.jsonl").write_text((folder / "test.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(InputError, match="all 10 training questions are also test questions") as caught:
+        gsm8k(path=str(folder))
+    assert (caught.value.kind, caught.value.key) == ("empty-data", "path")
+
+
 def test_without_a_network_the_error_names_the_local_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
     import huggingface_hub.constants

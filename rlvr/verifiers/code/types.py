@@ -80,7 +80,10 @@ class Judgement:
         if not self.verdicts:
             return "There was no test."
         passed = sum(verdict == AC for verdict in self.verdicts)
-        lines = [f"{passed} of {len(self.verdicts)} tests passed."]
+        counted, others = len(self.counted_verdicts), len(self.verdicts) - len(self.counted_verdicts)
+        lines = [f"{passed} of {counted} tests passed."]
+        if self.sampled is not None:
+            lines = [f"{passed} of {counted} sampled tests passed; the other {others} were not run."]
         for index, verdict in enumerate(self.verdicts):
             if verdict not in (AC, SKIP):
                 reason = f": {self.reasons[index]}" if self.reasons[index] else ""

@@ -42,6 +42,9 @@ class AnswerVerdict:
     why: str
     timed_out: bool = False
 
+    def __bool__(self) -> bool:
+        raise TypeError("A verdict is neither true nor false, because the verifier itself may fail. Use its .correct.")
+
 
 def check_answer(
     completion: str | list[dict],

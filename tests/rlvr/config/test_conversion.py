@@ -254,7 +254,7 @@ def test_an_existing_file_is_not_overwritten(write_yaml: Write, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (CODEFU, foreign_keys.VERL.recipe),
+        (CODEFU, "recipes/codefu-deepseek-r1"),
         ("model_name_or_path: m\ntask: {name: gsm8k}\nreward_funcs: [accuracy]\n", "already"),
         ("model_name_or_path: m\n", "no key that marks one"),
     ],
@@ -307,6 +307,27 @@ def test_a_foreign_file_names_its_program_and_the_successor_of_each_key(
     for problem in others:
         assert "Did you mean" not in problem.message and problem.kind in ("foreign-key", "removed-key")
         assert problem.key is None or problem.line is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("train_grpo_7b_zero2.sh", "set -x\ndeepspeed --pretrain m\n", "maps the flags of OpenRLHF"),
+        ("run", "#!/bin/bash\npython3 -m verl.trainer.main_ppo data.seed=1\n", "a shell script"),
+        (
+            "ds_config_zero2.json",
+            '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}',
+            "zero2_offload.yaml",
+        ),
+        ("zero3.yaml", "compute_environment: LOCAL_MACHINE\nnum_processes: 8\n", "accelerate launch --config_file"),
+    ],
+)
+def test_a_file_for_a_launcher_is_one_problem_that_says_what_to_do(
+    write_yaml: Write, name: str, text: str, words: str
+) -> None:
+    with pytest.raises(InputError, match=words) as raised:
+        load_recipe(write_yaml(text, name))
+    assert len(raised.value.problems) == 1
 
 
 def test_keys_of_verl_without_a_successor_are_one_problem(write_yaml: Write) -> None:

@@ -98,6 +98,7 @@ def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
     ("estimated", "phrases", "why"),
     [
         (of("ml.g6e.xlarge", HALF, **LORA), ["fits on ml.g6e.xlarge (45 GiB a GPU)", "dollars"], "all is well"),
+        (of("ml.g6e.xlarge", HALF, processes=8, **LORA), ["fits on 8 x ml.g6e.xlarge", "dollars"], "one GPU a machine"),
         (of("ml.p5en.48xlarge", HALF, **LORA), ["for 100 updates, "], "no price, no dollars"),
         (
             of("A10G", dtype="float32"),

@@ -19,7 +19,7 @@ import pytest
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.call import visible_names
-from rlvr.scoring.failures import CHAT_FIX, FIXES
+from rlvr.scoring.failures import CHAT_FIX, EXIT_FIX, FIXES
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
@@ -584,3 +584,5 @@ def test_a_report_quotes_the_first_of_each_kind_with_its_fix_and_counts_the_othe
     assert report([RewardFailure("a", 3, "raised", "an InputError with its own fix")]).endswith("own fix")
     chat = "AttributeError: 'list' object has no attribute 'split'\nTraceback"
     assert report([RewardFailure("a", None, "raised", chat)]).endswith(CHAT_FIX)
+    ended = "The reward a raised SystemExit: 1, at row 0\nTraceback"
+    assert report([RewardFailure("a", None, "raised", ended)]).endswith(EXIT_FIX)

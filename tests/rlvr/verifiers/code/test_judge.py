@@ -257,6 +257,7 @@ def test_after_some_timeouts_the_other_tests_are_not_run(language: str) -> None:
 def test_a_sample_depends_on_the_seed_and_counts_alone() -> None:
     tests = [{"input": f"{i} 1", "output": str(i + 1)} for i in range(100)]
     first = judge(ADD, language="python", tests=tests, sample=10, seed=7)
+    assert first.feedback.splitlines()[0] == f"10 of 10 sampled tests passed; the other {len(tests) - 10} were not run."
     assert first.verdicts.count("AC") == 10 and first.verdicts.count("SKIP") == 90
     assert first.score == 1.0
     assert judge(ADD, language="python", tests=tests, sample=10, seed=7).sampled == first.sampled

@@ -22,6 +22,12 @@ from tests.support.answer_cases import BARE_LAST_LINES, RIGHT_42, WRONG_42
 DATA = Path(__file__).resolve().parents[4] / "../shared/data"
 
 
+@pytest.mark.parametrize("gold", ["7", "8", "unreadable ("])
+def test_a_verdict_has_no_truth_value(gold: str) -> None:
+    with pytest.raises(TypeError, match=r"\.correct"):
+        bool(check_answer("#### 7", gold))
+
+
 @pytest.mark.parametrize(("completion", "why"), RIGHT_42)
 def test_right_answers_pass(completion: str, why: str) -> None:
     assert check_answer(completion, "42").correct is True, why
