@@ -63,7 +63,8 @@ def failure_reason(exits: Sequence[ProcessExit], launcher_code: int) -> tuple[st
             1,
         )
     if stopped:
-        return _name_resume_command(stopped[0].message), STOPPED_EARLY
+        first = stopped[0]
+        return _name_resume_command(first.message if first.rank == 0 else "Stopped early."), STOPPED_EARLY
     return f"The launcher ended with exit code {launcher_code} before any training process started: see the log.", 1
 
 

@@ -7,14 +7,17 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from rlvr.sagemaker import follow, job
 from tests.conftest import REPOSITORY, Command
 from tests.support.sagemaker_emulator import containers
-from tests.support.sagemaker_emulator.job import ACCOUNT, REGION
+from tests.support.sagemaker_emulator.job import ACCOUNT, REGION, EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService
 from tests.support.short_job_runs import QUICK, logged_steps, reward_words, saved_steps
 
@@ -61,50 +64,143 @@ def sagemaker(command: Command) -> Sagemaker:
 
 def recipe_options(service: TrainingService) -> list[str]:
     role = f"arn:aws:iam::{ACCOUNT}:role/training"
-    where = ["--role", role, "--bucket", service.bucket, "--region", REGION, "--instance_type", "ml.m5.xlarge"]
-    return ["--config", str(DEMO), *where]
+    where = ["--role", role, "--bucket", service.bucket, "--region", REGION]
+    return ["--config", str(DEMO), *where, "--sagemaker.instance_type", "ml.m5.xlarge"]
+
+
+# The reward encodes the host that it ran on. The emulator numbers the judge group first.
+HOST_REWARD = """
+import os, zlib
+
+def host_reward(prompts, completions, **kwargs):
+    base = 10.0 if os.uname().nodename == "algo-1" else 0.0
+    return [base + zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
+"""
+GROUPS = [
+    {"name": "gpus", "instance_type": "ml.m5.xlarge", "role": "train"},
+    {"name": "cpus", "instance_type": "ml.m5.large", "role": "judge"},
+]
+FULL = ("--use_peft", "false", "--load_in_4bit", "false", "--use_bnb_nested_quant", "false")
+FEW_ROWS = ("--task.train_rows", "64", "--task.test_rows", "8")
+PAIR = ("--sagemaker.instance_count", "2", "--per_device_train_batch_size", "4")
+
+
+@dataclass(frozen=True)
+class CommandedJob:
+    """A job that all commands were used on, from plan to cleanup, and the folder with its results."""
+
+    job: EmulatedJob
+    run: Path
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.run / "metrics.jsonl").open()]
+
+
+Commanded = Callable[..., CommandedJob]
+
+
+@pytest.fixture
+def commanded(service: TrainingService, working_folder: Path, sagemaker: Sagemaker) -> Commanded:
+    def run_all(*words: str, interrupt_at: str | None = None, trained: str = "adapter") -> CommandedJob:
+        words = (*recipe_options(service), *MEASURED, "--max_steps", "2", *words)
+        plan = sagemaker("plan", "--json", *words)
+        assert plan.returncode == 0, plan.stderr
+        submitted = sagemaker("submit", *words)
+        assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+        name = job.find_job("runs/demo-arithmetic").name
+        emulated = service.job(name)
+        if interrupt_at is not None:
+            emulated.wait_for(interrupt_at)
+            emulated.interrupt()
+        followed = sagemaker("follow", name)
+        assert followed.returncode == 0, followed.stdout + followed.stderr
+        for line in (f"{name}  https://", "/2   reward", "Completed after"):
+            assert line in followed.stdout, followed.stdout
+        assert "Traceback" not in emulated.log()
+
+        planned = json.loads(plan.stdout)["request"]
+        text = json.dumps(planned).replace(planned["TrainingJobName"], name)
+        assert json.loads(text) == service.requests[-1], "what plan showed is what was sent"
+
+        fetched = sagemaker("fetch", name)
+        assert fetched.returncode == 0, fetched.stdout + fetched.stderr
+        run = working_folder / "runs" / "demo-arithmetic"
+        names = {path.name for path in run.iterdir()}
+        assert {trained, "evaluation.json", "report.html", "recipe.yaml", "metrics.jsonl"} <= names
+        assert not [name for name in names if name.startswith("checkpoint-")]
+        assert sum(file.stat().st_size for file in (run / trained).glob("*.safetensors")) > 10_000
+        assert {"base", "trained", "difference"} <= json.loads((run / "evaluation.json").read_text()).keys()
+        assert logged_steps(run / "metrics.jsonl") == [1, 2], "one run, not one a host"
+        evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
+        assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
+        assert "trained − base" in evaluated.stdout
+
+        listed = sagemaker("cleanup", name)
+        assert listed.returncode == 2, "without --yes it only lists"
+        assert f"{name}: deletes s3://" in listed.stdout
+        assert ("ends its warm pool" in listed.stdout) == (emulated.keep_alive_s > 0)
+        assert sagemaker("cleanup", "--yes").returncode == 0
+        left = service.client("s3").list_objects_v2(Bucket=service.bucket, Prefix=f"grpo-recipes/{name}/")
+        assert left["KeyCount"] == 0
+        return CommandedJob(emulated, run)
+
+    return run_all
 
 
 @pytest.mark.smoke
-def test_plan_submit_fetch_evaluate_and_cleanup_of_a_job(
-    service: TrainingService, working_folder: Path, sagemaker: Sagemaker
+def test_all_commands_of_a_job_on_one_host(commanded: Commanded, sagemaker: Sagemaker) -> None:
+    done = commanded("--sagemaker.keep_alive_s", "600")
+    assert done.job.keep_alive_s == 0, "cleanup ended the warm pool"
+    assert sagemaker("submit", "--config", "gone.yaml").returncode == 2
+
+
+def test_all_commands_of_a_job_on_two_hosts_that_read_channels(
+    service: TrainingService, working_folder: Path, commanded: Commanded, command: Command
 ) -> None:
-    words = [*recipe_options(service), *MEASURED, "--max_steps", "2", "--sagemaker.keep_alive_s", "600"]
-    plan = sagemaker("plan", "--json", *words)
-    assert plan.returncode == 0, plan.stderr
-    submitted = sagemaker("submit", "--follow", *words)
-    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-    submitted_job = job.find_job("runs/demo-arithmetic")
-    for line in (f"{submitted_job.name} is submitted.", submitted_job.link, "step 2/2   reward", "Completed after"):
-        assert line in submitted.stdout, submitted.stdout
-    assert "Traceback" not in service.job(submitted_job.name).log()
+    uri = f"s3://{service.bucket}/grpo-recipes/data/sums"
+    prepared = subprocess.run(
+        command(REPOSITORY / "scripts" / "prepare_data.py", "--config", DEMO, "--output", "sums", "--s3", uri),
+        capture_output=True, text=True, timeout=600, env=dict(os.environ),
+    )  # fmt: skip
+    assert prepared.returncode == 0, prepared.stdout + prepared.stderr
+    section = yaml.safe_load("task:" + prepared.stdout.partition("\ntask:")[2])
+    channels = section["sagemaker"]["channels"]
+    assert channels == {split: f"{uri}/{split}" for split in ("train", "validation", "test") if split in channels}
+    done = commanded(
+        *PAIR, "--task", json.dumps(section["task"]), "--sagemaker.channels", json.dumps(channels),
+        "--sagemaker.environment", '{NCCL_DEBUG: INFO, MLFLOW_TAGS: {team: nlp}, GLOO_SOCKET_IFNAME: eth0}',
+    )  # fmt: skip
+    assert done.job.codes == [{"algo-1": 0, "algo-2": 0}]
+    assert not list((done.job.roots[1] / "model").iterdir()), "the model is the first host's"
+    assert "rows from /opt/ml/input/data" in done.job.log()
+    assert done.job.request["Environment"]["MLFLOW_TAGS"] == '{"team": "nlp"}'
 
-    planned = json.loads(json.dumps(json.loads(plan.stdout)["request"]))
-    text = json.dumps(planned).replace(planned["TrainingJobName"], submitted_job.name)
-    assert json.loads(text) == service.requests[-1], "what plan showed is what was sent"
 
-    fetched = sagemaker("fetch", submitted_job.name)
-    assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-    run = working_folder / "runs" / "demo-arithmetic"
-    names = {path.name for path in run.iterdir()}
-    assert {"adapter", "evaluation.json", "report.html", "recipe.yaml", "metrics.jsonl"} <= names
-    assert not [name for name in names if name.startswith("checkpoint-")]
-    assert (run / "adapter" / "adapter_model.safetensors").stat().st_size > 10_000
-    assert {"base", "trained", "difference"} <= json.loads((run / "evaluation.json").read_text()).keys()
-    assert logged_steps(run / "metrics.jsonl") == [1, 2]
-    assert sagemaker("fetch", submitted_job.name).returncode == 2, "nothing is replaced unasked"
+def test_all_commands_of_a_full_model_on_two_hosts_of_spot_capacity(working_folder: Path, commanded: Commanded) -> None:
+    done = commanded(
+        *PAIR, *FULL, *FEW_ROWS, *reward_words(working_folder), "--sagemaker.spot", "true", "--save_strategy", "steps",
+        "--save_steps", "1000", interrupt_at=" 1/2 ", trained="model",
+    )  # fmt: skip
+    assert len(done.job.codes) == 2 and done.job.codes[-1] == {"algo-1": 0, "algo-2": 0}
+    assert "Stopped by SIGTERM" in done.job.log(1) and " 1/2 " not in done.job.log(2)
 
-    evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
-    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
-    assert "trained − base" in evaluated.stdout
 
-    listed = sagemaker("cleanup", submitted_job.name)
-    assert listed.returncode == 2, "without --yes it only lists"
-    assert f"{submitted_job.name}: ends its warm pool" in listed.stdout and "deletes s3://" in listed.stdout
-    assert service.job(submitted_job.name).keep_alive_s == 600
-    assert sagemaker("cleanup", "--yes").returncode == 0
-    assert service.job(submitted_job.name).keep_alive_s == 0
-    assert service.client("s3").list_objects_v2(Bucket=service.bucket, Prefix="grpo-recipes/").get("KeyCount", 0) == 0
+def test_all_commands_of_a_job_whose_judge_hosts_form_a_ray_cluster(working_folder: Path, commanded: Commanded) -> None:
+    pytest.importorskip("ray")
+    (working_folder / "host_reward.py").write_text(HOST_REWARD)
+    rewards = [{"name": "host_reward.py", "where": "ray"}, {"name": "math_correctness", "where": "local"}]
+    done = commanded(
+        *FEW_ROWS, "--rewards", json.dumps(rewards), "--evaluation.metric", "math_correctness",
+        "--sagemaker.instance_type", "null", "--sagemaker.instance_groups", json.dumps(GROUPS),
+        "--sagemaker.processes_per_host", "2", "--per_device_train_batch_size", "4",
+    )  # fmt: skip
+    assert json.loads((done.run / "run.json").read_text())["identity"]["processes"] == 2, "on one host"
+    assert done.job.codes == [{"algo-1": 0, "algo-2": 0}]
+    rewards_seen = [line["reward"] for line in done.metrics() if "reward" in line]
+    assert rewards_seen and all(10.0 <= reward < 12.1 for reward in rewards_seen), rewards_seen
+    log = done.job.log()
+    assert "All 2 hosts are in the Ray cluster" in log and "CPUs of the judge hosts" in log
+    assert "Ray node on this host ends" in log and "Serving on" not in log and "RAY_AUTH" not in log
 
 
 def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(

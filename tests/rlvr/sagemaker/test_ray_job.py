@@ -1,8 +1,7 @@
-"""A job with its rewards on a Ray cluster of its hosts: its problems before it runs, and a job that really trains."""
+"""A job with its rewards on a Ray cluster of its hosts: its problems before it runs. test_commands.py runs one."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,45 +9,9 @@ import pytest
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.sagemaker import reward_hosts, upload, validation
-from tests.support.sagemaker_emulator import containers
-from tests.support.sagemaker_emulator.service import TrainingService
-from tests.support.sagemaker_emulator.submission import DEMO, submit
-from tests.support.short_job_runs import QUICK, logged_steps
+from tests.support.sagemaker_emulator.submission import DEMO
 
 GPUS, CPUS = InstanceGroup("gpus", "ml.m5.xlarge", 1, "train"), InstanceGroup("cpus", "ml.m5.large", 1, "judge")
-# The reward encodes the host that it ran on. The emulator numbers the judge group first.
-REWARD = """
-import os, zlib
-
-def host_reward(prompts, completions, **kwargs):
-    base = 10.0 if os.uname().nodename == "algo-1" else 0.0
-    return [base + zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
-def test_a_job_with_judge_hosts_trains_on_rewards_that_ray_ran_there(prefork: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    (tmp_path / "host_reward.py").write_text(REWARD)
-    rewards = json.dumps([{"name": str(tmp_path / "host_reward.py"), "where": "ray"}])
-    with TrainingService(prefork=prefork) as service:
-        words = (*QUICK, "--max_steps", "2", "--rewards", rewards)
-        job = submit(service, "ray", words, instance_groups=(GPUS, CPUS))
-        assert job.wait()["TrainingJobStatus"] == "Completed", job.log()[-5000:]
-        assert job.codes == [{"algo-1": 0, "algo-2": 0}]
-        metrics = job.roots[1] / "model" / "metrics.jsonl"
-        assert logged_steps(metrics) == [1, 2], "one run, not one a host"
-        rewards_seen = [line["reward"] for line in map(json.loads, metrics.open()) if "reward" in line]
-        assert all(10.0 <= reward < 11.0 for reward in rewards_seen), rewards_seen
-        log = job.log()
-        assert "All 2 hosts are in the Ray cluster" in log and "CPUs of the judge hosts" in log
-        assert "Ray node on this host ends" in log and "Serving on" not in log
-        assert "Traceback" not in log and "RAY_AUTH" not in log
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Before it runs
 
 
 def recipe(*places: str) -> Recipe:

@@ -1,7 +1,7 @@
 """Jobs that really train, with the uploaded recipe, the requested container, tiny models and few steps.
 
-test_commands.py and tests/notebooks/test_sagemaker_grpo.py have jobs on one host. Here are jobs on several hosts,
-and one that fails.
+test_commands.py and tests/notebooks/test_sagemaker_grpo.py have jobs from plan to cleanup. Here are jobs that fail, and
+one on many hosts.
 """
 
 from __future__ import annotations
@@ -122,25 +122,6 @@ def test_judge_hosts_find_their_role_and_serve_the_training_hosts(cluster: Clust
     assert "http://algo-1:8000,http://algo-2:8000" in recipe, "judge is whichever hosts judge"
     rewards = [json.loads(line).get("reward") for line in (cluster.model / "metrics.jsonl").open()]
     assert any(rewards), "the judges' scores are what it trained on"
-
-
-@pytest.mark.parametrize(("kind", "words"), [("adapter", ()), ("model", ("--use_peft", "false"))])
-def test_two_hosts_measure_the_model_that_they_trained(
-    service: TrainingService, tmp_path: Path, kind: str, words: tuple[str, ...]
-) -> None:
-    place = QUICK.index("--evaluation")
-    evaluated = (*QUICK[:place], *QUICK[place + 2 :], "--evaluation.rows", "8")
-    job = submit(
-        service,
-        f"evaluated-{kind}",
-        (*evaluated, *reward_words(tmp_path), *words, "--max_steps", "2", "--per_device_train_batch_size", "4"),
-        instance_count=2,
-    )
-    assert job.wait()["TrainingJobStatus"] == "Completed", job.log()[-5000:]
-    assert job.codes == [{"algo-1": 0, "algo-2": 0}]
-    model = job.roots[0] / "model"
-    assert (model / kind).is_dir() and "trained" in json.loads((model / "evaluation.json").read_text())
-    assert not list((job.roots[1] / "model").iterdir()), "the model is the first host's"
 
 
 def test_a_failure_after_training_keeps_the_model_and_the_exit_code_of_a_failure(

@@ -46,6 +46,8 @@ KILLED = "was killed, most often because the host's memory"
         ([ProcessExit(1, 75, "Stopped. b", 1.0), ProcessExit(0, 75, "Stopped. a: the same command continues.", 2.0)],
          75,
          "Stopped. a: `scripts/sagemaker.py resume JOB` continues.", "all stopped early: rank 0's message"),
+        ([ProcessExit(1, 75, "before training: 30 % right", 1.0)], 75, "Stopped early. `scripts/sagemaker.py resume",
+         "a host without rank 0, whose processes do not say why they stopped"),
         ([ProcessExit(0, 75, "Stopped.", 1.0)], 75, "resume JOB` continues.", "a message without the next command"),
         ([ProcessExit(0, 0, "report", 1.0), ProcessExit(1, 3, "", 2.0)], 3,
          "Process 1 ended with exit code 3 and no message.",
