@@ -87,7 +87,14 @@ esac
 
 # pip prints hundreds of lines, which matter only if it fails.
 log=/tmp/grpo-pip.log
-python3 -m pip install --disable-pip-version-check --requirement requirements.txt > "$log" 2>&1 || {
+requirements=(--requirement requirements.txt)
+if [[ $GRPO_ROLE == train && -f vllm-requirements.txt ]]; then
+    requirements+=(--requirement vllm-requirements.txt)
+fi
+if [[ ${#requirements[@]} -gt 2 ]] || python3 -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("vllm"))'; then
+    export PIP_CONSTRAINT=${PIP_CONSTRAINT//job-constraints.txt/vllm-constraints.txt}
+fi
+python3 -m pip install --disable-pip-version-check "${requirements[@]}" > "$log" 2>&1 || {
     code=$?
     cat "$log" >&2
     error=$(grep -i '^error' "$log" | tail -n 1) || error="it ended with exit code $code. $(tail -n 1 "$log")"

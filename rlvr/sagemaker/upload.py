@@ -32,7 +32,20 @@ ENTRY_SCRIPT = "scripts/run_finetuning.sh"
 _FOLDERS = ("rlvr", "rewards", "tasks", "environments", "accelerate_configs")
 _FILES = ("run_grpo.py", ENTRY_SCRIPT)
 _OPTIONAL_FILES = ("scripts/serve_rewards.py",)
-_REQUIREMENTS = {"requirements.txt": "requirements.txt", "constraints.txt": "job-constraints.txt"}
+_REQUIREMENTS = {
+    "requirements.txt": "requirements.txt",
+    "constraints.txt": "job-constraints.txt",
+    "vllm-constraints.txt": "vllm-constraints.txt",
+}
+_VLLM = "vllm-requirements.txt"  # for recipes that generate with vLLM
+_VLLM_NOTE = (
+    "vLLM 0.30.0 is installed on each training host, which downloads about 1 GB at the start. It was not yet tried in "
+    "Amazon's image. Without it: --rollouts transformers, or an image of your own (docker/README.md)."
+)
+_AUTO_NOTE = (
+    "rollouts: auto generates with transformers in Amazon's image, which has no vLLM. --rollouts vllm installs it: "
+    "about 1 GB to download on each training host, then faster steps (docs/vllm.md)."
+)
 _EXCLUDED = {".git", ".venv", ".env", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".cache", "node_modules"}
 _MAX_SCANNED_DATA = 32 * 2**20  # bytes of data that are scanned for secrets
 
@@ -74,6 +87,11 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     if needs_ray(recipe):
         with (code / "requirements.txt").open("a", encoding="utf-8") as file:
             file.write((CONTAINER / "ray-requirements.txt").read_text(encoding="utf-8"))
+    if recipe.settings.get("use_vllm"):
+        notes.append(_VLLM_NOTE)
+        _copy(CONTAINER / _VLLM, code / _VLLM)
+    elif recipe.settings["rollouts"] == "auto":
+        notes.append(_AUTO_NOTE)
     rewards, renamed = _copy_rewards(recipe, code, problems, notes)
     task = TaskSpec(_copy_plugin("task", "tasks", recipe.task.name, code, problems), recipe.task.options)
     data: list[UploadFile] = []

@@ -124,12 +124,16 @@ def _host_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Prob
     if type_problems or settings.train_group is None:
         return
     yield from _launcher_problems(recipe, settings, settings.train_group)
+    theirs = recipe.settings.get("vllm_server_base_url") or recipe.settings.get("vllm_server_host")
+    if recipe.settings.get("use_vllm") and recipe.settings.get("vllm_mode") == "server" and not theirs:
+        text = "vllm_mode: server: no host of the job is a vLLM server. Set colocate, or name yours: vllm_server_host."
+        yield Problem(text, kind="conflicting-keys", key="vllm_mode")
     for group in settings.groups:
         if group.role == "rollout":
             yield Problem(
-                f"The group {group.name} has the role rollout, which is not supported: vLLM needs another torch than "
-                "the image has. Remove the group. use_vllm: true with vllm_mode: colocate generates on the training "
-                "GPUs, in an image of your own that has vLLM.",
+                f"The group {group.name} has the role rollout, which is not supported: a vLLM server gets all weights "
+                "over NCCL at each update, which was never tried between hosts. Remove the group. rollouts: vllm "
+                "generates on the training GPUs.",
                 kind="unsupported-role",
                 key="instance_groups",
             )

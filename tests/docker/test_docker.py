@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from base64 import urlsafe_b64encode
@@ -25,6 +26,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from rlvr.sagemaker.container import pid1
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKERFILE = REPOSITORY / "docker" / "Dockerfile"
@@ -50,14 +53,18 @@ RUN = [words for name, words in instructions() if name == "RUN"]
 COPY = next(words.split()[:-1] for name, words in instructions() if name == "COPY")
 
 
-def requirements() -> list[Requirement]:
-    lines = (REPOSITORY / "rlvr/sagemaker/container/requirements.txt").read_text(encoding="utf-8").splitlines()
+CONTAINER = REPOSITORY / "rlvr" / "sagemaker" / "container"
+
+
+def requirements(vllm: str = "") -> list[Requirement]:
+    names = dict.fromkeys(("requirements.txt", f"{vllm}requirements.txt"))
+    lines = [line for name in names for line in (CONTAINER / name).read_text(encoding="utf-8").splitlines()]
     return [Requirement(words) for line in lines if (words := line.split("#")[0].strip())]
 
 
-def pinned() -> dict[str, str]:
-    text = (REPOSITORY / "rlvr/sagemaker/container/constraints.txt").read_text(encoding="utf-8")
-    found = re.findall(r"^([\w.-]+)==([^\s;#]+)", text, re.MULTILINE)
+def pinned(vllm: str = "") -> dict[str, str]:
+    text = (CONTAINER / f"{vllm}constraints.txt").read_text(encoding="utf-8")
+    found = re.findall(r"^([\w.-]+)[=<]=([^\s;#]+)", text, re.MULTILINE)
     return {canonicalize_name(name): version for name, version in found}
 
 
@@ -171,25 +178,26 @@ def image(base: BaseImage, tmp_path: Path) -> BaseImage:
     return base.copy(tmp_path / "opt")
 
 
-def package_index(image: BaseImage, **needs: list[str]) -> dict[str, str]:
+def package_index(image: BaseImage, vllm: str = "", **needs: list[str]) -> dict[str, str]:
     """An index with an empty package for each requirement, and the variables that make pip use it."""
-    for requirement in requirements():
+    for requirement in requirements(vllm):
         lowest = next(one.version for one in requirement.specifier if one.operator in (">=", "=="))
-        version = pinned().get(canonicalize_name(requirement.name), lowest)
+        version = pinned(vllm).get(canonicalize_name(requirement.name), lowest)
         wheel(image.opt / "index", requirement.name, version, needs.get(requirement.name, []))
-    return {"PIP_FIND_LINKS": "/mnt/index", "PIP_NO_INDEX": "1"}
+    return {"PIP_FIND_LINKS": "/mnt/index", "PIP_NO_INDEX": "1", "VLLM": vllm}
 
 
 @pytest.mark.slow
-def test_the_lines_install_the_requirements_and_keep_the_images_packages(image: BaseImage) -> None:
+@pytest.mark.parametrize("vllm", ["", "vllm-"])
+def test_the_lines_install_the_requirements_and_keep_the_images_packages(image: BaseImage, vllm: str) -> None:
     before = image.packages()
     install, nothing_left = RUN
-    done = image.run(install, **package_index(image))
+    done = image.run(install, **package_index(image, vllm))
     assert done.returncode == 0, done.stdout + done.stderr
     after = image.packages()
     assert {name: after[name] for name in before} == before
-    assert {canonicalize_name(requirement.name) for requirement in requirements()} <= set(after)
-    done = image.run(nothing_left)
+    assert {canonicalize_name(requirement.name) for requirement in requirements(vllm)} <= set(after)
+    done = image.run(nothing_left, VLLM=vllm)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -217,6 +225,32 @@ def test_the_requirements_are_on_pypi_in_the_pinned_versions(image: BaseImage) -
     found = {canonicalize_name(one["metadata"]["name"]): one["metadata"]["version"] for one in report["install"]}
     assert set(found) == {canonicalize_name(requirement.name) for requirement in requirements()}
     assert all(found[name] == version for name, version in pinned().items() if name in found)
+
+
+@pytest.mark.slow
+def test_vllm_resolves_with_the_pins_of_its_jobs_and_the_images_torch(tmp_path: Path) -> None:
+    """From the packages' metadata, without downloading them. `plan` says that vLLM adds about 1 GB."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if uv is None:
+        pytest.skip("uv is not installed: pip install uv")
+    files = [CONTAINER / "requirements.txt", CONTAINER / "vllm-requirements.txt"]
+    torch, lock = tmp_path / "torch.txt", tmp_path / "pylock.toml"
+    torch.write_text(f"torch=={IMAGE['torch'].partition('+')[0]}\n", encoding="utf-8")
+    words = ["--constraint", CONTAINER / "vllm-constraints.txt", "--constraint", torch, "--output-file", lock]
+    words += ["--python-platform", "x86_64-manylinux_2_28", "--python-version", "3.12"]
+    done = subprocess.run(
+        [uv, "pip", "compile", "--quiet", *words, *files], capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode and re.search(r"error sending request|dns error|timed out", done.stderr):
+        pytest.skip(f"no index of packages can be reached: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    locked = {one["name"]: one for one in tomllib.loads(lock.read_text(encoding="utf-8"))["packages"]}
+    prefixes = tuple(prefix for prefix in pid1.IMAGE_PACKAGE_PREFIXES if not prefix.startswith("transformer"))
+    images = {name for name in locked if name.startswith(prefixes) or name in pid1.IMAGE_PACKAGES} - {"vllm"}
+    assert locked.keys() - images - {"vllm"} <= pinned("vllm-").keys()
+    added = locked.keys() - images - pinned().keys() | {name for name in locked if name.startswith("nvidia-cutlass")}
+    size = sum(max(wheel["size"] for wheel in locked[name].get("wheels", [{"size": 0}])) for name in added)
+    assert size == pytest.approx(1e9, rel=0.15)
 
 
 def test_no_dependency_needs_another_version_of_the_images_packages() -> None:

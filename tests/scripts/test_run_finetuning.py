@@ -14,7 +14,7 @@ from tests.support.sagemaker_emulator.containers import Host
 
 SCRIPT = containers.REPOSITORY / "scripts" / "run_finetuning.sh"
 ALONE = {"train": ["algo-1"]}
-KILLED_PIP = '() { if [[ $2 == pip ]]; then echo Collecting no-such-package; return 137; fi; command python3 "$@"; }'
+KILLED_PIP = '() { if [[ $2 == pip ]]; then echo "$PIP_CONSTRAINT ${*: -1}"; return 137; fi; command python3 "$@"; }'
 PAIR = {"train": ["algo-1", "algo-2"]}
 
 
@@ -39,9 +39,9 @@ PAIR = {"train": ["algo-1", "algo-2"]}
         (ALONE, {"GRPO_LAUNCHER": "python"},
          "pip can't install the job's requirements: ERROR: No matching distribution found for no-such-package==1",
          "pip's last error"),
-        (ALONE, {"GRPO_LAUNCHER": "python", "BASH_FUNC_python3%%": KILLED_PIP},
-         "pip can't install the job's requirements: it ended with exit code 137. Collecting no-such-package",
-         "pip's last line, if it was killed"),
+        (ALONE, {"GRPO_LAUNCHER": "python", "PIP_CONSTRAINT": "job-constraints.txt", "BASH_FUNC_python3%%": KILLED_PIP},
+         "pip can't install the job's requirements: it ended with exit code 137. vllm-constraints.txt vllm-req",
+         "pip's last line, if it was killed; with vLLM, pip gets its files"),
     ],
 )  # fmt: skip
 def test_a_hosts_failure_reason_is_one_line(
@@ -55,6 +55,8 @@ def test_a_hosts_failure_reason_is_one_line(
     shutil.copytree(containers.REPOSITORY / "accelerate_configs", code / "accelerate_configs")
     (code / "recipe.yaml").touch()
     (code / "requirements.txt").write_text("no-such-package==1\n")
+    if "PIP_CONSTRAINT" in environment:
+        (code / "vllm-requirements.txt").touch()
     (tmp_path / "ml" / "output").mkdir()
     (tmp_path / "ml" / "input" / "config").mkdir()
     resources = {

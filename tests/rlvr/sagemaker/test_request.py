@@ -126,6 +126,7 @@ PLAN = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/mine"
          "Each attempt", "each attempt would restart"),
         ({}, ["--resume_from_checkpoint", "runs/x/checkpoint-5"], "resume-in-job", "resume_from_checkpoint",
          "resume JOB", "a folder of this machine"),
+        ({}, ["--rollouts", "vllm", "--vllm_mode", "server"], "conflicting-keys", "vllm_mode", "colocate", "no server"),
         ({"max_wait_s": 10}, [], "conflicting-keys", "max_wait_s", "spot: true", "nothing to wait for"),
         ({"spot": True, "max_wait_s": 60}, [], "conflicting-keys", "max_wait_s", "Raise it", "the service refuses it"),
         ({"spot": True, "keep_alive_s": 60}, [], "conflicting-keys", "keep_alive_s", "Remove", "no warm spot hosts"),

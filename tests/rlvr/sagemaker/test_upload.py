@@ -41,7 +41,7 @@ def test_only_the_training_program_is_uploaded_of_the_project(tmp_path: Path) ->
     tops = {file.name.split("/")[0] for file in files.files}
     assert tops == {
         "run_grpo.py", "rlvr", "rewards", "tasks", "accelerate_configs", "scripts", "models", "recipe.yaml",
-        "requirements.txt", "job-constraints.txt", "job.env",
+        "requirements.txt", "job-constraints.txt", "vllm-constraints.txt", "job.env",
     }  # fmt: skip
     assert not files.problems
     assert {file.name for file in files.files if file.name.startswith("models/")} >= {
@@ -49,6 +49,19 @@ def test_only_the_training_program_is_uploaded_of_the_project(tmp_path: Path) ->
     }  # fmt: skip
     assert not [file.name for file in files.files if "__pycache__" in file.name or file.name.endswith(".pyc")]
     assert sum(file.size for file in files.files) < 10 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "is_installed", "note"),
+    [("transformers", False, ""), ("auto", False, "--rollouts vllm installs it"), ("vllm", True, "about 1 GB")],
+)
+def test_a_job_installs_vllm_if_its_recipe_says_so(
+    tmp_path: Path, rollouts: str, is_installed: bool, note: str
+) -> None:
+    files = packed(tmp_path, ["--rollouts", rollouts])
+    assert ("vllm-requirements.txt" in {file.name for file in files.files}) == is_installed
+    assert any(note in each for each in files.notes)
+    assert files.recipe.settings["rollouts"] == rollouts, "the job decides what auto means"
 
 
 def test_the_containers_first_programs_are_uploaded_unchanged(tmp_path: Path) -> None:
