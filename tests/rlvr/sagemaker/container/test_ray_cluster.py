@@ -72,7 +72,7 @@ def hosts(
         (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
         environment = {
             **containers.environment_of_the_image(), **SECRETS, "GRPO_HOST": name, "GRPO_RAY": "1",
-            "GRPO_TRAIN_GROUP": "train", "GRPO_JUDGE_GROUP": "cpus",
+            "GRPO_TRAIN_GROUP": "train", "GRPO_JUDGE_GROUP": "cpus", "RAY_GRAFANA_HOST": "grafana:3000",
         }  # fmt: skip
         started.append(Host(name, ml, ["/bin/bash", "-c", script], environment, folder / f"{name}.log"))
     attempt = containers.start(started, folder)
@@ -142,6 +142,8 @@ def test_tasks_run_on_judge_hosts_only_and_a_lost_node_restarts(tmp_path: Path) 
             assert not {*SECRETS, "GRPO_REWARDS_KEY", "RAY_AUTH_TOKEN"} & set(task["names"])
     assert len({task["raylet"] for task in json.loads((tmp_path / "algo-2/model/seen.json").read_text())}) == 2
     assert "The Ray node of algo-1 ended with exit code" in logs["algo-1"]
+    warned = [name for name, log in logs.items() if "warning: RAY_GRAFANA_HOST is not an address." in log]
+    assert warned == ["algo-2"], "the head, whose dashboard calls it"
     assert not [secret for secret in SECRETS.values() if secret in "".join(logs.values())]
 
 
