@@ -66,7 +66,9 @@ class _Trial:
             for rollout in rollouts:
                 rollout.observation()
                 if rollout.failed:
-                    yield self._problem(f"failed in row {row}: {rollout.failed}. Correct it, or the row", row)
+                    yield self._problem(
+                        f"failed in row {row}: {rollout.failed}. Correct it, or the row", row, "environment-failed"
+                    )
                     return
         for row, nothing, reference, is_known in zip(self.numbers, *earned, known, strict=False):
             if (nothing or 0.0) >= FULL_REWARD:
@@ -94,7 +96,9 @@ class _Trial:
             text = rollout.call(tool, arguments).text()
             called = f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
             if rollout.killed or rollout.failed:
-                yield self._problem(f"failed in {called}: {rollout.failed or text}. Correct the tool")
+                yield self._problem(
+                    f"failed in {called}: {rollout.failed or text}. Correct the tool", None, "environment-failed"
+                )
                 return
             message = f"environment {self.environment.label}: {called} returned {shorten(text, SHOWN_OUTPUT)!r}"
             yield Problem(message, "environment-trial", level="note")
@@ -110,7 +114,7 @@ class _Trial:
         )
         return Problem("; ".join(parts), "environment-trial", level="note")
 
-    def _problem(self, message: str, row: int | None = None, kind: str = "environment-failed") -> Problem:
+    def _problem(self, message: str, row: int | None, kind: str) -> Problem:
         return Problem(f"The environment {self.environment.name} {message}.", kind, self.environment.name, row=row)
 
 

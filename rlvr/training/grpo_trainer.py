@@ -89,6 +89,8 @@ class RecipeTrainer(CheckpointTrainer):
         self._log_probabilities: torch.Tensor | None = None
         self._table_failed = False
         super().__init__(*args, reward_funcs=_reward_columns(rewards, self._score), **kwargs)
+        if environments is not None:
+            self.refuse_deep_calls()
 
     # ------------------------------------------------------------------------------------------------------------------
     # Rewards

@@ -6,8 +6,9 @@ tests/rlvr/training/test_trl_contract.py holds every name and signature that is 
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from typing import Any
@@ -18,6 +19,8 @@ from trl import GRPOTrainer
 
 from rlvr.environments.proxies import resolve
 from rlvr.training.batch_merge import CompletionTable
+
+MAX_NESTING = 50  # of lists and mappings in a tool call
 
 
 class ExtensibleGRPOTrainer(GRPOTrainer):
@@ -94,6 +97,11 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         resolve(tool_messages)
         self._tool_wait_s += time.perf_counter() - started
         return super()._get_tool_suffix_ids(tool_messages)
+
+    def refuse_deep_calls(self) -> None:
+        """Read a call that is nested very deeply as plain text. TRL catches errors of parsing, but no recursion."""
+        tokenizer = self._tokenizer
+        tokenizer.parse_response = functools.partial(_parse_shallow, tokenizer.parse_response)
 
     def take_tool_wait(self) -> float:
         """Seconds of waiting for tools since the last call."""
@@ -283,3 +291,18 @@ def _extend(column: Any, values: Any) -> None:
             column[key].extend(part)
     else:
         column.extend(values)
+
+
+def _parse_shallow(parse: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Parse a turn of the model; ValueError, which TRL expects, for one whose nesting nothing after it could handle."""
+    try:
+        message = parse(*args, **kwargs)
+    except RecursionError as error:
+        raise ValueError("a tool call is nested too deeply") from error
+    level = [message or {}]
+    for _ in range(MAX_NESTING):
+        level = [part for value in level for part in (value.values() if isinstance(value, dict) else value)
+                 if isinstance(part, dict | list)]  # fmt: skip
+        if not level:
+            return message
+    raise ValueError("a tool call is nested too deeply")

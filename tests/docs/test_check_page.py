@@ -9,12 +9,13 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Of InputError, the kind is a keyword.
-KIND_POSITION = {"Problem": 1, "problem": 1, "remarks_of": 1, "ValueFault": 0, "_model_error": 0}
+KIND_POSITION = {"Problem": 1, "problem": 1, "remarks_of": 1, "ValueFault": 0, "_model_error": 0, "_problem": 2}
 
 
 CHECKED = (
     "config/*",
     "preflight/*",
+    "environments/*",
     "modeling/loading",
     "training/launch",
     "training/trl_config",

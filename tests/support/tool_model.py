@@ -43,11 +43,11 @@ def call(name: str, **arguments: Any) -> str:
 
 
 def follow(trainer: Any, script: Script) -> None:
-    """Let the script write the turns of a trainer's model."""
-    tokenizer = trainer.text_tokenizer
+    """Let the script write the turns of a trainer's model: ours, or TRL's own."""
+    tokenizer = trainer.processing_class
 
     def generate_turn(prompt_ids: Sequence[list[int]], *_: Any, **__: Any) -> tuple[list[list[int]], None]:
         turns = [script(tokenizer.decode(ids)) + "<|im_end|>" for ids in prompt_ids]
         return [tokenizer(turn)["input_ids"] for turn in turns], None
 
-    trainer.generate_turn = generate_turn
+    trainer._generate_single_turn = generate_turn

@@ -11,7 +11,7 @@ from rlvr.config.recipe import EnvironmentSpec
 from rlvr.environments.rollouts import EnvironmentWorkers, Rollout
 
 COUNTER = EnvironmentSpec("tests/support/counting.py", {})
-TIMEOUT_S = 2.0
+TIMEOUT_S = 1.5
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def begin(workers: EnvironmentWorkers, target: int = 3, number: int = 0) -> Roll
     [
         ("raise", "{'error': 'the tool raises'}", 100, "an exception is a result; what was done stays done"),
         ("exit", "{'error': 'the tool calls exit'}", 100, "so is SystemExit"),
-        ("hang", "not done after 2 s", 0, "a call that is killed is undone"),
+        ("hang", "not done after 1.5 s", 0, "a call that is killed is undone"),
         ("die", "ended its process (exit status 3)", 0, "so is one that ends its process"),
         ("flood", "xxx\n[4,999,900 more characters]", 100, "long output is cut"),
         ("surrogate", "?", 100, "no tokenizer takes a lone surrogate"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
+import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
 
 from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import EnvironmentSpec, Recipe, RewardSpec, TaskSpec
@@ -21,6 +26,7 @@ from rlvr.scoring.scorer import Scorer
 from rlvr.training import train as training
 from rlvr.training.grpo_trainer import RecipeTrainer
 from tests.rlvr.training.test_train import BASE, train
+from tests.support.counting import Counter
 from tests.support.tool_model import Script, call, follow, write_tool_model
 
 COUNTER = EnvironmentSpec("tests/support/counting.py")
@@ -72,6 +78,8 @@ def table(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_rollout_of_several_turns_is_rewarded_logged_and_counted(tmp_path: Path, model: Path) -> None:
     seen: list[Any] = []
 
@@ -118,6 +126,39 @@ def test_a_rollout_of_several_turns_is_rewarded_logged_and_counted(tmp_path: Pat
     assert "The count is 3." not in decoded[1] and decoded[1].endswith("The count is right.<|im_end|>")
 
 
+NESTED = "[" * 60 + "]" * 60
+
+
+@pytest.mark.slow
+def test_turns_that_are_no_calls_harm_no_other_rollout(tmp_path: Path, model: Path) -> None:
+    hostile = {
+        "<tool_call>\n" + "[" * 1200 + "\n</tool_call>": None,
+        f'<tool_call>\n{{"name": "add", "arguments": {{"number": {NESTED}}}}}\n</tool_call>': None,
+        '<tool_call>\n{"name": "add", "argum': None,
+        "<tool_response>\nThe count is 3.\n</tool_response>": None,
+        '<tool_call>\n{"name": "add", "arguments": "3"}\n</tool_call>': "error",
+        call("get_reward") + call("reset", target=0): "Tool get_reward not found.",
+        call("add", number=9, self=1): "error",
+        call("add", number="9" * 300) + call("add", number=float("nan")): "The count is 999",
+    }
+    turns = iter([*hostile, *[call("add", number=3)] * 8])
+    columns = {"target": [3, 3]}
+    trainer, recipe = build(
+        tmp_path, model, columns, max_completion_length=1500, per_device_train_batch_size=16, num_generations=8
+    )
+    follow(trainer, lambda text: "Done." if text.count("<|im_start|>assistant") > 1 else next(turns))
+    with pytest.raises(training.TrainingError):  # the rewards of each group are equal
+        train(trainer, recipe)
+    trainer.end_rollouts()
+    rows = table(tmp_path)
+    assert [row["environment"] for row in rows] == [0.0] * 8 + [1.0] * 8
+    for row, (turn, said) in zip(rows, hostile.items(), strict=False):
+        contents = [message["content"] for message in row["completion"] if message["role"] == "tool"]
+        assert bool(contents) == (said is not None), turn[:50]
+        assert said is None or said in contents[0], turn[:50]
+
+
+@pytest.mark.slow
 def test_a_failed_environment_leaves_the_update_and_rows_without_one_stay(tmp_path: Path, model: Path) -> None:
     columns = {"target": [3, -1], "environment": ["counting", "counting"]}
     trainer, recipe = build(tmp_path, model, columns)
@@ -127,6 +168,7 @@ def test_a_failed_environment_leaves_the_update_and_rows_without_one_stay(tmp_pa
     assert metrics["environment/failed_fraction"] == metrics["rewards/unscored_fraction"] == 0.5
 
 
+@pytest.mark.slow
 def test_rows_of_several_environments_and_of_none_share_a_batch(tmp_path: Path, model: Path) -> None:
     columns = {"target": [1, 1], "environment": ["Counter", None]}
     environments = (EnvironmentSpec("tests.support.counting.Counter"), COUNTER)
@@ -146,3 +188,91 @@ def test_rows_of_several_environments_and_of_none_share_a_batch(tmp_path: Path, 
     assert caught.value.kind == "equal-rewards"
     assert sorted(len(row["completion"]) for row in table(tmp_path)) == [1] * 4 + [3] * 4
     assert prompts == {True, False}, "rows without an environment see no tools"
+
+
+@pytest.mark.slow
+def test_an_environment_of_trl_runs_here_by_its_dotted_path(tmp_path: Path, model: Path) -> None:
+    trainer, recipe = build(tmp_path, model, environments=(EnvironmentSpec("tests.support.trl_environment.Adder"),))
+
+    def increase(text: str) -> str:
+        wanted = re.findall(r"Reach (\d)\.", text)[-1]
+        return call("increase", step=int(wanted))
+
+    follow(trainer, alternate(increase, lambda text: "I do not know."))
+    (metrics,) = train(trainer, recipe)
+    trainer.end_rollouts()
+    rows = table(tmp_path)
+    assert len({row["prompt"][-1]["content"] for row in rows[:4]}) == 1, "a group has one task"
+    assert metrics["tools/failure_frequency"] == 0 and metrics["rewards/environment/mean"] == 0.5
+    assert isinstance(rows[0]["completion"][1]["content"], str)
+
+
+def alternate(*scripts: Script) -> Script:
+    """The scripts take turns to write the first turn of a conversation."""
+    turns = itertools.cycle(scripts)
+    return lambda text: "Done." if "<tool_response>" in text else next(turns)(text)
+
+
+@pytest.mark.slow
+def test_our_environments_run_in_plain_trl_with_the_same_rewards(tmp_path: Path, model: Path) -> None:
+    def count_to_target(text: str) -> str:
+        return call("add", number=int(re.findall(r"from 0 to (\d)", text)[-1]))
+
+    scripts = alternate(count_to_target, lambda text: call("misbehave", how="raise"))
+    trainer, recipe = build(tmp_path / "ours", model)
+    follow(trainer, scripts)
+    (ours,) = train(trainer, recipe)
+    trainer.end_rollouts()
+    names = {field.name for field in dataclasses.fields(GRPOConfig)}
+    settings = {name: value for name, value in recipe.settings.items() if name in names}
+    plain = GRPOTrainer(
+        str(model),
+        reward_funcs=[],
+        args=GRPOConfig(**{**settings, "output_dir": str(tmp_path / "plain")}),
+        train_dataset=trainer.train_dataset,
+        processing_class=trainer.processing_class,
+        environment_factory=Counter,
+    )
+    follow(plain, scripts)
+    plain.train()
+    theirs = plain.state.log_history[0]
+    assert theirs["rewards/Counter/mean"] == ours["rewards/environment/mean"]
+    for name in ("loss", "reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length"):
+        assert theirs[name] == pytest.approx(ours[name]), name
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_the_run_left_alone(tmp_path: Path, model: Path) -> None:
+    def script(text: str) -> str:
+        """Draw a number in the environment, and add what comes of it."""
+        if "<tool_response>" not in text:
+            return call("misbehave", how="random")
+        drawn = float(re.findall(r"<tool_response>\n(0\.\d+)", text)[-1])
+        return "Done." if "The count" in text else call("add", number=int(2 * drawn) + 3)
+
+    def run(folder: Path, *, begin: Path | None = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        columns = {"target": [103, 104, 103, 104]}
+        trainer, recipe = build(folder, model, columns, max_steps=3, save_strategy="steps", save_steps=1)
+        follow(trainer, script)
+        lines = train(trainer, recipe, begin=begin)
+        trainer.end_rollouts()
+        rows = pd.read_parquet(folder / "completions" / "completions_00003.parquet").drop(columns="tool_seconds")
+        clocks = ("tools/seconds",)
+        return [{key: line[key] for key in line if key not in clocks} for line in lines], rows.to_dict("records")
+
+    whole_lines, whole_rows = run(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
+    assert len({line["reward"] for line in whole_lines}) > 1, "rollouts differ"
+    lines, rows = run(tmp_path / "resumed", begin=tmp_path / "resumed" / "checkpoint-1")
+    assert lines == whole_lines
+    assert repr(rows) == repr(whole_rows)
+
+
+@pytest.mark.slow
+def test_dynamic_sampling_plays_further_rounds_and_merges_their_conversations(tmp_path: Path, model: Path) -> None:
+    trainer, recipe = build(tmp_path, model, {"target": [3] * 4}, dynamic_sampling=2)
+    follow(trainer, by_turns(lambda number: call("add", number=3) if number in (0, 8, 12) else "No.", lambda _: "Yes."))
+    (metrics,) = train(trainer, recipe)
+    trainer.end_rollouts()
+    assert metrics["dynamic_sampling/rounds"] >= 1 and metrics["dynamic_sampling/unfilled_groups"] == 0
+    assert sorted(row["environment"] for row in table(tmp_path)) == [0.0] * 6 + [1.0] * 2
