@@ -27,6 +27,7 @@ from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading, threads
+from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
 from rlvr.preflight.environment_trial import try_environments
@@ -191,9 +192,9 @@ def _engine(recipe: Recipe) -> str:
         return "transformers"
     if settings.get("vllm_mode") == "server":
         return "a vLLM server"
-    sends = settings["vllm_weight_sync"] if settings.get("use_peft") else "all weights"
-    share = settings.get("vllm_gpu_memory_utilization", 0.3)
-    return f"vLLM in the training process, {share:.0%} of the GPU; each update sends {sends}"
+    sends = "the adapter" if sends_adapter(settings) else "all weights"
+    share = "" if settings.get("use_cpu") else f", {settings.get('vllm_gpu_memory_utilization', 0.3):.0%} of the GPU"
+    return f"vLLM in the training process{share}; each update sends {sends}"
 
 
 def _try_plugins(components: RunComponents, metric: Reward, scorer: Scorer) -> list[Problem]:

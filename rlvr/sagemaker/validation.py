@@ -131,9 +131,9 @@ def _host_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Prob
     for group in settings.groups:
         if group.role == "rollout":
             yield Problem(
-                f"The group {group.name} has the role rollout, which is not supported: a vLLM server gets all weights "
-                "over NCCL at each update, which was never tried between hosts. Remove the group. rollouts: vllm "
-                "generates on the training GPUs.",
+                f"The group {group.name} has the role rollout, which is not supported: a vLLM server reads each "
+                "adapter from a file system that it shares with the trainer, which hosts of a job don't have. Remove "
+                "the group. rollouts: vllm generates on the training GPUs.",
                 kind="unsupported-role",
                 key="instance_groups",
             )
