@@ -277,14 +277,16 @@ def _quote(row: Row) -> str:
 def _report_errors(errors: Sequence[tuple[Reward, int, str]]) -> int:
     """Print a line for each reward that raised; return the exit code."""
     from rlvr.rescoring.completions import one_line
+    from rlvr.scoring.failures import ADVICE
 
     for name in dict.fromkeys(reward.name for reward, _, _ in errors):
         rows = {number: error for reward, number, error in errors if reward.name == name}
         first = min(rows)
         more = f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
+        fix = "".join(f" {advice}" for words, advice in ADVICE.items() if words in rows[first])
         console.error(
             f"The reward {name} failed on row {first}{more}: {one_line(rows[first], MAX_ERROR_LENGTH)}. "
-            "A training run would stop."
+            f"A training run would stop.{fix}"
         )
     return 2 if errors else 0
 

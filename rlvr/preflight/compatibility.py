@@ -144,7 +144,8 @@ def check_unused_keys(components: RunComponents) -> Iterator[Problem]:
     changed = [key for key, value in settings.items() if key not in defaults or value != defaults[key]]
     for beginning, needed in DEPENDENT_KEYS.items():
         unused = [key for key in changed if key.startswith(beginning)]
-        if unused and not settings.get(needed):
+        chosen_elsewhere = needed == "use_vllm" and "rollouts" in components.recipe.lines  # perhaps for other machines
+        if unused and not settings.get(needed) and not chosen_elsewhere:
             message = f"{', '.join(unused)} without {needed}: no effect. Set {needed}: true to use it"
             yield Problem(message, "unused-key", unused[0], level="note")
     if settings.get("data_seed") is not None:

@@ -24,7 +24,10 @@ FIXES: Mapping[FailureKind, str] = {
     "crashed": "Look at its native code (C extensions), and at the memory that it takes.",
 }
 CHAT_FIX = 'Completions of a chat task are lists of messages: read the text with completion[-1]["content"].'
+TEXT_FIX = "These completions are text, not lists of messages: `rlvr.completion_text(completion)` reads both."
 EXIT_FIX = "A reward must not end its process: return 0.0 for a wrong answer, or None if it can't score a row."
+# Parts of messages of Python, each with its fix.
+ADVICE = {"'list'": CHAT_FIX, "string indices must be integers": TEXT_FIX, " raised SystemExit": EXIT_FIX}
 Outcome = tuple[CallResult, list[RewardFailure]]  # of a reward and a batch: its values are numbers or None
 
 
@@ -42,10 +45,9 @@ def report(failures: Sequence[RewardFailure]) -> str:
 def _with_fix(failure: RewardFailure) -> str:
     if failure.kind == "raised" and "\nTraceback" not in failure.message:
         return failure.message  # an InputError, which names its fix
-    # `'list' object has no attribute 'split'` and the like.
-    fix = CHAT_FIX if failure.kind == "raised" and "'list'" in failure.message else FIXES.get(failure.kind)
-    if failure.kind == "raised" and " raised SystemExit" in failure.message:
-        fix = EXIT_FIX
+    fix = FIXES.get(failure.kind)
+    if failure.kind == "raised":
+        fix = next((advice for words, advice in ADVICE.items() if words in failure.message), fix)
     return "\n".join(filter(None, [failure.message, fix]))
 
 

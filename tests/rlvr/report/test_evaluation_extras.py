@@ -53,7 +53,7 @@ def test_the_sweep_and_pass_at_k_are_on_the_page(tmp_path: Path, swept: dict[str
     content["warnings"] = ["The evaluation is <b>suspect</b>."]
     content["reference"] = {"score": 0.416, "source": "its model card"}
     path.write_text(json.dumps(content), encoding="utf-8")
-    text = read(write_report(folder)).text
+    text = read(write_report(folder)).text.replace("\u00a0", " ")
     for words in (
         "Accuracy by number of shots",
         "at least one right answer among k sampled answers",

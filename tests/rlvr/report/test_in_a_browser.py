@@ -198,7 +198,8 @@ def test_no_column_of_a_table_is_cut(browser: Tab, runs: list[Path], tmp_path: P
     browser.evaluate("document.body.style.fontFamily = 'DejaVu Sans'")  # wider than the other fonts of the page
     sizes = "[...document.querySelectorAll('.scroll:has(table)')].map((one) => [one.clientWidth, one.scrollWidth])"
     assert [shown for shown, needed in browser.evaluate(sizes) if needed > shown] == []
-    assert WIDE_NAME in browser.evaluate("document.querySelector('table').textContent")
+    text = browser.evaluate("document.querySelector('table').textContent")
+    assert WIDE_NAME in text and "\u00a0%" in text and " %" not in text, "no line ends between a number and its sign"
 
 
 def test_only_the_first_row_of_results_is_bold(browser: Tab, runs: list[Path], tmp_path: Path) -> None:

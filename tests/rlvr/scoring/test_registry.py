@@ -53,7 +53,8 @@ def test_a_name_is_looked_for_in_the_working_directory_first(tmp_path: Path, mon
     (tmp_path / "rewards").mkdir()
     reward_file(tmp_path / "rewards", LENGTH)
     monkeypatch.chdir(tmp_path)
-    assert load_reward(RewardSpec("length_reward")).label == "length_reward"
+    file = reward_file(tmp_path, LENGTH).name
+    assert [load_reward(RewardSpec(name)).label for name in ("length_reward", file)] == ["length_reward"] * 2
 
 
 def test_a_dotted_path_takes_a_reward_of_trl() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from rlvr.config.recipe import RewardSpec
 from rlvr.scoring.call import visible_names
-from rlvr.scoring.failures import CHAT_FIX, EXIT_FIX, FIXES
+from rlvr.scoring.failures import CHAT_FIX, EXIT_FIX, FIXES, TEXT_FIX
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
@@ -582,7 +582,15 @@ def test_a_report_quotes_the_first_of_each_kind_with_its_fix_and_counts_the_othe
     assert crashed.splitlines() == ["b crashed", FIXES["crashed"]]
     assert all(part in counts for part in ("a: 2 raised", "a: 1 timeout", "b: 1 crashed"))
     assert report([RewardFailure("a", 3, "raised", "an InputError with its own fix")]).endswith("own fix")
-    chat = "AttributeError: 'list' object has no attribute 'split'\nTraceback"
-    assert report([RewardFailure("a", None, "raised", chat)]).endswith(CHAT_FIX)
-    ended = "The reward a raised SystemExit: 1, at row 0\nTraceback"
-    assert report([RewardFailure("a", None, "raised", ended)]).endswith(EXIT_FIX)
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        ("AttributeError: 'list' object has no attribute 'split'", CHAT_FIX),
+        ("TypeError: string indices must be integers, not 'str'", TEXT_FIX),
+        ("The reward a raised SystemExit: 1, at row 0", EXIT_FIX),
+    ],
+)
+def test_advice_fits_the_error(error: str, fix: str) -> None:
+    assert report([RewardFailure("a", None, "raised", f"{error}\nTraceback")]).endswith(fix)
