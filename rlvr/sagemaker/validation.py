@@ -101,6 +101,12 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
     if {"validation", "test"} & settings.channels.keys() and "train" not in settings.channels:
         text = "channels: validation and test need train, because all three replace the task's path. Add train."
         yield Problem(text, kind="missing-key", key="channels")
+    if "train" in settings.channels and "path" not in recipe.task.options:
+        text = (
+            f"channels: train replaces the task's path, but the recipe gives {recipe.task.name} none. Add the path of "
+            "a local copy, as `prepare_data.py --s3` prints it."
+        )
+        yield Problem(text, kind="missing-key", key="channels")
     for name in settings.environment.keys() & request.own_environment(recipe, settings).keys():
         text = f"environment: {name} is set by this project. Remove it, or use the key of the section that sets it."
         yield Problem(text, kind="reserved-variable", key="environment")

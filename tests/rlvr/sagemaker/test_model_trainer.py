@@ -79,7 +79,7 @@ def names_in(uri: str) -> set[str]:
         | {
             "network_isolation": True, "image": f"{REGISTRY}/mine:1", "encrypt_traffic": True, "max_pending_s": 7200,
             "volume_kms_key": "alias/v", "output_kms_key": "alias/o", "environment": {"NCCL_DEBUG": "INFO"},
-            "channels": {"train": "s3://theirs/train", "test": "s3://theirs/test"}, "spot": True,
+            "channels": {"extra": "s3://theirs/extra"}, "spot": True,
             "retries": 2, "subnets": ["subnet-0123456789"], "security_groups": ["sg-0123456789"],
             "tags": {"team": "nlp"}, "checkpoints": f"s3://{BUCKET}/theirs/checkpoints",
         },
