@@ -40,8 +40,8 @@ def test_only_the_training_program_is_uploaded_of_the_project(tmp_path: Path) ->
     files = packed(tmp_path)
     tops = {file.name.split("/")[0] for file in files.files}
     assert tops == {
-        "run_grpo.py", "rlvr", "rewards", "tasks", "accelerate_configs", "scripts", "models", "recipe.yaml",
-        "requirements.txt", "job-constraints.txt", "vllm-constraints.txt", "job.env",
+        "run_grpo.py", "rlvr", "rewards", "tasks", "environments", "accelerate_configs", "scripts", "models",
+        "recipe.yaml", "requirements.txt", "job-constraints.txt", "vllm-constraints.txt", "job.env",
     }  # fmt: skip
     assert not files.problems
     assert {file.name for file in files.files if file.name.startswith("models/")} >= {

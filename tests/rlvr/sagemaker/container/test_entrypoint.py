@@ -274,7 +274,7 @@ def test_a_job_installs_the_projects_dependencies_without_the_images_libraries()
     # The image has the whole of MLflow, beside which its smaller distribution would be another version.
     whole = {"mlflow-skinny": "mlflow", "alembic": "mlflow", "sqlalchemy": "mlflow"}
     expected = {whole.get(name, name) for name in ours if name not in pid1.IMAGE_PACKAGES}
-    assert expected | {"sagemaker-mlflow", "reasoning-gym"} == set(theirs)
+    assert expected | {"sagemaker-mlflow", "reasoning-gym", "bm25s"} == set(theirs)
     assert all(theirs[name] == {**extras, **ours}[name] for name in theirs)
     assert {"torch", "deepspeed"} <= ours.keys() - theirs.keys()
 
