@@ -130,14 +130,14 @@ _TRL_0_18: dict[str, Any] = {"max_completion_length": 256, "beta": 0.04, "loss_t
 # What the sample's script adds to load_in_4bit.
 _AWS_4BIT = {"use_bnb_nested_quant": True, "bnb_4bit_quant_storage": "bfloat16"}
 
-# Keys of their data: the option of our task that replaces each, and its type.
+# Keys of their data: the option of our task that replaces each, and its type. The test split is the evaluation's.
 _DATA_KEYS = {
     **dict.fromkeys(("train_dataset_id_or_path", "dataset_name", "dataset_id_or_path"), ("path", "str")),
     "datasets": ("path", "list"),
     "dataset_mixture": ("path", "dict"),
     "test_dataset_id_or_path": ("test_path", "str"),
     **dict.fromkeys(("dataset_splits", "dataset_train_split"), ("train_split", "str")),
-    "dataset_test_split": ("test_fraction", "str"),
+    "dataset_test_split": ("", "str"),
     "test_split_size": ("test_fraction", "float"),
     "dataset_config": ("subset", "str"),
     "dataset_prompt_column": ("columns", "str"),
@@ -324,9 +324,10 @@ class _Converter:
         for key, (option, _) in _DATA_KEYS.items():
             if key in content:
                 value = _plain_text(task[option]) if option in task else "the default"
-                self.result.mapped.append(
-                    Change(key, f"task.{option}: {textwrap.shorten(value, 60, placeholder=' …')}")
+                text = (
+                    f"task.{option}: {textwrap.shorten(value, 60, placeholder=' …')}" if option else "evaluation.split"
                 )
+                self.result.mapped.append(Change(key, text))
         return task
 
     def _columns(self, path: Any, rewards: list[dict[str, Any]]) -> dict[str, str]:
@@ -343,7 +344,9 @@ class _Converter:
                 "task.columns", f"{columns['final_answer']} must hold the short answer of a row, not its solution"
             )
         elif "tests" not in columns and any(reward["name"] == "code_execution" for reward in rewards):
-            self._ask("task.columns", "tests: make this column of verification_info (docs/coming-from.md)")
+            self._ask(
+                "task.columns", "make a column tests of verification_info, and add tests: tests (docs/coming-from.md)"
+            )
         return columns
 
     def _reward_names(self) -> list[str]:
