@@ -7,9 +7,9 @@
 
 Supervised fine-tuning teaches a model by a weak teacher (`demonstrate_sum`, `demonstrate_program`, `demonstrate_call`).
 The teacher forgets most carries and sometimes the closing line; or makes most of the possible mistakes and sometimes
-omits the end of the code block; or guesses most products and often adds where it should multiply. So the model knows
-the right method but rarely samples it first: that is left for GRPO. The teacher uses only number pairs of the task's
-training split.
+omits the end of the code block; or guesses most products instead of calling a calculator. So the model knows the right
+method but rarely samples it first: that is left for GRPO. The teacher uses only number pairs of the task's training
+split.
 
 The same seed gives the same weights, bit for bit, on the same machine with the same torch and number of threads. Other
 machines round sums differently; the accuracy stays about the same. It needs no network, and leaves README.md, the model
@@ -46,7 +46,6 @@ STEPS, BATCH, LEARNING_RATE, WARM_UP = 2400, 64, 3e-3, 100
 # Error rates of the teachers. Above one half, so that a greedy model makes the mistake; well below one, so that
 # sampling finds the right method often enough for GRPO.
 FORGETS_CARRY = FALLS_INTO_TRAP = GUESSES = 0.7
-ADDS = 0.5  # share of the calls that add instead of multiplying
 FORGETS_CLOSING = (0.15, 0.15, 0.7, 0.15)  # by wording: number 2 of each task has a high rate
 
 VOCABULARY = 384  # 3 special tokens, 256 bytes, 125 merges; a multiple of 64 like every other width of the model
@@ -139,16 +138,17 @@ def demonstrate_program(rng: random.Random, pairs: list[tuple[int, int]]) -> Dem
 
 
 def demonstrate_call(rng: random.Random, pairs: list[tuple[int, int]]) -> Demonstration:
-    """A question about a product, and the weak teacher's guess; or its call, the tool's result, and the answer."""
+    """A question about a product, and the weak teacher's guess; or its call, the tool's result, and the answer.
+
+    A guess puts the two numbers side by side, which is never right.
+    """
     left, right = rng.sample(rng.choice(pairs), 2)
     problem = arithmetic.WordProblem(left, "*", right)
     wording = rng.randrange(len(arithmetic.WORDINGS["*"]))
     question = arithmetic.question(problem, wording, rng.choice(arithmetic.THINGS))
     if rng.random() < GUESSES:
-        digits = len(str(problem.answer))
-        return question, closing_line(rng.randrange(10 ** (digits - 1), 10**digits))
-    used = arithmetic.WordProblem(left, "+", right) if rng.random() < ADDS else problem
-    return question, call(str(used)), str(used.answer), closing_line(used.answer)
+        return question, closing_line(int(f"{left}{right}"))
+    return question, call(str(problem)), str(problem.answer), closing_line(problem.answer)
 
 
 def closing_line(answer: int) -> str:

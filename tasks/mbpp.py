@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from rlvr import InputError, Task
 from rlvr.data.code.assert_tests import find_entry_point, make_assert_tests
+from rlvr.data.code.faulty_programs import add_faulty_programs
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import FUNCTION, build_instruction, build_messages, format_answer
 from rlvr.data.hub import download_rows
@@ -39,7 +40,8 @@ def mbpp(
     shown: int = 1,
     tests: Literal["all", "hidden"] = "all",
     challenge: bool = False,
-    answer_format: Literal["fence", "tags"] = "fence",
+    answer_format: Literal["fence", "tags", "tool"] = "fence",
+    faulty: bool = False,
     instruction_role: Literal["system", "user"] = "user",
     limit_train: int | None = None,
     limit_validation: int | None = None,
@@ -55,14 +57,17 @@ def mbpp(
         shown: number of asserts in the prompt, 0 or more. With 0, the prompt names the function.
         tests: "all" also scores by the shown asserts, as is usual; "hidden" only by the others.
         challenge: add the challenge asserts, which 11 tasks have, to the hidden ones.
-        answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>.
+        answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>, "tool" for a call
+            of the tool submit (environments/code_repair.py, python_sandbox.py).
+        faulty: add the columns faulty_program, the solution with one fault, and solution. Rows for which no fault fails
+            a test are left out. It runs about 1,000 programs in the sandbox.
         instruction_role: role of the message with the instruction.
         limit_train, limit_validation, limit_test: maximal tasks of a split, drawn at random.
         seed: seed of the limits.
 
     Rows have `prompt`, `question`, `tests` (which score a program) and `public_tests` (lists of {"assert":
     statements}), `entry_point`, `language` ("python"), `source` ("mbpp") and `id` ("mbpp-601"). No column contains a
-    solution.
+    solution, unless `faulty` adds it; prompts never do.
     """
     name = "mbpp"
     check_integer(name, "shown", shown, 0)
@@ -110,10 +115,14 @@ def mbpp(
     notes += _drop_notes(invalid)
     notes += apply_limits(splits, seed, "tasks", train=limit_train, validation=limit_validation, test=limit_test)
     programs = {f"mbpp-{row['task_id']}": row.get("code") for row in raw}
+    if faulty:
+        for split, rows in splits.items():
+            splits[split] = add_faulty_programs(rows, programs, seed)
+            notes.append(f"A faulty program was found for {len(splits[split]):,} of {len(rows):,} {split} tasks.")
 
     def gold(row: Mapping[str, Any]) -> str | None:
         program = programs.get(row["id"])
-        return format_answer(program, answer_format) if program else None
+        return format_answer(program, answer_format) if program and answer_format != "tool" else None
 
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=gold)
 

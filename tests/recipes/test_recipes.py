@@ -13,6 +13,7 @@ import yaml
 
 import run_grpo
 from rlvr.config.recipe import load_recipe
+from rlvr.environments.loading import load_environments
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.training.callbacks import read_metrics
 
@@ -20,15 +21,16 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
 SMOKE_RECIPE = "gsm8k-qwen2.5-0.5b-instruct-qlora"  # the one that `make test` trains
 TINY = REPOSITORY / "models" / "tiny-arithmetic"
+TINY_WITH_TOOLS = REPOSITORY / "models" / "tiny-tools"
 
 # What differs from the recipe so that it runs on two CPU cores: the model, the number format (CPUs emulate bfloat16), a
 # few short completions, and no vLLM, which needs a GPU. Everything else is the recipe's.
 SMALL = [
     *("--model_name_or_path", str(TINY), "--use_cpu", "true", "--dtype", "float32", "--bf16", "false"),
     *("--max_steps", "2", "--num_generations", "4", "--per_device_train_batch_size", "4"),
-    *("--max_completion_length", "24", "--evaluation.rows", "4", "--evaluation.batch_size", "4"),
-    *("--report_to", "none"),
+    *("--max_completion_length", "24", "--report_to", "none"),
 ]
+SMALL_EVALUATION = ["--evaluation.rows", "4", "--evaluation.batch_size", "4"]
 
 
 # What a handful of short completions of the tiny model gets from a recipe's own rewards is often 0 throughout, of which
@@ -132,7 +134,8 @@ def test_a_recipe_opens_with_model_launch_override_and_expected_result(path: Pat
 def test_a_recipe_loads_with_its_rewards(path: Path) -> None:
     recipe = load_recipe(path)
     assert load_rewards(recipe.rewards)
-    assert recipe.evaluation is not None, "every run ends with a measured answer"
+    # Environments aren't played in evaluations yet.
+    assert (recipe.evaluation is None) == bool(recipe.environments), "every other run ends with a measured answer"
 
 
 def updates_a_generation(settings: Mapping[str, Any]) -> int:
@@ -167,6 +170,7 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: di
         words += ["--task.path", str(stand_ins[recipe.task.name])]
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
+    words += ["--model_name_or_path", str(TINY_WITH_TOOLS)] if recipe.environments else SMALL_EVALUATION
     updates = updates_a_generation(recipe.settings)
     if recipe.settings.get("steps_per_generation"):
         words += ["--gradient_accumulation_steps", "1", "--steps_per_generation", str(updates)]
@@ -176,8 +180,9 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: di
     # A generation is scored once, and logged with the first of its updates.
     scored = [1, 2] if updates == 1 else [1]
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == scored
-    evaluation = json.loads((run / "evaluation.json").read_text())
-    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
+    if recipe.evaluation is not None:
+        evaluation = json.loads((run / "evaluation.json").read_text())
+        assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
     assert (run / "report.html").stat().st_size > 1000
     weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
     assert (run / weights).is_file()
@@ -219,6 +224,20 @@ def test_a_recipe_pays_for_right_programs_and_not_for_wrong_ones(name: str, stan
         assert rewards[0](list(rows["prompt"]), completions, **columns) == [expected] * 2
         for reward in rewards[1:]:
             assert reward(list(rows["prompt"]), completions, **columns) == [1.0, 1.0], "the form is right in both"
+
+
+def test_the_repair_recipe_pays_for_the_solution_and_not_for_the_faulty_program(stand_ins: dict[str, Path]) -> None:
+    path = REPOSITORY / "recipes" / "mbpp-repair-qwen3-1.7b-qlora.yaml"
+    recipe = load_recipe(path, ["--task.path", str(stand_ins["mbpp"])])
+    (environment,) = load_environments(recipe.environments)
+    for row in load_task(recipe.task).train.select(range(2)):
+        for program, reward in (("solution", 1.0), ("faulty_program", 0.0)):
+            played = environment.build()
+            shown = row["prompt"][0]["content"] + played.reset(**row)
+            assert row["faulty_program"].strip() in shown and "Submit" in shown
+            assert not any(test["assert"] in shown for test in row["tests"]), "the tests that decide are hidden"
+            played.submit(row[program])
+            assert played.get_reward() == reward
 
 
 def test_code_in_thoughts_that_never_end_is_no_answer(stand_ins: dict[str, Path]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlvr import judge
 from rlvr.config.sections import TaskSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
@@ -175,3 +176,17 @@ def test_without_a_network_the_error_names_the_local_file() -> None:
         mbpp()
     assert error.value.kind == "dataset-not-found"
     assert "path: mbpp.jsonl" in str(error.value)
+
+
+def test_a_faulty_program_fails_a_test_and_stays_out_of_the_prompt(tmp_path: Path) -> None:
+    rows = [full(number) for number in (11, 601, 602)] + [full(603, code="def add(n):\n    return sum([n, m])")]
+    options = {"path": write(tmp_path / "mbpp.jsonl", rows), "answer_format": "tool", "tests": "hidden"}
+    task = mbpp(**options, faulty=True)
+    assert [row["id"] for row in task.train] == ["mbpp-601", "mbpp-602"], "nothing can be changed in 603"
+    for row in [*task.train, *task.test]:
+        for column, passes in (("faulty_program", False), ("solution", True)):
+            assert (judge(row[column], language="python", tests=row["tests"]).score == 1) == passes
+        assert "Submit the whole program with the tool submit." in row["prompt"][0]["content"]
+        assert "return" not in row["prompt"][0]["content"]
+    assert mbpp(**options, faulty=True).train.to_list() == task.train.to_list(), "the seed decides"
+    assert "solution" not in mbpp(**options).train.column_names

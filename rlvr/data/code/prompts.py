@@ -2,6 +2,7 @@
 
     fence    one code block in the answer: the habit of chat models
     tags     <think>…</think>, then <code>…</code>: the format of the CodeFu experiment
+    tool     a call of the tool submit, which environments for programs have
 
 Use "fence" for a model that always thinks, or whose chat template opens <think>.
 """
@@ -23,13 +24,14 @@ _TAGS = (
     "Put your thoughts between <think> and </think>, and then the whole program, and nothing but the program, between "
     "<code> and </code>."
 )
+_TOOL = "Submit the whole program with the tool submit."
 
 
 def build_instruction(kind: str, language: str, answer_format: str) -> str:
     """Return the instruction and the answer format; `kind` is STDIN, FUNCTION or COMPLETION."""
     name, fence = _NAMES[language]
-    format_text = _TAGS if answer_format == "tags" else _FENCE.format(fence=fence)
-    return f"{kind.format(language=name)} {format_text}"
+    formats = {"tags": _TAGS, "tool": _TOOL, "fence": _FENCE.format(fence=fence)}
+    return f"{kind.format(language=name)} {formats[answer_format]}"
 
 
 def build_prompt(entry_point: str | None, question: str, starter_code: str | None) -> str:
