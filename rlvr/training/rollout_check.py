@@ -138,7 +138,7 @@ def limit(tokens: int) -> float:
 
 def rounding_share(expected: float) -> float:
     """Which share of the adapter's effect rounding may be, from the difference before the first update."""
-    return min(0.05 + 4 * expected, 0.6)
+    return min(0.05 + 8 * expected, 0.8)
 
 
 def difference(
