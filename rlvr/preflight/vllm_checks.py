@@ -126,6 +126,7 @@ def _weight_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     if settings.get("load_in_4bit") and settings.get("vllm_mode") == "server":
         message = (
             "load_in_4bit with vllm_mode: server: the server's base has 16 bits, so it samples from another model than "
-            "the trained one. The importance sampling correction allows for it; vllm_mode: colocate avoids it."
+            "the trained one, which cost the demo 10 points of accuracy (docs/vllm.md). vllm_mode: colocate avoids it; "
+            "otherwise set vllm_importance_sampling_mode: token_truncate."
         )
         yield Problem(message, "another-base", "vllm_mode", level="warning")
