@@ -40,6 +40,13 @@ def test_the_page_maps_every_foreign_key_and_reward() -> None:
     assert sorted(keys - of_the_page) == []
 
 
+def test_readers_find_the_page_in_the_readme_by_the_name_of_their_program() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    paragraph = next(part for part in readme.split("\n\n") if "(docs/coming-from.md)" in part)
+    for name in ("AWS sample", "CodeFu", "veRL", "OpenRLHF", "open-r1", "trl grpo"):
+        assert name in paragraph and name in PAGE, name
+
+
 def test_the_recipes_of_the_page_are_those_experiments() -> None:
     offload = load_recipe(REPOSITORY / "recipes" / "qwen2.5-coder-7b-instruct-full-offload.yaml").settings
     assert (offload["scale_rewards"], offload["adaptive_threshold"]) == ("adaptive", 0.1)
