@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
-from rlvr.verifiers.math.context import find_prefix_defect, is_denied
-from rlvr.verifiers.math.numbers import read_number, to_ascii
-from rlvr.verifiers.math.parser import parse_answer
+from rlvr.verifiers.math.context import find_prefix_defect
+from rlvr.verifiers.math.numbers import to_ascii
+from rlvr.verifiers.math.prose import find_bare, find_bare_lines, find_labelled, find_prose, has_label, speaks_of_answer
 from rlvr.verifiers.math.stated_answer import (
     ALONE,
     BOX,
-    DOUBT,
-    FORMULA,
-    LEAD,
+    HEDGED,
     LEAD_OF_LINE,
-    LEAD_REST,
     MAX_STATEMENTS,
     STANDS_ALONE,
     StatedAnswer,
-    is_on_marked_line,
+    TooManyStatements,
+    limited,
     line_from,
     match_braces,
     next_line,
@@ -39,8 +36,6 @@ from rlvr.verifiers.math.stated_answer import (
     unwrap_box,
 )
 from rlvr.verifiers.math.text_after import find_suffix_defect
-
-_Found = TypeVar("_Found")
 
 
 def find_statements(
@@ -64,7 +59,7 @@ def find_statements(
         if len(statements) > 1:
             statements.sort(key=lambda statement: statement.start)
         if prose:
-            if _speaks_of_answer(turn):
+            if speaks_of_answer(turn):
                 statements.extend(find_prose(turn))
             if has_label(turn):
                 statements.extend(find_labelled(turn, statements))
@@ -78,17 +73,6 @@ def find_statements(
     return statements
 
 
-class TooManyStatements(Exception):
-    """A turn has more statements of one kind than any answer needs."""
-
-
-def _limited(found: Iterable[_Found]) -> Iterator[_Found]:
-    for count, one in enumerate(found):
-        if count == MAX_STATEMENTS:
-            raise TooManyStatements
-        yield one
-
-
 def extract_boxed(text: str) -> str | None:
     """Return the content of the last box, or of the last neighbouring boxes; None without a box."""
     try:
@@ -97,17 +81,6 @@ def extract_boxed(text: str) -> str | None:
         return None
     return boxes[-1].texts[0] if boxes else None
 
-
-def _speaks_of_answer(turn: str) -> bool:
-    """Whether "answer" occurs outside `####` lines. Most completions need no search for prose."""
-    if "ANS" in turn:
-        return True
-    words = re.finditer("nswer|Ans", turn) if "nswer" in turn or "Ans" in turn else ()
-    return any(not is_on_marked_line(turn, word.start()) for word in words)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Explicit notations: a line with `####`, a box, an <answer> tag
 
 _MARK = re.compile(r"(?<!#)####(?!#)")
 # A mark without a statement, unless it is the last: a heading of words, or another mark directly behind.
@@ -118,7 +91,6 @@ _NO_HEADING = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _NUMBERED_HEADING = re.compile(r"[ \t*_]{0,8}[0-9]{1,3}[.):][*_]{0,3}[ \t]+[^\s]")
-_FIRST_STEP = re.compile(r"[ \t*_]{0,8}1[.):][*_]{0,3}[ \t]+[^\s]")  # "1. Count the eggs"
 _ANSWER_LIKE_START = re.compile(
     r"[\s*_`]{0,8}(?:US|USD|EUR|GBP|INR|Rs\.?)?[\s*_`\"'$€£¥₹\\(\[{=.+~-]{0,12}[0-9]"
     r"|[\s*_`$({\[-]{0,8}\\[a-zA-Z{(\[]"
@@ -126,10 +98,6 @@ _ANSWER_LIKE_START = re.compile(
 )
 _LABELLED = re.compile(
     r"[\s*_]{0,4}(?!(?:Step|Part|Case|Note|Problem|Method)\b)(?:A|[A-Z][a-zA-Z ]{2,30}):[*_\s]{1,4}(?=[-$\\0-9])"
-)
-_HEDGED = re.compile(
-    r"[\s*_]{0,4}(?:not|about|approximately|approx|roughly|nearly|almost|maybe|perhaps|probably|none|around|either)\b",
-    re.IGNORECASE,
 )
 _BARE_BOX = re.compile(r"[0-9]{1,40}")
 # Empty boxes, copied from the problem's text.
@@ -151,7 +119,7 @@ _OPERATORS = frozenset("-−+*/^")
 def find_marked(turn: str) -> Iterator[StatedAnswer]:
     """Find `#### 18`, up to the end of the line or the next mark."""
     turn_end = len(turn.rstrip())
-    for mark in _limited(_find_marks(turn)):
+    for mark in limited(_find_marks(turn)):
         line = line_from(turn, mark.end()).split("####", 1)[0]
         end = mark.end() + len(line)
         text = unwrap_box(line) if "boxed" in line else line
@@ -171,7 +139,7 @@ def find_marked(turn: str) -> Iterator[StatedAnswer]:
             readings = possible_readings(text)
         elif (label := _LABELLED.match(text)) and end >= turn_end:
             readings = (text[label.end() :].strip(),)  # the last line: "#### Total: 42"
-        elif _HEDGED.match(text):
+        elif HEDGED.match(text):
             readings, defect = (text.strip(),), "it hedges"
         elif not is_numbered and end >= turn_end and ALONE.fullmatch(text.strip()):
             readings = (text.strip(),)  # the last line: "#### (C)", "#### p - q"
@@ -205,7 +173,7 @@ def find_boxed(turn: str, joined: bool) -> Iterator[StatedAnswer]:
         joined: read neighbouring boxes as one list.
     """
     boxes: list[tuple[int, int, str]] = []  # start, end, content
-    for start, end, content in _limited(_find_closed_boxes(turn)):
+    for start, end, content in limited(_find_closed_boxes(turn)):
         first_start, last_end, items = boxes[-1] if boxes and joined else (0, -1, "")
         if last_end >= 0 and start - last_end <= 64 and _JOINT.fullmatch(turn, last_end, start):
             boxes[-1] = first_start, end, f"{items}, {content}"
@@ -240,7 +208,7 @@ def _find_closed_boxes(turn: str) -> Iterator[tuple[int, int, str]]:
 
 def find_tagged(turn: str) -> Iterator[StatedAnswer]:
     """Find `<answer>18</answer>`; the closing tag may be missing at the end of the turn."""
-    for tag in _limited(_TAG.finditer(turn)):
+    for tag in limited(_TAG.finditer(turn)):
         closing = _CLOSING_TAG.search(turn, tag.end(), tag.end() + MAX_EXPRESSION + 10)
         end = closing.start() if closing else min(len(turn), tag.end() + MAX_EXPRESSION + 1)
         text = unwrap_box(turn[tag.end() : end]).strip().removeprefix("####").strip()
@@ -248,191 +216,3 @@ def find_tagged(turn: str) -> Iterator[StatedAnswer]:
         lead = LEAD_OF_LINE.match(text)
         texts = possible_readings(text[lead.end() :]) if lead else (text,)
         yield StatedAnswer("tag", tag.start(), closing.end() if closing else end, texts, defect)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Prose ("The answer is 18."), and turns that are nothing but an answer
-
-# Not every "answer" is the final answer: "each correct answer is 4 points".
-_PROSE = re.compile(
-    r"(?:\b(?:the|my|our|final|(?:so|thus|hence|therefore),?)[ ]+|^[ \t#*_>-]{0,12})(?:final[ ]+|correct[ ]+)?"
-    rf"{LEAD}{LEAD_REST}",
-    re.IGNORECASE | re.MULTILINE,
-)
-_ANSWER_HEADING = re.compile(
-    r"^[ \t]*(?:[#*_]{1,8}[ ]?(?:the[ ])?(?:final[ ])?|(?:the[ ])?final[ ])answer[ \t*_]{0,8}$",
-    re.IGNORECASE | re.MULTILINE,
-)
-_LABEL = re.compile(r"[\s#*_>-]*(?:Final Answer|FINAL ANSWER|Final answer|Answer|ANSWER|Ans|ANS)[.*_ ]*:")
-_OTHER = re.compile(r"\b(?:different|another|other|next|previous|wrong)\b", re.IGNORECASE)
-_CHECKED = re.compile(r"\b(?:check|verify|confirm|see if)[ ]+(?:if[ ]|that[ ])?\Z", re.IGNORECASE)
-# The text before and after the formula in a turn of one sentence with one formula.
-_SENTENCE = re.compile(
-    r"(?:(?:So|Thus|Hence|Therefore|Then|And|Finally)[, ]{1,2})?"
-    r"(?:(?:[Ww]e (?:find|get|have|obtain|see|conclude)|[Tt]his (?:gives|means|is)"
-    r"|[Ii]t (?:is|equals|follows))(?: that)?"
-    r"|[Tt]he [a-z ]{1,60} (?:is|are|equals)|[Aa]nswer)?[:, ]*"
-    # "Here is the matrix:", but not a repeated problem: "Compute:", "Find x:"
-    r"|(?!(?:Compute|Evaluate|Find|Simplify|Solve|Calculate|Determine|What|Which|How|Given|Let|Consider|Question|Problem"
-    r"|Expand|Factor|Not|Wrong|If|Suppose|Step|Nearly|About)\b)[A-Z][a-zA-Z, ]{1,60}:[ ]*"
-)
-# Words before a value that is not the answer, but made of it: "The half of it is 42."
-_OF_ANSWER = re.compile(
-    r"\b(?:half|twice|double|triple|square|cube|root|factorial|opposite|negative|inverse|reciprocal|digits?|bound|next|old"
-    r"|other|another|different|previous|hint|note|problem|page)\b",
-    re.IGNORECASE,
-)
-_SENTENCE_END = re.compile(r"(?: is (?:the|our|my) (?:final )?(?:answer|solution|result))?[.!]?")
-
-
-def find_prose(turn: str) -> Iterator[StatedAnswer]:
-    """Find sentences such as "The answer is 18."."""
-    for lead in _limited(_PROSE.finditer(turn)):
-        if is_on_marked_line(turn, lead.start()) or _in_tag(turn, lead.start()):
-            continue
-        text = line_from(turn, lead.end())
-        end = lead.end() + len(text)
-        if not text.strip(" \t*_`:"):
-            text = next_line(turn, lead.end())
-            end += len(text) + 1
-        text = _whole_display(turn, lead.end(), text)
-        while (lead_again := LEAD_OF_LINE.match(text)) and lead_again.end():  # "Final Answer: The final answer is 18."
-            text = text[lead_again.end() :]
-        # A box is a statement of its own, and "Let us check our answer: 2 * 21 = 42" is none.
-        if "boxed" in text or _CHECKED.search(turn, max(0, lead.start() - 16), lead.start()):
-            continue
-        text = text.split("</", 1)[0]
-        denied = not _LABEL.match(lead[0]) and is_denied(turn[max(0, lead.start() - 160) : lead.start()])
-        defect = "the text before it may deny or change it" if denied or _OTHER.search(lead[0]) else ""
-        yield StatedAnswer("prose", lead.start(), end, possible_readings(text, exclaimed=True), defect)
-    for heading in _limited(_ANSWER_HEADING.finditer(turn) if "\n" in turn else ()):
-        text = _whole_display(turn, heading.end(), next_line(turn, heading.end()))
-        if is_on_marked_line(turn, heading.start()) or "boxed" in text:
-            continue
-        if len(text) <= MAX_EXPRESSION and STANDS_ALONE.fullmatch(to_ascii(text.strip())):
-            end = turn.find(text, heading.end()) + len(text)
-            yield StatedAnswer("prose", heading.start(), end, possible_readings(text))
-
-
-# "A: 18", "**Final result:** 18". Not every such line states the final answer: see find_labelled.
-_LABEL_LINE = re.compile(
-    r"^[ \t#*_-]{0,12}+(?:(?-i:(?P<answer>A))|(?:the[ ])?(?:final[ ])?(?:result|solution))"
-    r"[ *_]{0,3}:[ \t*_]{0,8}+(?=\S)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_NEXT_ITEM = re.compile(r"(?<![^\s#*_|,;(-])[B-E][*_]{0,3}:")
-_WORKING = re.compile(r"[0-9)%][ ]?[-+*/^×÷·−][^=]*=")
-_CANDIDATES = re.compile(r"\b(?:or|not)\b")
-_DIGIT = re.compile("[0-9]")
-
-
-def has_label(turn: str, end: int = sys.maxsize) -> bool:
-    """Whether a line before `end` begins with "A:", "Result:" or "Solution:"."""
-    return turn.find(":", 0, end) >= 0 and _LABEL_LINE.search(turn, 0, end) is not None
-
-
-def find_labelled(turn: str, others: Sequence[StatedAnswer]) -> list[StatedAnswer]:
-    """Find lines such as "A: 18" and "Result: 18", with nothing but an answer behind the label.
-
-    A line "A:" is a statement wherever it stands, unless a "B:" makes it an item of a list. "Result:" and
-    "Solution:" may also label a step. They are statements if the last line has such a label, or if no number stands
-    between them and another statement.
-
-    Args:
-        others: the statements in other notations.
-    """
-    turn_end = len(turn.rstrip())
-    has_items = _NEXT_ITEM.search(turn) is not None
-    found: list[StatedAnswer] = []
-    steps: list[StatedAnswer] = []
-    for label in _limited(_LABEL_LINE.finditer(turn)):
-        text = line_from(turn, label.end())
-        end = label.end() + len(text)
-        pattern = ALONE if label["answer"] else STANDS_ALONE
-        hedged = _HEDGED.match(text)
-        if "boxed" in text or (label["answer"] and has_items) or _FIRST_STEP.match(text):
-            continue
-        if not (hedged or pattern.fullmatch(to_ascii(text.strip()))):
-            continue
-        if end < turn_end and _WORKING.search(text):
-            continue  # "Solution: 6 * 7 = 42", the first line of the working
-        readings = possible_readings(text, exclaimed=True)
-        if all(isinstance(parse_answer(one), str) for one in readings) and not (hedged or _CANDIDATES.search(text)):
-            continue
-        before = turn[max(0, label.start() - 160) : label.start()]
-        defect = find_prefix_defect(before)
-        if before.rstrip().endswith(":") and is_denied(f"{before.rstrip()[:-1]},"):  # "Bob says:"
-            defect = "the line above denies it"
-        (found if label["answer"] else steps).append(StatedAnswer("prose", label.start(), end, readings, defect))
-    if steps and steps[-1].end >= turn_end and not (found or others):
-        return steps
-    runs: list[list[StatedAnswer]] = []  # statements and steps without a number between them
-    end = 0
-    for one in sorted((*others, *found, *steps), key=lambda one: one.start):
-        if not runs or _DIGIT.search(turn, end, one.start):
-            runs.append([])
-        runs[-1].append(one)
-        end = max(end, one.end)
-    unclear = set(steps)
-    for run in runs:
-        labelled = [one for one in run if one in unclear]
-        if len(labelled) < len(run) or run[-1].end >= turn_end:
-            found.extend(labelled)
-    return found
-
-
-def _in_tag(turn: str, start: int) -> bool:
-    opening = turn.rfind("<answer>", max(0, start - MAX_EXPRESSION), start)
-    return opening >= 0 and turn.find("</", opening, start) < 0
-
-
-def _whole_display(turn: str, start: int, line: str) -> str:
-    """Return the line, or the multi-line formula that begins in it."""
-    opening = line.strip()[:2]
-    if opening not in ("\\[", "$$"):
-        return line
-    begins = turn.index(opening, start)
-    display = FORMULA.match(turn, begins, begins + MAX_EXPRESSION)
-    return display.group() if display else line
-
-
-def find_bare(turn: str) -> Iterator[StatedAnswer]:
-    """Find the answer of a turn that is nothing but an answer, or one sentence with one formula."""
-    text = turn.strip()
-    if not text or len(text) > MAX_EXPRESSION or _FIRST_STEP.match(text):
-        return
-    if "\n" in text and not re.fullmatch(r"(?:\\\[|\$\$)[^$]{1,500}(?:\\\]|\$\$)", text):
-        return
-    start, end = turn.find(text[0]), len(turn.rstrip())
-    formulas = list(FORMULA.finditer(text))
-    if len(formulas) == 1:
-        before, behind = text[: formulas[0].start()], text[formulas[0].end() :]
-        if not before.strip():
-            yield StatedAnswer("bare", start, end, possible_readings(text))
-        elif _SENTENCE.fullmatch(before) and _SENTENCE_END.fullmatch(behind) and not _is_doubtful(before):
-            formula = next(part for part in formulas[0].groups() if part is not None)
-            yield StatedAnswer("bare", start, end, (formula.strip(),))
-    elif (lead := _SENTENCE.match(text)) and lead.end() and not _is_doubtful(text):
-        if read_number(text[lead.end() :]) is not None:  # "So the total is 1,000.99€."
-            yield StatedAnswer("bare", start, end, (text[lead.end() :],))
-    elif STANDS_ALONE.fullmatch(to_ascii(text)):
-        yield StatedAnswer("bare", start, end, (text,))
-
-
-def _is_doubtful(text: str) -> bool:
-    return DOUBT.search(text) is not None or _OF_ANSWER.search(text) is not None
-
-
-_NUMBER_LINE = re.compile(r"^[^A-Za-z0-9\n]{0,12}[0-9][^A-Za-z\n]{0,60}$", re.MULTILINE)
-
-
-def find_bare_lines(turn: str) -> list[StatedAnswer]:
-    """Find the lines that are nothing but a number, if the last line is one: each is a candidate."""
-    found: list[StatedAnswer] = []
-    for line in _limited(_NUMBER_LINE.finditer(turn)):
-        if read_number(line[0], units=False) is not None:
-            above = turn[max(0, line.start() - 160) : line.start()].rstrip()
-            ended = not above or above[-1] in ".:!)%$" or above[-1].isdigit()
-            defect = "" if ended else find_prefix_defect(f"{above} ")  # "41 or", "6 *"
-            found.append(StatedAnswer("bare", line.start(), line.end(), (line[0].strip(),), defect))
-    return found if found and found[-1].end >= len(turn.rstrip()) else []

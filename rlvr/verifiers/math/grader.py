@@ -12,10 +12,11 @@ from typing import Literal
 from rlvr.verifiers.completion_text import completion_text, own_turn, without_thinking
 from rlvr.verifiers.math.compare import compare
 from rlvr.verifiers.math.context import is_retracted
-from rlvr.verifiers.math.extraction import find_statements, has_label
+from rlvr.verifiers.math.extraction import find_statements
 from rlvr.verifiers.math.numbers import Number, format_number, is_rounding, read_decimal_comma, read_number
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
+from rlvr.verifiers.math.prose import has_label
 from rlvr.verifiers.math.reference import Gold, algebra_workers, has_percent, quote, read_gold
 from rlvr.verifiers.math.stated_answer import StatedAnswer
 

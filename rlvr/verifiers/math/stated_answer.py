@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
 from rlvr.verifiers.math.normalize import closing_bracket
 from rlvr.verifiers.math.numbers import is_unit_word
 
 MAX_STATEMENTS = 1000  # of each kind; a turn that has more is no answer
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,18 @@ class StatedAnswer:
     @property
     def is_explicit(self) -> bool:
         return self.kind in ("mark", "box", "tag")
+
+
+class TooManyStatements(Exception):
+    """A turn has more statements of one kind than any answer needs."""
+
+
+def limited(found: Iterable[_Found]) -> Iterator[_Found]:
+    """Yield what is found. After `MAX_STATEMENTS`, raise TooManyStatements."""
+    for count, one in enumerate(found):
+        if count == MAX_STATEMENTS:
+            raise TooManyStatements
+        yield one
 
 
 # "the final answer is", "**Answer:**", "answer to the question is equal to", "Ans:"
@@ -63,6 +77,11 @@ STANDS_ALONE = re.compile(
 )
 _WORDS_ALONE = re.compile(r"\(?[A-Za-z]\)?\.?|[A-Z][a-z]{1,20}(?: [A-Za-z]{1,20}){0,3}\.?|\\text\{[^{}]{1,60}\}")
 ALONE = re.compile(rf"{_WORDS_ALONE.pattern}|{STANDS_ALONE.pattern}", re.DOTALL)
+# Before a value: "about 42".
+HEDGED = re.compile(
+    r"[\s*_]{0,4}(?:not|about|approximately|approx|roughly|nearly|almost|maybe|perhaps|probably|none|around|either)\b",
+    re.IGNORECASE,
+)
 # "Final Answer: The volume of the prism is 120."
 _WHAT_IT_IS = re.compile(
     r"(?:The|So|Thus|Therefore|Hence|There|It|This)\b[^.=\n]{0,120}?\b(?:is|are|equals)[ ]+(?=[-$\\(0-9€£¥₹½¼¾])"
