@@ -185,13 +185,16 @@ def test_all_commands_of_a_full_model_on_two_hosts_of_spot_capacity(working_fold
     assert "Stopped by SIGTERM" in done.job.log(1) and " 1/2 " not in done.job.log(2)
 
 
-def test_all_commands_of_a_job_whose_judge_hosts_form_a_ray_cluster(working_folder: Path, commanded: Commanded) -> None:
+def test_all_commands_of_an_isolated_job_whose_judge_hosts_form_a_ray_cluster(
+    working_folder: Path, commanded: Commanded
+) -> None:
     pytest.importorskip("ray")
     (working_folder / "host_reward.py").write_text(HOST_REWARD)
     rewards = [{"name": "host_reward.py", "where": "ray"}, {"name": "math_correctness", "where": "local"}]
     done = commanded(
         *FEW_ROWS, "--rewards", json.dumps(rewards), "--evaluation.metric", "math_correctness",
         "--sagemaker.instance_type", "null", "--sagemaker.instance_groups", json.dumps(GROUPS),
+        "--sagemaker.network_isolation", "true", "--sagemaker.image", "registry.example/x:1",
         "--sagemaker.processes_per_host", "2", "--per_device_train_batch_size", "4",
     )  # fmt: skip
     assert json.loads((done.run / "run.json").read_text())["identity"]["processes"] == 2, "on one host"

@@ -184,9 +184,10 @@ class EmulatedJob:
             self._state.setdefault("TrainingStartTime", began)
             ended_before_start = self._early_end is not None
         attempt = None
+        with_aws = self._serve_aws is not None and not self.request.get("EnableNetworkIsolation")
         with self._logged(hosts):
             if not ended_before_start:
-                attempt = containers.start(hosts, folder, with_aws=self._serve_aws is not None, prefork=self._prefork)
+                attempt = containers.start(hosts, folder, with_aws=with_aws, prefork=self._prefork)
                 if attempt.listener is not None:
                     self._serve_aws(attempt.listener)
                 with self._lock:
