@@ -80,7 +80,7 @@ def _wait_for(url: str, seconds: float) -> httpx2.Response:
     while True:
         try:
             return httpx2.get(url, timeout=REQUEST_TIMEOUT_S)
-        except httpx2.TransportError:
+        except (httpx2.NetworkError, httpx2.TimeoutException):
             if time.monotonic() + RETRY_S > deadline:
                 raise
         time.sleep(RETRY_S)

@@ -37,11 +37,11 @@ if __name__ == "__main__":
 """
 
 
-def evaluate(start: Start, model: Path, run: Path, folder: Path, engine: str) -> Launch:
+def evaluate(start: Start, model: Path, run: Path, folder: Path) -> Launch:
     folder.mkdir()
     (folder / "watched.py").write_text(WATCHED)
     words = ["--config", str(DEMO), "--model_name_or_path", str(model), *LORA, "--use_peft", "true", "--limit", "100"]
-    words += ["--adapter", str(run / "adapter"), "--compare", "base", "--output", str(folder), "--engine", engine]
+    words += ["--adapter", str(run / "adapter"), "--compare", "base", "--output", str(folder), "--engine", "vllm"]
     return start([folder / "watched.py", *words], folder / "run")
 
 
@@ -49,12 +49,11 @@ def evaluate(start: Start, model: Path, run: Path, folder: Path, engine: str) ->
 def test_vllm_gives_the_answers_of_transformers_with_one_engine_at_a_time(
     start: Start, wide_model: Path, lora: Path, tmp_path: Path
 ) -> None:
-    answers = []
-    for engine in ("transformers", "vllm"):
-        launch = succeed(evaluate(start, wide_model, lora, tmp_path / engine, engine))
-        folder = tmp_path / engine / "completions"
-        answers.append([pq.read_table(folder / f"evaluation_{name}.parquet") for name in MODELS])
-    for transformers, vllm in zip(*answers, strict=True):
+    launch = succeed(evaluate(start, wide_model, lora, tmp_path / "evaluation"))
+    for name in MODELS:
+        folders = (lora, tmp_path / "evaluation")
+        transformers, vllm = (pq.read_table(one / "completions" / f"evaluation_{name}.parquet") for one in folders)
+        assert transformers["prompt"].to_pylist() == vllm["prompt"].to_pylist()
         assert transformers["completion"].to_pylist() == vllm["completion"].to_pylist()
     counts = [int(line.split()[-1]) for line in launch.output().splitlines() if line.startswith("processes ")]
     assert counts[0::2] == [0, 0] and min(counts[1::2]) > 0, "before and after the start of each engine"
@@ -65,7 +64,7 @@ def test_vllm_gives_the_answers_of_transformers_with_one_engine_at_a_time(
 def test_a_signal_leaves_no_process_of_vllm(
     start: Start, wide_model: Path, lora: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    launch = evaluate(start, wide_model, lora, tmp_path / "evaluation", "vllm")
+    launch = evaluate(start, wide_model, lora, tmp_path / "evaluation")
     launch.wait_until(lambda: "processes after" in launch.output(), "an engine")
     children = psutil.Process(int((launch.notes / "0.pid").read_text())).children(recursive=True)
     launch.process.send_signal(number)

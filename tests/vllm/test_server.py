@@ -52,10 +52,25 @@ def server(start: Start, wide_model: Path, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.slow
-def test_a_server_samples_from_the_policy(train: Run, server: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "least", "most", "why"),
+    [
+        (LORA, 0.0, 1e-4, "the server has the base that is trained"),
+        (
+            ["--learning_rate", "5e-3"],
+            1e-3,
+            1.0,
+            "QLoRA: its base has not lost what 4 bits lose, and a warning says so",
+        ),
+    ],
+)
+def test_a_server_samples_from_the_policy(
+    train: Run, server: str, tmp_path: Path, overrides: list[str], least: float, most: float, why: str
+) -> None:
     words = ["--vllm_mode", "server", "--vllm_server_base_url", server, "--max_steps", "3", "--evaluation", "null"]
-    run = succeed(train(tmp_path / "run", *LORA, *words, "--warmup_steps", "0")).run
-    assert len(differences(run)) == 3 and max(differences(run)) < 1e-4
+    launch = succeed(train(tmp_path / "run", *overrides, *words, "--warmup_steps", "0"))
+    assert len(differences(launch.run)) == 3 and least <= max(differences(launch.run)) < most, why
+    assert ("the server's base has 16 bits" in launch.output()) == (least > 0), why
     models = [model["root"] for model in httpx2.get(f"{server}/v1/models").json()["data"]]
     assert len(models) == 1, "no adapter is left"
     assert not list(Path("/dev/shm").glob("grpo-adapter-*"))

@@ -89,9 +89,9 @@ def test_a_server_that_is_not_there_is_named_and_none_is_asked_for_another_machi
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and doesn't listen
         settings = {**ADAPTER, "vllm_server_host": "127.0.0.1", "vllm_server_port": taken.getsockname()[1]}
-        here, elsewhere = make_components(settings), make_components(settings, target=TargetMachine(world_size=2))
-        assert [problem.kind for problem in check_vllm_server(here)] == ["no-vllm-server"]
-        assert not list(check_vllm_server(elsewhere))
+        for wrong in (settings, {**settings, "vllm_server_base_url": "localhost:8000", "vllm_server_timeout": 99}):
+            assert [problem.kind for problem in check_vllm_server(make_components(wrong))] == ["no-vllm-server"]
+        assert not list(check_vllm_server(make_components(settings, target=TargetMachine(world_size=2))))
 
 
 def test_a_port_in_use_is_refused(server: tuple[str, dict[str, Any]]) -> None:
