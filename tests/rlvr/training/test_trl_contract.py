@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from transformers import Trainer
 from trl import GRPOTrainer
+from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
 
 from rlvr.training import vllm_rollouts
@@ -91,6 +92,7 @@ def test_vllm_gets_the_arguments_that_trl_would_pass() -> None:
         (VLLMGeneration.generate, "self.llm.generate(vllm_prompts, sampling_params=", "our engine adds the adapter"),
         (VLLMGeneration.generate, "self._llm_weights_sleeping", "sleep mode"),
         (VLLMGeneration.sync_weights, "self.llm.reset_prefix_cache()", "as our own"),
+        (VLLMClient.generate, '"model": self.model', "a server completes with the adapter that we name"),
         (GRPOTrainer._generate_single_turn, "self.vllm_generation.sync_weights()", "before the first generation, too"),
         (GRPOTrainer._generate_single_turn, "self._last_loaded_step", "one synchronisation for each update"),
     ],
