@@ -68,7 +68,6 @@ def run_case(shape: str, engine: str, folder: Path, gpu: bool) -> list[str]:
     environment = dict(os.environ)
     if not gpu:
         environment |= {**ENVIRONMENT, "PYTHONPATH": f"{PROJECT}{os.pathsep}{write_plugin(folder / 'plugin')}"}
-        environment["OMP_NUM_THREADS"] = str(os.cpu_count())
     words = [sys.executable, "-m", "benchmarks.rollouts", str(place), "--measure"]
     with (place / "printed.txt").open("w") as output:
         code = subprocess.run(words, cwd=PROJECT, env=environment, stdout=output, stderr=subprocess.STDOUT).returncode
