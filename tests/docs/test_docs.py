@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import run_grpo
+from rlvr.training.callbacks import read_metrics
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -39,16 +40,13 @@ def test_named_files_exist(page: Path) -> None:
         assert example or name in made_by_the_page or (REPOSITORY / name).exists(), name
 
 
-@pytest.mark.slow
-def test_write_a_reward_does_what_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Every file of the page is made and every command of it run, in a folder that finds the rest in the project.
+def follow(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Make every file of a page and run every command of it, in a folder that finds the rest in the project.
 
     `python run_grpo.py` is run in this process, which has torch and TRL imported already.
     """
-    page = (REPOSITORY / "docs" / "write-a-reward.md").read_text(encoding="utf-8")
-    for name, content in FILE.findall(page):
+    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    for name, content in FILE.findall(text):
         assert not (REPOSITORY / name).exists(), f"{name} is new"
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
@@ -57,7 +55,7 @@ def test_write_a_reward_does_what_the_page_says(
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     trained = 0
-    for language, block in BLOCK.findall(page):
+    for language, block in BLOCK.findall(text):
         if language == "bash" and block.startswith("python run_grpo.py "):
             for line in block.splitlines():
                 _, script, *words = shlex.split(line)
@@ -67,12 +65,29 @@ def test_write_a_reward_does_what_the_page_says(
             subprocess.run(["bash", "-euc", block], check=True)
     output = capfd.readouterr().out
     assert trained == 1
-    promised = re.search(r"It prints `(.*?)`", page)
+    promised = re.search(r"It prints `(.*?)`", text)
     assert promised and promised.group(1) in output
     assert "No problems found." in output
+
+
+@pytest.mark.slow
+def test_write_a_reward_does_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    follow("write-a-reward.md", tmp_path, monkeypatch, capfd)
     evaluation = json.loads((tmp_path / "runs" / "my-first-run" / "evaluation.json").read_text())
     assert evaluation["trained"]["rewards"]["true_sums"] > 0
     assert "true_sums" in (tmp_path / "runs" / "my-first-run" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_write_an_environment_does_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    follow("write-an-environment.md", tmp_path, monkeypatch, capfd)
+    steps = [line for line in read_metrics(tmp_path / "runs" / "my-first-tools" / "metrics.jsonl") if "reward" in line]
+    for name in ("rewards/environment/mean", "tools/call_frequency"):
+        assert steps[0][name] < 0.5 and sum(line[name] for line in steps[-5:]) / 5 > 0.85, name
 
 
 def test_the_readmes_command_for_machines_without_a_gpu_passes_the_check(gsm8k_folder: Path, tmp_path: Path) -> None:
