@@ -92,6 +92,7 @@ def test_a_wrong_recipe_exits_with_2_one_message_and_no_files(recipe: Path, tmp_
         (("--config", "nowhere.yaml"), "nowhere.yaml"),
         (("--config", "sums.yaml", "--task.shot", "3"), "shots"),
         (("--config", "sums.yaml", "--task.path", "nowhere"), "nowhere"),
+        (("--config", "sums.yaml", "--s3", "bucket/data"), "s3://BUCKET"),
     ):
         result = prepare(*arguments, "--output", "out", cwd=tmp_path)
         assert result.returncode == 2
