@@ -81,7 +81,7 @@ def refuse_if_in_use(run_dir: Path, fix: str = OTHER_DIRECTORY) -> None:
 def lock_file(run_dir: Path) -> Path:
     """The lock file: `.NAME.lock` beside the directory; inside it if the directory can't be renamed."""
     folder = run_dir.resolve()
-    parent = next(path for path in folder.parents if path.exists())
+    parent = next((path for path in folder.parents if path.exists()), folder)
     if folder.is_mount() or not os.access(parent, os.W_OK):
         return folder / ".lock"
     return folder.parent / f".{folder.name}.lock"

@@ -196,7 +196,9 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         defaults["dtype"] = PEFT_DTYPE
     seed = settings.get("seed", DEFAULT_SEED)
     run_name = text.path.stem if seed == seed_of_file else f"{text.path.stem}-seed{seed}"
-    settings = {"output_dir": f"runs/{run_name}", **defaults, **settings}
+    if settings.get("output_dir") is None:
+        settings["output_dir"] = f"runs/{run_name}"
+    settings = {**defaults, **settings}
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
     recipe = Recipe(
         text.path,

@@ -170,9 +170,10 @@ _RANGES: dict[Range, tuple[str, ...]] = {
     Range(least=0): ("warmup_steps", "max_grad_norm", "beta", "epsilon", "reward_outage_timeout_s",
                      "adaptive_threshold", "dynamic_sampling", "rollout_check_steps"),
     Range(above=0): ("num_train_epochs", "logging_steps", "save_steps", "learning_rate", "temperature",
-                     "max_runtime_s", "reward_timeout_s", "reward_batch_timeout_s", "tool_timeout_s", "tool_budget_s"),
+                     "repetition_penalty", "max_runtime_s", "reward_timeout_s", "reward_batch_timeout_s",
+                     "tool_timeout_s", "tool_budget_s"),
     Range(above=0, most=1): ("top_p",),
-    Range(least=0, most=1): ("lora_dropout", "vllm_gpu_memory_utilization"),
+    Range(least=0, most=1): ("min_p", "top_entropy_quantile", "lora_dropout", "vllm_gpu_memory_utilization"),
     Range(least=0, most=2**32 - 1): ("seed",),
     Range(most=10**9): ("max_steps",),
 }  # fmt: skip

@@ -82,8 +82,14 @@ def check_scheduler(components: RunComponents) -> Iterator[Problem]:
 
 
 def check_schedule(components: RunComponents) -> Iterator[Problem]:
-    """A single step with warm-up has a learning rate of 0."""
+    """The learning rate must leave its warm-up, of which a single step has a rate of 0."""
     warmup = components.settings.get("warmup_steps")
+    if components.plan is not None and 1 < components.plan.steps <= (warmup or 0):
+        message = (
+            f"warmup_steps is {warmup:g}, but the run has {components.plan.steps} steps: it ends before the learning "
+            "rate is reached. Lower warmup_steps; a number below 1 is a share of the steps."
+        )
+        yield Problem(message, "long-warmup", "warmup_steps", level="warning")
     if components.plan is not None and components.plan.steps == 1 and warmup:
         message = (
             f"The run has one step, and with warmup_steps: {warmup} the learning rate of the first step is 0: nothing "

@@ -253,7 +253,13 @@ def test_faulty_overrides_are_refused(write_yaml: Write, words: list[str], kind:
 
 @pytest.mark.parametrize(
     ("words", "folder"),
-    [([], "recipe"), (["--seed", "42"], "recipe"), (["--seed", "7"], "recipe-seed7"), (["--beta", "1"], "recipe")],
+    [
+        ([], "recipe"),
+        (["--seed", "42"], "recipe"),
+        (["--seed", "7"], "recipe-seed7"),
+        (["--beta", "1"], "recipe"),
+        (["--output_dir", ""], "recipe"),
+    ],
 )
 def test_runs_with_other_seeds_have_folders_of_their_own(write_yaml: Write, words: list[str], folder: str) -> None:
     """A sweep over seeds may run at the same time."""

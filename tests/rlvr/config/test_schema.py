@@ -81,6 +81,8 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         ("learning_rate", 0.0, "out-of-range", "nothing would be trained"),
         ("warmup_steps", 0, None, "no warm-up"),
         ("top_p", 1.5, "out-of-range", "no probability"),
+        ("min_p", 2, "out-of-range", "no probability"),
+        ("repetition_penalty", 0, "out-of-range", "a division by 0"),
         ("num_generations", 1, "out-of-range", "no group"),
         ("max_steps", 0, "out-of-range", "no step"),
         ("max_steps", 10**30, "out-of-range", "longer than anyone lives: at most 1000000000"),

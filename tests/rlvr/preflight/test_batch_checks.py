@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlvr.config.batch_plan import batch_sizes
-from rlvr.preflight.batch_checks import check_batches, check_learning_rate, check_reward_timeouts
+from rlvr.preflight.batch_checks import check_batches, check_learning_rate, check_reward_timeouts, check_schedule
 from rlvr.preflight.components import RunComponents
 from tests.support.run_components import make_components, only, rows
 
@@ -82,3 +82,9 @@ def test_a_learning_rate_that_is_far_too_high_is_warned_of(
 ) -> None:
     problems = check_learning_rate(RunComponents(make_components(settings).recipe))
     assert [(problem.kind, problem.level) for problem in problems] == ([(kind, "warning")] if kind else []), why
+
+
+@pytest.mark.parametrize(("warmup", "kinds"), [(9999, ["long-warmup"]), (5, ["long-warmup"]), (4, []), (0.5, [])])
+def test_a_warm_up_as_long_as_the_run_is_warned_of(warmup: float, kinds: list[str]) -> None:
+    problems = check_schedule(make_components({"max_steps": 5, "warmup_steps": warmup}))
+    assert [problem.kind for problem in problems] == kinds
