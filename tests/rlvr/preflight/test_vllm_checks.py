@@ -123,8 +123,11 @@ def test_a_continuation_keeps_the_engine_of_its_run(tmp_path: Path, vllm: bool) 
     folder = tmp_path / "checkpoint-3"
     folder.mkdir()
     recipe = load_recipe(DEMO, ["--use_vllm", str(vllm).lower()])
-    checkpoints.mark_complete(folder, 3, Identity(recipe.as_dict(), 1, "plain", ""))
+    identity = Identity(recipe.as_dict(), 1, "plain", "")
+    checkpoints.mark_complete(folder, 3, identity)
     directory.write_status(tmp_path, "interrupted")
     earlier = earlier_engine(load_recipe(DEMO, words))
     assert earlier is vllm
     assert choose_engine(make_components({"rollouts": "auto"}), earlier)[0] is vllm
+    other = Identity(load_recipe(DEMO, ["--rollouts", "transformers"]).as_dict(), 1, "plain", "")
+    assert other.differences(identity) == (["use_vllm was True, now False"] if vllm else []), "another run"
