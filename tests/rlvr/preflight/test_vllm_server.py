@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from rlvr.preflight.components import TargetMachine
-from rlvr.preflight.vllm_server import check_vllm_server
+from rlvr.preflight.vllm_server import check_vllm_server, start_command
+from tests.support.launching import REPOSITORY
 from tests.support.run_components import MODEL, make_components
 
 ADAPTER = {"use_vllm": True, "vllm_mode": "server", "lora_r": 16, "vllm_server_timeout": 0}
@@ -102,3 +103,9 @@ def test_a_port_in_use_is_refused(server: tuple[str, dict[str, Any]]) -> None:
         settings = {**MERGED, "vllm_server_base_url": url, "vllm_group_port": taken.getsockname()[1]}
         problems = list(check_vllm_server(make_components(settings)))
     assert [(problem.kind, problem.key) for problem in problems] == [("port-in-use", "vllm_group_port")]
+
+
+def test_the_page_has_the_command_of_the_error() -> None:
+    page = (REPOSITORY / "docs" / "vllm.md").read_text(encoding="utf-8")
+    settings = {"model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct", "use_peft": True}
+    assert start_command(settings) in " ".join(page.replace("\\\n", "").split())
