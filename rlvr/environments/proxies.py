@@ -42,23 +42,28 @@ class Environments:
         self.rollouts: list[Rollout | None] = []
         self._unclaimed: deque[Rollout | None] = deque()
 
-    def begin(self, rows: Sequence[Mapping[str, Any]], step: int) -> None:
+    def begin(
+        self, rows: Sequence[Mapping[str, Any]], step: int, keys: Sequence[tuple[int, ...]] | None = None
+    ) -> None:
         """Reset an environment for each row, all at the same time. TRL's calls of `reset` then find the results.
 
         Args:
-            step: of training; random numbers depend on it.
+            step: of training; random numbers depend on it,
+            keys: and on these; by default on the rank and the row's number.
         """
         self.end()
-        for number, row in enumerate(rows):
+        for key, row in zip(keys or [(self._rank, number) for number in range(len(rows))], rows, strict=True):
             label = row.get(COLUMN) if self._by_column else next(iter(self._index))
             columns = {name: value for name, value in row.items() if name != COLUMN} if self._by_column else row
-            seed = (self._seed, step, self._rank, number)
+            seed = (self._seed, step, *key)
             self.rollouts.append(None if label is None else self.workers.begin(self._index[label], columns, seed))
         self._unclaimed = deque(self.rollouts)
 
-    def reset(self, rows: Sequence[Mapping[str, Any]], step: int) -> list[EnvironmentProxy]:
-        """Reset an environment for each row, outside of GRPOTrainer."""
-        self.begin(rows, step)
+    def reset(
+        self, rows: Sequence[Mapping[str, Any]], step: int, keys: Sequence[tuple[int, ...]] | None = None
+    ) -> list[EnvironmentProxy]:
+        """Reset an environment for each row, outside of GRPOTrainer; arguments as of `begin`."""
+        self.begin(rows, step, keys)
         proxies = []
         for row in rows:
             proxies.append(self.factories[row.get(COLUMN)]() if isinstance(self.factories, dict) else self.factories())
@@ -96,6 +101,7 @@ class EnvironmentProxy:
     """
 
     _has_reward = False
+    _tools: tuple[str, ...] = ()
 
     def __init__(self, environments: Environments) -> None:
         self._environments = environments
@@ -120,6 +126,11 @@ class EnvironmentProxy:
         return self._rollout.reward(self._environments.reward_timeout_s)
 
 
+def tools_of(environment: EnvironmentProxy) -> dict[str, Callable[..., ToolResult]]:
+    """The tools of an environment by name, in the order in which a prompt shows them."""
+    return {name: getattr(environment, name) for name in environment._tools}
+
+
 class _NoReward:
     def value(self) -> float:
         return 0.0
@@ -128,7 +139,12 @@ class _NoReward:
 def _proxy_class(environment: Environment) -> type[EnvironmentProxy]:
     """A class with the tools of an environment: TRL renders names, signatures and docstrings into the prompt."""
     tools = {name: _proxy_method(getattr(environment.cls, name)) for name in environment.tools}
-    members = {**tools, "_has_reward": environment.has_reward, "__doc__": environment.cls.__doc__}
+    members = {
+        **tools,
+        "_has_reward": environment.has_reward,
+        "_tools": environment.tools,
+        "__doc__": environment.cls.__doc__,
+    }
     return type(environment.cls.__name__, (EnvironmentProxy,), members)
 
 
@@ -145,10 +161,3 @@ def _proxy_method(method: Callable[..., Any]) -> Callable[..., ToolResult]:
         return self._rollout.call(method.__name__, arguments)
 
     return functools.update_wrapper(call, method)
-
-
-def resolve(messages: Sequence[dict[str, Any]]) -> None:
-    """Put the texts of tool results into their messages, as soon as the tools have returned."""
-    for message in messages:
-        if isinstance(message["content"], ToolResult):
-            message["content"] = message["content"].text()

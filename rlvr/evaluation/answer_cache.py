@@ -6,6 +6,7 @@ Verdicts are not kept: the verifier runs again each time.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,8 +17,9 @@ from typing import Any
 
 from rlvr.append_log import AppendLog, AppendLogError, read_append_log
 from rlvr.config.recipe import Recipe
+from rlvr.environments.loading import load_environment
 from rlvr.errors import InputError
-from rlvr.evaluation.engines import Completion, Decoding
+from rlvr.evaluation.engines import Completion, Conversation, Decoding
 from rlvr.modeling import adapters
 
 FORMAT = 1  # of the lines and of the keys; another format is another file
@@ -25,6 +27,8 @@ PACKAGES = ("torch", "transformers", "peft", "bitsandbytes")
 _LOADING_KEYS = (
     *("dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "use_bnb_nested_quant", "attn_implementation"),
 )
+
+_ENVIRONMENT_KEYS = ("max_tool_calling_iterations", "tool_timeout_s", "tool_budget_s", "max_tool_output")
 
 AnswerKey = tuple[str, int]  # a prompt's key, and the number of its sample
 
@@ -65,6 +69,11 @@ def cache_settings(recipe: Recipe, decoding: Decoding, engine: str, adapter: Pat
         "engine": engine,
         "versions": versions,
     }
+    if recipe.environments:
+        settings["environments"] = [
+            {**asdict(spec), "source": inspect.getsource(load_environment(spec).cls)} for spec in recipe.environments
+        ]
+        settings["limits"] = {key: recipe.settings.get(key) for key in _ENVIRONMENT_KEYS}
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
 
@@ -101,7 +110,10 @@ class AnswerCache:
         try:
             _, lines = read_append_log(file)
             for line in lines:
-                answer = Completion(str(line["text"]), int(line["tokens"]), bool(line["ended"]))
+                conversation = Conversation(**line["conversation"]) if line.get("conversation") else None
+                answer = Completion(
+                    str(line["text"]), int(line["tokens"]), bool(line["ended"]), conversation=conversation
+                )
                 self.answers[str(line["key"]), int(line["sample"])] = answer
         except (AppendLogError, KeyError, TypeError, OSError) as error:
             message = f"The answer cache {file} can't be read ({type(error).__name__}: {error}). Remove it: its answers"
@@ -112,7 +124,10 @@ class AnswerCache:
         lines = []
         for (key, sample), answer in zip(keys, completions, strict=True):
             self.answers[key, sample] = answer
-            lines.append({"key": key, "sample": sample, **asdict(answer)})
+            line = {"key": key, "sample": sample, "text": answer.text, "tokens": answer.tokens, "ended": answer.ended}
+            if answer.conversation is not None:
+                line["conversation"] = asdict(answer.conversation)
+            lines.append(line)
         try:
             if self._log is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -46,12 +46,39 @@ class Decoding:
 
 
 @dataclass(frozen=True)
+class Conversation:
+    """A completion of several turns.
+
+    Attributes:
+        prompt: with what the environment's `reset` returned.
+        messages: after the prompt, as TRL has them (docs/environments.md).
+        stopped: "answer", or the limit that cut it: "iterations" or "length".
+        tool_seconds: of each call.
+    """
+
+    prompt: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    stopped: str
+    tool_seconds: list[float]
+
+
+@dataclass(frozen=True)
 class Completion:
-    """A completion: its text without special tokens, its number of tokens, and whether it ended by itself."""
+    """A completion.
+
+    Attributes:
+        text: without special tokens; of a conversation the last message.
+        tokens: that the model wrote.
+        ended: whether it ended by itself.
+        ids: the tokens; an answer from the cache has none.
+        conversation: None for an answer in one turn.
+    """
 
     text: str
     tokens: int
     ended: bool
+    ids: Sequence[int] = ()
+    conversation: Conversation | None = None
 
 
 class Engine(Protocol):
@@ -106,6 +133,7 @@ class TransformersEngine:
                 str(self.tokenizer.decode(tokens, skip_special_tokens=True)),
                 len(tokens),
                 ended(self.tokenizer, tokens, eos, decoding.stop_strings),
+                tokens,
             )
             for tokens in completions
         ]
@@ -169,7 +197,9 @@ class VllmEngine:
             use_tqdm=False,
         )
         first = [output.outputs[0] for output in outputs]
-        return [Completion(item.text, len(item.token_ids), item.finish_reason == "stop") for item in first]
+        return [
+            Completion(item.text, len(item.token_ids), item.finish_reason == "stop", item.token_ids) for item in first
+        ]
 
     def close(self) -> None:
         """End vLLM's processes: the next engine needs the memory."""

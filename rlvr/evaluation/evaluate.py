@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,13 @@ from rlvr.console import ProgressBar
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, cache_settings, prompt_key
+from rlvr.evaluation.conversations import Player, open_player
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
 from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.scores import Score, summarise
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.scores import completion_argument
+from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import load_reward
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 SCORING_BATCH = 256  # the batch timeout of rewards is for a batch, not for a split
 Records = list[dict[str, Any]]
+Pair = tuple[int, int]  # a row's number, and that of its sample
 
 
 def choose_metric(spec: EvaluationSpec | None, rewards: Sequence[Reward]) -> Reward:
@@ -71,6 +76,8 @@ def evaluate(
     max_new_tokens: int,
     stop_strings: Sequence[str] = (),
     description: str = "evaluating",
+    template_options: Mapping[str, Any] | None = None,
+    player: Player | None = None,
 ) -> tuple[Score, Records]:
     """Complete every row of `data` greedily and score it: `measure` with a loaded model."""
     records = measure(
@@ -82,6 +89,8 @@ def evaluate(
         Decoding(max_new_tokens, tuple(stop_strings)),
         batch_size=batch_size,
         description=description,
+        template_options=template_options,
+        player=player,
     )
     return summarise(records, [reward.label for reward in rewards]), records
 
@@ -99,6 +108,8 @@ def measure(
     description: str = "evaluating",
     cache: AnswerCache | None = None,
     lenient: bool = False,
+    template_options: Mapping[str, Any] | None = None,
+    player: Player | None = None,
 ) -> Records:
     """Complete every row of `data` and score it.
 
@@ -109,11 +120,14 @@ def measure(
         samples: completions a row.
         cache: answers of earlier sessions, which are not generated again; new ones are added.
         lenient: whether to add what is right whatever its form (rlvr/evaluation/lenient_match.py).
+        template_options: the recipe's `chat_template_kwargs`.
+        player: plays the environments of the rows; None where the recipe has none.
 
     Returns:
         One record per row and sample, in the order of `data`: row, id, prompt, completion, tokens, ended, correct
         (None where the metric could not say), `rewards/<label>`, formatted and lenient (see `Score`); and the number of
-        the sample where there are several.
+        the sample where there are several. Where environments are played, the completion is a list of messages, and
+        `stopped` and `tool_seconds` are added (docs/environments.md).
 
     Raises:
         RewardError: a reward failed; on all processes, with the reports of all.
@@ -124,13 +138,17 @@ def measure(
     state = PartialState()
     share = slice(state.process_index, None, state.num_processes)
     title = f"{description} ({len(data)} rows)"
-    records = _complete_rows(engine, data, decoding, batch_size, samples, title, cache, share)
-    failures = _score(records, data, rewards, metric, scorer)
+    prompts = list(data["prompt"])
+    ids = prompt_tokens(engine.tokenizer, prompts, template_options) if prompts else []
+    answers = _complete_rows(engine, data, ids, decoding, batch_size, samples, title, cache, share, player)
+    records = [_record(row, sample, prompts[row], answer) for (row, sample), answer in sorted(answers.items())]
+    failures = _score(records, answers, data, rewards, metric, scorer, player)
     reports = gather_object([report(failures)] if failures else [])
     if reports:
         raise RewardError("\n\n".join(reports))
     if lenient:
-        texts, golds = [record["completion"] for record in records], [record.get("final_answer") for record in records]
+        texts = [answer.text for _, answer in sorted(answers.items())]
+        golds = [record.get("final_answer") for record in records]
         matches = match_leniently(texts, golds, [record["correct"] for record in records])
         for record, match in zip(records, matches, strict=True):
             record["lenient"] = match
@@ -144,23 +162,23 @@ def measure(
 def _complete_rows(
     engine: Engine,
     data: Dataset,
+    ids: Sequence[list[int]],
     decoding: Decoding,
     batch_size: int,
     samples: int,
     description: str,
     cache: AnswerCache | None,
     share: slice,
-) -> Records:
+    player: Player | None,
+) -> dict[Pair, Completion]:
     """Get this process's share of the answers, from the cache or from the engine."""
-    prompts = list(data["prompt"])
-    ids = prompt_tokens(engine.tokenizer, prompts) if prompts else []
-    row_keys = _row_keys(ids)
+    row_keys = _row_keys(ids, data if player is not None else None)
     # Long prompts first, so that a batch that doesn't fit into memory fails at once. Prompts of similar length
     # together, since padding is computed too. Batches don't depend on the cache: in a later session a row has the
     # neighbours and the random numbers that it would have had in the first.
-    order = sorted(range(len(prompts)), key=lambda row: (-len(ids[row]), row))
+    order = sorted(range(len(ids)), key=lambda row: (-len(ids[row]), row))
     pairs = [(row, sample) for row in order for sample in range(samples)][share]
-    keys: dict[tuple[int, int], AnswerKey] = {(row, sample): (row_keys[row], sample) for row, sample in pairs}
+    keys: dict[Pair, AnswerKey] = {(row, sample): (row_keys[row], sample) for row, sample in pairs}
     cached = cache.answers if cache is not None else {}
     answers = {pair: cached[key] for pair, key in keys.items() if key in cached}
     with ProgressBar(description, len(pairs)) as progress:
@@ -172,37 +190,52 @@ def _complete_rows(
                 continue
             # A seed that depends on the batch's rows and on nothing that was sampled before.
             seed = (zlib.crc32(repr([keys[pair] for pair in batch]).encode()) + decoding.seed) % 2**32
-            completions = engine.complete([ids[row] for row, _ in missing], decoding, seed)
+            if player is None:
+                completions = engine.complete([ids[row] for row, _ in missing], decoding, seed)
+            else:
+                completions = player.play(engine, [data[row] for row, _ in missing], missing, decoding, seed)
             if cache is not None:
                 cache.add([keys[pair] for pair in missing], completions)
             answers.update(zip(missing, completions, strict=True))
             progress.update(len(missing))
-    return [
-        {
-            "row": row,
-            "sample": sample,
-            "prompt": prompts[row],
-            "completion": answer.text,
-            "tokens": answer.tokens,
-            "ended": answer.ended,
-        }
-        for (row, sample), answer in sorted(answers.items())
-    ]
+    return answers
 
 
-def _row_keys(ids: Sequence[Sequence[int]]) -> list[str]:
-    """A key for each row: that of its prompt, and a number where several rows have that prompt."""
+def _record(row: int, sample: int, prompt: Any, answer: Completion) -> dict[str, Any]:
+    record = {"row": row, "sample": sample, "prompt": prompt, "completion": answer.text}
+    record |= {"tokens": answer.tokens, "ended": answer.ended}
+    played = answer.conversation
+    if played is not None:
+        record |= {"prompt": played.prompt, "completion": played.messages, "stopped": played.stopped}
+        record["tool_seconds"] = json.dumps(played.tool_seconds)
+    return record
+
+
+def _row_keys(ids: Sequence[Sequence[int]], data: Dataset | None) -> list[str]:
+    """A key for each row: that of its prompt, and a number where several rows have that prompt.
+
+    Args:
+        data: the rows, where an environment reads their other columns.
+    """
     counts: Counter[str] = Counter()
     keys = []
-    for prompt in ids:
+    for number, prompt in enumerate(ids):
         key = prompt_key(prompt)
+        if data is not None:
+            key += f"-{zlib.crc32(json.dumps(data[number], default=repr, sort_keys=True).encode()):08x}"
         counts[key] += 1
         keys.append(key if counts[key] == 1 else f"{key}.{counts[key]}")
     return keys
 
 
 def _score(
-    records: Records, data: Dataset, rewards: Sequence[Reward], metric: Reward, scorer: Scorer
+    records: Records,
+    answers: Mapping[Pair, Completion],
+    data: Dataset,
+    rewards: Sequence[Reward],
+    metric: Reward,
+    scorer: Scorer,
+    player: Player | None,
 ) -> list[RewardFailure]:
     """Add `correct`, `formatted`, the rewards and the identifying columns to records; return the failures."""
     if not records:
@@ -216,8 +249,12 @@ def _score(
     for start in range(0, len(records), SCORING_BATCH):
         batch = slice(start, start + SCORING_BATCH)
         batch_columns = {name: column[batch] for name, column in columns.items()}
+        if player is not None:
+            pairs = [(record["row"], record["sample"]) for record in records[batch]]
+            played = [conversation for pair in pairs if (conversation := answers[pair].conversation) is not None]
+            batch_columns[ENVIRONMENTS] = player.replay([data[row] for row, _ in pairs], pairs, played)
         scored = scorer.score(prompts[batch], completions[batch], batch_columns)
-        values += scored.values
+        values += scored.values if player is None else player.mask_failures(scored.values)
         failures += scored.failures
     indices = [scorer.rewards.index(reward) for reward in rewards]
     gated = apply_gates_and_mask([[row[index] for index in indices] for row in values], rewards)
@@ -301,7 +338,9 @@ class EvaluatedModel:
         cache = AnswerCache(self._folder / ANSWERS, self.name, settings)
         spec = recipe.evaluation or EvaluationSpec()
         data = held_out_rows(task, recipe)
-        try:
+        with ExitStack() as stack:
+            stack.callback(cache.close)
+            player = stack.enter_context(open_player(self.recipe, self.tokenizer, data.column_names))
             records = measure(
                 self,
                 data,
@@ -314,9 +353,9 @@ class EvaluatedModel:
                 description=f"evaluating {when}",
                 cache=cache,
                 lenient=True,
+                template_options=recipe.settings.get("chat_template_kwargs"),
+                player=player,
             )
-        finally:
-            cache.close()
         score = summarise(records, [reward.label for reward in rewards])
         if score.rows == 0:
             gold = f"; the first row's final_answer is {data[0]['final_answer']!r}" if "final_answer" in data[0] else ""

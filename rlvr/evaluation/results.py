@@ -11,6 +11,7 @@ from typing import Any
 from rlvr import console
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import EvaluationSpec, Recipe
+from rlvr.environments.messages import as_table
 from rlvr.evaluation.engines import Decoding
 from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.scores import (
@@ -43,6 +44,8 @@ def describe_evaluation(recipe: Recipe, metric: Reward) -> dict[str, Any]:
         "decoding": "greedy",
         "settings": {"rows": spec.rows, "max_new_tokens": max_new_tokens},
     }
+    if recipe.environments:
+        about["environments"] = [asdict(environment) for environment in recipe.environments]
     if spec.reference is not None:
         about["reference"] = asdict(spec.reference)
     return about
@@ -105,7 +108,9 @@ def write_evaluation(
     tables = {f"evaluation_{name}": records for name, (_, records) in results.items()}
     tables |= {f"samples_{name}": records for name, records in (sampled or {}).items()}
     for name, records in tables.items():
-        pq.write_table(pa.Table.from_pylist(records), folder / "completions" / f"{name}.parquet")
+        completions = as_table([record["completion"] for record in records])
+        rows = [{**record, "completion": text} for record, text in zip(records, completions, strict=True)]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "completions" / f"{name}.parquet")
     (folder / "evaluation.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return content
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +58,21 @@ def ignore_generation_config(model: PreTrainedModel) -> Iterator[None]:
             setattr(own, name, value)
 
 
-def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | list[dict[str, str]]]) -> list[list[int]]:
-    """Encode prompts, never truncated: chat messages through the chat template, strings as they are."""
+def prompt_tokens(
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str | list[dict[str, str]]],
+    template_options: Mapping[str, Any] | None = None,
+) -> list[list[int]]:
+    """Encode prompts, never truncated: chat messages through the chat template, strings as they are.
+
+    Args:
+        template_options: the recipe's `chat_template_kwargs`.
+    """
     if prompts and isinstance(prompts[0], str):
         return tokenizer(list(prompts))["input_ids"]
-    encoded = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=True)
+    encoded = tokenizer.apply_chat_template(
+        list(prompts), add_generation_prompt=True, return_dict=True, **(template_options or {})
+    )
     return encoded["input_ids"]
 
 

@@ -168,7 +168,7 @@ CHECKS: tuple[Check, ...] = (
     # Environments.
     Check(
         environment_checks.check_use,
-        reads=("environment", "max_tool_calling_iterations", "eval_strategy"),
+        reads=("environment", "max_tool_calling_iterations"),
         needs=("environments",),
     ),
     Check(environment_checks.check_tools, needs=("environments",)),

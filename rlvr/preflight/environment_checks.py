@@ -46,12 +46,6 @@ def check_use(components: RunComponents) -> Iterator[Problem]:
     if rewarding and not asking:
         message = f"The reward of {' and '.join(rewarding)} is not used. Add `- name: {ENVIRONMENT}` to rewards."
         yield Problem(message, "unused-reward", "rewards", level="warning")
-    if settings.get("eval_strategy", "no") != "no" or components.recipe.evaluation is not None:
-        message = (
-            "The measurements before, during and after training don't play environments yet: they would measure "
-            "answers without tools. Remove the section evaluation, and set eval_strategy: no."
-        )
-        yield Problem(message, "unsupported-measurement", "evaluation")
 
 
 def check_tools(components: RunComponents) -> Iterator[Problem]:

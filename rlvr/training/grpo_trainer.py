@@ -12,6 +12,7 @@ from transformers import Trainer, TrainerControl
 from trl.models import unwrap_model_for_generation
 
 from rlvr import console
+from rlvr.environments.messages import as_table
 from rlvr.environments.proxies import Environments
 from rlvr.modeling.generation import ended, generate, ignore_generation_config
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
@@ -231,7 +232,7 @@ class RecipeTrainer(CheckpointTrainer):
             self._environments.begin(inputs, self.micro_step)
         output = super().sample_batch(inputs)
         if self._environments is not None:
-            self.replace_last_completions(self._turns.as_table(self.last_completions(len(self._scores))))
+            self.replace_last_completions(as_table(self.last_completions(len(self._scores))))
         if self.use_vllm and self.model.training and self._rollout_check.is_due(self.state.global_step):
             self._rollout_check.check(self, output)
         count, rank = len(inputs), self.accelerator.process_index

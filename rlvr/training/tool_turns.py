@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Parts of a message that the table of completions keeps, all of them text.
-_TEXTS = ("role", "name", "content", "reasoning_content", "thinking")
-
 
 @dataclass(frozen=True)
 class ToolTurns:
@@ -53,19 +50,3 @@ class ToolTurns:
         """Columns of the table of completions: why each ended, and the seconds of its calls as a JSON list."""
         texts = [json.dumps([round(value, 3) for value in row]) for row in seconds]
         return {"stopped": self.stopped(), "tool_seconds": texts}
-
-    @staticmethod
-    def as_table(completions: Sequence[Any]) -> list[Any]:
-        """Conversations for the table: arguments of tools as JSON text, since a column of parquet has one type."""
-        return [[_as_row(message) for message in messages] for messages in completions]
-
-
-def _as_row(message: Mapping[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {name: message[name] for name in _TEXTS if isinstance(message.get(name), str)}
-    calls = [call.get("function", call) for call in message.get("tool_calls") or []]
-    if calls:
-        row["tool_calls"] = [
-            {"type": "function", "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])}}
-            for call in calls
-        ]
-    return row

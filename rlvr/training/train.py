@@ -21,6 +21,7 @@ from rlvr.environments.loading import COLUMN, load_environments
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError
 from rlvr.evaluation import evaluate
+from rlvr.evaluation.conversations import player_of
 from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.scoring.reward import Reward, total
@@ -83,6 +84,12 @@ def build_trainer(
         rows = rows.select(easy_first(rows, prompts * generations, config.seed))
         config.shuffle_dataset = False
         config.max_steps = steps  # num_train_epochs counts passes over the task's rows, not over these
+    environments = None
+    if recipe.environments:
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that environment_factory may change
+        environments = Environments(
+            recipe, load_environments(recipe.environments), by_column=COLUMN in rows.column_names, rank=scorer.rank
+        )
     validation = None
     if recipe.settings.get("eval_strategy", "no") != "no":
         spec = recipe.evaluation or EvaluationSpec()
@@ -95,6 +102,8 @@ def build_trainer(
             batch_size=spec.batch_size,
             max_new_tokens=spec.max_new_tokens or recipe.settings.get("max_completion_length", 512),
             stop_strings=task.stop_strings,
+            template_options=recipe.settings.get("chat_template_kwargs"),
+            player=None if environments is None else player_of(recipe, tokenizer, environments),
         )
     dynamic_sampler = None
     if run_settings["dynamic_sampling"]:
@@ -105,12 +114,6 @@ def build_trainer(
             group=config.num_generations,
             max_rounds=run_settings["dynamic_sampling"],
             seed=config.seed,
-        )
-    environments = None
-    if recipe.environments:
-        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that environment_factory may change
-        environments = Environments(
-            recipe, load_environments(recipe.environments), by_column=COLUMN in rows.column_names, rank=scorer.rank
         )
     own_vllm = config.use_vllm and (config.vllm_mode == "colocate" or sends_adapter(recipe.settings))
     config.use_vllm = config.use_vllm and not own_vllm  # rlvr/training/vllm_rollouts.py says why
@@ -264,7 +267,7 @@ def validate(
     Collective: every process takes a share of the rows, and all get the whole result.
 
     Args:
-        generation: `batch_size`, `max_new_tokens` and `stop_strings`, as for `rlvr.evaluation.evaluate`.
+        generation: `batch_size`, `max_new_tokens` and others, as for `rlvr.evaluation.evaluate`.
     """
     score, records = evaluate(model, tokenizer, data, rewards, metric, scorer, description="validating", **generation)
     rows = [[record[f"rewards/{reward.label}"] for reward in rewards] for record in records]

@@ -17,7 +17,7 @@ import torch
 from accelerate.utils import is_peft_model
 from trl import GRPOTrainer
 
-from rlvr.environments.proxies import resolve
+from rlvr.environments.messages import resolve
 from rlvr.training.batch_merge import CompletionTable
 
 MAX_NESTING = 50  # of lists and mappings in a tool call

@@ -1,0 +1,58 @@
+"""Messages of conversations with tools, as TRL has them: calls that are made, and rows of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr.environments.proxies import EnvironmentProxy, tools_of
+from rlvr.environments.rollouts import ToolResult
+
+Messages = list[dict[str, Any]]
+# Parts of a message that a table keeps, all of them text.
+_TEXTS = ("role", "name", "content", "reasoning_content", "thinking")
+
+
+def start_calls(environment: EnvironmentProxy, calls: Sequence[Mapping[str, Any]]) -> Messages:
+    """Make the calls of one turn as GRPOTrainer does, and return their messages; `resolve` puts the results in."""
+    tools, messages = tools_of(environment), []
+    for call in calls:
+        content: Any
+        name = call.get("function", call).get("name", "unknown")
+        try:
+            if call.get("type") != "function":
+                raise ValueError(f"Unsupported tool call type: {call.get('type')}")
+            if name not in tools:
+                raise ValueError(f"Tool {name} not found.")
+            content = tools[name](**call["function"]["arguments"])
+        except Exception as error:  # arguments that the model made up
+            content = str({"error": str(error)})
+        messages.append({"role": "tool", "name": name, "content": content})
+    return messages
+
+
+def resolve(messages: Sequence[dict[str, Any]]) -> None:
+    """Put the texts of tool results into their messages, as soon as the tools have returned."""
+    for message in messages:
+        if isinstance(message["content"], ToolResult):
+            message["content"] = message["content"].text()
+
+
+def as_table(completions: Sequence[Any]) -> list[Any]:
+    """Conversations for a table: arguments of tools as JSON text, since a column of parquet has one type."""
+    return [
+        [_as_row(message) for message in messages] if isinstance(messages, list) else messages
+        for messages in completions
+    ]
+
+
+def _as_row(message: Mapping[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {name: message[name] for name in _TEXTS if isinstance(message.get(name), str)}
+    calls = [call.get("function", call) for call in message.get("tool_calls") or []]
+    if calls:
+        row["tool_calls"] = [
+            {"type": "function", "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])}}
+            for call in calls
+        ]
+    return row
