@@ -76,6 +76,12 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
 
     _check(options)
     recipe = load_recipe(options.config, overrides)
+    if recipe.environments:
+        raise InputError(
+            "filter_by_pass_rate.py does not play environments. scripts/evaluate.py --samples does, on held-out rows.",
+            kind="unsupported-measurement",
+            key="environment",
+        )
     console.error(f"{recipe.path}: loading torch and transformers …")
     output = options.output or Path("runs") / "filtered" / f"{options.config.stem}.jsonl"
     bounds = PassRateBounds(options.low, options.high)
@@ -135,7 +141,7 @@ def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dic
 
     names = (
         *("model_name_or_path", "model_revision", "dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type"),
-        *("use_bnb_nested_quant", "max_completion_length", "generation_kwargs"),
+        *("use_bnb_nested_quant", "max_completion_length", "generation_kwargs", "chat_template_kwargs"),
     )
     model_settings = {name: recipe.settings[name] for name in names if recipe.settings.get(name) is not None}
     options = {"metric": metric.name, "options": dict(metric.options), "stop_strings": list(task.stop_strings)}
@@ -172,7 +178,9 @@ def measure(
     engine = TransformersEngine(models.load_model(recipe, tokenizer), tokenizer)
     sampling = {**sampling_settings(recipe), **(recipe.settings.get("generation_kwargs") or {})}
     decoding = Decoding(recipe.settings.get("max_completion_length", 512), task.stop_strings, sampling)
-    ids = dict(zip(missing, prompt_tokens(tokenizer, [rows[number]["prompt"] for number in missing]), strict=True))
+    prompts = [rows[number]["prompt"] for number in missing]
+    tokens = prompt_tokens(tokenizer, prompts, recipe.settings.get("chat_template_kwargs"))
+    ids = dict(zip(missing, tokens, strict=True))
     # Long prompts first: out-of-memory errors show early, and prompts of similar length need little padding.
     order = sorted(missing, key=lambda number: -len(ids[number]))
     each = max(1, batch_size // samples)

@@ -41,10 +41,7 @@ def resolve(messages: Sequence[dict[str, Any]]) -> None:
 
 def as_table(completions: Sequence[Any]) -> list[Any]:
     """Conversations for a table: arguments of tools as JSON text, since a column of parquet has one type."""
-    return [
-        [_as_row(message) for message in messages] if isinstance(messages, list) else messages
-        for messages in completions
-    ]
+    return [[_as_row(message) for message in messages] for messages in completions]
 
 
 def _as_row(message: Mapping[str, Any]) -> dict[str, Any]:

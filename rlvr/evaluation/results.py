@@ -108,9 +108,11 @@ def write_evaluation(
     tables = {f"evaluation_{name}": records for name, (_, records) in results.items()}
     tables |= {f"samples_{name}": records for name, records in (sampled or {}).items()}
     for name, records in tables.items():
-        completions = as_table([record["completion"] for record in records])
-        rows = [{**record, "completion": text} for record, text in zip(records, completions, strict=True)]
-        pq.write_table(pa.Table.from_pylist(rows), folder / "completions" / f"{name}.parquet")
+        if records and "tool_seconds" in records[0]:
+            conversations = as_table([record["completion"] for record in records])
+            pairs = zip(records, conversations, strict=True)
+            records = [{**record, "completion": conversation} for record, conversation in pairs]
+        pq.write_table(pa.Table.from_pylist(records), folder / "completions" / f"{name}.parquet")
     (folder / "evaluation.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return content
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,17 +44,18 @@ def measure_prompts(
     a prompt has at most as many tokens as bytes, plus those that a chat template adds.
     """
     completion_tokens = completion_limits(recipe)
+    options = recipe.settings.get("chat_template_kwargs") or {}
     prompts = {split: task.prompts(split) for split in completion_tokens if len(task.split(split))}
     # Characters rank prompts nearly as tokens do.
     ranked = sorted((prompt for split in prompts.values() for prompt in split), key=lambda one: -prompt_characters(one))
     most_characters = ranked[:ALWAYS_TOKENISED]
-    longest = max(_token_counts(tokenizer, most_characters), default=0)
+    longest = max(_token_counts(tokenizer, most_characters, options), default=0)
     positions = position_limit(recipe, config)
     if positions is None or not ranked:
         return PromptLengths(longest)
     rendered: Any = most_characters
     if task.is_chat:
-        rendered = tokenizer.apply_chat_template(most_characters, add_generation_prompt=True, tokenize=False)
+        rendered = tokenizer.apply_chat_template(most_characters, add_generation_prompt=True, tokenize=False, **options)
     template_bytes = max(
         len(text.encode()) - _bytes(prompt) for text, prompt in zip(rendered, most_characters, strict=True)
     )
@@ -72,7 +73,7 @@ def measure_prompts(
             break
         suspects = [row for row, prompt in enumerate(split_prompts) if _bytes(prompt) + template_bytes > room]
         with ProgressBar("long prompts", len(suspects)) as progress:
-            sizes = _token_counts(tokenizer, [split_prompts[row] for row in suspects], progress.update)
+            sizes = _token_counts(tokenizer, [split_prompts[row] for row in suspects], options, progress.update)
         longest = max([longest, *sizes])
         too_long = [row for row, tokens in zip(suspects, sizes, strict=True) if tokens > room]
         if too_long:
@@ -113,14 +114,17 @@ def first_rows(rows: Sequence[int]) -> str:
 
 
 def _token_counts(
-    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt], progress: Callable[[int], None] = lambda _: None
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Prompt],
+    template_options: Mapping[str, Any],
+    progress: Callable[[int], None] = lambda _: None,
 ) -> list[int]:
     from rlvr.modeling.generation import prompt_tokens
 
     sizes: list[int] = []
     for start in range(0, len(prompts), TOKENISED_AT_A_TIME):
         batch = prompts[start : start + TOKENISED_AT_A_TIME]
-        sizes += [len(ids) for ids in prompt_tokens(tokenizer, batch)]
+        sizes += [len(ids) for ids in prompt_tokens(tokenizer, batch, template_options)]
         progress(len(batch))
     return sizes
 

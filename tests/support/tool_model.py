@@ -48,6 +48,6 @@ def follow(trainer: Any, script: Script) -> None:
 
     def generate_turn(prompt_ids: Sequence[list[int]], *_: Any, **__: Any) -> tuple[list[list[int]], None]:
         turns = [script(tokenizer.decode(ids)) + "<|im_end|>" for ids in prompt_ids]
-        return [tokenizer(turn)["input_ids"] for turn in turns], None
+        return [tokenizer(turn)["input_ids"][: trainer.max_completion_length] for turn in turns], None
 
     trainer._generate_single_turn = generate_turn
