@@ -101,7 +101,6 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         ("counting.py", "unpaid.py", "missing-reward", "nothing to train for"),
         ("environment: {name: counting.py}", "", "missing-environment", "the reward of no environment"),
         (", style: chat", "", "not-chat", "plain text"),
-        ("use_cpu", "evaluation: {split: test}\nuse_cpu", "unsupported-measurement", "a measurement without tools"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_error(

@@ -64,9 +64,9 @@ def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.Monke
     seen: list[int] = []
     tokens = generation.prompt_tokens
 
-    def counted(of: Any, prompts: Any) -> list[list[int]]:
+    def counted(of: Any, prompts: Any, *options: Any) -> list[list[int]]:
         seen.append(len(prompts))
-        return tokens(of, prompts)
+        return tokens(of, prompts, *options)
 
     monkeypatch.setattr(generation, "prompt_tokens", counted)
     assert measured(rows(3000)).longest == 13
