@@ -128,6 +128,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "save_strategy": ("no", "steps", "epoch", "best"),
     "eval_strategy": ("no", "steps", "epoch"),
     "logging_strategy": ("no", "steps", "epoch"),
+    **dict.fromkeys(
+        ("log_level", "log_level_replica"), ("detail", "debug", "info", "warning", "error", "critical", "passive")
+    ),
     "on_reward_error": ("raise", "mask"),
     "curriculum": ("none", "easy_first"),
     "rollouts": ("auto", "vllm", "transformers"),
@@ -176,6 +179,7 @@ _RANGES: dict[Range, tuple[str, ...]] = {
     Range(least=0, most=1): ("min_p", "top_entropy_quantile", "lora_dropout", "vllm_gpu_memory_utilization"),
     Range(least=0, most=2**32 - 1): ("seed",),
     Range(most=10**9): ("max_steps",),
+    Range(least=-1): ("top_k",),
 }  # fmt: skip
 RANGES = {key: bounds for bounds, keys in _RANGES.items() for key in keys}
 

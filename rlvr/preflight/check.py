@@ -140,6 +140,7 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_output_dir, reads=("output_dir",)),
     Check(compatibility.check_time_limit),
     Check(compatibility.check_unused_keys),
+    Check(compatibility.check_best_checkpoint, reads=("save_strategy",)),
     Check(compatibility.check_trackers, reads=("report_to",)),
     Check(compatibility.check_tied_embeddings, reads=("lora_modules_to_save",), needs=("config",)),
     Check(check_lora_targets, reads=("lora_target_modules", "lora_modules_to_save", "use_peft")),

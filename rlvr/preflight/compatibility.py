@@ -116,6 +116,14 @@ def check_time_limit(components: RunComponents) -> Iterator[Problem]:
         time_limit(limit)
 
 
+def check_best_checkpoint(components: RunComponents) -> Iterator[Problem]:
+    """transformers compares checkpoints by a metric that it asks for at the first one."""
+    settings = components.settings
+    if settings.get("save_strategy") == "best" and not settings.get("metric_for_best_model"):
+        message = "save_strategy: best needs metric_for_best_model. Set it to eval_reward, or use save_strategy: steps."
+        yield Problem(message, "missing-key", "save_strategy")
+
+
 def check_trackers(components: RunComponents) -> Iterable[Problem]:
     """The trackers of `report_to` must exist, be installed and have their key."""
     return trackers.tracker_problems(components.settings.get("report_to")) if components.target.is_here else ()

@@ -81,6 +81,7 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         ("learning_rate", 0.0, "out-of-range", "nothing would be trained"),
         ("warmup_steps", 0, None, "no warm-up"),
         ("top_p", 1.5, "out-of-range", "no probability"),
+        ("top_k", -5, "out-of-range", "0 and vLLM's -1 turn it off"),
         ("min_p", 2, "out-of-range", "no probability"),
         ("repetition_penalty", 0, "out-of-range", "a division by 0"),
         ("num_generations", 1, "out-of-range", "no group"),
@@ -100,7 +101,9 @@ def test_values_are_checked_against_their_annotation(key: str, value: object, ki
 def test_every_choice_of_ours_is_accepted_by_trl() -> None:
     """`CHOICES` is written by hand, so compare it with TRL's enumerations."""
     from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
+    from transformers.training_args import trainer_log_levels
 
+    assert set(schema.CHOICES["log_level"]) == set(trainer_log_levels)
     assert set(schema.CHOICES["save_strategy"]) <= {item.value for item in SaveStrategy}
     assert set(schema.CHOICES["eval_strategy"]) == {item.value for item in IntervalStrategy}
     assert set(schema.CHOICES["lr_scheduler_type"]) <= {item.value for item in SchedulerType}

@@ -87,6 +87,7 @@ VLLM = {"use_vllm": True, "use_peft": True}
             "vllm_base_quantization",
             "16-bit weights pushed into 4-bit ones",
         ),
+        ({"save_strategy": "best"}, "missing-key", "save_strategy", "refused at the first checkpoint"),
         ({"deepspeed": "zero3.json"}, "launcher-conflict", "deepspeed", "the launcher decides that"),
     ],
 )
