@@ -32,6 +32,8 @@ CHECKS = (
     failure_checks.not_finite,
     failure_checks.unscored,
     failure_checks.cut_off,
+    failure_checks.tool_calls_fail,
+    failure_checks.tools_unused,
     failure_checks.learning_rate_zero,
     failure_checks.gradient_zero,
     reward_checks.no_spread,
@@ -49,6 +51,7 @@ CHECKS = (
     reward_checks.reward_flat,
     failure_checks.steps_slow_down,
     failure_checks.rewards_take_long,
+    failure_checks.tools_take_long,
 )
 
 

@@ -75,14 +75,46 @@ def gradient_zero(run: RunMetrics) -> Iterator[Finding]:
 
 
 def rewards_take_long(run: RunMetrics) -> Iterator[Finding]:
-    metric = "time/rewards"
+    fix = "Give the rewards more workers, or make the reward function faster."
+    return _takes_long(run, "slow-rewards", "time/rewards", "the rewards take", fix)
+
+
+def tools_take_long(run: RunMetrics) -> Iterator[Finding]:
+    fix = f"Make the tools faster, lower {run.key('tool_timeout_s')}, or use more processors."
+    return _takes_long(run, "slow-tools", "time/tools", "the tools take", fix)
+
+
+def _takes_long(run: RunMetrics, kind: str, metric: str, subject: str, fix: str) -> Iterator[Finding]:
     shares = combine([run[metric], run["step_time"]], lambda part, whole: part / whole if whole else 0.0)
     if shares and run.recent(metric) > 1:
         share = percent(fmean(shares.last(SHORT_WINDOW)))
-        problem = f"the rewards take {share} of a step, {{}} s, while generation waits"
-        fix = "Give the rewards more workers, or make the reward function faster."
+        problem = f"{subject} {share} of a step, {{}} s, while generation waits"
         levels = [("note", 0.5, 0.4)]
-        yield from run.level_findings("slow-rewards", metric, levels, problem, fix, series=shares, show=number)
+        yield from run.level_findings(kind, metric, levels, problem, fix, series=shares, show=number)
+
+
+def tool_calls_fail(run: RunMetrics) -> Iterator[Finding]:
+    metric, problem = "tools/failure_frequency", "{} of the tool calls fail"
+    fix = "Read some completions: do the calls have the names and arguments of the tools? docs/environments.md."
+    calls = run["tools/call_frequency"]
+    if calls and fmean(calls.last(SHORT_WINDOW)) > 0:
+        yield from run.level_findings("failing-tools", metric, [("warning", 0.95, 0.8)], problem, fix)
+
+
+def tools_unused(run: RunMetrics) -> Iterator[Finding]:
+    """No calls any more, or none ever, while the reward is not at its maximum."""
+    metric = "tools/call_frequency"
+    series = run[metric]
+    if len(series) < WINDOW or any(series.last(SHORT_WINDOW)) or run.is_at_maximum():
+        return
+    before = max(series.values)
+    problem = (
+        f"the model has stopped calling tools, after {number(before)} calls a rollout"
+        if before
+        else (f"the model has called no tool in {len(series)} log lines")
+    )
+    fix = "Check that calls pay: a reward that answers without calls earn as well teaches to leave them out."
+    yield Finding("warning", "unused-tools", metric, problem, fix, series.steps[-SHORT_WINDOW])
 
 
 def steps_slow_down(run: RunMetrics) -> Iterator[Finding]:

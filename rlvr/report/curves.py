@@ -100,7 +100,13 @@ METRICS = (
     ),
 )
 # Seconds of a step by phase, from the bottom up. The chart adds the rest of step_time.
-PHASES = (("time/generation", "generation"), ("time/rewards", "rewards"), ("time/update", "update"))
+# Runs without environments have no tools.
+PHASES = (
+    ("time/generation", "generation"),
+    ("time/tools", "tools"),
+    ("time/rewards", "rewards"),
+    ("time/update", "update"),
+)
 
 
 @dataclass(frozen=True)
@@ -206,12 +212,13 @@ def _band(run: RunRecord, low: str, high: str) -> tuple[Series, Series] | None:
 
 
 def _phases(metrics: Sequence[Mapping[str, Any]]) -> Iterator[Series]:
-    """Yield the seconds of a step by phase, and the rest, over the steps that logged all phases."""
-    keys = ("step", "step_time", *(key for key, _ in PHASES))
+    """Yield the seconds of a step by phase, and the rest, over the steps that logged all phases of the run."""
+    phases = [(key, label) for key, label in PHASES if key != "time/tools" or any(key in line for line in metrics)]
+    keys = ("step", "step_time", *(key for key, _ in phases))
     lines = [line for line in metrics if all(is_number(line.get(key)) for key in keys)]
     steps = [line["step"] for line in lines]
-    for key, label in PHASES if lines else ():
+    for key, label in phases if lines else ():
         yield Series(label, steps, [max(line[key], 0.0) for line in lines])
     if lines:
-        rest = [line["step_time"] - sum(line[key] for key, _ in PHASES) for line in lines]
+        rest = [line["step_time"] - sum(line[key] for key, _ in phases) for line in lines]
         yield Series("the rest", steps, [max(seconds, 0.0) for seconds in rest])

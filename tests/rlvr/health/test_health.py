@@ -75,6 +75,9 @@ HEALTHY: Mapping[str, Value] = {
     "step_time": noisy(20.0, 3.0),
     "time/generation": noisy(14.0, 2.0),
     "time/rewards": noisy(2.0, 0.3),
+    "time/tools": 1.0,
+    "tools/call_frequency": 1.5,
+    "tools/failure_frequency": 0.2,
     "eval_accuracy": lambda step, chance: (0.3 + step / 300 + 0.02 * chance.gauss(0, 1)) if step % 10 == 0 else None,
 }
 
@@ -209,6 +212,13 @@ FAULTY = [
         r"3 groups .*60 % .*dynamic_sampling \(2\)",
         run(dynamic_sampling__unfilled_groups=3.0, dynamic_sampling__kept_fraction=0.6), {"dynamic_sampling": 2}),
     Case("slow rewards", "note slow-rewards time/rewards", "75 % .* 15 s", run(time__rewards=15.0, step_time=20.0)),
+    Case("slow tools", "note slow-tools time/tools", "75 % .* 15 s.*tool_timeout_s",
+        run(time__tools=15.0, step_time=20.0)),
+    Case("calls that fail", "warning failing-tools tools/failure_frequency", "97 %",
+        run(tools__failure_frequency=0.97)),
+    Case("no more calls", "warning unused-tools tools/call_frequency", "stopped .*1.5",
+        run(tools__call_frequency=jump(1.5, 0.0, 40))),
+    Case("no call ever", "warning unused-tools tools/call_frequency", "60 log lines", run(tools__call_frequency=0.0)),
     Case("something else uses the machine", "warning slower-steps step_time", "60 s .*20 s",
         run(step_time=jump(20.0, 60.0, 30))),
 ]  # fmt: skip
