@@ -11,7 +11,7 @@ TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 # Three processes on two cores, since tests wait a lot. A file's tests share one process, and so what they trained.
 PYTEST := $(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo demo-programs test test-all test-vllm lint format clean
+.PHONY: install demo demo-programs demo-tools test test-all test-vllm lint format clean
 
 install: $(READY)
 	@echo "Installed. Next: . .venv/bin/activate && make demo   (trains a tiny model, about a minute)"
@@ -38,6 +38,10 @@ demo: $(READY)
 # The same with programs that the model writes and the sandbox runs.
 demo-programs: $(READY)
 	@$(VENV)/python run_grpo.py --config recipes/demo-programs.yaml
+
+# The same with a tool: a calculator, and several turns.
+demo-tools: $(READY)
+	@$(VENV)/python run_grpo.py --config recipes/demo-tools.yaml
 
 # For every commit: what is not slow, and one smoke test of each large part.
 test: $(TESTS) lint

@@ -1,0 +1,42 @@
+"""The shipped environments are TRL's: its own trainer plays them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.calculator import Calculator
+from environments.code_repair import CodeRepair
+from environments.python_sandbox import PythonSandbox
+
+MODEL = Path(__file__).resolve().parents[2] / "models" / "tiny-tools"
+
+
+@pytest.mark.slow
+def test_trls_trainer_plays_environments_and_takes_their_rewards(tmp_path: Path) -> None:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    def by_length(completions: list[Any], **kwargs: Any) -> list[float]:
+        return [len(str(completion)) / 1000 for completion in completions]
+
+    names = ["calculator", "python_sandbox", "code_repair"]
+    tests = [{"assert": "assert double(2) == 4"}]
+    prompt = [{"role": "user", "content": "There are 47 shelves with 38 books on each. How many books are there?"}]
+    rows = [{"prompt": prompt, "environment": name, "tests": tests, "entry_point": "double"} for name in names]
+    trainer = GRPOTrainer(
+        model=str(MODEL),
+        reward_funcs=by_length,
+        args=GRPOConfig(
+            output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=12, num_generations=4, report_to="none",
+            max_completion_length=64, max_tool_calling_iterations=1, use_cpu=True, bf16=False, logging_steps=1,
+        ),
+        train_dataset=Dataset.from_list(rows),
+        environment_factory={"calculator": Calculator, "python_sandbox": PythonSandbox, "code_repair": CodeRepair},
+    )  # fmt: skip
+    trainer.train()
+    logged = trainer.state.log_history[0]
+    assert logged["rewards/PythonSandbox/mean"] == logged["rewards/CodeRepair/mean"] == 0.0
+    assert "tools/call_frequency" in logged
