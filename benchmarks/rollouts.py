@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.gpu import LORA, PROJECT, PROMPT, make_model, write_rows
+from benchmarks.gpu import LORA, PROJECT, make_model
 from rlvr import console
 from rlvr.artifacts.metrics import read_metrics
 from tests.support.vllm_on_cpu import ENVIRONMENT, widen_heads, write_plugin
@@ -31,8 +31,13 @@ ENGINES: dict[str, dict[str, Any]] = {
     "vLLM, merged": {"rollouts": "vllm", "vllm_weight_sync": "merged"},
 }
 # Completions in a step, tokens of each, steps: on a CPU, and on a GPU. The first step warms up.
-SIZES = {"tiny": ((64, 40, 4), (64, 40, 4)), "0.5B": ((4, 16, 3), (16, 256, 4))}
+SIZES = {"tiny": ((64, 40, 4), (64, 40, 4)), "0.5B": ((2, 8, 2), (16, 256, 4))}
 SIZES |= dict.fromkeys(("1.5B", "7B"), ((0, 0, 0), (16, 256, 4)))
+
+
+def token_sum(completions: list[Any], completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
+    """A reward that differs between completions of random weights, so that there is something to learn."""
+    return [sum(ids) % 97 / 97 for ids in completion_ids]
 
 
 def run_case(shape: str, engine: str, folder: Path, gpu: bool) -> list[str]:
@@ -49,24 +54,21 @@ def run_case(shape: str, engine: str, folder: Path, gpu: bool) -> list[str]:
         "output_dir": str(place / "run"),
         "resume_from_checkpoint": "never",
         "per_device_train_batch_size": rows,
-        "num_generations": 4,
+        "num_generations": 2,
         "max_completion_length": length,
         "max_steps": steps,
-        "vllm_max_model_length": PROMPT + length,
+        "vllm_max_model_length": 512,
         "report_to": "none",
         "save_strategy": "no",
         "num_completions_to_print": 0,
-        "task": {"name": "arithmetic"},  # the tiny model ends its completions there
-        "rewards": [{"name": "math_correctness"}],
+        "task": {"name": "arithmetic"},
+        "rewards": [{"name": "benchmarks.rollouts.token_sum"}],
     }
-    if shape != "tiny":
-        content["task"] = {"name": "jsonl", "path": str(folder / "rows"), "style": "text", "test_fraction": 0.0}
-        content["task"]["prompt_template"] = "{problem}"
-        content["rewards"] = [{"name": "benchmarks.gpu.even_sum"}]
     place.mkdir(parents=True, exist_ok=True)
     (place / "recipe.yaml").write_text(json.dumps(content, indent=1), encoding="utf-8")  # which is YAML, too
     environment = dict(os.environ)
     if not gpu:
+        environment["TORCHDYNAMO_DISABLE"] = "1"  # vLLM's compiled model fails on a CPU without an adapter
         environment |= {**ENVIRONMENT, "PYTHONPATH": f"{PROJECT}{os.pathsep}{write_plugin(folder / 'plugin')}"}
     words = [sys.executable, "-m", "benchmarks.rollouts", str(place), "--measure"]
     with (place / "printed.txt").open("w") as output:
@@ -81,7 +83,7 @@ def run_case(shape: str, engine: str, folder: Path, gpu: bool) -> list[str]:
     return [
         shape,
         engine,
-        f"{tokens / (seconds['time/generation'] - sending):,.0f}",
+        f"{tokens / (seconds['time/generation'] - sending):,.1f}",
         f"{sent['bytes'] / 1e6:.1f}" if sent["seconds"] else "",
         f"{sending:.2f}" if sent["seconds"] else "",
         f"{seconds['time/generation']:.2f}",
@@ -137,7 +139,6 @@ def main() -> int:
     import torch
 
     gpu = torch.cuda.is_available()
-    write_rows(folder / "rows")
     table = []
     for shape, sizes in SIZES.items():
         for engine in ENGINES:
