@@ -132,6 +132,7 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
 
         rewards = load_rewards(recipe.rewards)
         source = read_completions(file, column, limit)
+        rewards, recorded_reward = rescoring.with_recorded_environment(rewards, source.rows)
         added = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
     quiet = not (console.is_main() and console.is_terminal())
     with tqdm(total=len(source.rows), desc="scoring", unit="row", delay=2, leave=False, disable=quiet) as bar:
@@ -141,7 +142,7 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
     groups = summary.group_stats(source.rows, scores.totals)
     disagreements = summary.disagreements(scores)
     console.info(f"{_heading(file, recipe, source)}")
-    for note in [*source.notes, *([added] if added else [])]:
+    for note in filter(None, [*source.notes, added, recorded_reward]):
         console.info(f"  {note}")
     console.info(f"\n{_score_table(scores)}")
     if steps := summary.by_step(source.rows, scores):
@@ -265,7 +266,8 @@ def _disagreement_lines(disagreements: Sequence[Disagreement], rows: Sequence[Ro
 
 def _quote(row: Row) -> str:
     """The end of the model's own turn, where its answer should be; without a turn, the completion's beginning."""
-    from rlvr.rescoring.completions import as_text, one_line
+    from rlvr.rescoring.completions import one_line
+    from rlvr.rescoring.conversations import as_text
     from rlvr.verifiers.completion_text import completion_text, own_turn
 
     own = own_turn(completion_text(row["completion"])).strip()
@@ -318,6 +320,7 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
 
         rewards = load_rewards(recipe.rewards)
         everything = read_completions(file, column, limit).rows
+        rewards, recorded_reward = rescoring.with_recorded_environment(rewards, everything)
     if not 0 <= number < len(everything):
         message = f"--why {number}: {file} has no such row. Its rows are 0 to {len(everything) - 1:,}."
         raise InputError(message, kind="invalid-flag", key="--why", row=number)
@@ -338,6 +341,8 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
         for line in lines:
             console.info(f"  {line}")
     console.info(f"\n{console.bold('rewards')}")
+    if recorded_reward is not None:
+        console.info(f"  {recorded_reward}")
     for line in explain.reward_lines(row, index, scores, differing):
         console.info(f"  {line}")
     raised = zip(rewards, scores.raised, strict=True)

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 from rlvr.formatting import is_number, shorten
 from rlvr.report import reward_explanations
-from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, messages, other_columns
+from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, other_columns
 from rlvr.report.run_reader import RunRecord
+from rlvr.rescoring.conversations import SECONDS, STOPPED, call_seconds, cut, fit, is_conversation, turns
 
 # Characters of all completions, of one, and of a prompt; compressed bytes of all.
 MAX_CHARACTERS, COMPLETION_LIMIT, PROMPT_LIMIT = 24_000_000, 8000, 6000
@@ -149,24 +150,29 @@ def _explain(run: RunRecord, chosen: Sequence[Rollout]) -> dict[tuple[int, int],
 def _compressed(run: RunRecord, rollouts: RunRollouts, chosen: Sequence[Rollout], explanations: Explanations) -> bytes:
     examples = {item.group: item for item in reversed(chosen)}
     prompt_index = {group: index for index, group in enumerate(examples)}
+
+    def several(item: Rollout) -> bool:
+        return is_conversation(item.row["completion"])
+
     content = {
         "rewards": rollouts.rewards,
         "weights": [run.weights.get(name) for name in rollouts.rewards],
         "metric": run.metric if run.metric in rollouts.rewards else "",
         "prompts": [
-            [(role, shorten(text, PROMPT_LIMIT)) for role, text in messages(item.row.get("prompt"))]
+            [(role, shorten(text, PROMPT_LIMIT)) for role, text in turns(item.row.get("prompt"))]
             for item in examples.values()
         ],
         "stage": [item.stage for item in chosen],
         "number": [item.number for item in chosen],
         "prompt": [prompt_index[item.group] for item in chosen],
-        "text": [shorten(item.text, COMPLETION_LIMIT) for item in chosen],
+        "text": ["" if several(item) else shorten(item.text, COMPLETION_LIMIT) for item in chosen],
+        "turns": [fit(item.turns, COMPLETION_LIMIT) if several(item) else 0 for item in chosen],
         "values": [[_rounded(value) for value in item.rewards] for item in chosen],
         "total": [_rounded(item.total) for item in chosen],
         "right": [None if item.right is None else int(item.right) for item in chosen],
         "advantage": [_rounded(item.row.get("advantage")) for item in chosen],
         "tokens": [_rounded(item.row.get("tokens")) for item in chosen],
-        "cut": [int(item.row.get("ended") is False) for item in chosen],
+        "cut": [cut(item.row) for item in chosen],
         "columns": [_shown_columns(item, rollouts.rewards) for item in chosen],
         "why": [explanations.get(_key(item)) or 0 for item in chosen],
     }
@@ -177,7 +183,12 @@ def _compressed(run: RunRecord, rollouts: RunRollouts, chosen: Sequence[Rollout]
 def _shown_columns(item: Rollout, rewards: Sequence[str]) -> list[tuple[str, str]]:
     """The other columns, with the titles of the accuracy table for those of an evaluation."""
     titles = EVALUATION_TITLES if item.stage < 0 else {}
-    return [(titles.get(name, name), value) for name, value in other_columns(item.row, rewards)]
+    others = other_columns(item.row, rewards)
+    if SECONDS not in item.row:
+        return [(titles.get(name, name), value) for name, value in others]
+    shown = [(titles.get(name, name), value) for name, value in others if name not in (STOPPED, SECONDS)]
+    seconds = call_seconds(item.row)
+    return [*shown, ("time in tools", f"{sum(seconds):.3g} s")] if seconds else shown
 
 
 def _rounded(value: Any) -> float | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rlvr.errors import InputError
 from rlvr.formatting import is_number, shorten
 from rlvr.health.run_metrics import logged_rewards
 from rlvr.report.run_reader import RunRecord
+from rlvr.rescoring.conversations import Turn, as_json, call_seconds, turns
 
 BASE, TRAINED = -2, -1  # in place of a step
 COLUMN_LIMIT = 300  # characters
@@ -32,7 +33,11 @@ class Rollout:
 
     @property
     def text(self) -> str:
-        return "\n".join(text for _, text in messages(self.row["completion"]))
+        return "\n".join(text for _, text in self.turns)
+
+    @cached_property
+    def turns(self) -> list[Turn]:
+        return turns(self.row["completion"], call_seconds(self.row))
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def records(rollouts: RunRollouts) -> list[dict[str, Any]]:
             "of": {BASE: "base", TRAINED: "trained"}.get(item.stage, "training"),
             "step": item.stage if item.stage >= 0 else None,
             "number": item.number,
-            "prompt": "\n".join(text for _, text in messages(item.row.get("prompt"))),
+            "prompt": "\n".join(text for _, text in turns(item.row.get("prompt"))),
             "completion": item.text,
             "right": item.right,
             "total": item.total,
@@ -82,30 +87,10 @@ def other_columns(row: Mapping[str, Any], rewards: Sequence[str]) -> list[tuple[
     """The other columns of a row: reference answers, sources, and columns that a reward logged."""
     known = NO_EXTRA_COLUMNS.union(rewards)
     return [
-        (name, shorten(_text(value), COLUMN_LIMIT))
+        (name, shorten(value if isinstance(value, str) else as_json(value), COLUMN_LIMIT))
         for name, value in row.items()
         if name not in known and not name.startswith("rewards/") and value is not None
     ]
-
-
-def messages(content: Any) -> list[tuple[str, str]]:
-    """Split a prompt or a completion into (role, text) pairs. Plain text has no role."""
-    if isinstance(content, list):
-        return [
-            (str(item.get("role") or ""), _parts(item.get("content"))) for item in content if isinstance(item, dict)
-        ]
-    return [("", _parts(content))]
-
-
-def _parts(content: Any) -> str:
-    """The text of a message, or of the parts of a multimodal message."""
-    if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
-        return "\n".join(str(part["text"]) for part in content)
-    return "" if content is None else _text(content)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _training_rows(folder: Path) -> tuple[Sequence[Mapping[str, Any]], tuple[str, ...]]:

@@ -17,13 +17,15 @@ YEAR_3000 = 32_503_680_000  # in Unix seconds; a later time is damaged
 
 def facts(run: RunRecord) -> list[tuple[str, list[str]]]:
     """A name and its lines for each fact that the run directory holds."""
-    recipe, metrics, rewards = run.recipe, run.metrics, run.recipe.get("rewards")
+    recipe, metrics, environment = run.recipe, run.metrics, run.recipe.get("environment")
+    environments = _mappings(environment if isinstance(environment, list) else [environment])
     identity, machine = mapping(run.status.get("identity")), mapping(run.status.get("machine"))
     candidates = {
         "Model": [str(recipe.get("model_name_or_path", ""))],
         "Trained": [_trained_weights(recipe)],
         "Task": [_with_options(mapping(recipe.get("task")))],
-        "Reward": [_reward(entry) for entry in (rewards if isinstance(rewards, list) else []) if mapping(entry)],
+        "Environment": [_environment(entry) for entry in environments],
+        "Reward": [_reward(entry) for entry in _mappings(recipe.get("rewards"))],
         "Sampling": [_sampling(recipe)],
         "Learning rate": [_learning_rate(recipe, metrics)],
         "Steps": [_steps(recipe, metrics)],
@@ -37,6 +39,10 @@ def facts(run: RunRecord) -> list[tuple[str, list[str]]]:
     }
     known = [(name, [line for line in lines if line]) for name, lines in candidates.items()]
     return [(name, lines) for name, lines in known if lines]
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
 def _trained_weights(recipe: Mapping[str, Any]) -> str:
@@ -57,8 +63,12 @@ def _with_options(section: Mapping[str, Any]) -> str:
     return f"{section.get('name', '')}{f' ({options})' if options else ''}"
 
 
+def _environment(entry: Mapping[str, Any]) -> str:
+    return _with_options({"name": entry.get("name", "?"), **mapping(entry.get("options"))})
+
+
 def _reward(entry: Mapping[str, Any]) -> str:
-    text = _with_options({"name": entry.get("name", "?"), **mapping(entry.get("options"))})
+    text = _environment(entry)
     weight = entry.get("weight", 1.0)
     factor = f"{number(weight)} × " if is_number(weight) else ""
     gate = f", only if {entry['gate']} is positive" if entry.get("gate") else ""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
-from rlvr.report.rollouts import BASE, TRAINED, Rollout, messages
+from rlvr.report.rollouts import BASE, TRAINED, Rollout
+from rlvr.rescoring.conversations import Turn, call_seconds, cut, fit, turns
 
 MAX_EXAMPLES = 3
 NO_REWARDS = ("step", "row", "tokens", "difficulty")
@@ -18,13 +19,13 @@ NO_REWARDS = ("step", "row", "tokens", "difficulty")
 
 @dataclass(frozen=True)
 class ShownAnswer:
-    """One completion: its label, its text, its rewards by name, and whether it is right (None: unknown)."""
+    """One completion: its label and texts, its rewards by name, whether it is right (None: unknown), why it was cut."""
 
     label: str
-    text: str
+    turns: tuple[Turn, ...]
     rewards: tuple[tuple[str, str], ...]
     right: bool | None
-    cut_off: bool
+    cut: str
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,10 @@ def _answer(label: str, row: Mapping[str, Any]) -> ShownAnswer:
         for name, value in row.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in NO_REWARDS
     )
-    text = "\n".join(text for _, text in messages(row["completion"]))
-    return ShownAnswer(label, shorten(text, COMPLETION_LIMIT), rewards, row.get("correct"), row.get("ended") is False)
+    shown = fit(turns(row["completion"], call_seconds(row)), COMPLETION_LIMIT)
+    shown = shown if len(shown) > 1 else [("", text) for _, text in shown]  # a single answer needs no role
+    return ShownAnswer(label, tuple(shown), rewards, row.get("correct"), cut(row))
 
 
 def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((role, shorten(text, PROMPT_LIMIT)) for role, text in messages(row.get("prompt")))
+    return tuple((role, shorten(text, PROMPT_LIMIT)) for role, text in turns(row.get("prompt")))

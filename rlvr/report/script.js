@@ -64,6 +64,7 @@ class Browser {
   constructor(data, run) {
     Object.assign(this, { data, run, found: [], drawn: 0, at: -1 });
     [this.filters, this.list, this.detail, this.status] = ["filters", "list", "detail", "found"].map((id) => document.getElementById(id));
+    data.turns.forEach((turns, row) => { if (turns) data.text[row] = turns.map((turn) => turn[1]).join("\n"); });
     this.searched = new Array(data.text.length);
     this.ofPrompt = data.prompts.map(() => []);
     data.prompt.forEach((prompt, row) => this.ofPrompt[prompt].push(row));
@@ -112,7 +113,7 @@ class Browser {
 
   haystack(row) {
     return (this.searched[row] ??= [
-      this.data.text[row],
+      this.data.text[row], this.data.cut[row],
       ...this.data.prompts[this.data.prompt[row]].map((message) => message[1]),
       ...this.data.columns[row].map((column) => column[1]),
     ].join("\n").toLowerCase());
@@ -211,23 +212,27 @@ class Browser {
     const title = element("h3", "", stageName(data.stage[row]).replace(/^./, (letter) => letter.toUpperCase()));
     if (group.length > 1) title.append(element("span", "quiet", ` completion ${group.indexOf(row) + 1} of ${group.length}`));
     title.append(" ", this.mark(row));
-    if (data.cut[row]) title.append(" ", element("span", "mark unclear", "cut off"));
+    if (data.cut[row]) title.append(" ", element("span", "mark unclear", data.cut[row]));
     const prompt = element("details", "messages");
     prompt.open = true;
     prompt.append(element("summary", "", "Prompt"));
-    for (const [role, text] of data.prompts[data.prompt[row]]) {
-      if (role) prompt.append(element("div", "role", role));
-      prompt.append(this.text(text));
-    }
+    prompt.append(...this.texts(data.prompts[data.prompt[row]]));
     const length = data.tokens[row] === null ? `${counted(data.text[row].length)} characters` : `${counted(data.tokens[row])} tokens`;
-    this.detail.replaceChildren(title, prompt, element("h4", "", `Completion, ${length}`), this.text(data.text[row] || "(empty)"), this.rewards(row), ...this.columns(row), ...this.sides(row));
+    this.detail.replaceChildren(title, prompt, element("h4", "", `Completion, ${length}`), ...this.completion(row), this.rewards(row), ...this.columns(row), ...this.sides(row));
     this.detail.scrollTop = 0;
   }
 
-  text(text) {
-    const made = element("pre", "", text);
-    made.dir = "auto";
-    return made;
+  // The completion's text, or its messages, calls and results.
+  completion(row) {
+    return this.texts(this.data.turns[row] || [["", this.data.text[row]]]);
+  }
+
+  texts(pairs) {
+    return pairs.flatMap(([label, text]) => {
+      const made = element("pre", /(^|, )call\b|^result of /.test(label) ? "tool" : "", text || "(empty)");
+      made.dir = "auto";
+      return label ? [element("div", "role", label), made] : [made];
+    });
   }
 
   rewards(row) {
@@ -289,14 +294,14 @@ class Browser {
   }
 
   side(rows, wanted) {
-    const { data } = this, made = element("div", "answer"), title = element("h4"), body = this.text(""), foot = element("p", "rewards");
+    const { data } = this, made = element("div", "answer"), title = element("h4"), body = element("div"), foot = element("p", "rewards");
     const judged = rows.filter((row) => data.right[row] !== null);
     made.append(title, body, foot);
     let place = Math.max(0, rows.indexOf(wanted));
     const show = () => {
       const row = rows[place];
       title.replaceChildren(element("span", "", stageName(data.stage[row])), " ", this.mark(row));
-      body.textContent = data.text[row] || "(empty)";
+      body.replaceChildren(...this.completion(row));
       foot.textContent = data.rewards.map((name, at) => `${name} ${figure(data.values[row][at])}`).join(" · ");
       if (rows.length > 1) {
         const turn = (by, label, name) => {

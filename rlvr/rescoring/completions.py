@@ -7,7 +7,6 @@ the order in which they are read.
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from rlvr.config.sections import SPLITS
 from rlvr.data.io import Row, missing_column_error, read_rows
 from rlvr.data.task import Task
 from rlvr.errors import InputError
+from rlvr.rescoring.conversations import as_json, as_text, without_nulls
 from rlvr.scoring.registry import FROM_TRAINER
 from rlvr.scoring.reward import Reward
 
@@ -66,7 +66,8 @@ def read_completions(path: str, column: str = "completion", limit: int | None = 
             raise missing_column_error(where, column, row, hint)
         value = row[column]
         several = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
-        rows += [{**row, "completion": completion} for completion in (value if several else [value])]
+        row = {**row, **({"prompt": without_nulls(row["prompt"])} if "prompt" in row else {})}
+        rows += [{**row, "completion": without_nulls(one)} for one in (value if several else [value])]
         if limit is not None and len(rows) >= limit:
             break
     return CompletionRows(rows[:limit], notes)
@@ -256,28 +257,11 @@ def _key(prompt: Any) -> str:
         return prompt or ""
     if isinstance(prompt, list):  # of messages; parquet may have added nulls to role and content
         prompt = [(item.get("role"), item.get("content")) if isinstance(item, dict) else item for item in prompt]
-    return _dumped(prompt)
-
-
-def _dumped(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except RecursionError:
-        return "(nested too deeply to be read)"
+    return as_json(prompt)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Showing
-
-
-def as_text(content: Any) -> str:
-    """Format a prompt or a completion: text unchanged, messages with their roles, anything else as JSON."""
-    if isinstance(content, str):
-        return content
-    messages = content if isinstance(content, list) else []
-    if messages and all(isinstance(item, dict) and isinstance(item.get("content"), str) for item in messages):
-        return "\n".join(f"[{item.get('role', '?')}] {item['content']}" for item in messages)
-    return _dumped(content)
 
 
 _UNSEEN = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")

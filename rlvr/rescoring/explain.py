@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from rlvr import console
 from rlvr.data.io import Row
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
-from rlvr.rescoring.completions import as_text, one_line, visible
+from rlvr.rescoring.completions import one_line, visible
+from rlvr.rescoring.conversations import as_text, call_seconds, cut, fit, is_conversation, labelled, turns
 from rlvr.rescoring.scores import Scores, columns_for, completion_argument, recorded_names
 from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Reward
@@ -51,19 +52,24 @@ def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanat
 
 def texts(row: Row) -> list[tuple[str, list[str]]]:
     """Titles and lines of the prompt, the completion and the model's own turn."""
-    prompt, completion = row.get("prompt") or row.get("question"), as_text(row["completion"])
+    prompt, completion = row.get("prompt") or row.get("question"), row["completion"]
     sections = [("prompt", _quote(as_text(prompt), PROMPT_LIMIT))] if prompt else []
-    text = completion_text(row["completion"])
-    title = f"completion, {len(text or completion):,} characters"
-    sections.append((title, _quote(completion, COMPLETION_LIMIT)))
-    sections.append(("the model's own turn", own_turn_lines(text)))
+    text, several = completion_text(completion), is_conversation(completion)
+    if several:
+        shown = fit(turns(completion, call_seconds(row)), COMPLETION_LIMIT)
+        title = ", ".join([f"completion, {len(completion):,} messages", *filter(None, [cut(row)])])
+        sections.append((title, _quote(labelled(shown), len(labelled(shown)))))
+    else:
+        quoted = as_text(completion)
+        sections.append((f"completion, {len(text or quoted):,} characters", _quote(quoted, COMPLETION_LIMIT)))
+    sections.append(("the model's own turn", own_turn_lines(text, several=several)))
     return sections
 
 
-def own_turn_lines(text: str) -> list[str]:
-    """Say what verifiers read of a completion: what is left out, and the rest."""
+def own_turn_lines(text: str, *, several: bool = False) -> list[str]:
+    """Say what verifiers read of a completion: what is left out, and the rest; of several messages, the last one."""
     own, outside = own_turn(text), without_thinking(text)
-    lines = []
+    lines = ["the last message of the assistant"] if several else []
     if len(outside) < len(text):
         lines.append(f"{len(text) - len(outside):,} characters of thinking are left out")
     if rest := outside[len(own) :]:

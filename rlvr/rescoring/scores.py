@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.data.io import Row
 from rlvr.errors import InputError
+from rlvr.formatting import is_number
+from rlvr.rescoring.conversations import SECONDS, STOPPED, with_arguments
+from rlvr.scoring.environment_reward import ENVIRONMENT
 from rlvr.scoring.registry import FROM_TRAINER
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 
 # Rows per call of a reward. A batch never holds rows of two steps.
 BATCH = 256
 # Columns that runs and evaluations add to those of the data (see also `recorded_names`).
-WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended"})
+WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended", STOPPED, SECONDS})
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,27 @@ def score(
         progress(len(batch))
     effective = apply_gates_and_mask(values, rewards)
     return Scores(rewards, values, effective, [total(row, rewards) for row in effective], seconds, raised)
+
+
+def with_recorded_environment(rewards: Sequence[Reward], rows: Sequence[Row]) -> tuple[list[Reward], str | None]:
+    """Take the reward `environment` from the rows, and say so: only the environment of a rollout can compute it.
+
+    Without such a column the rewards stay as they are (`rlvr.rescoring.completions.fill_columns` refuses them).
+    """
+    for name in (ENVIRONMENT, f"rewards/{ENVIRONMENT}"):
+        if any(reward.name == ENVIRONMENT for reward in rewards) and any(is_number(row.get(name)) for row in rows):
+            break
+    else:
+        return list(rewards), None
+
+    def recorded(completions: list[Any], **columns: Any) -> list[float | None]:
+        return [value if is_number(value) else None for value in columns[name]]
+
+    replaced = [
+        replace(reward, function=recorded, columns=(name,)) if reward.name == ENVIRONMENT else reward
+        for reward in rewards
+    ]
+    return replaced, f"Read from the file: {ENVIRONMENT}, which can't be computed again without the environments."
 
 
 def batches(rows: Sequence[Row]) -> Iterator[range]:
@@ -131,7 +155,7 @@ def completion_argument(row: Row) -> Any:
     completion = row["completion"]
     if isinstance(completion, str) and isinstance(row.get("prompt"), list):
         return [{"role": "assistant", "content": completion}]
-    return completion
+    return with_arguments(completion)
 
 
 def recorded_names(reward: Reward) -> tuple[str, str]:

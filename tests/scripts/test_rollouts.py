@@ -8,9 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from rlvr.rescoring.completions import read_completions
 from scripts.rollouts import main
+from scripts.score import main as score
+from tests.support.report_runs import CONVERSATION, TOOL_COLUMNS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -24,9 +29,6 @@ def call(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """Three steps; the last one has another column, as if a reward logged it now and then."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     folder = tmp_path / "run"
     (folder / "completions").mkdir(parents=True)
     for step in (1, 2, 3):
@@ -83,6 +85,29 @@ def test_scores_of_the_files_equal_scores_of_the_run(run_dir: Path, tmp_path: Pa
         contents.append({key: value for key, value in content.items() if key != "file"})
     assert contents[0] == contents[1] == contents[2]
     assert contents[0]["rows"] == 12
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
+def test_a_conversation_is_exported_with_its_calls_and_explained(
+    run_dir: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run_dir / "completions" / "completions_00004.parquet"
+    rows = [{"step": 4, "prompt": "p", "completion": CONVERSATION, "environment": 0.5, **TOOL_COLUMNS}]
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    assert main([str(run_dir), "--steps", "4", "--out", str(run_dir / name)]) == 0
+    (row,) = read_completions(str(run_dir / name)).rows
+    assert row == rows[0]
+    recipe = run_dir / "recipe.yaml"
+    recipe.write_text(
+        "model_name_or_path: m\ntask: {name: arithmetic}\nmax_steps: 1\noutput_dir: runs/x\n"
+        "environment: {name: calculator}\nrewards: [{name: environment}]\n"
+    )
+    for words in ([], ["--why", "0"]):
+        assert score(["--config", str(recipe), str(run_dir / name), *words]) == 0
+        shown = capsys.readouterr().out
+        assert "Read from the file: environment" in shown and "0.5" in shown
+    assert "completion, 4 messages, cut off by max_tool_calling_iterations" in shown
+    assert "│ [result of run, 0.25 s]" in shown and '│ [turn 2, call without a result] run(code="1")' in shown
 
 
 def test_held_out_answers_are_exported_by_name(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,26 @@ HOSTILE = (
     "</pre></svg><script>alert('x')</script><img src=https://example.org/x.png onerror=alert(1)> {{ 7 * 7 }} $x_1$"
 )
 
+# Two turns, a long result and a call without a result, with HOSTILE in every text that a model or a tool writes.
+CONVERSATION = [
+    {
+        "role": "assistant",
+        "content": f"Let me try. {HOSTILE}",
+        "tool_calls": [
+            {"type": "function", "function": {"name": "run", "arguments": json.dumps({"code": f"x\n{HOSTILE}"})}},
+            {"type": "function", "function": {"name": HOSTILE, "arguments": HOSTILE}},
+        ],
+    },
+    {"role": "tool", "name": "run", "content": f"{HOSTILE} {'long ' * 3000}"},
+    {"role": "tool", "name": HOSTILE, "content": str({"error": f"Tool {HOSTILE} not found."})},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": {"name": "run", "arguments": '{"code": "1"}'}}],
+    },
+]
+TOOL_COLUMNS = {"stopped": "iterations", "tool_seconds": "[0.25]"}
+
 RECIPE = """\
 # demo.yaml as it ran: overrides and defaults included.
 model_name_or_path: models/tiny

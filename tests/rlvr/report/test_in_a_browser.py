@@ -11,7 +11,8 @@ import pytest
 
 from rlvr.report import write_comparison, write_report
 from tests.support.chromium import CHROMIUM, Tab, tab
-from tests.support.report_runs import write_run
+from tests.support.report_runs import CONVERSATION, TOOL_COLUMNS, write_run
+from tests.support.report_runs import HOSTILE as HOSTILE_TOOLS
 
 pytestmark = [
     pytest.mark.slow,
@@ -181,6 +182,38 @@ def test_it_fits_any_width_in_light_and_dark(
         )
         light = [sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 3 for colour in colours]
         assert (light[0] < 60 and light[1] > 180) if dark else (light[0] > 200 and light[1] < 80)
+
+
+@pytest.mark.parametrize("width", [390, 1100, 1920])
+def test_a_conversation_is_shown_turn_by_turn_at_any_width(
+    browser: Tab, runs: list[Path], tmp_path: Path, width: int
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    run = tmp_path / "tools"
+    shutil.copytree(runs[0], run)
+    rows = [
+        {"step": 9, "prompt": "p", "completion": CONVERSATION, "math_correctness": 1.0, **TOOL_COLUMNS},
+        {"step": 9, "prompt": "p", "completion": CONVERSATION[-1:], "math_correctness": 0.0, **TOOL_COLUMNS},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), run / "completions" / "completions_00009.parquet")
+    browser.messages.clear()
+    browser.open(write_report(run), width=width)
+    assert set_filters(browser, search="max_tool_calling_iterations").startswith("2 of 20")
+    labels = "[...document.querySelectorAll('#detail > .role')].map((one) => one.textContent)"
+    assert browser.evaluate(labels)[3:] == [
+        "result of run, 0.25 s",
+        "result of a tool",
+        "turn 2, call without a result",
+    ]
+    assert shown(browser).count(HOSTILE_TOOLS) >= 4 and "cut off by max_tool_calling_iterations" in shown(browser)
+    assert 'run(code="1")' in browser.evaluate("document.querySelector('#list li .line').textContent")
+    assert browser.evaluate("document.querySelectorAll('img').length + document.scripts.length") == 2
+    assert browser.messages == [] and browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert "turn 1, call" in browser.evaluate(
+        "document.querySelector('.example .answer').parentElement.parentElement.textContent"
+    )
 
 
 WIDE_NAME = "keyword_coverage_of_the_completion"

@@ -405,6 +405,20 @@ def test_every_reward_has_a_panel_and_a_step_its_phases(run_dir: Path) -> None:
     assert [panel.title for panel in curves.reward_panels(run)] == ["math_correctness", "answer_format"]
     time = next(panel for panel in curves.metric_panels(run) if panel.title == "Time per step")
     assert all(f">{phase}<" in time.svg for phase in ("generation", "rewards", "update", "the rest"))
+    assert ">tools<" not in time.svg
+
+
+def test_metrics_of_tools_have_panels_and_a_phase(run_dir: Path) -> None:
+    path = run_dir / "metrics.jsonl"
+    logged = ("call_frequency", "failure_frequency", "turns", "cut_by_iterations", "seconds")
+    added = {f"tools/{name}": 0.5 for name in logged} | {"environment/failed_fraction": 0.5, "time/tools": 0.05}
+    lines = [{**json.loads(line), **added} for line in path.read_text(encoding="utf-8").splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    panels = {panel.title: panel for panel in curves.metric_panels(read_run(run_dir))}
+    tools = ["Tool calls", "Failed tool calls", "Turns", "Cut off by the limit of turns", "Time in tools"]
+    assert {*tools, "Failed environments"} <= panels.keys()
+    assert panels["Failed tool calls"].change == "50.0 % → 50.0 %"
+    assert ">tools<" in panels["Time per step"].svg
 
 
 def test_the_area_around_a_mean_is_drawn_only_if_its_ends_were_logged(run_dir: Path) -> None:
@@ -451,7 +465,7 @@ def test_training_samples_are_the_best_and_the_worst_of_a_group_with_different_r
     examples = training_answers(read_rollouts(read_run(run_dir)).items)
     assert [step for step, _ in examples] == [1, 4]
     best, worst = examples[0][1].answers
-    assert (best.label, best.text.strip()) == ("best of 4", "completion 2 of step 1")
+    assert (best.label, best.turns[0][1].strip()) == ("best of 4", "completion 2 of step 1")
     assert dict(worst.rewards)["math_correctness"] == "0.00"
 
 

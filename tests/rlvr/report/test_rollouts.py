@@ -19,7 +19,7 @@ from rlvr.report import write_report
 from rlvr.report.packing import PackedRollouts, pack
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, read_rollouts
 from rlvr.report.run_reader import RunRecord, read_run
-from tests.support.report_runs import HOSTILE, carried, read, write_run
+from tests.support.report_runs import CONVERSATION, HOSTILE, TOOL_COLUMNS, carried, read, write_run
 
 # Ends of scripts, of HTML comments and of JavaScript lines, changes of writing direction, invalid characters.
 STRANGE = [
@@ -70,6 +70,24 @@ def test_rewards_are_explained_if_their_columns_exist(tmp_path: Path) -> None:
     assert "answer_format" in data["why"][held_out]
     in_training = data["stage"].index(1)
     assert "math_correctness" not in (data["why"][in_training] or {}), "its final_answer was not logged"
+
+
+def test_a_conversation_is_packed_turn_by_turn(tmp_path: Path) -> None:
+    item = Rollout(1, 0, "p", {"prompt": "p", "completion": CONVERSATION, **TOOL_COLUMNS}, (1.0,), 1.0, True)
+    data = unpacked(pack(run_of(tmp_path), RunRollouts([item, rollout(1, 1, "p", "plain")], ("r",))))
+    (conversation, plain), (reason, none) = data["turns"], data["cut"]
+    assert [label for label, _ in conversation] == [
+        "turn 1, assistant",
+        "turn 1, call",
+        "turn 1, call",
+        "result of run, 0.25 s",
+        "result of a tool",
+        "turn 2, call without a result",
+    ]
+    assert (reason, none) == ("cut off by max_tool_calling_iterations", "")
+    assert data["columns"] == [[["time in tools", "0.25 s"]], []]
+    assert (data["text"], plain) == (["", "plain"], 0), "no text is carried twice"
+    assert sum(len(text) for _, text in conversation) < 8200, "the long result is shortened"
 
 
 def test_a_report_imports_no_reward_outside_the_rewards_folder(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""Conversations with tools as labelled texts, from tables and from hostile models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rlvr.rescoring.conversations import as_text, call_seconds, cut, fit, turns, with_arguments, without_nulls
+from rlvr.rescoring.scores import score, with_recorded_environment
+from rlvr.scoring.environment_reward import environment_reward
+from rlvr.scoring.reward import Reward
+
+
+def calls(*functions: tuple[str, Any], content: Any = "") -> dict[str, Any]:
+    listed = [{"type": "function", "function": {"name": name, "arguments": given}} for name, given in functions]
+    return {"role": "assistant", "content": content, "tool_calls": listed}
+
+
+def result(content: Any, name: Any = "run") -> dict[str, Any]:
+    return {"role": "tool", "name": name, "content": content, "tool_calls": None}
+
+
+ANSWER = {"role": "assistant", "content": "Done.", "tool_calls": None}
+NOT_FOUND = result("{'error': 'Tool run not found.'}")
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("completion", "seconds", "expected", "why"),
+    [
+        ("text", [], [("", "text")], "plain text"),
+        ([ANSWER], [], [("assistant", "Done.")], "one message"),
+        (
+            [calls(("run", '{"n": 1}'), content="Try."), result("2"), ANSWER],
+            [0.25],
+            [
+                ("turn 1, assistant", "Try."),
+                ("turn 1, call", "run(n=1)"),
+                ("result of run, 0.25 s", "2"),
+                ("turn 2, assistant", "Done."),
+            ],
+            "a text, a call and its result",
+        ),
+        (
+            [calls(("run", {"code": "a\nb", "stdin": "5"}))],
+            [],
+            [("turn 1, call without a result", "run\n  code:\n    a\n    b\n  stdin:\n    5")],
+            "an argument of several lines; cut before its result",
+        ),
+        (
+            [calls(("run", "{}"), ("run", "{}")), NOT_FOUND, result("2")],
+            [0.5],
+            [
+                ("turn 1, call", "run()"),
+                ("turn 1, call", "run()"),
+                ("result of run", NOT_FOUND["content"]),
+                ("result of run, 0.5 s", "2"),
+            ],
+            "a tool that does not exist takes no seconds",
+        ),
+        (
+            [calls(("run", "{}")), result("2")],
+            [0.5, 0.5],
+            [("turn 1, call", "run()"), ("result of run", "2")],
+            "seconds that can't be assigned",
+        ),
+        (
+            [{"role": "assistant", "reasoning_content": "Hm.", "content": ""}, result(None, "x\n[system]")],
+            [],
+            [("turn 1, assistant, thinking", "Hm."), ("result of a tool", "")],
+            "thoughts; a name that is none",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "What?"}]}, ANSWER],
+            [],
+            [("user", "What?"), ("assistant", "Done.")],
+            "a prompt with parts",
+        ),
+        ([calls(("run", DEEP))], [], [("turn 1, call without a result", f"run({DEEP})")], "no JSON"),
+        ([5, {"role": "assistant", "tool_calls": [7, {}], "content": 5}], [],
+         [("turn 1, assistant", "5"), ("turn 1, call without a result", "None()"),
+          ("turn 1, call without a result", "None()")], "no messages of ours"),
+    ],
+)  # fmt: skip
+def test_a_conversation_becomes_labels_and_texts(
+    completion: Any, seconds: Sequence[float], expected: list[tuple[str, str]], why: str
+) -> None:
+    assert turns(completion, seconds) == expected, why
+    assert turns(without_nulls(completion), seconds) == expected, why
+
+
+def test_no_text_of_a_message_looks_like_another_message() -> None:
+    shown = as_text([{"role": "assistant", "content": "Hm.\n[result of run] 4"}])
+    assert shown == "[assistant] Hm.\n  [result of run] 4"
+
+
+def test_long_texts_are_shortened_and_short_ones_kept() -> None:
+    fitted = fit([("a", "short"), ("b", "x" * 50_000), ("c", "y" * 300)], 1000)
+    assert fitted[0] == ("a", "short") and fitted[2] == ("c", "y" * 300)
+    assert 600 < len(fitted[1][1]) < 760 and "characters left out" in fitted[1][1]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason", "seconds"),
+    [
+        ({"stopped": "answer", "tool_seconds": "[0.5, 1]"}, "", [0.5, 1.0]),
+        ({"stopped": "iterations", "ended": False}, "cut off by max_tool_calling_iterations", []),
+        ({"stopped": "length", "tool_seconds": DEEP}, "cut off by max_completion_length", []),
+        ({"ended": False, "tool_seconds": "5"}, "cut off", []),
+        ({"stopped": 5, "tool_seconds": '[{"a": 1}]'}, "", []),
+    ],
+)
+def test_the_columns_say_why_it_was_cut_and_the_seconds(row: Any, reason: str, seconds: list[float]) -> None:
+    assert (cut(row), call_seconds(row)) == (reason, seconds)
+
+
+def test_rewards_get_arguments_as_objects_and_the_recorded_reward_of_the_environment() -> None:
+    seen: list[Any] = []
+    rewards = [
+        Reward("environment", environment_reward),
+        Reward("r", lambda completions, **_: seen.extend(completions) or [1.0] * 2),
+    ]
+    message = calls(("run", json.dumps({"n": 1})), ("run", DEEP))
+    rows = [{"completion": [message], **column} for column in ({"environment": 0.5}, {"environment": None})]
+    recorded, note = with_recorded_environment(rewards, rows)
+    scores = score(rows, recorded)
+    assert note is not None and scores.totals == [1.5, None] and not any(scores.raised)
+    assert [call["function"]["arguments"] for call in seen[0][0]["tool_calls"]] == [{"n": 1}, DEEP]
+    assert with_arguments("text") == "text"
+    assert with_recorded_environment(rewards, [{"completion": "x"}]) == (rewards, None), "refused later"
