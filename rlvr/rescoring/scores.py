@@ -1,6 +1,7 @@
 """Score existing completions with the rewards of a recipe, as training would.
 
-No model is loaded. completions.py reads the rows, summary.py computes statistics, explain.py explains single rows.
+No model is loaded. completions.py reads the rows, conversations.py shows several turns, summary.py computes statistics,
+explain.py explains single rows.
 """
 
 from __future__ import annotations
