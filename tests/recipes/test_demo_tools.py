@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,13 @@ def test_the_model_learns_to_call_the_tool_and_answers_rightly(tmp_path: Path) -
     assert 0.15 <= mean(steps[:3], REWARD) <= 0.45 and mean(steps[:3], CALLS) <= 0.5
     assert mean(steps[-5:], REWARD) >= 0.6, "sampled at temperature 1, where digits are sometimes copied wrongly"
     assert mean(steps[-5:], CALLS) >= 0.9
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert evaluation["base"]["accuracy"] <= 0.02 and evaluation["trained"]["accuracy"] >= 0.8
 
 
 def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
     """The gain comes from what the tool returns, not from training as such. The run ends with exit code 1."""
     (tmp_path / "silent.py").write_text(SILENT, encoding="utf-8")
-    steps = train(tmp_path, "--environment.name", str(tmp_path / "silent.py:Silent"), "--max_steps", "8", code=1)
+    steps = train(tmp_path, "--environment.name", str(tmp_path / "silent.py:Silent"), "--max_steps", "8",
+                  "--evaluation.rows", "20", code=1)  # fmt: skip
     assert max(step[REWARD] for step in steps) == 0.0

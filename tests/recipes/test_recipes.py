@@ -134,8 +134,7 @@ def test_a_recipe_opens_with_model_launch_override_and_expected_result(path: Pat
 def test_a_recipe_loads_with_its_rewards(path: Path) -> None:
     recipe = load_recipe(path)
     assert load_rewards(recipe.rewards)
-    # Environments aren't played in evaluations yet.
-    assert (recipe.evaluation is None) == bool(recipe.environments), "every other run ends with a measured answer"
+    assert recipe.evaluation is not None, "every run ends with a measured answer"
 
 
 def updates_a_generation(settings: Mapping[str, Any]) -> int:
@@ -170,7 +169,9 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: di
         words += ["--task.path", str(stand_ins[recipe.task.name])]
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
-    words += ["--model_name_or_path", str(TINY_WITH_TOOLS)] if recipe.environments else SMALL_EVALUATION
+    words += SMALL_EVALUATION
+    if recipe.environments:
+        words += ["--model_name_or_path", str(TINY_WITH_TOOLS)]
     updates = updates_a_generation(recipe.settings)
     if recipe.settings.get("steps_per_generation"):
         words += ["--gradient_accumulation_steps", "1", "--steps_per_generation", str(updates)]
@@ -180,9 +181,8 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: di
     # A generation is scored once, and logged with the first of its updates.
     scored = [1, 2] if updates == 1 else [1]
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == scored
-    if recipe.evaluation is not None:
-        evaluation = json.loads((run / "evaluation.json").read_text())
-        assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
     assert (run / "report.html").stat().st_size > 1000
     weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
     assert (run / weights).is_file()
