@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import run_grpo
 from rlvr.training.callbacks import read_metrics
+from tests.support.launching import Start, accelerated
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "recipes" / "demo-tools.yaml"
@@ -60,3 +62,25 @@ def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
     steps = train(tmp_path, "--environment.name", str(tmp_path / "silent.py:Silent"), "--max_steps", "8",
                   "--evaluation.rows", "20", code=1)  # fmt: skip
     assert max(step[REWARD] for step in steps) == 0.0
+
+
+def test_two_processes_play_rollouts_of_their_own(start: Start, tmp_path: Path) -> None:
+    words = [
+        "--config",
+        DEMO,
+        "--max_steps",
+        "2",
+        "--warmup_steps",
+        "0",
+        "--evaluation.rows",
+        "9",
+        "--report_to",
+        "none",
+    ]
+    launch = start(accelerated("cpu", *words), tmp_path / "run").wait()
+    assert launch.process.returncode == 0, launch.output()
+    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
+    called = [len(messages) > 1 for messages in table["completion"]]
+    assert len(called) == 2 * 64 and any(called[:64]) and any(called[64:])
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 9

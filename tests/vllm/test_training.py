@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rlvr.artifacts.metrics import read_metrics
-from tests.support.launching import Launch, adapter
+from tests.support.launching import REPOSITORY, Launch, Start, adapter
 from tests.vllm.conftest import LORA, STEPS, Run, differences, succeed
 
 QLORA = ["--learning_rate", "5e-3"]
@@ -168,6 +168,14 @@ def test_completions_end_where_training_says(train: Run, wide_model: Path, tmp_p
 def test_each_of_two_processes_samples_from_the_policy(train: Run, tmp_path: Path) -> None:
     launch = train(tmp_path / "run", *QLORA, *SHORT, "--per_device_train_batch_size", "32", ranks=2)
     assert max(differences(succeed(launch).run)) < 1e-4
+
+
+@pytest.mark.slow
+def test_turns_between_tools_are_sampled_from_the_policy(start: Start, tmp_path: Path) -> None:
+    words = ["--config", REPOSITORY / "recipes" / "demo-tools.yaml", "--use_vllm", "true", "--report_to", "none"]
+    run = succeed(start(["run_grpo", *words, *SHORT], tmp_path / "run")).run
+    assert len(differences(run)) == 2 and max(differences(run)) < 1e-4
+    assert all(line["tools/turns"] > 1.1 for line in read_metrics(run / "metrics.jsonl") if "reward" in line)
 
 
 @pytest.mark.slow
