@@ -127,6 +127,6 @@ def _weight_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         message = (
             "load_in_4bit with vllm_mode: server: the server's base has 16 bits, so it samples from another model than "
             "the trained one, which cost the demo 10 points of accuracy (docs/vllm.md). vllm_mode: colocate avoids it; "
-            "otherwise set vllm_importance_sampling_mode: token_truncate."
+            "with vllm_importance_sampling_mode: token_truncate it cost less."
         )
         yield Problem(message, "another-base", "vllm_mode", level="warning")
