@@ -261,11 +261,15 @@ class _Converter:
                 self.flat[key], self.comments[key] = value, "set by the original's script"
 
     def _rewards(self) -> list[dict[str, Any]]:
-        """Our rewards for theirs. Two of theirs that have the same successor become one with both weights."""
+        """Our rewards for theirs. Two of theirs that have the same successor become one with both weights.
+
+        A recipe lists a reward once. The options are then those of the heavier one, and the result says so.
+        """
         content = self.content
         names = self._reward_names()
         weights = content.get("reward_weights") or [_AWS_REWARDS.get(name, 1.0) for name in names]
         entries: dict[str, dict[str, Any]] = {}
+        heaviest: dict[str, tuple[float, str]] = {}
         for name, weight in zip(names, [*weights, *[1.0] * len(names)], strict=False):
             known = REWARDS.get(name.removeprefix("trl.rewards."))
             ours = known.name if known is not None else name
@@ -273,9 +277,16 @@ class _Converter:
                 self._drop(f"reward {name}", "no reward of ours means the same; see docs/write-a-reward.md")
                 continue
             entry = entries.setdefault(ours, {"name": ours, "weight": 0.0})
+            options = known.options(content) if known is not None else {}
+            if ours in heaviest and options != entry.get("options", {}):
+                kept = max(heaviest[ours], (weight, name))[1]
+                text = f"{heaviest[ours][1]} and {name} are one entry, with both weights and the options of {kept}"
+                self._ask("rewards", f"{text}. Check that this is the format that you want to pay for")
+            if weight >= heaviest.get(ours, (weight, name))[0]:
+                heaviest[ours] = weight, name
+                entry.pop("options", None)
+                entry |= {"options": options} if options else {}
             entry["weight"] += weight
-            if options := known.options(content) if known is not None else {}:
-                entry["options"] = {**entry.get("options", {}), **options}
             note = known.difference if known is not None else "found by its import path"
             number = list(entries).index(ours)
             earlier = self.reward_comments.get(number)

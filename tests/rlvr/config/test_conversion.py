@@ -150,9 +150,11 @@ def test_open_r1_rewards_become_ours_with_their_weights_and_options(write_yaml: 
     done, recipe = loaded(write_yaml, OPEN_R1)
     assert [(one["name"], one["weight"], one.get("options")) for one in recipe["rewards"]] == [
         ("math_correctness", 1.0, None),
-        ("tag_format", 0.75, {"answer": True, "soft": True}),  # format and tag_count
+        ("tag_format", 0.75, {"answer": True}),  # format and tag_count, of which format has more weight
         ("repetition", 0.1, {"n": 4, "max_penalty": 0.5}),
     ]
+    (merged,) = [change.text for change in done.open_points if change.key == "rewards"]
+    assert "format and tag_count are one entry" in merged and "options of format" in merged
     assert recipe["task"]["columns"] == {"prompt": "problem", "final_answer": "solution"}
     assert recipe["task"]["system"].startswith("Think.\n") and recipe["task"]["style"] == "chat"
     assert recipe["scale_rewards"] is False and recipe["save_steps"] == 0.05 and recipe["vllm_mode"] == "colocate"
