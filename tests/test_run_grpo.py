@@ -151,7 +151,7 @@ def test_check_says_what_would_run_and_writes_nothing(tmp_path: Path, capsys: py
 
 
 SHORT = ["--max_steps", "2", "--task.train_rows", "64", "--evaluation.rows", "8", "--report_to", "none"]
-SHORT += ["--per_device_train_batch_size", "16"]
+SHORT += ["--per_device_train_batch_size", "16", "--warmup_steps", "0"]
 
 
 def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
