@@ -24,11 +24,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.config.recipe import Recipe, RecipeError, load_recipe
@@ -140,7 +140,7 @@ def run(recipe: Recipe) -> int:
     from rlvr.artifacts.run_lock import lock_run
 
     with ExitStack() as stack:
-        interrupts = stack.enter_context(remembered_interrupts())
+        interrupts = stack.enter_context(console.remembered_interrupts(signal.SIGINT))
         if "RANK" not in os.environ:  # before the slow imports; the processes of a launcher lock together, below
             stack.enter_context(lock_run(recipe.output_dir))
         from rlvr.preflight.prepare import prepare_run
@@ -157,25 +157,6 @@ def run(recipe: Recipe) -> int:
         if interrupts:
             raise KeyboardInterrupt
         return stages.execute()
-
-
-@contextmanager
-def remembered_interrupts() -> Iterator[list[int]]:
-    """Yield a list of the SIGINTs that arrive inside: Python drops a KeyboardInterrupt raised in a `__del__`."""
-    received: list[int] = []
-
-    def interrupt(number: int, frame: object) -> NoReturn:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # a caller handles it
-        yield received
-        return
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Run:
@@ -213,7 +194,7 @@ class Run:
             if self.tracker is not None:
                 self.tracker.start()
             self.measure_base()
-            self.stop.raise_if_requested()  # a signal whose exception was dropped, as in remembered_interrupts
+            self.stop.raise_if_requested()  # its exception may be lost: console.remembered_interrupts
             if not resumption.trained:
                 self.train()
             self.measure_trained()

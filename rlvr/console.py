@@ -7,14 +7,15 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import textwrap
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from typing import TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import NoReturn, TextIO
 
 LOG_INTERVAL_S = 60.0
 SLOW_STEP_S = 2.0
@@ -72,6 +73,32 @@ def is_terminal() -> bool:
         return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
     except (OSError, ValueError):
         return False
+
+
+@contextmanager
+def remembered_interrupts(*numbers: signal.Signals) -> Iterator[list[int]]:
+    """Raise KeyboardInterrupt for these signals inside, and yield a list of those that arrived.
+
+    Python drops an exception that is raised in a `__del__`, and a Ctrl-C with it; the list still has it. Signals that
+    the caller handles already are left to it, and all of them outside the main thread.
+    """
+    received: list[int] = []
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    defaults = (signal.default_int_handler, signal.SIG_DFL)
+    if threading.current_thread() is not threading.main_thread():
+        numbers = ()
+    before = {number: handler for number in numbers if (handler := signal.getsignal(number)) in defaults}
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def info(text: str = "") -> None:

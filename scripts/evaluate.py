@@ -28,7 +28,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rlvr import console
 from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe
@@ -65,7 +65,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     console.silence_libraries()
     try:
-        return run(options, overrides)
+        with console.remembered_interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
+            return run(options, overrides, interrupts)
     except InputError as error:
         console.error(str(error))
         return 2
@@ -85,11 +86,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _interrupt(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def run(options: argparse.Namespace, overrides: list[str]) -> int:
+def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[int]) -> int:
     """Check the options, then evaluate."""
     one, both = "base evaluates the model before training, and --adapter the trained one", "--adapter A --compare base"
     alone = "--compare base needs --adapter: there is no model to compare the base with."
@@ -122,7 +119,7 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
             key="--output",
             path=folder,
         ) from error
-    evaluate(options, recipe, folder)
+    evaluate(options, recipe, folder, interrupts)
     return 0
 
 
@@ -136,8 +133,12 @@ def _take_base(words: list[str]) -> bool:
     return False
 
 
-def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
-    """Evaluate the base and/or the adapter, print the table and write it to `folder`."""
+def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrupts: Sequence[int]) -> None:
+    """Evaluate the base and/or the adapter, print the table and write it to `folder`.
+
+    Args:
+        interrupts: signals that arrived (`console.remembered_interrupts`).
+    """
     console.error(f"{recipe.path}: loading torch and transformers …")
     from rlvr import evaluation
     from rlvr.artifacts import directory
@@ -225,6 +226,8 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
                     points[0].task, recipe, rewards, metric, scorer, sampling, when, samples=options.samples
                 )[1]
             model.close()
+            if interrupts:
+                raise KeyboardInterrupt
         if state.is_main_process:
             about = evaluation.describe_evaluation(recipe, metric)
             about["adapter"] = options.adapter
@@ -336,5 +339,4 @@ def _sampling(recipe: Recipe) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main())

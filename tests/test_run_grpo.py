@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -231,18 +230,3 @@ def test_two_processes_train_together_and_leave_one_whole_run(start: Start, tmp_
     assert (tmp_path / "run" / "adapter" / "adapter_model.safetensors").is_file()
     warnings = [line for line in launch.output().splitlines() if "warning" in line.lower()]
     assert ["8 rows" in line for line in warnings] == [True], "nothing that a reader must ignore"
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_ctrl_c_that_python_drops_is_remembered() -> None:
-    class Dropped:
-        def __del__(self) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with run_grpo.remembered_interrupts() as received:
-        dropped = Dropped()
-        del dropped
-        assert received == [signal.SIGINT]
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import termios
@@ -106,3 +107,18 @@ def test_a_reader_that_ends_early_stops_neither_the_program_nor_its_exit_code(tm
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=REPOSITORY)
     assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 1)
     assert (tmp_path / "end").exists()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_ctrl_c_that_python_drops_is_remembered() -> None:
+    class Dropped:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with console.remembered_interrupts(signal.SIGINT) as received:
+        dropped = Dropped()
+        del dropped
+        assert received == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
