@@ -120,6 +120,7 @@ def fork_program(client: socket.socket, others: list[socket.socket]) -> int | No
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
     request = json.loads(content)
     os.chdir(request["folder"])
     os.environ.clear()
