@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 if TYPE_CHECKING:
-    from rlvr.training.grpo_trainer import RecipeTrainer
+    from rlvr.training.trl_internals import ExtensibleGRPOTrainer
 
 FIRST_SYNCS = 3  # that are checked, whatever `rollout_check_steps` is
 FIRST_LIMIT = 0.5  # of a logit, before any update
@@ -77,7 +77,7 @@ class RolloutCheck:
             return False
         return len(self._checked) < FIRST_SYNCS or step - self._checked[-1] >= self.every
 
-    def check(self, trainer: RecipeTrainer, batch: dict[str, Any]) -> None:
+    def check(self, trainer: ExtensibleGRPOTrainer, batch: dict[str, Any]) -> None:
         """Compare the log probabilities of a batch that was just sampled. Collective.
 
         Raises:
@@ -108,7 +108,7 @@ class RolloutCheck:
             self._confirm(trainer, batch, own, found, noise)
 
     def _confirm(
-        self, trainer: RecipeTrainer, batch: dict[str, Any], own: torch.Tensor, found: Difference, noise: float
+        self, trainer: ExtensibleGRPOTrainer, batch: dict[str, Any], own: torch.Tensor, found: Difference, noise: float
     ) -> None:
         """Compare with what the adapter changes; raise unless rounding explains the difference."""
         assert self.expected is not None
@@ -146,7 +146,7 @@ def rounding_share(expected: float) -> float:
 
 
 def difference(
-    trainer: RecipeTrainer, batch: dict[str, Any], one: torch.Tensor, other: torch.Tensor | None = None
+    trainer: ExtensibleGRPOTrainer, batch: dict[str, Any], one: torch.Tensor, other: torch.Tensor | None = None
 ) -> Difference:
     """Compare log probabilities of a batch's completions with vLLM's, or with others; collective."""
     sampled = batch["sampling_per_token_logps"]
