@@ -1,4 +1,4 @@
-"""Hostile calls of the shipped environments' tools, all at once: each ends as documented, at nobody else's cost."""
+"""Hostile calls of the environments' tools in one batch: each ends as documented, and no other rollout changes."""
 
 from __future__ import annotations
 
