@@ -140,10 +140,9 @@ class ServerConnection:
     def _http(self) -> httpx.Client:
         with self._lock:
             if self._client is None or self._client[0] != os.getpid():  # sockets can't be shared with a parent
-                # Proxies of the environment are not for reward servers; SSL_CERT_FILE is read here.
-                transport = httpx.HTTPTransport(
-                    verify=ssl.create_default_context(), trust_env=False, socket_options=_keepalive()
-                )
+                # Proxies of the environment are not for reward servers; SSL_CERT_FILE is read here, where TLS is used.
+                context = ssl.create_default_context() if self.address.startswith("https:") else False
+                transport = httpx.HTTPTransport(verify=context, trust_env=False, socket_options=_keepalive())
                 self._client = (os.getpid(), httpx.Client(transport=transport, trust_env=False))
                 self._closed = False
             return self._client[1]
