@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
-from rlvr.config.recipe import Recipe, RecipeError, load_recipe
+from rlvr.config.recipe import Recipe, RecipeError, extended_text, load_recipe
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import count
 
@@ -129,6 +129,8 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
             print_as_json(prepared.remarks, prepared.plan)
             return 0
         introduce(recipe, prepared.remarks)
+        if (text := extended_text(recipe)) is not None:
+            console.info(f"\n{text}")
         warnings = sum(remark.level == "warning" for remark in prepared.remarks)
         console.info(f"No errors, {count(warnings, 'warning')}: see above." if warnings else "No problems found.")
         return 0

@@ -1,16 +1,25 @@
-"""Where a recipe key was written: a line of the file, or the command line."""
+"""Where a recipe key was written: a line of a file, or the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rlvr.config.schema import nearest
 from rlvr.errors import Problem
 
-# Lines of the file by dotted key, from 1; None for a key of the command line. An entry of a list has its number, and
-# also its name: "rewards.2.weight" and "rewards.answer_format.weight" are the same.
-Lines = Mapping[str, int | None]
+
+class FileLine(NamedTuple):
+    """A line of a file, from 1. The file is the recipe, or one that it extends."""
+
+    path: str
+    number: int
+
+
+# By dotted key; None for a key of the command line. An entry of a list has its number, and also its name:
+# "rewards.2.weight" and "rewards.answer_format.weight" are the same.
+Lines = Mapping[str, FileLine | None]
 
 
 @dataclass(frozen=True)
@@ -32,16 +41,21 @@ class KeyLocation:
 
     @classmethod
     def of(cls, key: str, path: str, lines: Lines, label: str | None = None) -> KeyLocation:
-        is_override = lines.get(key, 0) is None
-        return cls(key, label or key, None if is_override else path, lines.get(key), lines)
+        at = lines.get(key, FileLine(path, 0))
+        if at is None:
+            return cls(key, label or key, None, None, lines)
+        return cls(key, label or key, at.path, at.number or None, lines)
 
     def child(self, key: str, label: str | None = None) -> KeyLocation:
         """The location of a key inside this one. `label` is what people read behind this location's label."""
         inside = f"{self.key}.{key}"
-        if self.path is not None and self.lines.get(inside, 0) is None:
-            return KeyLocation(inside, inside, None, None, self.lines)
         label = f"{self.label}{f': {key}' if label is None else label}"
-        return KeyLocation(inside, label, self.path, self.lines.get(inside, self.line), self.lines)
+        if inside not in self.lines:
+            return KeyLocation(inside, label, self.path, self.line, self.lines)
+        at = self.lines[inside]
+        if at is None:
+            return KeyLocation(inside, inside if self.path is not None else label, None, None, self.lines)
+        return KeyLocation(inside, label, at.path, at.number, self.lines)
 
     def problem(self, text: str, kind: str, suggestion: str | None = None) -> Problem:
         """A problem of this key. `text` continues the sentence that the location begins."""

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config import foreign_keys, project, schema
-from rlvr.config.key_location import KeyLocation, Lines
+from rlvr.config.inheritance import KEY as EXTENDS
+from rlvr.config.inheritance import read_with_bases, text_in_full
+from rlvr.config.key_location import FileLine, KeyLocation, Lines
 from rlvr.config.overrides import apply_override, parse_overrides
 from rlvr.config.sagemaker import SageMakerSettings, read_settings
 from rlvr.config.sections import (
@@ -31,7 +33,6 @@ from rlvr.config.sections import (
     read_rewards,
     read_task,
 )
-from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import flatten
 
@@ -111,15 +112,15 @@ class Recipe:
         keys = [name for name in (*names, section) if name in self.lines]
         if problem.level != "error" or problem.path is not None or problem.row is not None or not keys:
             return problem
-        line = self.lines[keys[0]]
-        if line is None:
+        place = self.lines[keys[0]]
+        if place is None:
             return replace(problem, message=f"--{keys[0]}: {problem.message.removeprefix(f'{keys[0]}: ')}")
         changes = ", ".join(
             f"--{each}" for each, at in self.lines.items() if at is None and each.startswith(f"{keys[0]}.")
         )
         also = f", with {changes} on the command line" if changes else ""
-        message = f"{self.path}, line {line}{also}: {problem.message}"
-        return replace(problem, message=message, path=str(self.path), line=line)
+        message = f"{place.path}, line {place.number}{also}: {problem.message}"
+        return replace(problem, message=message, path=place.path, line=place.number)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of the YAML file, overrides and defaults included. Loading it gives the same recipe.
@@ -225,6 +226,11 @@ def with_engine(recipe: Recipe, *, vllm: bool) -> Recipe:
     return replace(recipe, settings={**recipe.settings, **engine})
 
 
+def extended_text(recipe: Recipe) -> str | None:
+    """Return the recipe with the keys of what it extends, and where each is from; None if it extends nothing."""
+    return text_in_full(recipe.as_dict(), recipe.lines, recipe.path)
+
+
 def write_recipe(recipe: Recipe, path: Path, resolved: Mapping[str, Any] | None = None) -> None:
     """Write the recipe with its overrides and our defaults, so that it can be run again as it is.
 
@@ -266,8 +272,8 @@ class _RecipeText:
         self.path = path
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
-        content, lines = read_yaml(path)
-        self.content, self.lines = content, dict[str, int | None](lines)
+        content, lines = read_with_bases(path)
+        self.content, self.lines = content, dict[str, FileLine | None](lines)
         for old in [key for key in self.content if key in schema.DEPRECATED]:
             at = self.location(old)
             new, value = self._successor(old, self.content.pop(old), at)
@@ -290,6 +296,9 @@ class _RecipeText:
             for each in [each for each in self.lines if each.startswith(f"{key}.")]:
                 del self.lines[each]
             self.lines[key] = None
+            if key == EXTENDS:
+                self.problems.append(self.location(key).problem("is a key of recipe files.", "invalid-override"))
+                continue
             fault = apply_override(self.content, key, value, SECTIONS)
             if fault is not None:
                 self.problems.append(self.location(key).problem(f": {fault}", "invalid-override"))
@@ -342,7 +351,7 @@ def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
             if value is not None:  # a resolved recipe of an earlier release holds `reward_hedge_s: null`
                 text.problems.append(at.problem(f"is not a recipe key. {schema.REMOVED[key]}.", "removed-key"))
         elif key not in schema.fields():
-            known = {*schema.fields(), *SECTIONS} - {*schema.RENAMED, *schema.REMOVED}
+            known = {*schema.fields(), *SECTIONS, EXTENDS} - {*schema.RENAMED, *schema.REMOVED}
             before = list(text.content)[list(text.content).index(key) - 1]
             advice = foreign_keys.OTHER_NAMES.get(key) or foreign_keys.find_advice(key)
             similar = advice or schema.nearest(key, known)
