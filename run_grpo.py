@@ -291,9 +291,10 @@ class Run:
         )
 
     def report(self) -> None:
-        """Write evaluation.json and report.html, and print the results; the main process alone."""
+        """Write evaluation.json, result.json and report.html, and print the results; the main process alone."""
         from rlvr import evaluation, report
         from rlvr.artifacts.model_card import model_card
+        from rlvr.artifacts.result_record import record_run
 
         if not self.is_main:
             return
@@ -305,6 +306,7 @@ class Run:
             for file in (self.model_folder / "README.md", self.folder / "README.md"):
                 if file.is_file():
                     file.write_text(card, encoding="utf-8")
+        record_run(self.folder, self.recipe)
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
         console.info(f"  report    {report.write_report(self.folder)}")
 

@@ -242,17 +242,20 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
                 content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
                 console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
                 console.info(f"  {folder / 'evaluation.json'}")
-            _update_run(folder, adapter, options.limit)
+            _update_run(folder, adapter, options.limit, measured=not options.shots)
     state.destroy_process_group()
 
 
-def _update_run(folder: Path, adapter: Path | None, limit: int | None) -> None:
-    """Write the report of a run again, and add the results to its MLflow run."""
+def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measured: bool) -> None:
+    """Write the record and the report of a run again, and add the results to its MLflow run."""
     from rlvr import report
     from rlvr.artifacts import directory
+    from rlvr.artifacts.result_record import record_evaluation
     from rlvr.tracking import mlflow_results
 
     if (folder / directory.STATUS).is_file():
+        if measured and adapter is not None and adapter.resolve().parent == folder.resolve():
+            record_evaluation(folder, load_recipe(folder / "recipe.yaml"), adapter.resolve().name)
         console.info(f"  {report.write_report(folder)}")
     run = mlflow_results.find_run_dir(folder, adapter)
     message = mlflow_results.add_results(run, folder, limit) if run is not None else None

@@ -30,6 +30,7 @@ STATUS = "run.json"
 # Of a run directory and its checkpoints. Increase it if an older version would misread what a newer one writes. Files
 # without a format are older than this field and count as format 1.
 FORMAT = 1
+LIBRARIES = ("trl", "transformers", "peft", "torch", "accelerate", "deepspeed", "bitsandbytes", "datasets", "vllm")
 ANSWERS = "answers"  # folder of an evaluation's answers, written while it runs
 
 
@@ -116,7 +117,7 @@ def write_json(path: Path, content: Any) -> None:
 def versions() -> dict[str, str]:
     """The versions of Python and of the libraries that a run depends on, by distribution name."""
     installed = {"python": platform.python_version()}
-    for name in ("trl", "transformers", "peft", "torch", "accelerate", "deepspeed", "bitsandbytes", "datasets", "vllm"):
+    for name in LIBRARIES:
         try:
             installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

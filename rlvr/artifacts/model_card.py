@@ -57,7 +57,7 @@ def model_card(recipe: Recipe, evaluation: Mapping[str, Any] | None = None) -> s
     is_local = Path(find_model(model)).is_dir()
     base = Path(model).name if is_local else f"[{model}](https://huggingface.co/{model})"
     is_adapter = bool(recipe.settings.get("use_peft"))
-    options = {key: _without_folder(value) for key, value in recipe.task.options.items() if value is not None}
+    options = {key: without_folder(value) for key, value in recipe.task.options.items() if value is not None}
     listed = ", ".join(f"{key} {value}" for key, value in options.items())
     return _CARD.format(
         metadata=_metadata(recipe, None if is_local else model, is_adapter, evaluation),
@@ -107,6 +107,7 @@ def _result(evaluation: Mapping[str, Any] | None) -> str:
     return "\n\n".join([*parts, *outcome.details])
 
 
-def _without_folder(value: Any) -> Any:
+def without_folder(value: Any) -> Any:
+    """An option of a task, without the folders of a path."""
     is_path = isinstance(value, str) and value.startswith(("/", ".", "~"))
     return Path(value).name if is_path else value

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import run_grpo
+from rlvr.artifacts.result_record import find_faults, read_record
 from scripts import evaluate
 from tests.conftest import environment_of_a_user
 
@@ -100,8 +101,11 @@ def test_the_run_directory_is_whole(demo: Demo) -> None:
         "metrics.jsonl",
         "adapter",
         "evaluation.json",
+        "result.json",
         "report.html",
     } <= names
+    assert find_faults(run, record := read_record(run)) == [] and record.steps == steps
+    assert record.tokens["trained"] > record.tokens["generated"] > 60 * 64 * 20
     completions = {path.name for path in (run / "completions").iterdir()}
     assert {"completions_00001.parquet", f"completions_{steps:05d}.parquet"} <= completions
     assert {"evaluation_base.parquet", "evaluation_trained.parquet"} <= completions

@@ -1,0 +1,331 @@
+"""result.json: what a run trained on what and what it gained, in one small file that outlives the run directory.
+
+It rests on the files that it lists with their digests, and has a digest of itself. It names no path, host or user. Two
+equal runs have equal records except for `times`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rlvr.artifacts import directory
+from rlvr.artifacts.identity import RESUME_MAY_CHANGE
+from rlvr.artifacts.metrics import read_metrics
+from rlvr.artifacts.model_card import without_folder
+from rlvr.config.recipe import RESOLVED, Recipe
+from rlvr.config.yaml_reader import read_yaml
+from rlvr.errors import InputError
+from rlvr.formatting import is_number, mapping
+from rlvr.health.run_metrics import short_name
+
+FILE = "result.json"
+FORMAT = 1  # increase it if an older version would misread a record
+SEEDS = ("seed", "data_seed")
+# No number of a result depends on these keys. The seeds are a field of their own.
+_NOT_IN_DIGEST = (RESUME_MAY_CHANGE - {"evaluation"}) | {*SEEDS, RESOLVED}
+_MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")
+_OF_A_CHECKPOINT = ("training_args.bin", "trainer_state.json", "complete.json")
+
+
+@dataclass(frozen=True)
+class ResultRecord:
+    """The content of result.json.
+
+    Attributes:
+        recipe: file name without .yaml.
+        recipe_digest: of the recipe as it ran, without seeds, paths and logging.
+        model: the base: an id on the hub, or the name of a folder.
+        revision: the commit of a model from the hub.
+        base_digest: of the base's weights, if it was a folder.
+        trained: the folder of what was measured: "adapter", "model" or "checkpoint-N".
+        task: its name and options.
+        rewards: name and weight.
+        train_digest: of the training prompts in their order.
+        held_out_digest: of the held-out rows that were answered; None if nothing was measured.
+        evaluation: metric, split, decoding, max_new_tokens, `base`, `trained` and `difference` as in evaluation.json;
+            None if nothing was measured.
+        seeds: `seed` and `data_seed`.
+        processes: how many trained together.
+        launcher: "plain" for python and ddp.
+        steps: optimizer steps.
+        stopped_early: whether training ended before its last step.
+        tokens: `trained`: of prompts and completions, TRL's num_tokens; `generated`: of completions alone.
+        versions: of the libraries.
+        hardware: `cpu` and `gpu`.
+        files: sha256 of evaluation.json, and of the model's files in `trained`.
+        times: `finished` (UTC), and `training_hours` without interruptions.
+    """
+
+    recipe: str
+    recipe_digest: str
+    model: str
+    revision: str | None
+    base_digest: str | None
+    trained: str | None
+    task: Mapping[str, Any]
+    rewards: Mapping[str, float]
+    train_digest: str | None
+    held_out_digest: str | None
+    evaluation: Mapping[str, Any] | None
+    seeds: Mapping[str, int | None]
+    processes: int
+    launcher: str
+    steps: int
+    stopped_early: bool
+    tokens: Mapping[str, int]
+    versions: Mapping[str, str]
+    hardware: Mapping[str, str]
+    files: Mapping[str, str]
+    times: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical content."""
+        return _digest({"format": FORMAT, **asdict(self)})
+
+    def write(self, path: Path) -> None:
+        """Write the record atomically."""
+        directory.write_json(path, {"format": FORMAT, **asdict(self), "sha256": self.digest})
+
+
+def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> ResultRecord:
+    """Write the record of a run directory, from its files.
+
+    Args:
+        recipe: as it ran.
+        trained: the folder of what was measured; default: the one that the run saves.
+    """
+    status = directory.read_status(folder) or {}
+    identity, content = mapping(status.get("identity")), recipe.as_dict()
+    is_complete = status.get("status") in ("trained", "done")
+    if trained is None and is_complete:
+        trained = "adapter" if recipe.settings.get("use_peft") else "model"
+    metrics = read_metrics(folder / "metrics.jsonl")
+    versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
+    record = ResultRecord(
+        recipe=_name(folder, recipe),
+        recipe_digest=recipe_digest(folder),
+        **_base(recipe),
+        trained=trained,
+        task={"name": short_name(recipe.task.name)}
+        | {key: without_folder(value) for key, value in recipe.task.options.items() if value is not None},
+        rewards={short_name(spec.name): spec.weight for spec in recipe.rewards},
+        train_digest=identity.get("rows"),
+        **_measured(folder),
+        seeds={name: content.get(name) for name in SEEDS},
+        processes=int(identity.get("processes", 1)),
+        launcher=str(identity.get("launcher", "plain")),
+        steps=metrics[-1]["step"] if metrics else 0,
+        stopped_early=not is_complete,
+        tokens=_tokens(metrics),
+        versions={name: versions[name] for name in ("python", *directory.LIBRARIES) if name in versions},
+        hardware=mapping(status.get("machine")),
+        files=_files(folder, trained),
+        times={
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "training_hours": round(training_seconds(metrics) / 3600, 4),
+        },
+    )
+    record.write(folder / FILE)
+    return record
+
+
+def record_evaluation(folder: Path, recipe: Recipe, trained: str | None) -> ResultRecord:
+    """Renew the record of a run that was measured again; `recipe` is the run's own, for a run without a record."""
+    try:
+        earlier = read_record(folder / FILE)
+    except InputError:
+        return record_run(folder, recipe, trained=trained)
+    trained = trained or earlier.trained
+    record = replace(earlier, trained=trained, files=_files(folder, trained), **_measured(folder))
+    record.write(folder / FILE)
+    return record
+
+
+def read_record(path: Path) -> ResultRecord:
+    """Read a record.
+
+    Args:
+        path: the file, or its run directory.
+
+    Raises:
+        InputError: of kind "no-record", "damaged-file", "later-format" or "hash-mismatch".
+    """
+    folder, path = (path, path / FILE) if path.is_dir() else (path.parent, path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version, digest = content.pop("format"), content.pop("sha256")
+    except FileNotFoundError:
+        raise InputError(_why_missing(folder, path), kind="no-record", path=path) from None
+    except (OSError, ValueError, AttributeError, KeyError):
+        raise _damaged(path) from None
+    if version != FORMAT:
+        raise InputError(
+            f"{path} was written by another version of grpo-recipes: its format is {version}, and this version reads "
+            f"{FORMAT}. Update the project.",
+            kind="later-format",
+            path=path,
+        )
+    if digest != _digest({"format": version, **content}):
+        raise InputError(
+            f"{path} was changed after it was written: its sha256 does not fit its content. Restore the file, or "
+            "measure the run again (scripts/evaluate.py).",
+            kind="hash-mismatch",
+            path=path,
+        )
+    if content.keys() != {field.name for field in fields(ResultRecord)}:
+        raise _damaged(path)
+    return ResultRecord(**content)
+
+
+def find_faults(folder: Path, record: ResultRecord) -> list[str]:
+    """What a run directory has that its record does not rest on, a sentence each; empty if all digests fit."""
+    faults = []
+    for name, digest in record.files.items():
+        path = folder / name
+        if not path.is_file():
+            faults.append(f"{name} is missing.")
+        elif _file_digest(path) != digest:
+            faults.append(f"{name} was changed after the run was recorded.")
+    if not (folder / "recipe.yaml").is_file() or recipe_digest(folder) != record.recipe_digest:
+        faults.append("recipe.yaml is not the recipe that was recorded.")
+    if not faults and _measured(folder) != {
+        "evaluation": record.evaluation,
+        "held_out_digest": record.held_out_digest,
+    }:
+        faults.append("The recorded accuracy is not that of evaluation.json and its held-out rows.")
+    return faults
+
+
+def recipe_digest(folder: Path) -> str:
+    """The digest of a run directory's recipe.yaml, equal for runs that differ only in seeds, paths and logging."""
+    content, _ = read_yaml(folder / "recipe.yaml")
+    return _digest({key: value for key, value in content.items() if key not in _NOT_IN_DIGEST})
+
+
+def training_seconds(metrics: list[dict[str, Any]]) -> float:
+    """Seconds of the training steps, without interruptions."""
+    # The value of a line is the mean of the steps since the line before it.
+    return sum(line["step_time"] * steps for line, steps in _steps(metrics) if is_number(line.get("step_time")))
+
+
+def _steps(metrics: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each line of training steps, and the steps since the one before it."""
+    before = 0
+    for line in metrics:
+        if is_number(line.get("step_time")):
+            yield line, line["step"] - before
+            before = line["step"]
+
+
+def _tokens(metrics: list[dict[str, Any]]) -> dict[str, int]:
+    seen, generated = 0.0, 0.0
+    for line in metrics:
+        total = line.get("num_tokens")
+        completion, prompt = line.get("completions/mean_length"), line.get("prompts/mean_length")
+        if is_number(total):
+            if is_number(completion) and is_number(prompt) and completion + prompt:
+                generated += (total - seen) * completion / (completion + prompt)
+            seen = total
+    return {"trained": round(seen), "generated": round(generated)}
+
+
+def _name(folder: Path, recipe: Recipe) -> str:
+    """The recipe's file name without .yaml, from the first line of recipe.yaml if that is the file."""
+    if recipe.path.name != "recipe.yaml":
+        return recipe.path.stem
+    title = re.match(r"# (\S+?)(\.yaml)? as it ran", (folder / "recipe.yaml").read_text(encoding="utf-8"))
+    return title[1] if title else recipe.path.stem
+
+
+def _base(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a record that name the base model."""
+    from rlvr.modeling import adapters, loading
+
+    name = str(recipe.settings["model_name_or_path"])
+    folder = Path(loading.find_model(name))
+    if folder.is_dir():
+        return {"model": folder.resolve().name, "revision": None, "base_digest": adapters.fingerprint(folder)}
+    commit = getattr(loading.load_config(recipe), "_commit_hash", None)
+    return {"model": name, "revision": commit or recipe.settings.get("model_revision"), "base_digest": None}
+
+
+def _measured(folder: Path) -> dict[str, Any]:
+    """The fields of a record that evaluation.json and the held-out answers decide."""
+    path = folder / "evaluation.json"
+    if not path.is_file():
+        return {"evaluation": None, "held_out_digest": None}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    evaluation = {
+        "metric": short_name(str(content.get("metric"))),
+        "split": content.get("split"),
+        "decoding": content.get("decoding"),
+        "max_new_tokens": mapping(content.get("settings")).get("max_new_tokens"),
+    }
+    figures = ("rows", "correct", "accuracy", "interval", "unscored")
+    for name in ("base", "trained"):
+        if name in content:
+            evaluation[name] = {key: content[name][key] for key in figures}
+    if "difference" in content:
+        evaluation["difference"] = content["difference"]
+    tables = [folder / "completions" / f"evaluation_{name}.parquet" for name in ("trained", "base")]
+    table = next((path for path in tables if path.is_file()), None)
+    return {"evaluation": evaluation, "held_out_digest": None if table is None else _rows_digest(table)}
+
+
+def _rows_digest(table: Path) -> str:
+    import pyarrow.parquet as pq
+
+    columns = [name for name in ("row", "prompt", "final_answer") if name in pq.read_schema(table).names]
+    return _digest(pq.read_table(table, columns=columns).to_pylist())
+
+
+def _files(folder: Path, trained: str | None) -> dict[str, str]:
+    paths = [folder / "evaluation.json"]
+    if trained is not None:
+        paths += sorted((folder / trained).glob("*"))
+    return {
+        str(path.relative_to(folder)): _file_digest(path)
+        for path in paths
+        if path.is_file() and path.suffix in _MODEL_FILES and path.name not in _OF_A_CHECKPOINT
+    }
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(
+        f"{path} can't be read: it is no record of a run. Restore the file.", kind="damaged-file", path=path
+    )
+
+
+def _why_missing(folder: Path, path: Path) -> str:
+    """Why a folder has no record, and the fix."""
+    if not folder.is_dir():
+        return f"There is no folder {folder}. Give the output_dir of a run."
+    if not (folder / "recipe.yaml").is_file():
+        return f"{folder} has no {path.name}: it is not a run directory. Give the output_dir of a run."
+    status = (directory.read_status(folder) or {}).get("status")
+    if status == "done":
+        return (
+            f"{folder} has no {path.name}: an earlier version of the project made the run. Measure it again "
+            f"(scripts/evaluate.py --config {folder}/recipe.yaml --adapter {folder}/adapter --compare base "
+            f"--output {folder})."
+        )
+    state = f"the run has not finished (its status is {status}). The same command continues it."
+    return f"{folder} has no {path.name}: {state}"
