@@ -73,7 +73,7 @@ def text_in_full(content: Mapping[str, Any], lines: Lines, path: Path) -> str | 
 
 def _locate(named: Any, path: Path, at: KeyLocation) -> Path:
     if not isinstance(named, str) or not named:
-        raise InputError(problems=[at.problem("takes one file, relative to the recipe's folder.", "invalid-value")])
+        raise InputError(problems=[at.problem("takes one file, relative to the recipe's folder.", "wrong-type")])
     base = path.parent / Path(named).expanduser()
     if base.is_file():
         return base

@@ -67,7 +67,7 @@ def test_a_recipe_is_shown_in_full(tmp_path: Path) -> None:
     ("files", "kind", "key", "place"),
     [
         ({"recipe": "extends: bases/bse.yaml\n"}, "recipe-not-found", "extends", ("recipe.yaml", 1)),
-        ({"recipe": "seed: 1\nextends: [a.yaml]\n"}, "invalid-value", "extends", ("recipe.yaml", 2)),
+        ({"recipe": "seed: 1\nextends: [a.yaml]\n"}, "wrong-type", "extends", ("recipe.yaml", 2)),
         ({"recipe": "extends: recipe.yaml\n"}, "circular-extends", "extends", ("recipe.yaml", 1)),
         (
             {"recipe": "extends: other.yaml\n", "other": "extends: ./recipe.yaml\n"},
