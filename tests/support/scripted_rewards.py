@@ -51,7 +51,7 @@ REMOTE_BATCHES = [
     ("puppet", ["fine", "raise", "fine"], "an exception"),
     ("puppet", ["fine", "exit"], "one that would end the process"),
     ("puppet", ["fine", "die", "fine"], "a worker there that is gone"),
-    ("puppet", ["fine", "hang", "fine"], "a call that waits for ever"),
+    ("puppet", ["hang", "fine"], "a call that waits for ever"),
     ("puppet", ["fine", "short"], "a row that is left out"),
     ("puppet", ["text", "fine", "nan"], "values that are no numbers"),
     ("puppet", ["raise"], "a batch of one"),
@@ -64,7 +64,7 @@ def outcome(file: Path, name: str, completions: list[str], where: str | None) ->
     """Score a batch; return its values, failures, and what was logged."""
     logged: list[Any] = []
     rewards = load_rewards([RewardSpec(f"{file}:{name}", where=where)])
-    with Scorer(rewards, timeout_s=0.7 if "hang" in completions else 20.0, rank=3, seed=5) as scorer:
+    with Scorer(rewards, timeout_s=1.5 if "hang" in completions else 20.0, rank=3, seed=5) as scorer:
         scored = scorer.score(
             ["p"] * len(completions),
             list(completions),

@@ -102,7 +102,7 @@ def test_programs_get_the_same_verdicts_as_locally(server: RewardServer) -> None
         "while True: pass",
         "import socket; socket.create_connection(('1.1.1.1', 80))",
     ]
-    limits = {"time_s": 0.3}
+    limits = {"time_s": 0.3, "wall_s": 10}
     content = {"submissions": [{"program": one, "tests": TESTS, "limits": limits} for one in programs]}
     status, reply = server.post("/judge", content)
     assert status == 200, reply

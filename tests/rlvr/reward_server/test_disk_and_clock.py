@@ -246,11 +246,11 @@ def test_a_clock_that_jumps_during_a_batch_changes_nothing(clock: dict[str, str]
                 while len(begun(tmp_path)) < rows and time.monotonic() < end:
                     time.sleep(0.01)
                 set_clock(clock, offset)
-            said = client.communicate(timeout=60)[0]
+            said = client.communicate(timeout=300)[0]
         assert server.post("/score", content, Idempotency_Key="before") == first, "cached responses do not expire by it"
         assert server.get("/readyz")[0] == 200
     values, faults, silent_s, took_s, jumped_s = json.loads(said)
-    assert values == [[float(row)] for row in range(6)] and not faults and not silent_s and took_s < 30
+    assert values == [[float(row)] for row in range(6)] and not faults and not silent_s and took_s < 60
     noted = begun(tmp_path)
     times = [int(time_then) for _, time_then in noted]
     assert [row for row, _ in noted] == [str(row) for row in range(6)], (

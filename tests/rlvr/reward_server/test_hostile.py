@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -125,16 +125,18 @@ def listening(made: type[HttpConnection], app: Any, state: ServerState) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("pace", "whole", "why"),
+    ("pace", "rest_s", "timeout_s", "why"),
     [
-        (0, False, "reads nothing"),
-        (1 << 10, False, "reads a kilobyte now and then to keep the connection"),
-        (2 << 20, True, "slow, but reads"),
+        (0, 0.2, 0.5, "reads nothing"),
+        (1 << 10, 0.2, 0.5, "reads a kilobyte now and then to keep the connection"),
+        (2 << 20, 0.8, 3.0, "slow, but reads"),
     ],
 )
-def test_a_client_that_does_not_read_is_disconnected(pace: int, whole: bool, why: str) -> None:
+def test_a_client_that_does_not_read_is_disconnected(pace: int, rest_s: float, timeout_s: float, why: str) -> None:
+    whole = why == "slow, but reads"
+
     class Impatient(HttpConnection):
-        read_timeout_s = 0.5
+        read_timeout_s = timeout_s
 
     async def run() -> int:
         async with await listening(Impatient, large_answer, ServerState()) as server:
@@ -146,7 +148,7 @@ def test_a_client_that_does_not_read_is_disconnected(pace: int, whole: bool, why
             taken = 0
             try:
                 for _ in range(20):
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(rest_s)
                     step = taken + pace
                     while taken < step:
                         part = await asyncio.wait_for(loop.sock_recv(line, step - taken), 20)
@@ -166,13 +168,26 @@ def test_a_client_that_does_not_read_is_disconnected(pace: int, whole: bool, why
     assert (asyncio.run(run()) >= 8 << 20) == whole, why
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 def test_beyond_the_connection_limit_idle_connections_are_closed_first() -> None:
     class Few(HttpConnection):
         max_connections = 4
 
+        def connection_made(self, transport: Any) -> None:
+            made.append(self)
+            super().connection_made(transport)
+
     answers = asyncio.Event()
+    made: list[HttpConnection] = []
+    asked: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope)
         await answers.wait()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
@@ -184,13 +199,12 @@ def test_beyond_the_connection_limit_idle_connections_are_closed_first() -> None
             asking = [await asyncio.open_connection(*where) for _ in range(2)]
             for _, writer in asking:
                 writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            await asyncio.sleep(0.1)
+            await until(lambda: len(asked) == 2)
             silent = [await asyncio.open_connection(*where) for _ in range(20)]
-            await asyncio.sleep(0.1)
-            assert len(state.connections) == 4
+            await until(lambda: len(made) == 22 and len(state.connections) == 4)
             asking.append(await asyncio.open_connection(*where))
             asking[-1][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            await asyncio.sleep(0.1)
+            await until(lambda: len(asked) == 3)
             answers.set()
             said = [await asyncio.wait_for(reader.readuntil(b"ok"), 20) for reader, _ in asking]
             for _, writer in [*asking, *silent]:
@@ -230,7 +244,7 @@ def test_a_crafted_completion_scores_0_and_changes_no_other_row(
     right = "```python\nprint(sum(map(int, input().split())))\n```\n#### The final answer is 3"
     content = {
         "rewards": list(REWARDS), "prompts": ["p", "q"], "completions": [completion, right], "one_by_one": True,
-        "columns": {"tests": [TESTS] * 2, "final_answer": ["3"] * 2}, "deadline_s": 30,
+        "columns": {"tests": [TESTS] * 2, "final_answer": ["3"] * 2}, "deadline_s": 300,
     }  # fmt: skip
     status, said = server.post("/score", content, Authorization=f"Bearer {KEY}")
     assert status == 200, (why, said)

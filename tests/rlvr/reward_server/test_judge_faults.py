@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewardServer]:
 
 
 def judged(server: RewardServer) -> list[list[str]]:
-    limits = {"time_s": 0.5, "compile_time_s": 10}
+    limits = {"time_s": 0.5, "wall_s": 20, "compile_time_s": 60}
     native = {"program": f"{NATIVE}  // {time.time()}", "language": "cpp", "tests": TESTS, "limits": limits}
     slowly = [{"program": SLOWLY + program, "tests": TESTS, "limits": limits} for program in PROGRAMS]
     status, reply = server.post("/judge", {"submissions": [native, *slowly], "deadline_s": 100})

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,14 @@ from tests.support.reward_servers import RewardServer, recipe_of
 
 KEY = "a-key-of-the-tests-0123"
 REWARDS = '''
-import time
+import os, time
 
-def notes_calls(completions, *, seconds: float = 0.0, **kwargs):
+def notes_calls(completions, *, until: str = "/", **kwargs):
     """Adds a line to the file that the first completion names, so that calls can be counted."""
     with open(completions[0], "a") as file:
         file.write("called\\n")
-    time.sleep(seconds)
+    while not os.path.exists(until):
+        time.sleep(0.02)
     return [1.0] * len(completions)
 '''
 
@@ -52,9 +53,17 @@ def server(folder: Path) -> Iterator[RewardServer]:
         yield started
 
 
-def call(folder: Path, file: Path, seconds: float = 0.0) -> dict[str, Any]:
-    reward = {"name": f"{folder}/rewards_of_a_test.py:notes_calls", "options": {"seconds": seconds}}
+def call(folder: Path, file: Path, until: Path = Path("/")) -> dict[str, Any]:
+    """A request for one row, whose reward returns as soon as a file is there."""
+    reward = {"name": f"{folder}/rewards_of_a_test.py:notes_calls", "options": {"until": str(until)}}
     return {"rewards": [reward], "prompts": ["p"], "completions": [str(file)]}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def held(**more: str) -> dict[str, str]:
@@ -120,7 +129,7 @@ def test_a_key_file_that_other_users_can_read_is_refused(tmp_path: Path, capsys:
 
 
 def test_a_large_content_length_is_refused_before_the_body_is_sent(server: RewardServer) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), 20) as line:
+    with socket.create_connection(("127.0.0.1", server.port), 60) as line:
         head = f"POST /score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {1 << 30}\r\n\r\n"
         line.sendall(head.encode())
         assert line.recv(1000).startswith(b"HTTP/1.1 413")
@@ -159,17 +168,16 @@ def test_excess_requests_get_429_and_are_not_run(server: RewardServer, folder: P
     file, statuses = folder / "busy", []
 
     def ask() -> None:
-        statuses.append(server.post("/score", call(folder, file, 3.0), **held())[0])
+        statuses.append(server.post("/score", call(folder, file, folder / "go on"), **held())[0])
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + 30
-    while server.figure_with(KEY, "grpo_calls_waiting") < 1 and time.monotonic() < end:
-        time.sleep(0.02)
-    assert [server.figure_with(KEY, f"grpo_{name}") for name in ("workers_busy", "calls_waiting")] == [2, 1]
+    figures = ("workers_busy", "calls_waiting")
+    wait_for(lambda: [server.figure_with(KEY, f"grpo_{name}") for name in figures] == [2, 1])
     assert server.post("/score", call(folder, folder / "refused"), **held())[0] == 429
     assert int(server.headers["retry-after"]) >= 1
+    (folder / "go on").touch()
     for thread in threads:
         thread.join()
     assert statuses == [200] * 3 and len(file.read_text().split()) == 3
@@ -179,12 +187,14 @@ def test_excess_requests_get_429_and_are_not_run(server: RewardServer, folder: P
 
 def test_a_repeated_request_is_run_once(server: RewardServer, folder: Path) -> None:
     file = folder / "repeated"
-    content = call(folder, file, 0.5)
+    content = call(folder, file, folder / "both")
     key = held(Idempotency_Key="one")
     answers: list[Any] = []
     threads = [threading.Thread(target=lambda: answers.append(server.post("/score", content, **key))) for _ in range(2)]
     for thread in threads:
         thread.start()
+    wait_for(lambda: server.figure_with(KEY, "grpo_requests_in_flight") == 2 and file.exists())
+    (folder / "both").touch()
     for thread in threads:
         thread.join()
     answers.append(server.post("/score", content, **key))
@@ -199,29 +209,25 @@ def test_a_repeated_request_is_run_once(server: RewardServer, folder: Path) -> N
 
 def test_a_retry_after_a_broken_connection_gets_the_first_runs_answer(server: RewardServer, folder: Path) -> None:
     file = folder / "hung up"
-    body = json.dumps(call(folder, file, 1.0)).encode()
-    with socket.create_connection(("127.0.0.1", server.port), 20) as line:
+    body = json.dumps(call(folder, file, folder / "hung up, go on")).encode()
+    with socket.create_connection(("127.0.0.1", server.port), 60) as line:
         head = (
             f"POST /score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nIdempotency-Key: again\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         line.sendall(head.encode() + body)
-        end = time.monotonic() + 30
-        while not file.exists() and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_for(file.exists)
+    threading.Timer(0.5, (folder / "hung up, go on").touch).start()
     status, reply = server.post("/score", body, **held(Idempotency_Key="again"))
     assert status == 200 and reply["results"][0]["values"] == [1.0] and len(file.read_text().split()) == 1
 
 
 def test_a_client_that_disconnects_in_mid_request_frees_its_memory(server: RewardServer) -> None:
     for _ in range(5):
-        with socket.create_connection(("127.0.0.1", server.port), 20) as line:
+        with socket.create_connection(("127.0.0.1", server.port), 60) as line:
             head = f"POST /score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 900\r\n\r\n"
             line.sendall(head.encode() + b"{")
-    end = time.monotonic() + 30
-    while server.figure_with(KEY, "grpo_requests_in_flight") and time.monotonic() < end:
-        time.sleep(0.02)
-    assert server.figure_with(KEY, "grpo_requests_in_flight") == 0
+    wait_for(lambda: server.figure_with(KEY, "grpo_requests_in_flight") == 0)
     assert server.figure_with(KEY, "grpo_bytes_in_flight") == 0
 
 
@@ -230,17 +236,15 @@ def test_shutdown_finishes_requests_in_progress_and_refuses_new_ones(folder: Pat
     recipe = recipe_of(folder / "recipe.yaml", [f"{folder}/rewards_of_a_test.py:notes_calls"])
     with RewardServer("--config", recipe) as server:
         answers: list[Any] = []
-        content = call(folder, folder / "ending", 2.0)
+        content = call(folder, folder / "ending", folder / "ending, go on")
         thread = threading.Thread(target=lambda: answers.append(server.post("/score", content)))
         thread.start()
-        end = time.monotonic() + 30
-        while not (folder / "ending").exists() and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_for((folder / "ending").exists)
         server.process.send_signal(signal.SIGTERM)
-        while "Ending: 1 requests" not in server.said() and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_for(lambda: "Ending: 1 requests" in server.said())
         assert server.get("/readyz") == (503, {"status": "ending"})
         assert server.post("/score", content)[0] == 503 and int(server.headers["retry-after"]) >= 1
+        (folder / "ending, go on").touch()
         thread.join()
         assert answers[0][0] == 200
         assert server.process.wait(30) == 0
@@ -255,10 +259,7 @@ def test_workers_end_with_a_killed_server(folder: Path) -> None:
         below = _below(server.process.pid)
         assert below
         server.kill()
-        end = time.monotonic() + 20
-        while any(Path(f"/proc/{pid}").exists() for pid in below) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert not any(Path(f"/proc/{pid}").exists() for pid in below)
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
 
 
 def _below(pid: int) -> list[int]:
@@ -275,7 +276,7 @@ def _below(pid: int) -> list[int]:
 
 def test_responses_are_kept_within_limits_and_failures_not_at_all() -> None:
     async def run() -> None:
-        cache = IdempotencyCache(max_bytes=100, keep_s=0.2)
+        cache = IdempotencyCache(max_bytes=100, keep_s=1.0)
 
         async def add(key: str, response: Response) -> bool:
             """Whether the request was new."""
@@ -289,7 +290,7 @@ def test_responses_are_kept_within_limits_and_failures_not_at_all() -> None:
         assert cache.bytes == 90 and not await add("19", Response())
         for _ in range(2):
             assert await add("busy", Response(b"busy", 503)), "a failure is not kept"
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(1.05)
         assert await add("19", Response()) and cache.bytes == 0, "forgotten in time"
         assert await add("large", Response(b"x" * 101)) and cache.bytes == 0
 

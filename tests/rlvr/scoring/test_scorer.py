@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,21 +39,38 @@ def a_number(completions, **kwargs):
     return 1.0
 
 def process(completions, *, sleep_s: float = 0.0, **kwargs):
-    """The number of its process, and of its fork server."""
+    """The number of its process, and of its fork server; with a path, its first call creates the file and hangs."""
     time.sleep(sleep_s)
+    for word in completions:
+        if os.path.isabs(word) and not os.path.exists(word):
+            open(word, "w").close()
+            time.sleep(1000)
     return [float(os.getppid() if word == "parent" else os.getpid()) for word in completions]
 
-def nap(completions, **kwargs):
-    time.sleep(0.3)
+def meet(completions, others):
+    """Wait for the other functions: returns only if all run at the same time."""
+    for word in completions:
+        if word:
+            open(os.path.join(word, str(os.getpid())), "w").close()
+            while len(os.listdir(word)) < others:
+                time.sleep(0.01)
+
+def meets(completions, **kwargs):
+    meet(completions, 3)
     return [1.0] * len(completions)
 
-def nap_too(completions, **kwargs):
-    time.sleep(0.3)
+def meets_too(completions, **kwargs):
+    meet(completions, 3)
     return [2.0] * len(completions)
 
-def nap_as_well(completions, **kwargs):
-    time.sleep(0.3)
+def meets_as_well(completions, **kwargs):
+    meet(completions, 3)
     return [3.0] * len(completions)
+
+def waits(completions, **kwargs):
+    while not os.path.exists(completions[0]):
+        time.sleep(0.01)
+    return [1.0] * len(completions)
 
 def order_of_a_set(completions, **kwargs):
     return [float(sum(place * ord(word[0]) for place, word in enumerate(set("the order of these words".split()))))]
@@ -97,7 +114,7 @@ def starts_processes(completions, **kwargs):
         found = pool.map(float, [len(word) for word in completions])
     child = subprocess.Popen(["sleep", "1000"])
     child.terminate()
-    assert child.wait(timeout=10) != 0
+    assert child.wait(timeout=60) != 0
     thread = threading.Thread(target=found.append, args=(0.0,))
     thread.start()
     thread.join()
@@ -146,19 +163,16 @@ def said(scoring: Scorer, completions: list[Any], columns: dict[str, list[Any]] 
 
 @pytest.fixture(scope="module")
 def strict(puppets: Path) -> Iterator[Scorer]:
-    """One for all that is about a row at fault: half a second a row, one and a half for a batch."""
-    with scorer(puppets, "puppet", timeout_s=0.5, batch_timeout_s=3.0, rank=3) as scoring:
+    """One for all that is about a row at fault."""
+    with scorer(puppets, "puppet", rank=3) as scoring:
         yield scoring
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "kind", "told", "why"),
     [
         ("raise", "raised", "raised ValueError: no good", "an exception"),
         ("exit", "raised", "raised SystemExit: 3", "one that would end the process without a word"),
-        ("hang", "timeout", "not done after 0.5 s", "a call that waits for ever"),
-        ("spin", "timeout", "reward_timeout_s", "one that computes for ever, and where to set its limit"),
         ("die", "crashed", "SIGABRT", "a fault of native code"),
         ("short", "wrong length", "returned 0 values for 1 completions", "a row that is left out"),
         ("text", "no number", "returned '0.5'", "a number in quotes"),
@@ -184,12 +198,12 @@ def test_the_traceback_begins_in_the_users_file(strict: Scorer, puppets: Path) -
 
 
 @pytest.mark.slow
-def test_a_row_that_hangs_costs_the_other_seven_nothing(strict: Scorer) -> None:
-    start = time.monotonic()
-    scored = said(strict, ["fine"] * 3 + ["hang"] + ["fine"] * 4)
-    assert [row for (row,) in scored.values] == [1.0] * 3 + [None] + [1.0] * 4
-    assert [fault.row for fault in scored.failures] == [3]
-    assert time.monotonic() - start < 3.5 and 1.9 < scored.seconds["puppet"] < 3.0
+def test_a_row_that_hangs_costs_the_others_nothing(puppets: Path) -> None:
+    with scorer(puppets, "puppet", timeout_s=2.0, batch_timeout_s=12.0) as scoring:
+        scored = said(scoring, ["fine", "hang", "fine"])
+    assert scored.values == [[1.0], [None], [1.0]] and scored.seconds["puppet"] > 2.0
+    (fault,) = scored.failures
+    assert (fault.row, fault.kind) == (1, "timeout") and "reward_timeout_s" in fault.message
 
 
 @pytest.mark.parametrize(
@@ -214,11 +228,12 @@ def test_a_batch_ends_within_its_timeout_and_rows_that_were_not_reached_are_unav
     with scorer(puppets, "puppet", timeout_s=0.5, batch_timeout_s=1.5) as scoring:
         said(scoring, ["fine"])
         start = time.monotonic()
-        scored = said(scoring, ["hang"] * 16)
-        assert time.monotonic() - start < 2.5
-    assert scored.values == [[None]] * 16
-    assert {fault.kind for fault in scored.failures} == {"timeout", "unavailable"}
-    assert all("reward_batch_timeout_s" in fault.message for fault in scored.failures if fault.kind == "unavailable")
+        scored = said(scoring, ["hang"] * 400)
+        assert time.monotonic() - start < 30, "and not 50 s or more, one after the other"
+    assert scored.values == [[None]] * 400
+    # On a very busy machine no row is reached, and one failure speaks for all.
+    others = [fault.message for fault in scored.failures if fault.kind == "unavailable" or fault.row is None]
+    assert others and all("reward_batch_timeout_s" in message for message in others)
 
 
 def test_an_empty_batch_calls_no_function(puppets: Path) -> None:
@@ -226,27 +241,30 @@ def test_an_empty_batch_calls_no_function(puppets: Path) -> None:
     assert (scored.values, scored.failures, scored.seconds) == ([], [], {"puppet": 0.0})
 
 
-def test_rewards_work_at_the_same_time_and_keep_their_order(puppets: Path) -> None:
-    with scorer(puppets, "nap", "nap_too", "nap_as_well") as scoring:
-        said(scoring, ["a"])
-        start = time.monotonic()
-        scored = said(scoring, ["a", "b"])
-        assert time.monotonic() - start < 0.8, "the longest, and not the sum"
-    assert scored.values == [[1.0, 2.0, 3.0]] * 2
-    assert list(scored.seconds) == ["nap", "nap_too", "nap_as_well"]
-    assert all(0.3 <= seconds < 0.8 for seconds in scored.seconds.values())
+def test_rewards_work_at_the_same_time_and_keep_their_order(puppets: Path, tmp_path: Path) -> None:
+    with scorer(puppets, "meets", "meets_too", "meets_as_well") as scoring:
+        scored = said(scoring, [str(tmp_path), ""])
+    assert scored.values == [[1.0, 2.0, 3.0]] * 2, report(scored.failures)
+    assert list(scored.seconds) == ["meets", "meets_too", "meets_as_well"] and min(scored.seconds.values()) > 0
 
 
 def test_rewards_that_a_step_waits_for_are_named(
-    puppets: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    puppets: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("rlvr.scoring.scorer.SLOW_BATCH_S", 0.1)
-    with scorer(puppets, "nap", "puppet") as scoring:
-        said(scoring, ["fine"])
-        capsys.readouterr()
-        said(scoring, ["fine"], step=7)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines and all("step 7" in line and ":nap" in line and ":puppet" not in line for line in lines), lines
+    lines: list[str] = []
+    with scorer(puppets, "waits", "puppet") as scoring:
+        thread = threading.Thread(target=said, args=(scoring, [str(tmp_path / "end")]), kwargs={"step": 7})
+        thread.start()
+
+        def names_it_alone() -> bool:
+            lines.extend(capsys.readouterr().err.splitlines())
+            return bool(lines) and ":puppet" not in lines[-1]
+
+        _wait_until(names_it_alone)
+        (tmp_path / "end").touch()
+        thread.join()
+    assert all("step 7" in line and ":waits" in line for line in lines), lines
     assert all("reward_batch_timeout_s: 600" in line for line in lines), "the limit of the wait"
 
 
@@ -254,15 +272,17 @@ def test_starting_does_not_wait_for_imports(tmp_path: Path) -> None:
     path = tmp_path / "slow_start.py"
     path.write_text(
         "import os, time\n"
-        "if os.environ.get('CUDA_VISIBLE_DEVICES') == '':\n    time.sleep(1)\n"
+        "while os.environ.get('CUDA_VISIBLE_DEVICES') == '' and not os.path.exists(__file__ + '.end'):\n"
+        "    time.sleep(0.01)\n"
         "def slow_start(completions, **kwargs):\n    return [1.0] * len(completions)\n"
     )
-    with Scorer([load_reward(RewardSpec(str(path)))]) as scoring:
-        start = time.monotonic()
-        scoring.start()
-        assert time.monotonic() - start < 0.8
-        assert said(scoring, ["a"]).values == [[1.0]]
-        assert time.monotonic() - start > 0.9
+    end = tmp_path / "slow_start.py.end"
+    at_last = threading.Timer(30, end.touch)
+    at_last.start()
+    with Scorer([load_reward(RewardSpec(str(path)))]):
+        assert not end.exists(), "it has started, and the import has not ended"
+        at_last.cancel()
+        end.touch()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -424,15 +444,21 @@ def test_the_order_of_a_set_is_the_same_in_every_worker(puppets: Path) -> None:
 
 
 @pytest.mark.parametrize("whom", ["worker", "fork server"])
-def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str) -> None:
+def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str, tmp_path: Path) -> None:
     place = ["worker", "fork server"].index(whom)
-    with scorer(puppets, "process", options={"sleep_s": 0.25}, batch_timeout_s=20.0) as scoring:
+    begun = tmp_path / "begun"
+    with scorer(puppets, "process") as scoring:
         pids = [int(value) for (value,) in said(scoring, ["own", "parent"]).values]
         os.kill(pids[place], signal.SIGKILL)  # between batches
         now = said(scoring, ["own", "parent"])
         assert not now.failures and now.values[0][0] != pids[0]
-        threading.Timer(0.1, os.kill, (int(now.values[place][0]), signal.SIGKILL)).start()  # and during one
-        then = said(scoring, ["own", "parent"])
+
+        def kill() -> None:
+            _wait_until(begun.exists)
+            os.kill(int(now.values[place][0]), signal.SIGKILL)
+
+        threading.Thread(target=kill).start()  # and during one
+        then = said(scoring, ["own", "parent", str(begun)])
         assert not then.failures and then.values[0][0] not in (pids[0], now.values[0][0])
         assert (then.values[1] == now.values[1]) == (whom == "worker")
 
@@ -472,7 +498,7 @@ scorer.score(["p"] * 3, ["spin"] * 3, {{}})
 """
     # What they print goes to the standard error, which must not be a pipe that is waited for until all have closed it.
     result = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=300
     )
     pids = [int(word) for word in result.stdout.split()]
     assert len(pids) == 3 and result.returncode == -signal.SIGKILL
@@ -480,10 +506,14 @@ scorer.score(["p"] * 3, ["spin"] * 3, {{}})
 
 
 def _wait_for_the_end(pids: list[int]) -> None:
-    until = time.monotonic() + 20
-    while any(map(_runs, pids)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(_runs, pids))
+    _wait_until(lambda: not any(map(_runs, pids)))
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def _runs(pid: int) -> bool:
@@ -499,8 +529,8 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_programs_are_judged_in_a_worker_as_they_are_here_and_once_for_all_rewards() -> None:
-    busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(int(input()) + 1)"
-    completions = [f"```python\n{program}\n```" for program in (busy, "print(2)", "print(", "raise SystemExit(1)")]
+    slow = "import time\ntime.sleep(1)\nprint(int(input()) + 1)"
+    completions = [f"```python\n{program}\n```" for program in (slow, "print(2)", "print(", "raise SystemExit(1)")]
     columns = {"tests": [[{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "6\n"}]] * 4}
     rewards = load_rewards([RewardSpec("code_execution"), RewardSpec("code_tiered"), RewardSpec("math_correctness")])
     metrics: dict[str, float] = {}
@@ -513,7 +543,7 @@ def test_programs_are_judged_in_a_worker_as_they_are_here_and_once_for_all_rewar
     here = [reward(["p"] * 4, completions, **columns) for reward in rewards[:2]]
     assert not scored.failures and [list(column) for column in zip(*scored.values, strict=True)] == here
     assert scored.values[0] == [1.0, here[1][0]] and scored.values[1][0] == 0.5
-    assert metrics["code_execution/judge_s"] > 0.25 > 0.1 > metrics["code_tiered/judge_s"]
+    assert metrics["code_execution/judge_s"] > 1.0 > metrics["code_tiered/judge_s"], "it runs once"
     _wait_for_the_end(zygotes)
 
 

@@ -121,8 +121,8 @@ def test_a_column_is_encoded_once_and_may_hold_nan() -> None:
 
 
 def test_remote_judgements_equal_local_ones_and_are_shared_by_rewards(server: RewardServer) -> None:
-    busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(int(input()) + 1)"
-    completions = [f"```python\n{program}\n```" for program in (busy, "print(2)", "print(", "raise SystemExit(1)")]
+    slow = "import time\ntime.sleep(1)\nprint(int(input()) + 1)"
+    completions = [f"```python\n{program}\n```" for program in (slow, "print(2)", "print(", "raise SystemExit(1)")]
     columns = {"tests": [[{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "6\n"}]] * 4}
     said = []
     for where in (None, server.url):
@@ -130,7 +130,7 @@ def test_remote_judgements_equal_local_ones_and_are_shared_by_rewards(server: Re
         names = ("code_execution", "code_tiered")
         with Scorer(load_rewards([RewardSpec(name, where=where) for name in names])) as scoring:
             scored = scoring.score(["p"] * 4, completions, columns, log_metric=metrics.__setitem__)
-        assert not scored.failures and metrics["code_tiered/judge_s"] < 0.1 < metrics["code_execution/judge_s"]
+        assert not scored.failures and metrics["code_tiered/judge_s"] < 1.0 < metrics["code_execution/judge_s"]
         said.append((scored.values, {name: value for name, value in metrics.items() if "_s" not in name}))
     assert said[0] == said[1] and said[0][0][0][0] == 1.0
 

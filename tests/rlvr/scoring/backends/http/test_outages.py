@@ -159,8 +159,11 @@ def test_a_busy_server_is_asked_again_until_it_has_room(recipe: Path, server: Re
         folder = tmp_path / str(number)
         folder.mkdir()
         with scorer(recipe, server.url, seconds=0.1) as scoring:
+            scoring.connect()
+            together.wait(60)
             scored.append(score(scoring, folder, 3))
 
+    together = threading.Barrier(8)
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
@@ -183,7 +186,7 @@ def test_without_a_server_all_rows_are_masked_and_the_message_names_the_address(
     start = time.monotonic()
     with scorer(recipe, nobody, start_timeout_s=0.5) as scoring:
         scored = score(scoring, tmp_path, 2)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60, "and not after five minutes"
     assert scored.values == [[None], [None]]
     (fault,) = scored.failures
     assert fault.kind == "unavailable" and nobody in fault.message
@@ -191,12 +194,12 @@ def test_without_a_server_all_rows_are_masked_and_the_message_names_the_address(
 
 @pytest.mark.slow
 def test_a_server_that_is_gone_is_waited_for_as_long_as_the_batch_may_take(recipe: Path, tmp_path: Path) -> None:
-    with RewardServer("--config", recipe) as server, scorer(recipe, server.url, batch_timeout_s=3.0) as scoring:
+    with RewardServer("--config", recipe) as server, scorer(recipe, server.url, batch_timeout_s=6.0) as scoring:
         assert score(scoring, tmp_path, 2).values == [[0.0], [1.0]]
         server.kill()
         start = time.monotonic()
         scored = score(scoring, tmp_path, 2)
-        assert 1.0 < time.monotonic() - start < 20 and scored.values == [[None], [None]]
+        assert 1.0 < time.monotonic() - start < 60 and scored.values == [[None], [None]]
         assert scored.failures[0].kind == "unavailable" and server.url in scored.failures[0].message
         assert scored.outage_s > 1.0 and score(scoring, tmp_path, 2).outage_s > scored.outage_s + 1.0, "an outage lasts"
         server.start()
@@ -225,7 +228,7 @@ def test_errors_that_no_retry_mends_are_reported_at_once(
     start = time.monotonic()
     with Scorer(load_rewards([RewardSpec(name, where=url)])) as scoring:
         scored = scoring.score(["p"], ["c"], {"tests": [None]})
-    assert time.monotonic() - start < 10 and scored.values == [[None]], why
+    assert time.monotonic() - start < 60 and scored.values == [[None]], why
     assert fix in scored.failures[0].message, why
 
 
@@ -279,7 +282,7 @@ def test_an_outage_that_lasts_ends_the_run_with_a_checkpoint_that_can_be_continu
     with RewardServer("--config", recipe) as server:
         words = ["--config", recipe, "--output_dir", str(tmp_path / "run"), "--report_to", "none"]
         words += ["--evaluation", "null", "--max_steps", "4", "--save_strategy", "steps", "--save_steps", "100"]
-        words += ["--per_device_train_batch_size", "16", "--reward_batch_timeout_s", "4", "--reward_timeout_s", "2"]
+        words += ["--per_device_train_batch_size", "16", "--reward_batch_timeout_s", "10", "--reward_timeout_s", "5"]
         words += ["--reward_outage_timeout_s", "3"]
         for name in ("math_correctness", "answer_format"):
             words += [f"--rewards.{name}.where", server.url]

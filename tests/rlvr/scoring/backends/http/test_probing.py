@@ -13,7 +13,7 @@ import pytest
 from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
 
 THREADS = 16
-PROBE_S = 0.2
+PROBE_S = 0.5
 
 
 class Slow(ThreadingHTTPServer):
@@ -76,11 +76,12 @@ def test_a_server_that_takes_its_time_is_waited_for_and_asked_by_one_of_all_thre
     line = ServerConnection(slow.url, None)
     begun = time.monotonic()
     waiting = [threads.submit(line.ask, "/score", b"{}", end=begun + 60) for _ in range(THREADS)]
-    time.sleep(5 * PROBE_S)
+    while len(slow.asked) < 3 and time.monotonic() < begun + 60:
+        time.sleep(0.01)
     slow.allowed.set()
     assert [one.result() for one in waiting] == [{}] * THREADS
     times = (time.monotonic() - begun) / PROBE_S
-    assert 1 <= len(slow.asked) <= 2 * times, f"and not {THREADS} in each of {times:.0f} times"
+    assert 3 <= len(slow.asked) <= 2 * times, f"and not {THREADS} in each of {times:.0f} times"
     slow.shutdown()
     slow.server_close()
 
@@ -90,13 +91,11 @@ def test_a_server_that_has_come_to_a_standstill_is_given_up_by_all_threads_at_on
 ) -> None:
     slow = Slow(answers=0)
     line = ServerConnection(slow.url, None)
-    begun = time.monotonic()
-    waiting = [threads.submit(line.ask, "/score", b"{}", end=begun + 60) for _ in range(THREADS)]
+    waiting = [threads.submit(line.ask, "/score", b"{}", end=time.monotonic() + 60) for _ in range(THREADS)]
     for one in waiting:
         with pytest.raises(Unavailable, match="no reply in time"):
             one.result()
-    took_s = time.monotonic() - begun
-    assert len(slow.asked) < THREADS and took_s < THREADS * PROBE_S, f"not one thread after the other: {took_s:.1f} s"
+    assert len(slow.asked) < THREADS, "not two by each thread, one after the other"
     slow.allowed.set()
     slow.shutdown()
     slow.server_close()
