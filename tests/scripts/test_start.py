@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,8 @@ def start(
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_help_is_quick(script: str, tmp_path: Path) -> None:
-    began = time.monotonic()
+def test_help_imports_nothing_slow(script: str, tmp_path: Path) -> None:
     done = start(script, ("--help",), SLOW, tmp_path)
-    assert time.monotonic() - began < 2  # about 0.2 s; the rest is for a busy machine
     assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
     assert all(len(line) <= 80 or line.startswith("    ") for line in done.stdout.splitlines()), "commands are whole"
 

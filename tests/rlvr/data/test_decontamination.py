@@ -136,7 +136,7 @@ def test_ten_thousand_texts_take_seconds() -> None:
     held = [" ".join(words[number * 7 : number * 7 + 90 : 2]) for number in range(200)]
     start = time.monotonic()
     find_overlaps(train, held)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ rewards:
 
 def prepare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts/prepare_data.py"), "--config", "recipe.yaml", "--output", "out"]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120)
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
 @pytest.fixture

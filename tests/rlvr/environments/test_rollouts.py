@@ -11,7 +11,7 @@ from rlvr.config.recipe import EnvironmentSpec
 from rlvr.environments.rollouts import EnvironmentWorkers, Rollout
 
 COUNTER = EnvironmentSpec("tests/support/counting.py", {})
-TIMEOUT_S = 1.5
+TIMEOUT_S = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def begin(workers: EnvironmentWorkers, target: int = 3, number: int = 0) -> Roll
     [
         ("raise", "{'error': 'the tool raises'}", 100, "an exception is a result; what was done stays done"),
         ("exit", "{'error': 'the tool calls exit'}", 100, "so is SystemExit"),
-        ("hang", "not done after 1.5 s", 0, "a call that is killed is undone"),
+        ("hang", "not done after 3 s", 0, "a call that is killed is undone"),
         ("die", "ended its process (exit status 3)", 0, "so is one that ends its process"),
         ("flood", "xxx\n[4,999,900 more characters]", 100, "long output is cut"),
         ("surrogate", "?", 100, "no tokenizer takes a lone surrogate"),
@@ -77,10 +77,10 @@ def test_an_environment_that_fails_by_itself_has_no_reward(
 
 
 def test_calls_beyond_the_budget_are_refused_and_the_reward_is_still_given() -> None:
-    slow = EnvironmentSpec("tests/support/counting.py", {"slow_s": 0.3})
-    with EnvironmentWorkers([slow], timeout_s=60, budget_s=0.5, max_output=100) as workers:
+    with EnvironmentWorkers([COUNTER], timeout_s=60, budget_s=3.0, max_output=100) as workers:
         rollout = begin(workers, 1)
-        texts = [rollout.call("add", {"number": 1}).text() for _ in range(3)]
+        calls = [("add", {"number": 1}), ("misbehave", {"how": "hang"}), ("add", {"number": 1})]
+        texts = [rollout.call(*call).text() for call in calls]
         assert texts[0] == "The count is 1." and "undone" in texts[1] and "tool_budget_s" in texts[2]
         assert rollout.reward(TIMEOUT_S).value() == 1.0
 

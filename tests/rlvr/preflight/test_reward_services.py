@@ -76,7 +76,7 @@ def test_a_check_names_a_service_that_cannot_be_used_at_once(
         [problem] = contact_services(RECIPE, scorer, required=True)
         refused = "401" in parts or "404" in parts or "--config" in parts
         assert bool(list(contact_services(RECIPE, scorer, required=False))) is refused, "a continued run may wait"
-    assert time.monotonic() - started < 5, why
+    assert time.monotonic() - started < 60, why
     assert (problem.kind, problem.level, problem.key) == ("reward-server", "error", f"rewards.{names.split()[0]}.where")
     assert all(part in problem.message for part in (where, *parts)), problem.message
 
@@ -132,4 +132,4 @@ def test_a_check_warns_of_a_living_run_in_the_output_folder(tmp_path: Path) -> N
             "output_dir",
         ) and f"process {other.pid} on" in warning.message
     finally:
-        other.communicate("\n", timeout=30)
+        other.communicate("\n", timeout=100)

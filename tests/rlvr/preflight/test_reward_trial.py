@@ -138,11 +138,11 @@ def test_a_reward_that_hangs_ends_the_trial_after_two_late_answers(
         f"import time\n\ndef hangs(completions, **kwargs):\n    {body}\n    return [0.0] * len(completions)\n"
     )
     rewards = load_rewards([RewardSpec(str(file))])
-    with Scorer(rewards, timeout_s=1.5, batch_timeout_s=600) as scorer:
+    with Scorer(rewards, timeout_s=3.0, batch_timeout_s=600) as scorer:
         scorer.score(["p"], ["x"], {}) if "1000 *" in body else scorer.start()
         started = time.monotonic()
         [problem] = try_rewards(RECIPE, sums(), rewards, rewards[0], scorer)
-    assert time.monotonic() - started < 15, why
+    assert time.monotonic() - started < 90, why  # and not after 64 of them
     assert (problem.kind, problem.level, problem.row) == ("reward-timeout", "error", 0), why
     assert all(words in problem.message for words in ("hangs", "reward_timeout_s", *late)), why
     assert "Trying the rewards" in capsys.readouterr().err, "after two seconds"

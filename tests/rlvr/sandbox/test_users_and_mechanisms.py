@@ -21,7 +21,7 @@ sys.path.insert(0, sys.argv[1])
 from rlvr.verifiers.code import Limits, judge_many, detect_capabilities
 from tests.support.sandbox_capabilities import capabilities_without
 limits = {"memory_mb": 128, "output_kb": 256}
-short = {"spins": {"time_s": 0.2, "wall_s": 2}, "sleeps": {"time_s": 1, "wall_s": 0.5}}
+short = {"spins": {"time_s": 0.2, "wall_s": 20}, "sleeps": {"time_s": 1, "wall_s": 0.5}}
 tests = [{"input": "4 5", "output": "9"}]
 programs = {
     "honest": ("AC", "python", "print(sum(map(int, input().split())))"),
@@ -46,7 +46,7 @@ with capabilities_without(*sys.argv[2].split()) as capabilities:
     used = {k: v for k, v in programs.items() if capabilities.can_compile or v[1] != "cpp"}
     judged = judge_many([
         {"program": program, "language": language, "tests": tests,
-         "limits": Limits(**limits, **short.get(name, {"time_s": 1, "wall_s": 2}))}
+         "limits": Limits(**limits, **short.get(name, {"time_s": 1, "wall_s": 20}))}
         for name, (_, language, program) in used.items()
     ])
     wrong = {name: j.verdicts[0] for name, j in zip(used, judged) if j.verdicts[0] != used[name][0]}

@@ -184,7 +184,7 @@ def test_a_wrong_uri_is_reported_once_and_closing_keeps_its_timeout(
     wait_for_words(session, capfd, "Training goes on")
     start = time.monotonic()
     session.tracker.close("FINISHED", timeout_s=1.0)
-    assert time.monotonic() - start < 20, "the timeout holds"
+    assert time.monotonic() - start < 60, "the timeout holds"
     lines = said(capfd).splitlines()
     assert "MLflow at no-such-scheme://x fails (" in lines[0] and "hush" not in lines[0]
     assert len(lines) == 2 and "3 lines of metrics" in lines[1]

@@ -193,7 +193,7 @@ def fill(rows: int, first: list[list[int]], rounds: int) -> list[tuple[Completio
     data = Dataset.from_list([{"prompt": f"prompt {row}", "row": row} for row in range(rows)])
     world = len(first)
     gathered: list[list[int]] = [[] for _ in range(world)]
-    everyone_is_here = threading.Barrier(world, timeout=20)
+    everyone_is_here = threading.Barrier(world, timeout=100)
 
     def sample(rank: int, own: list[int]) -> RolloutBatch:
         gathered[rank] = own

@@ -7,7 +7,6 @@ import contextlib
 import json
 import shutil
 import subprocess
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -303,11 +302,9 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_makes_no_further_step(
 
 
 @pytest.mark.slow
-def test_a_limit_of_time_saves_and_ends_before_it(tmp_path: Path) -> None:
+def test_a_limit_of_time_ends_training_with_a_checkpoint(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, settings={"max_steps": 1000})
-    started = time.monotonic()
     assert training.train(trainer, recipe, StopRequest(max_runtime_s=3.0), None) is not None
-    assert time.monotonic() - started < 3.0
     assert checkpoints.newest_complete(tmp_path) is not None
 
 

@@ -126,43 +126,43 @@ def most_at_once(spans: list[list[float]]) -> int:
 
 @pytest.mark.slow
 def test_one_worker_uses_all_slots_and_two_share_them(judges: WorkerPool) -> None:
-    (alone,) = judges.map([["alone", 12, 0.1]], timeout_s=60)
+    (alone,) = judges.map([["alone", 8, 1.0]], timeout_s=300)
     assert most_at_once(alone.value) == SLOTS
-    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)  # start the processes
-    long, short = (one.value for one in judges.map([["long", 40, 0.15], ["short", 14, 0.15]], timeout_s=60))
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=300)  # start the processes
+    long, short = (one.value for one in judges.map([["long", 20, 1.0], ["short", 8, 1.0]], timeout_s=300))
     end = max(span[1] for span in short)
     # The first worker started before it could see the demand of the other.
-    begin = max(min(span[0] for span in spans) for spans in (long, short)) + 0.2
+    begin = max(min(span[0] for span in spans) for spans in (long, short)) + 0.7
     both = [span for span in long + short if begin < span[0] and span[1] < end]
-    assert len(both) > 10 and most_at_once(both) <= SLOTS, "not more programs than slots"
-    after = [span for span in long if span[0] > end + 0.4]
+    assert len(both) > 4 and most_at_once(both) <= SLOTS, "not more programs than slots"
+    after = [span for span in long if span[0] > end]
     assert most_at_once(after) == SLOTS, "the slots of the finished worker are used"
 
 
 @pytest.mark.slow
 def test_a_timed_out_worker_frees_its_share(judges: WorkerPool) -> None:
-    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=300)
     ended = threading.Event()
     outcomes: dict[str, Any] = {}
 
     def doomed() -> None:
-        outcomes["doomed"] = judges.map([["doomed", 4, 100.0]], timeout_s=1.0)[0]
+        outcomes["doomed"] = judges.map([["doomed", 4, 100.0]], timeout_s=4.0)[0]
         ended.set()
 
     thread = threading.Thread(target=doomed)
     thread.start()
-    time.sleep(0.3)
-    (other,) = judges.map([["other", 40, 0.15]], timeout_s=60)
+    time.sleep(0.5)
+    (other,) = judges.map([["other", 28, 0.5]], timeout_s=300)
     thread.join()
     assert outcomes["doomed"].status == "timeout"
     assert other.status == "done"
-    assert most_at_once(other.value[:8]) <= SLOTS // 2
-    assert most_at_once(other.value[-12:]) == SLOTS
+    assert most_at_once(other.value[:6]) <= SLOTS // 2
+    assert most_at_once(other.value[-8:]) == SLOTS
 
 
 @pytest.mark.slow
 def test_a_killed_worker_frees_its_share(judges: WorkerPool) -> None:
-    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=60)
+    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=300)
     fork_server = judges._fork_server
     assert fork_server is not None
     killed = 0
@@ -177,9 +177,9 @@ def test_a_killed_worker_frees_its_share(judges: WorkerPool) -> None:
 
     thread = threading.Thread(target=kill)
     thread.start()
-    outcomes = judges.map([["one", 8, 0.2], ["two", 8, 0.2]], timeout_s=60)
+    outcomes = judges.map([["one", 8, 0.5], ["two", 8, 0.5]], timeout_s=300)
     thread.join()
     assert killed == 2
     assert [one.status for one in outcomes] == ["done", "done"], "both were retried"
-    (alone,) = judges.map([["alone", 12, 0.1]], timeout_s=60)
+    (alone,) = judges.map([["alone", 8, 1.0]], timeout_s=300)
     assert most_at_once(alone.value) == SLOTS

@@ -27,10 +27,8 @@ REPEATED_RUNS: tuple[Mapping[str, Any], ...] = tuple({"input": f"{run}\n", "outp
 CONTAINED = "WA RE"
 # The same, or it was still trying at its time limit.
 CONTAINED_OR_TIMEOUT = "WA RE TLE"
-# Small, so that the suite is fast; wall_s is generous, for a busy machine.
+# Small, so that the suite is fast.
 LIMITS = {"time_s": 0.5, "wall_s": 2.0, "memory_mb": 128, "output_kb": 1024, "processes": 16, "compile_time_s": 8.0}
-# For programs that only have to be stopped.
-SHORT_TIME = {"time_s": 0.2}
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,11 @@ class Case:
         allowed = self.allowed if isinstance(self.allowed, str) else self.allowed[number]
         return frozenset(allowed.split())
 
-    def must_time_out(self) -> bool:
-        """Whether TLE is the only allowed verdict."""
-        return all(self.allowed_for(number) == {"TLE"} for number in range(len(self.tests)))
+    def time_limits(self) -> dict[str, float]:
+        """Short for a program that only has to be stopped, long for what must not be: the machine may be busy."""
+        verdicts = frozenset[str]().union(*map(self.allowed_for, range(len(self.tests))))
+        limits = {"time_s": 0.2} if verdicts == {"TLE"} else {} if "TLE" in verdicts else {"wall_s": 30.0}
+        return limits if "CE" in verdicts else {**limits, "compile_time_s": 60.0}
 
     def unexpected_verdicts(self, verdicts: Sequence[str]) -> list[str]:
         """Describe the verdicts that are not allowed, one line per test."""

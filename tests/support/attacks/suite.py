@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rlvr.verifiers.code import Judgement, Limits, close, judge_many
-from tests.support.attacks.case import LIMITS, SHORT_TIME, Case, block
+from tests.support.attacks.case import LIMITS, Case, block
 from tests.support.attacks.targets import (
     Targets,
     busy_descendants,
@@ -87,7 +87,7 @@ def fill_placeholders(value: Any, texts: Mapping[str, str]) -> Any:
 
 def submission(case: Case, targets: Targets, judge_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `judge`. The token is new for every case; no program contains it."""
-    limits = {**LIMITS, **(SHORT_TIME if case.must_time_out() else {}), **case.limits}
+    limits = {**LIMITS, **case.time_limits(), **case.limits}
     texts = {**targets.secrets, "TOKEN": f"token-{secrets.token_hex(16)}"}
     options: dict[str, Any] = {
         "program": fill_placeholders(block(case.program), targets.locations),

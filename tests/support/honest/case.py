@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.attacks.case import Case
 
-LIMITS = {"time_s": 2.0, "wall_s": 10.0, "memory_mb": 256, "output_kb": 16384, "processes": 32, "compile_time_s": 15.0}
+LIMITS = {"time_s": 2.0, "wall_s": 30.0, "memory_mb": 256, "output_kb": 16384, "processes": 32, "compile_time_s": 60.0}
 
 
 def gives(output: str, stdin: str = "") -> tuple[dict[str, str], ...]:

@@ -26,7 +26,7 @@ def save(number, frame):
 signal.signal(signal.SIGTERM, save)
 (pathlib.Path("/tmp/grpo-ranks") / str(os.getpid())).touch()
 print("training", flush=True)
-time.sleep(60)
+time.sleep(300)
 """
 # A launcher like accelerate's: it reports SIGTERM, and ends with its trainer.
 LAUNCHER = """
@@ -53,7 +53,7 @@ class Container:
         self.attempt: Attempt = containers.start([host], folder)
 
     def wait_for(self, words: str) -> None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while words not in self.printed():
             assert time.monotonic() < until, f"never printed {words!r}: {self.printed()}"
             time.sleep(0.02)
@@ -61,7 +61,7 @@ class Container:
     def printed(self) -> str:
         return self.log.read_text() if self.log.is_file() else ""
 
-    def code(self, seconds: float = 20) -> int | None:
+    def code(self, seconds: float = 60) -> int | None:
         self.attempt.wait(seconds)
         return self.attempt.codes.get("algo-1")
 
@@ -108,11 +108,11 @@ def test_a_command_that_succeeds_despite_a_stop_has_exit_code_0(start: Start) ->
 
 
 def test_a_stop_before_training_ends_the_container_at_once(start: Start) -> None:
-    container = start(f"exec {ONE} /bin/bash -c 'echo installing; sleep 30; echo installed'")
+    container = start(f"exec {ONE} /bin/bash -c 'echo installing; sleep 100; echo installed'")
     container.wait_for("installing")
     started_at = time.monotonic()
     container.attempt.signal("term", "algo-1")
-    assert container.code() == 143 and time.monotonic() - started_at < 5
+    assert container.code() == 143 and time.monotonic() - started_at < 60
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_the_containers_exit_code_is_the_commands(start: Start, command: str, co
 
 def test_orphans_are_reaped(start: Start) -> None:
     zombies = "grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
-    container = start(f"exec {ONE} /bin/bash -c '(sleep 0.2 & ) ; (sleep 0.3 & ); sleep 1; echo zombies: $({zombies})'")
+    container = start(f"exec {ONE} /bin/bash -c '(sleep 0.2 & ) ; (sleep 0.3 & ); sleep 2; echo zombies: $({zombies})'")
     assert container.code() == 0
     assert "zombies: 0" in container.printed()
 

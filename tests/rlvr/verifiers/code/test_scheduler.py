@@ -58,7 +58,7 @@ def test_after_a_thread_that_cannot_start_the_next_one_takes_its_index(
     started = time.monotonic()
     with pytest.raises(RuntimeError, match="can't start new thread"):
         run_tasks(scheduler, 8)
-    assert time.monotonic() - started < 5, "no task had started, so there is nothing to wait for"
+    assert time.monotonic() - started < 30, "no task had started, so there is nothing to wait for"
     assert run_tasks(scheduler, 8) == 8, "the share is index 0, and an executor has it"
 
 
@@ -81,7 +81,7 @@ def test_closing_the_scheduler_raises_in_threads_that_wait_for_a_job() -> None:
 
     def judge() -> None:
         try:
-            run_tasks(scheduler, 50, 0.2)
+            run_tasks(scheduler, 1000, 0.2)
         except JudgeClosed as error:
             errors.append(error)
 
@@ -89,7 +89,7 @@ def test_closing_the_scheduler_raises_in_threads_that_wait_for_a_job() -> None:
     thread.start()
     time.sleep(0.5)
     scheduler.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive() and len(errors) == 1
 
 
@@ -113,7 +113,7 @@ def test_every_task_runs_while_the_share_changes(scheduler: JudgeScheduler, crow
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive(), "a job waits for an executor that was not woken"
     stop.set()
     changer.join()
