@@ -129,7 +129,7 @@ def measure_overhead() -> None:
             cpu = time.process_time()
             proxies = environments.reset(rows, number)
             turns = ToolTurns(completions, ids, [True] * ROLLOUTS, 4)
-            turns.sums(), turns.own_tokens(ids), turns.columns(environments.seconds()), as_table(completions)
+            turns.sums(), turns.own_tokens(ids), turns.columns(), environments.seconds(), as_table(completions)
             environment_reward(completions, proxies)
             environments.failures()
             added.append(time.process_time() - cpu)

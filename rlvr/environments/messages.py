@@ -32,11 +32,19 @@ def start_calls(environment: EnvironmentProxy, calls: Sequence[Mapping[str, Any]
     return messages
 
 
-def resolve(messages: Sequence[dict[str, Any]]) -> None:
-    """Put the texts of tool results into their messages, as soon as the tools have returned."""
+def resolve(messages: Sequence[dict[str, Any]]) -> list[float | None]:
+    """Put the texts of tool results into their messages, as soon as the tools have returned.
+
+    Returns:
+        The seconds of each call; None for one that reached no tool: the name or the arguments were wrong.
+    """
+    seconds: list[float | None] = []
     for message in messages:
-        if isinstance(message["content"], ToolResult):
-            message["content"] = message["content"].text()
+        result = message["content"]
+        if isinstance(result, ToolResult):
+            message["content"] = result.text()
+        seconds.append(round(result.seconds(), 3) if isinstance(result, ToolResult) else None)
+    return seconds
 
 
 def as_table(completions: Sequence[Any]) -> list[Any]:

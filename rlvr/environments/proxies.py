@@ -85,9 +85,9 @@ class Environments:
         """For each row why its environment failed; empty text where it did not."""
         return [rollout.failed if rollout is not None else "" for rollout in self.rollouts]
 
-    def seconds(self) -> list[list[float]]:
-        """For each row the seconds of its tool calls."""
-        return [rollout.seconds if rollout is not None else [] for rollout in self.rollouts]
+    def seconds(self) -> float:
+        """The seconds of all tool calls."""
+        return sum(sum(rollout.seconds) for rollout in self.rollouts if rollout is not None)
 
     def failed_calls(self) -> int:
         """Tool calls that failed in a worker."""

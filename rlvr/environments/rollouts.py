@@ -213,7 +213,7 @@ class Rollout:
             self.failed = self.failed or f"{step['action']}: {error}"
             return None
 
-    def _call(self, tool: str, arguments: dict[str, Any]) -> str:
+    def _call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, float]:
         left = self._workers.budget_s - sum(self.seconds)
         started = time.monotonic()
         try:
@@ -232,7 +232,7 @@ class Rollout:
                 self.failed = self.failed or f"{tool}: {error}"
         self.seconds.append(seconds)
         self.failures += failed
-        return text
+        return text, seconds
 
     def _perform(self, step: Step, timeout_s: float) -> dict[str, Any]:
         """Run a step in the worker, after the earlier ones if the worker does not hold this rollout."""
@@ -289,12 +289,15 @@ class ToolResult(list[Any]):
     (`ExtensibleGRPOTrainer._get_tool_suffix_ids`).
     """
 
-    def __init__(self, future: Future[str]) -> None:
+    def __init__(self, future: Future[tuple[str, float]]) -> None:
         super().__init__()
         self._future = future
 
     def text(self) -> str:
-        return self._future.result()
+        return self._future.result()[0]
+
+    def seconds(self) -> float:
+        return self._future.result()[1]
 
 
 class EnvironmentValue:

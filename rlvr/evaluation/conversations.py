@@ -115,14 +115,11 @@ class Player:
                     talk.stopped = "iterations"
                 break
             results = [start_calls(talk.environment, talk.calls) for talk in calling]
-            for messages in results:
-                resolve(messages)
             pairs = zip(calling, results, strict=True)
             active = [talk for talk, messages in pairs if self._add_results(talk, messages, decoding.max_new_tokens)]
             iteration += 1
-        seconds = [rollout.seconds if rollout is not None else [] for rollout in rollouts]
         self.environments.end()
-        return [talk.completion(each) for talk, each in zip(talks, seconds, strict=True)]
+        return [talk.completion() for talk in talks]
 
     def replay(
         self, rows: Sequence[Mapping[str, Any]], keys: Sequence[RowKey], conversations: Sequence[Conversation]
@@ -176,13 +173,15 @@ class Player:
         talk.stopped = "answer" if ended and not talk.calls else "length"
 
     def _add_results(self, talk: _Talk, messages: Messages, limit: int) -> bool:
-        """Add the results of tools, if there is room for them."""
+        """Wait for the results of tools, and add them if there is room."""
+        seconds = resolve(messages)
         ids = self._result_ids(messages)
         length = len(talk.ids) + len(ids)
         if length >= limit or len(talk.prompt_ids) + length >= self._max_positions:
             return False
         talk.ids += ids
         talk.messages += messages
+        talk.tool_seconds += seconds
         return True
 
     def _result_ids(self, messages: Messages) -> list[int]:
@@ -210,9 +209,10 @@ class _Talk:
     tokens: int = 0
     messages: Messages = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    tool_seconds: list[float | None] = field(default_factory=list)
     stopped: str = ""
 
-    def completion(self, seconds: Sequence[float]) -> Completion:
-        conversation = Conversation(self.prompt, self.messages, self.stopped, [round(value, 3) for value in seconds])
+    def completion(self) -> Completion:
+        conversation = Conversation(self.prompt, self.messages, self.stopped, self.tool_seconds)
         last = self.messages[-1].get("content") or ""
         return Completion(last, self.tokens, self.stopped == "answer", conversation=conversation)

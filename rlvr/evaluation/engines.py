@@ -53,13 +53,13 @@ class Conversation:
         prompt: with what the environment's `reset` returned.
         messages: after the prompt, as TRL has them (docs/environments.md).
         stopped: "answer", or the limit that cut it: "iterations" or "length".
-        tool_seconds: of each call.
+        tool_seconds: of each message of a tool; None for a call that reached no tool.
     """
 
     prompt: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     stopped: str
-    tool_seconds: list[float]
+    tool_seconds: list[float | None]
 
 
 @dataclass(frozen=True)

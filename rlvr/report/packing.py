@@ -187,7 +187,7 @@ def _shown_columns(item: Rollout, rewards: Sequence[str]) -> list[tuple[str, str
     if SECONDS not in item.row:
         return [(titles.get(name, name), value) for name, value in others]
     shown = [(titles.get(name, name), value) for name, value in others if name not in (STOPPED, SECONDS)]
-    seconds = call_seconds(item.row)
+    seconds = [value for value in call_seconds(item.row) if value is not None]
     return [*shown, ("time in tools", f"{sum(seconds):.3g} s")] if seconds else shown
 
 

@@ -24,13 +24,13 @@ _LEAST_SHARE = 60  # characters of a text that always remain
 Turn = tuple[str, str]  # a label, such as a role, and a text
 
 
-def turns(content: Any, seconds: Sequence[float] = ()) -> list[Turn]:
+def turns(content: Any, seconds: Sequence[float | None] = ()) -> list[Turn]:
     """Split a prompt or a completion into labels and texts. Plain text has the label "".
 
     In a completion of several messages, those of the model are numbered: "turn 2, assistant", "turn 2, call".
 
     Args:
-        seconds: of the calls that were made (`call_seconds`).
+        seconds: of the results of tools (`call_seconds`).
     """
     if not isinstance(content, list):
         return [("", _text(content))]
@@ -83,11 +83,11 @@ def cut(row: Mapping[str, Any]) -> str:
     return _CUT.get(str(row.get(STOPPED)), "cut off" if row.get("ended") is False else "")
 
 
-def call_seconds(row: Mapping[str, Any]) -> list[float]:
-    """The seconds of the calls that were made; empty if they are unknown."""
+def call_seconds(row: Mapping[str, Any]) -> list[float | None]:
+    """The seconds of each result of a tool, None for a call that reached no tool; empty if they are unknown."""
     try:
         seconds = json.loads(row.get(SECONDS) or "[]")
-        return [float(value) for value in seconds]
+        return [None if value is None else float(value) for value in seconds]
     except (TypeError, ValueError, RecursionError):
         return []
 
@@ -165,17 +165,18 @@ def _unanswered(messages: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     return last, sum(message.get("role") == "tool" for message in messages[last:])
 
 
-def _times(messages: Sequence[Mapping[str, Any]], seconds: Sequence[float]) -> dict[int, str]:
+def _times(messages: Sequence[Mapping[str, Any]], seconds: Sequence[float | None]) -> dict[int, str]:
     """The seconds of each result, by the number of its message; empty where they can't be assigned.
 
-    A call to a tool that does not exist has no seconds.
+    Runs of earlier versions have no entry for a call to a tool that does not exist, or with wrong arguments.
     """
     results = [number for number, message in enumerate(messages) if message.get("role") == "tool"]
     if len(results) != len(seconds):
         results = [number for number in results if not _was_not_found(messages[number])]
     if len(results) != len(seconds):
         return {}
-    return {number: f", {value:.3g} s" for number, value in zip(results, seconds, strict=True)}
+    pairs = zip(results, seconds, strict=True)
+    return {number: f", {value:.3g} s" for number, value in pairs if value is not None}
 
 
 def _was_not_found(message: Mapping[str, Any]) -> bool:

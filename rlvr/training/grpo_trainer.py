@@ -12,24 +12,20 @@ from transformers import Trainer, TrainerControl
 from trl.models import unwrap_model_for_generation
 
 from rlvr import console
-from rlvr.environments.messages import as_table
-from rlvr.environments.proxies import Environments
 from rlvr.modeling.generation import ended, generate, ignore_generation_config
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scored, Scorer, report
 from rlvr.training import advantages as advantage
 from rlvr.training.batch_merge import CompletionTable, RolloutBatch
-from rlvr.training.checkpoint_trainer import CheckpointTrainer
 from rlvr.training.dynamic_sampling import DynamicSampler
+from rlvr.training.environment_trainer import EnvironmentTrainer
 from rlvr.training.rollout_check import RolloutCheck
-from rlvr.training.tool_turns import ToolTurns
 
 # Generations in a row without one scored row, after which the run ends.
 MAX_MASKED_GENERATIONS = 10
-MAX_REPORTED_ENVIRONMENTS = 3  # different causes of failed environments that one batch prints
 
 
-class RecipeTrainer(CheckpointTrainer):
+class RecipeTrainer(EnvironmentTrainer):
     """`GRPOTrainer` with these departures.
 
     1. Rewards run in workers, all at once (rlvr/scoring/scorer.py). A row that one of them can't score leaves the
@@ -39,8 +35,7 @@ class RecipeTrainer(CheckpointTrainer):
        rounding (rlvr/training/advantages.py, rlvr/training/dynamic_sampling.py).
     3. With `transformers` generation, plain-text prompts end at the task's stop strings. TRL passes no tokenizer to
        `generate`, without which transformers refuses `stop_strings`. Can go when huggingface/trl passes one.
-    4. Environments are played in worker processes, the calls of a batch at the same time (rlvr/environments/). A row
-       whose environment fails leaves the update. Rewards get the token ids that the model wrote, without tool output.
+    4. Environments are played in worker processes (rlvr/training/environment_trainer.py).
     5. Where vLLM samples, a check that it samples from the policy (rlvr/training/rollout_check.py).
     6. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
 
@@ -51,7 +46,7 @@ class RecipeTrainer(CheckpointTrainer):
         stop_strings: the task's.
         validation: `rlvr.training.train.validate` with its rows and rewards; None where the recipe asks for none.
         dynamic_sampler: None where the recipe asks for none.
-        environments: None where the recipe has none.
+        kwargs: those of `EnvironmentTrainer`.
     """
 
     def __init__(
@@ -63,13 +58,8 @@ class RecipeTrainer(CheckpointTrainer):
         stop_strings: tuple[str, ...] = (),
         validation: Callable[..., dict[str, float]] | None = None,
         dynamic_sampler: DynamicSampler | None = None,
-        environments: Environments | None = None,
         **kwargs: Any,
     ) -> None:
-        if environments is not None:
-            kwargs["environment_factory"] = environments.factories
-        self._environments = environments
-        self._turns = ToolTurns()
         self._rewards = rewards
         self._scorer = scorer
         self._run_settings = settings
@@ -90,8 +80,6 @@ class RecipeTrainer(CheckpointTrainer):
         self._log_probabilities: torch.Tensor | None = None
         self._table_failed = False
         super().__init__(*args, reward_funcs=_reward_columns(rewards, self._score), **kwargs)
-        if environments is not None:
-            self.refuse_deep_calls()
 
     # ------------------------------------------------------------------------------------------------------------------
     # Rewards
@@ -114,9 +102,8 @@ class RecipeTrainer(CheckpointTrainer):
             log_extra=arguments["log_extra"],
             log_metric=arguments["log_metric"],
         )
-        if self._environments is not None:
-            for name, values in self._turns.columns(self._environments.seconds()).items():
-                arguments["log_extra"](name, values)
+        for name, values in self.conversation_columns().items():
+            arguments["log_extra"](name, values)
         self._failures = scored.failures
         self.silent_s, self.silent = scored.outage_s, scored.outage_of
         return scored
@@ -124,11 +111,7 @@ class RecipeTrainer(CheckpointTrainer):
     def compute_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         started = time.perf_counter()
         self._failures = []
-        if self._environments is not None:
-            completion_ids_list = self._turns.own_tokens(completion_ids_list)
         raw = super().compute_rewards(inputs, prompts, completions, completion_ids_list)
-        if self._environments is not None:
-            raw[self._failed_environments(self._environments)] = torch.nan
         if torch.isnan(raw).any():  # the same on all ranks, which the collective call needs
             self._raise_or_report_failures()
         rows = apply_gates_and_mask(raw.tolist(), self._rewards)
@@ -139,20 +122,6 @@ class RecipeTrainer(CheckpointTrainer):
         self._watch_masked(self._scores[:, 0].isnan())
         self._seconds["rewards"] += time.perf_counter() - started
         return self._scores
-
-    def _failed_environments(self, environments: Environments) -> torch.Tensor:
-        """(completions of all ranks,) whether the row's environment failed; reports the causes. Collective."""
-        causes = environments.failures()
-        failed = self.accelerator.gather(
-            torch.tensor([bool(cause) for cause in causes], device=self.accelerator.device)
-        )
-        self.add_metric("environment/failed_fraction", failed.float().mean().item())
-        for cause in sorted({cause for cause in causes if cause})[:MAX_REPORTED_ENVIRONMENTS]:
-            rows = causes.count(cause)
-            console.error(
-                f"\nAn environment failed in {rows} of {len(causes)} rollouts, which leave the update: {cause}."
-            )
-        return failed
 
     def _raise_or_report_failures(self) -> None:
         """End the run on all ranks, or continue without the rows, as the recipe says."""
@@ -228,11 +197,7 @@ class RecipeTrainer(CheckpointTrainer):
         return batch.tensors
 
     def _sample_once(self, inputs: Any) -> dict[str, Any]:
-        if self._environments is not None:
-            self._environments.begin(inputs, self.micro_step)
         output = super().sample_batch(inputs)
-        if self._environments is not None:
-            self.replace_last_completions(as_table(self.last_completions(len(self._scores))))
         if self.use_vllm and self.model.training and self._rollout_check.is_due(self.state.global_step):
             self._rollout_check.check(self, output)
         count, rank = len(inputs), self.accelerator.process_index
@@ -285,29 +250,10 @@ class RecipeTrainer(CheckpointTrainer):
             self.replace_metric("completions/clipped_ratio", gathered[:, 1].mean().item())
         for name in ("mean", "min", "max"):
             self.add_metric(f"prompts/{name}_length", getattr(gathered[:, 0], name)().item())
-        tool_s = self._add_tool_metrics(self._environments, output) if self._environments is not None else 0.0
+        tool_s = self.take_tool_wait()
         self._seconds["tools"] += tool_s
         self._seconds["generation"] += time.perf_counter() - started - tool_s
         return output
-
-    def _add_tool_metrics(self, environments: Environments, output: Any) -> float:
-        """Add what TRL doesn't log of tool calls; collective. Returns the seconds that this rank waited for tools."""
-        _, completion_ids, tool_mask, completions = output[:4]
-        ended = [bool(ids) and ids[-1] in self.eos_token_ids for ids in completion_ids]
-        self._turns = ToolTurns(completions, tool_mask, ended, self.max_tool_calling_iterations)
-        sums = [environments.failed_calls(), sum(map(sum, environments.seconds())), *self._turns.sums()]
-        failed, seconds, turns, cut, rows = self.accelerator.reduce(
-            torch.tensor(sums, dtype=torch.float64, device=self.accelerator.device), reduction="sum"
-        ).tolist()
-        if self.tools:
-            calls = self.last_metric("tools/call_frequency") * rows
-            # TRL has counted the calls that failed before they reached a worker.
-            before = self.last_metric("tools/failure_frequency")
-            self.replace_metric("tools/failure_frequency", before + (failed / calls if calls else 0.0))
-        self.add_metric("tools/turns", turns / rows)
-        self.add_metric("tools/cut_by_iterations", cut / rows)
-        self.add_metric("tools/seconds", seconds / rows)
-        return self.take_tool_wait()
 
     def generate_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **kwargs: Any
@@ -319,11 +265,6 @@ class RecipeTrainer(CheckpointTrainer):
                 model, self.text_tokenizer, prompt_ids, self.generation_config, stop_strings=self._stop_strings
             )
         return ids, None
-
-    def end_rollouts(self) -> None:
-        super().end_rollouts()
-        if self._environments is not None:
-            self._environments.workers.close()
 
     def _model_for_generation(self) -> Any:
         return unwrap_model_for_generation(
@@ -362,9 +303,8 @@ class RecipeTrainer(CheckpointTrainer):
         self._update_s += time.perf_counter() - started - (sum(self._seconds.values()) - seconds_before)
         if self.micro_step % self.current_gradient_accumulation_steps == 0:
             for name, seconds in self._seconds.items():
-                if name == "tools" and self._environments is None:
-                    continue
-                self.add_metric(f"time/{name}", seconds)
+                if name != "tools" or self.plays_environments:
+                    self.add_metric(f"time/{name}", seconds)
             self.add_metric("time/update", self._update_s)
             self._seconds, self._update_s = dict.fromkeys(self._seconds, 0.0), 0.0
         return loss

@@ -17,12 +17,14 @@ class ToolTurns:
         tool_mask: 1 for tokens of the model, 0 for those of tools; None if there are no tools.
         ended: whether the last turn ended by itself.
         max_iterations: `max_tool_calling_iterations`.
+        result_seconds: messages of tool results with the seconds of their calls, as `resolve` returns them.
     """
 
     completions: Sequence[Sequence[Mapping[str, Any]]] = ()
     tool_mask: Sequence[Sequence[int]] | None = None
     ended: Sequence[bool] = ()
     max_iterations: int = 0
+    result_seconds: Sequence[tuple[Mapping[str, Any], float | None]] = ()
 
     def sums(self) -> tuple[int, int, int]:
         """Turns of the model, conversations that were cut by the limit of iterations, and conversations."""
@@ -46,7 +48,11 @@ class ToolTurns:
         return [[token for token, own in zip(ids, mask, strict=True) if own]
                 for ids, mask in zip(completion_ids, masks, strict=True)]  # fmt: skip
 
-    def columns(self, seconds: Sequence[Sequence[float]]) -> dict[str, list[str]]:
-        """Columns of the table of completions: why each ended, and the seconds of its calls as a JSON list."""
-        texts = [json.dumps([round(value, 3) for value in row]) for row in seconds]
+    def columns(self) -> dict[str, list[str]]:
+        """Columns of the table of completions: why each ended, and the seconds of its results as a JSON list."""
+        seconds = {id(message): value for message, value in self.result_seconds}
+        texts = [
+            json.dumps([seconds.get(id(message)) for message in messages if message["role"] == "tool"])
+            for messages in self.completions
+        ]
         return {"stopped": self.stopped(), "tool_seconds": texts}

@@ -27,6 +27,7 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     """`GRPOTrainer` with public names for what its subclasses override, read and write."""
 
     _tool_wait_s = 0.0
+    _result_seconds: list[tuple[dict[str, Any], float | None]] = []  # replaced, never changed
     _own_rollouts: Any = None  # a `VLLMGeneration` of ours
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         # TRL calls the tools of all rollouts, one rollout after the other, then this for each of them. Results that are
         # fetched only here make the calls run at the same time.
         started = time.perf_counter()
-        resolve(tool_messages)
+        self._result_seconds = [*self._result_seconds, *zip(tool_messages, resolve(tool_messages), strict=True)]
         self._tool_wait_s += time.perf_counter() - started
         return super()._get_tool_suffix_ids(tool_messages)
 
@@ -102,6 +103,11 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         """Read a call that is nested very deeply as plain text. TRL catches errors of parsing, but no recursion."""
         tokenizer = self._tokenizer
         tokenizer.parse_response = functools.partial(_parse_shallow, tokenizer.parse_response)
+
+    def take_result_seconds(self) -> list[tuple[dict[str, Any], float | None]]:
+        """The messages of tool results since the last call, with the seconds of their calls (`resolve`)."""
+        seconds, self._result_seconds = self._result_seconds, []
+        return seconds
 
     def take_tool_wait(self) -> float:
         """Seconds of waiting for tools since the last call."""

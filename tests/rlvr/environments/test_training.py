@@ -94,7 +94,7 @@ def test_a_rollout_of_several_turns_is_rewarded_logged_and_counted(tmp_path: Pat
         lambda: call("add", number=3),
         lambda: call("add", number=1) + call("add", number=2),
         lambda: call("subtract", number=1),
-        lambda: call("misbehave", how="raise"),
+        lambda: call("misbehave", how="raise") + call("add", amount=1) + call("add", number=0),
     ]
 
     def later(number: int) -> str:
@@ -103,9 +103,9 @@ def test_a_rollout_of_several_turns_is_rewarded_logged_and_counted(tmp_path: Pat
     follow(trainer, by_turns(lambda number: first[number % 4](), later, lambda number: call("add", number=0)))
     (metrics,) = train(trainer, recipe)
     trainer.end_rollouts()
-    # Two groups of four rollouts: 1 + 2 + 1 + 1 calls each, and one rollout that calls in all three turns.
-    assert metrics["tools/call_frequency"] == pytest.approx((10 + 1) / 8)
-    assert metrics["tools/failure_frequency"] == pytest.approx(4 / 11)
+    # Two groups of four rollouts: 1 + 2 + 1 + 3 calls each, and one rollout that calls in all three turns.
+    assert metrics["tools/call_frequency"] == pytest.approx((14 + 1) / 8)
+    assert metrics["tools/failure_frequency"] == pytest.approx(6 / 15)
     assert metrics["tools/turns"] == pytest.approx((7 * 2 + 3) / 8)
     assert metrics["tools/cut_by_iterations"] == pytest.approx(1 / 8)
     assert metrics["environment/failed_fraction"] == 0
@@ -120,7 +120,8 @@ def test_a_rollout_of_several_turns_is_rewarded_logged_and_counted(tmp_path: Pat
     assert [json.loads(one["function"]["arguments"]) for one in calls] == [{"number": 1}, {"number": 2}]
     assert [message["content"] for message in rows[1]["completion"][1:3]] == ["The count is 1.", "The count is 3."]
     assert rows[2]["completion"][1]["content"] == "{'error': 'Tool subtract not found.'}"
-    assert [len(json.loads(row["tool_seconds"])) for row in rows[:4]] == [2, 2, 0, 1]
+    made = [[value is not None for value in json.loads(row["tool_seconds"])] for row in rows[:4]]
+    assert made == [[True, True], [True, True], [False], [True, False, True]], "one entry for each result"
     assert "Count from 0 to 3." in rows[0]["prompt"][-1]["content"], "what reset returned"
     decoded = [trainer.text_tokenizer.decode(ids) for _, ids, _ in seen]
     assert "The count is 3." not in decoded[1] and decoded[1].endswith("The count is right.<|im_end|>")

@@ -93,7 +93,11 @@ def test_an_evaluation_has_the_conversations_of_training(tmp_path: Path, model: 
         assert [message["role"] for message in messages] == [message["role"] for message in conversation.messages]
         assert [message["content"] for message in messages] == [m.get("content") for m in conversation.messages]
         assert row["stopped"] == conversation.stopped
-        assert len(json.loads(row["tool_seconds"])) == len(conversation.tool_seconds)
+        made = [
+            [value is None for value in seconds]
+            for seconds in (json.loads(row["tool_seconds"]), conversation.tool_seconds)
+        ]
+        assert made[0] == made[1]
     assert [conversation.stopped for conversation in conversations] == ["answer", "iterations", "answer", "length"]
     assert [completion.ended for completion in played] == [True, False, True, False]
 

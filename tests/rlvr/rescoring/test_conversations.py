@@ -51,6 +51,17 @@ DEEP = "[" * 100_000
             "an argument of several lines; cut before its result",
         ),
         (
+            [calls(("run", "5"), ("run", "{}")), result("{'error': 'wrong arguments'}"), result("2")],
+            [None, 0.5],
+            [
+                ("turn 1, call", "run(5)"),
+                ("turn 1, call", "run()"),
+                ("result of run", "{'error': 'wrong arguments'}"),
+                ("result of run, 0.5 s", "2"),
+            ],
+            "a call that reached no tool takes no seconds",
+        ),
+        (
             [calls(("run", "{}"), ("run", "{}")), NOT_FOUND, result("2")],
             [0.5],
             [
@@ -59,7 +70,7 @@ DEEP = "[" * 100_000
                 ("result of run", NOT_FOUND["content"]),
                 ("result of run, 0.5 s", "2"),
             ],
-            "a tool that does not exist takes no seconds",
+            "a run of an earlier version: no entry for a tool that does not exist",
         ),
         (
             [calls(("run", "{}")), result("2")],
@@ -86,7 +97,7 @@ DEEP = "[" * 100_000
     ],
 )  # fmt: skip
 def test_a_conversation_becomes_labels_and_texts(
-    completion: Any, seconds: Sequence[float], expected: list[tuple[str, str]], why: str
+    completion: Any, seconds: Sequence[float | None], expected: list[tuple[str, str]], why: str
 ) -> None:
     assert turns(completion, seconds) == expected, why
     assert turns(without_nulls(completion), seconds) == expected, why
@@ -106,14 +117,14 @@ def test_long_texts_are_shortened_and_short_ones_kept() -> None:
 @pytest.mark.parametrize(
     ("row", "reason", "seconds"),
     [
-        ({"stopped": "answer", "tool_seconds": "[0.5, 1]"}, "", [0.5, 1.0]),
+        ({"stopped": "answer", "tool_seconds": "[0.5, null, 1]"}, "", [0.5, None, 1.0]),
         ({"stopped": "iterations", "ended": False}, "cut off by max_tool_calling_iterations", []),
         ({"stopped": "length", "tool_seconds": DEEP}, "cut off by max_completion_length", []),
         ({"ended": False, "tool_seconds": "5"}, "cut off", []),
         ({"stopped": 5, "tool_seconds": '[{"a": 1}]'}, "", []),
     ],
 )
-def test_the_columns_say_why_it_was_cut_and_the_seconds(row: Any, reason: str, seconds: list[float]) -> None:
+def test_the_columns_say_why_it_was_cut_and_the_seconds(row: Any, reason: str, seconds: list[float | None]) -> None:
     assert (cut(row), call_seconds(row)) == (reason, seconds)
 
 
