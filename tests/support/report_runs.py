@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts.directory import write_status
+from rlvr.artifacts.result_record import record_run
+from rlvr.config.recipe import load_recipe, resolved_text
 from rlvr.evaluation import summarise, write_evaluation
+from tests.conftest import REPOSITORY
 
 HOSTILE = (
     "</pre></svg><script>alert('x')</script><img src=https://example.org/x.png onerror=alert(1)> {{ 7 * 7 }} $x_1$"
@@ -176,3 +179,16 @@ def carried(path: Path) -> dict[str, Any]:
     """The completions that a page carries, unpacked."""
     packed = next(content for attributes, content in read(path).scripts if attributes.get("id") == "completions")
     return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def write_recorded_run(folder: Path, *words: str, trained: int = 40, text: str = "") -> Path:
+    """A recorded run of the demo with 40 held-out rows; the trained model got the last `trained` right."""
+    write_run(folder, base=[False, True] * 20, trained=[row >= 40 - trained for row in range(40)], text=text)
+    recipe = load_recipe(REPOSITORY / "recipes" / "demo-arithmetic.yaml", ["--output_dir", str(folder), *words])
+    (folder / "recipe.yaml").write_text(resolved_text(recipe), encoding="utf-8")
+    (folder / "versions.json").write_text('{"python": "3.11", "trl": "1.16.0", "g++": "/opt/g++"}')
+    for name in ("adapter_model.safetensors", "adapter_config.json", "README.md", "training_args.bin"):
+        (folder / "adapter").mkdir(exist_ok=True)
+        (folder / "adapter" / name).write_text(name)
+    record_run(folder, recipe)
+    return folder

@@ -10,31 +10,16 @@ from typing import Any
 
 import pytest
 
-from rlvr.artifacts.result_record import FORMAT, find_faults, read_record, record_evaluation, record_run
-from rlvr.config.recipe import load_recipe, resolved_text
+from rlvr.artifacts.result_record import FORMAT, find_faults, read_record, record_evaluation
+from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
 from tests.conftest import REPOSITORY
-from tests.support.report_runs import write_run
-
-DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+from tests.support.report_runs import write_recorded_run, write_run
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("runs") / "run")
-
-
-def record(folder: Path, *words: str) -> Path:
-    """A run directory with a record, without training."""
-    write_run(folder, base=[False, True] * 20, trained=[True] * 40)
-    recipe = load_recipe(DEMO, ["--output_dir", str(folder), *words])
-    (folder / "recipe.yaml").write_text(resolved_text(recipe), encoding="utf-8")
-    (folder / "versions.json").write_text('{"python": "3.11", "trl": "1.16.0", "g++": "/opt/g++"}')
-    for name in ("adapter_model.safetensors", "adapter_config.json", "README.md", "training_args.bin"):
-        (folder / "adapter").mkdir(exist_ok=True)
-        (folder / "adapter" / name).write_text(name)
-    record_run(folder, recipe)
-    return folder
+    return write_recorded_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_a_record_has_the_result_and_the_files_that_it_rests_on(recorded: Path) -> None:
@@ -54,7 +39,9 @@ def test_a_record_names_nothing_of_this_machine(recorded: Path) -> None:
 
 
 def test_equal_runs_in_different_folders_have_equal_records_except_for_times(recorded: Path, tmp_path: Path) -> None:
-    one, other = (json.loads((run / "result.json").read_text()) for run in (recorded, record(tmp_path / "other")))
+    one, other = (
+        json.loads((run / "result.json").read_text()) for run in (recorded, write_recorded_run(tmp_path / "other"))
+    )
     different = {key for key in one if one[key] != other[key]}
     assert different <= {"times", "sha256"}
 
@@ -70,7 +57,7 @@ def test_equal_runs_in_different_folders_have_equal_records_except_for_times(rec
 def test_the_digest_of_a_recipe_covers_what_numbers_depend_on(
     recorded: Path, tmp_path: Path, words: list[str], equal: bool, why: str
 ) -> None:
-    one, other = read_record(recorded), read_record(record(tmp_path / "other", *words))
+    one, other = read_record(recorded), read_record(write_recorded_run(tmp_path / "other", *words))
     assert (one.recipe_digest == other.recipe_digest) == equal, why
 
 

@@ -1,0 +1,188 @@
+"""Tables of many runs from their records (result.json), and the results in the README's table of recipes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlvr import console
+from rlvr.artifacts.result_record import FILE, ResultRecord, find_faults, read_record
+from rlvr.errors import InputError
+from rlvr.formatting import count, flatten, mapping, p_value_text, percent, points
+
+ABSENT = "–"
+KEPT = ("run", "accuracy", "gain (95 % interval)")  # columns that stay, even if all runs agree
+_README_ROW = re.compile(r"(?m)^(\| \[(?P<recipe>[^\]]+)\]\(recipes/[^)]+\) \|.*\| )(?P<result>[^|\n]+)( \|)$")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A record and its name in a table; `faults` are a sentence for each file that differs from the record."""
+
+    run: str
+    record: ResultRecord
+    faults: Sequence[str] = ()
+
+    @property
+    def measurement(self) -> tuple[Any, ...]:
+        """Results are comparable if this is equal: the same rows, metric and decoding."""
+        evaluation = mapping(self.record.evaluation)
+        how = [evaluation.get(key) for key in ("metric", "split", "decoding", "max_new_tokens")]
+        return (str(self.record.task["name"]), *map(str, how), str(self.record.held_out_digest))
+
+
+def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
+    """Read run directories and files of records, sorted by recipe, model and seed; and why others have no record."""
+    results, problems = [], []
+    for path in paths:
+        if path.is_file() and path.suffix != ".json":
+            continue  # runs/* has other files beside runs
+        try:
+            record = read_record(path)
+            folder = path if path.is_dir() else path.parent if path.name == FILE else None
+            results.append(Result(str(folder or path), record, find_faults(folder, record) if folder else ()))
+        except InputError as error:
+            problems.append(str(error))
+    names = _short_names([result.run for result in results])
+    results = [replace(result, run=name) for result, name in zip(results, names, strict=True)]
+    return sorted(results, key=lambda result: (*result.measurement, *_order(result))), problems
+
+
+def _order(result: Result) -> tuple[Any, ...]:
+    return (result.record.recipe, result.record.model, result.record.seeds.get("seed") or 0, result.run)
+
+
+def _short_names(paths: Sequence[str]) -> list[str]:
+    """The shortest ends of paths that differ."""
+    parts = [Path(path).resolve().with_suffix("").parts for path in paths]
+    for length in range(1, max(map(len, parts), default=0)):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(paths)
+
+
+def as_text(results: Sequence[Result], *, markdown: bool = False) -> str:
+    """A table for each set of runs that can be compared, with what all its runs share in a line above it."""
+    groups: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
+    for result in results:
+        groups[result.measurement].append(result)
+    blocks = []
+    if len(groups) > 1:
+        blocks.append(
+            f"{count(len(groups), 'table')}: runs of different tables are not comparable, since they answered other "
+            "rows, or were measured in another way."
+        )
+    for group in groups.values():
+        blocks += _table(group, markdown)
+    blocks += [f"! {result.run}: {' '.join(result.faults)}" for result in results if result.faults]
+    return "\n\n".join(blocks)
+
+
+def _table(results: Sequence[Result], markdown: bool) -> list[str]:
+    rows = [_cells(result) for result in results]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    values = {name: [row.get(name, ABSENT) for row in rows] for name in names}
+    shared = {name: cells[0] for name, cells in values.items() if len(set(cells)) == 1 and name not in KEPT}
+    columns = [name for name in names if name not in shared]
+    body = [[values[name][place] for name in columns] for place in range(len(rows))]
+    above = " · ".join(f"{name} {value}" for name, value in shared.items() if value != ABSENT)
+    if not markdown:
+        return [above, console.table(columns, body)]
+    lines = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in line] for line in body)]
+    return [above, "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+
+
+def _cells(result: Result) -> dict[str, str]:
+    """What a table shows of a run, as text by column."""
+    record, evaluation = result.record, mapping(result.record.evaluation)
+    base, trained, gain = (mapping(evaluation.get(name)) for name in ("base", "trained", "difference"))
+    cells = {
+        "run": f"{'! ' if result.faults else ''}{result.run}",
+        "accuracy": f"{_percent(base)} → {_percent(trained)}",
+        "gain (95 % interval)": ABSENT,
+        "p": p_value_text(gain["p_value"]).removeprefix("p ").removeprefix("= ") if gain.get("p_value") else ABSENT,
+        "rows": str(max((part["rows"] for part in (base, trained) if part), default=ABSENT)),
+        "recipe": record.recipe,
+        "model": record.model + (f"@{record.revision[:8]}" if record.revision else ""),
+        "trained weights": record.trained or ABSENT,
+        "task": _options(record.task),
+        "rewards": " + ".join(f"{weight:g} × {name}" for name, weight in record.rewards.items()),
+        "metric": str(evaluation.get("metric", ABSENT)),
+        "decoding": str(evaluation.get("decoding", ABSENT)),
+        "steps": f"{record.steps:,}{' (stopped early)' if record.stopped_early else ''}",
+        "tokens": f"{record.tokens['trained'] / 1e6:.2f} M",
+        "hours": f"{record.times['training_hours']:.2g}",
+        **{name: str(seed) for name, seed in record.seeds.items() if seed is not None},
+        "processes": str(record.processes),
+        "launcher": record.launcher,
+        **record.hardware,
+        **record.versions,
+    }
+    if gain:
+        interval = f"{points(gain['interval']['low'])} … {points(gain['interval']['high'])}"
+        cells["gain (95 % interval)"] = f"{points(gain['points'])} ({interval})"
+    for name in ("recipe", "base", "train", "held_out"):
+        cells[f"{name} digest".replace("_", "-")] = str(getattr(record, f"{name}_digest") or ABSENT)[:8]
+    return cells
+
+
+def _percent(score: Mapping[str, Any]) -> str:
+    return percent(score["accuracy"]) if score else ABSENT
+
+
+def _options(task: Mapping[str, Any]) -> str:
+    options = ", ".join(f"{key} {value}" for key, value in task.items() if key != "name")
+    return f"{task['name']}{f' ({options})' if options else ''}"
+
+
+def as_csv(results: Sequence[Result]) -> str:
+    """A line for each run, with every field of its record under its dotted name."""
+    rows = [
+        {"run": result.run, "faults": " ".join(result.faults), **dict(flatten(asdict(result.record)))}
+        for result in results
+    ]
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue().rstrip("\n")
+
+
+def as_json(results: Sequence[Result]) -> str:
+    """A list of the records, each with its `run` and its `faults`."""
+    content = [{"run": result.run, "faults": list(result.faults), **asdict(result.record)} for result in results]
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def renew_readme(text: str, results: Sequence[Result]) -> str:
+    """Replace the last cell of each recipe's row in the README by what the records measured.
+
+    The cell of a recipe without a record says "not measured", and keeps what stands behind these words.
+    """
+    by_recipe: dict[str, list[ResultRecord]] = defaultdict(list)
+    for result in results:
+        by_recipe[result.record.recipe].append(result.record)
+
+    def row(match: re.Match[str]) -> str:
+        records, before = by_recipe.get(match["recipe"]), match["result"]
+        unmeasured = before if before.startswith("not measured") else "not measured"
+        return f"{match[1]}{_before_and_after(records) if records else unmeasured}{match[4]}"
+
+    return _README_ROW.sub(row, text)
+
+
+def _before_and_after(records: Sequence[ResultRecord]) -> str:
+    """Accuracies as "24.4 → 99.6, 100.0 % (2 seeds)"."""
+    ends = []
+    for name in ("base", "trained"):
+        shares = [percent(mapping(record.evaluation)[name]["accuracy"]).removesuffix(" %") for record in records]
+        ends.append(", ".join(shares if len(set(shares)) > 1 or name == "trained" else shares[:1]))
+    return f"{' → '.join(ends)} %{f' ({len(records)} seeds)' if len(records) > 1 else ''}"

@@ -1,0 +1,86 @@
+"""scripts/results.py: tables of runs, runs that can't be compared, and the README's table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr.report.result_table import read_results, renew_readme
+from scripts import results
+from tests.support.report_runs import write_recorded_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of a recipe, a third run that answered other rows, and files beside them."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_recorded_run(folder / "b", "--seed", "1", trained=30)
+    write_recorded_run(folder / "a")
+    write_recorded_run(folder / "other", text="of another split")
+    (folder / "mlflow.db").write_text("")
+    return folder
+
+
+def test_shared_columns_are_above_and_differences_below(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr.console.columns", lambda stream: 80)
+    assert results.main([str(runs / "b"), str(runs / "a")]) == 0
+    printed = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in printed.splitlines())
+    above, _, table = printed.partition("\n\n")
+    assert "recipe demo-arithmetic" in above and "rows 40" in above and "seed" not in above
+    header, _, *rows = [line.split() for line in table.splitlines()]
+    assert header[:2] == ["run", "accuracy"] and "seed" in header
+    assert [row[0] for row in rows] == ["a", "b"], "sorted by seed"
+    assert rows[1][1:6] == ["50.0", "%", "→", "75.0", "%"]
+
+
+def test_runs_that_were_measured_differently_are_in_tables_of_their_own(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert results.main([*map(str, runs.iterdir()), "--markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("2 tables") and printed.count("| --- |") == 2
+
+
+def test_other_programs_get_every_field(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(runs / "a"), str(runs / "b")]
+    assert results.main([*words, "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["evaluation.trained.accuracy"] for row in rows] == ["1.0", "0.75"]
+    assert results.main([*words, "--json", "--out", str(tmp_path / "out.json")]) == 0
+    records = json.loads((tmp_path / "out.json").read_text())
+    assert [record["seeds"]["seed"] for record in records] == [0, 1]
+    assert results.main([*words, "--out", str(tmp_path)]) == 2, "it is a folder"
+
+
+def test_a_run_without_a_record_is_left_out_and_one_with_other_files_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b", "forged"):
+        write_recorded_run(tmp_path / name)
+    (tmp_path / "b" / "adapter" / "adapter_model.safetensors").write_text("other weights")
+    record = tmp_path / "forged" / "result.json"
+    record.write_text(record.read_text().replace('"correct": 20', '"correct": 0'))
+    (tmp_path / "none").mkdir()
+    assert results.main([*map(str, tmp_path.iterdir()), "--markdown"]) == 1
+    printed = capsys.readouterr()
+    assert len(printed.err.splitlines()) == 2 and "forged" in printed.err and "none" in printed.err
+    assert "| ! b |" in printed.out and "\n! b: " in printed.out and "| a |" in printed.out
+    assert results.main([str(tmp_path / "none")]) == 2
+
+
+def test_a_recipe_without_a_record_is_not_measured(runs: Path) -> None:
+    rows = [
+        f"| [{name}](recipes/{name}.yaml) | a model | a task | 0.0 → 99.9 % |\n" for name in ("demo-arithmetic", "x")
+    ]
+    text = renew_readme("".join(rows), read_results([runs / "a", runs / "b"])[0])
+    assert [line.split(" | ")[-1] for line in text.splitlines()] == [
+        "50.0 → 100.0, 75.0 % (2 seeds) |",
+        "not measured |",
+    ]
