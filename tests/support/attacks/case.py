@@ -29,6 +29,8 @@ CONTAINED = "WA RE"
 CONTAINED_OR_TIMEOUT = "WA RE TLE"
 # Small, so that the suite is fast.
 LIMITS = {"time_s": 0.5, "wall_s": 2.0, "memory_mb": 128, "output_kb": 1024, "processes": 16, "compile_time_s": 8.0}
+# For programs that only have to be stopped.
+SHORT_TIME = {"time_s": 0.2}
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Case:
     def time_limits(self) -> dict[str, float]:
         """Short for a program that only has to be stopped, long for what must not be: the machine may be busy."""
         verdicts = frozenset[str]().union(*map(self.allowed_for, range(len(self.tests))))
-        limits = {"time_s": 0.2} if verdicts == {"TLE"} else {} if "TLE" in verdicts else {"wall_s": 30.0}
+        limits = SHORT_TIME if verdicts == {"TLE"} else {} if "TLE" in verdicts else {"wall_s": 30.0}
         return limits if "CE" in verdicts else {**limits, "compile_time_s": 60.0}
 
     def unexpected_verdicts(self, verdicts: Sequence[str]) -> list[str]:
