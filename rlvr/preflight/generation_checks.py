@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config import schema
@@ -98,6 +100,31 @@ def unended_turns(task: Task, tokenizer: PreTrainedTokenizerBase, ends: Collecti
             "tokenizer_config.json."
         )
         yield Problem(message, "unended-completion", "model_name_or_path", level="warning")
+
+
+def check_dates(components: RunComponents) -> Iterator[Problem]:
+    """Warn of a chat template that writes today's date into the prompts."""
+    assert components.task is not None and components.tokenizer is not None
+    options = components.settings.get("chat_template_kwargs") or {}
+    return dated_prompts(components.task, components.tokenizer, options)
+
+
+def dated_prompts(task: Task, tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]) -> Iterator[Problem]:
+    """Look for what the template's `strftime_now` returns today in a rendered prompt."""
+    template = tokenizer.chat_template
+    formats = re.findall(r"""strftime_now\(\s*["']([^"']+)["']""", template) if isinstance(template, str) else []
+    if not task.is_chat or not formats:
+        return
+    turns = [{"role": "user", "content": "Hello"}]
+    text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options))
+    dates = [date for form in formats if (date := datetime.now().strftime(form)) in text]
+    if dates:
+        example = ": {date_string: 26 Jul 2024}" if "date_string" in template else ""
+        message = (
+            f"the model's chat template writes today's date ({dates[0]}) into each prompt: a run that is resumed or "
+            f"repeated on another day has other prompts. Set a fixed date by chat_template_kwargs{example}."
+        )
+        yield Problem(message, "dated-prompt", "chat_template_kwargs", level="warning")
 
 
 def check_text_end(components: RunComponents) -> Iterator[Problem]:

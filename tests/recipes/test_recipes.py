@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 import yaml
+from safetensors.numpy import load_file
+from transformers import AutoConfig
 
 import run_grpo
 from rlvr.config.recipe import load_recipe
 from rlvr.environments.loading import load_environments
+from rlvr.estimates import parameters
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.training.callbacks import read_metrics
+from tests.support.model_families import SHAPES, small_tokenizer, write_small_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
@@ -44,10 +48,10 @@ def one_more(completions, **kwargs):
 
 
 def with_one_more_reward(path: Path, folder: Path) -> Path:
-    """A copy of a recipe."""
+    """A recipe that extends another one."""
     (folder / "one_more.py").write_text(MORE)
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    content["rewards"].append({"name": str(folder / "one_more.py"), "weight": 0.1})
+    rewards = load_recipe(path).as_dict()["rewards"]
+    content = {"extends": str(path), "rewards": [*rewards, {"name": str(folder / "one_more.py"), "weight": 0.1}]}
     copy = folder / path.name
     copy.write_text(yaml.safe_dump(content), encoding="utf-8")
     return copy
@@ -153,6 +157,36 @@ def test_checkpoints_are_saved_between_generations(path: Path) -> None:
         assert settings["save_steps"] % updates_a_generation(settings) == 0
 
 
+def linear_modules(model: Path) -> set[str]:
+    """The linear layers of a model's text part, less the gates of linear attention, which have one row a head."""
+    config = AutoConfig.from_pretrained(model)
+    without = re.compile("vision_tower|multi_modal_projector|in_proj_[ab]$")
+    return {matrix.name for matrix in parameters.count(config).matrices if not without.search(matrix.name)}
+
+
+def adapted_modules(adapter: Path) -> set[str]:
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    names = {name.removesuffix(".lora_B.weight") for name in tensors if name.endswith(".lora_B.weight")}
+    assert all(abs(tensors[f"{name}.lora_B.weight"]).max() > 0 for name in names), "each one learns"
+    return {name.removeprefix("base_model.model.") for name in names}
+
+
+FAMILIES = [path for path in RECIPES if load_recipe(path).settings["model_name_or_path"] in SHAPES]
+NO_THOUGHTS = "<think>\n\n</think>\n\n"
+OPENED_TURNS = {"Qwen3-": NO_THOUGHTS, "Qwen3.5": NO_THOUGHTS, "SmolLM3": NO_THOUGHTS, "DeepSeek": "<think>\n"}
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
+def test_a_turn_begins_without_thoughts_where_they_can_be_switched_off(path: Path) -> None:
+    settings = load_recipe(path).settings
+    turns = [{"role": "user", "content": "What is two and two?"}]
+    tokenizer = small_tokenizer(settings["model_name_or_path"])
+    options = settings.get("chat_template_kwargs", {})
+    text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **options)
+    opened = next((turn for name, turn in OPENED_TURNS.items() if name in settings["model_name_or_path"]), "")
+    assert str(text).partition("two and two?")[2].endswith(opened) and str(text).count("<think>") == bool(opened)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
@@ -170,8 +204,11 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: di
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
     words += SMALL_EVALUATION
+    model = recipe.settings["model_name_or_path"]
     if recipe.environments:
         words += ["--model_name_or_path", str(TINY_WITH_TOOLS)]
+    elif model in SHAPES:
+        words += ["--model_name_or_path", str(write_small_model(model, tmp_path / "model"))]
     updates = updates_a_generation(recipe.settings)
     if recipe.settings.get("steps_per_generation"):
         words += ["--gradient_accumulation_steps", "1", "--steps_per_generation", str(updates)]
@@ -184,6 +221,8 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(path: Path, stand_ins: di
     evaluation = json.loads((run / "evaluation.json").read_text())
     assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
     assert (run / "report.html").stat().st_size > 1000
+    if model in SHAPES and recipe.settings["use_peft"]:
+        assert adapted_modules(run / "adapter") == linear_modules(tmp_path / "model")
     weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
     assert (run / weights).is_file()
     written = load_recipe(run / "recipe.yaml")

@@ -9,7 +9,8 @@ from datasets import Dataset
 
 from rlvr.data.task import Task
 from rlvr.modeling.generation import LEFT_OPEN, SET_BY_TRL, ignore_generation_config
-from rlvr.preflight.generation_checks import unended_turns, unused_generation_settings
+from rlvr.preflight.generation_checks import dated_prompts, unended_turns, unused_generation_settings
+from tests.support.model_families import small_tokenizer
 from tests.support.run_components import MODEL, only
 
 
@@ -74,3 +75,17 @@ def test_a_turn_that_no_token_ends_is_warned_of() -> None:
     assert "closes no turn" in only(unended_turns(task, tokenizer, {tokenizer.eos_token_id})).message
     text = Dataset.from_dict({"prompt": ["1+1?"]})
     assert not list(unended_turns(Task(text, text.select([]), text.select([])), tokenizer, {3}))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "warned"),
+    [
+        ("meta-llama/Llama-3.2-1B-Instruct", {}, True),
+        ("meta-llama/Llama-3.2-1B-Instruct", {"date_string": "26 Jul 2024"}, False),
+        ("Qwen/Qwen3-0.6B", {}, False),
+    ],
+)
+def test_a_template_that_writes_todays_date_is_named(model: str, options: dict[str, Any], warned: bool) -> None:
+    rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "Hello"}]]})
+    problems = list(dated_prompts(Task(rows, rows, rows), small_tokenizer(model), options))
+    assert [problem.kind for problem in problems] == ["dated-prompt"] * warned
