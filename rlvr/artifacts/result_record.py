@@ -88,7 +88,7 @@ class ResultRecord:
     @property
     def digest(self) -> str:
         """sha256 of the canonical content."""
-        return _digest({"format": FORMAT, **asdict(self)})
+        return content_digest({"format": FORMAT, **asdict(self)})
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
@@ -173,7 +173,7 @@ def read_record(path: Path) -> ResultRecord:
             kind="later-format",
             path=path,
         )
-    if digest != _digest({"format": version, **content}):
+    if digest != content_digest({"format": version, **content}):
         raise InputError(
             f"{path} was changed after it was written: its sha256 does not fit its content. Restore the file, or "
             "measure the run again (scripts/evaluate.py).",
@@ -192,7 +192,7 @@ def find_faults(folder: Path, record: ResultRecord) -> list[str]:
         path = folder / name
         if not path.is_file():
             faults.append(f"{name} is missing.")
-        elif _file_digest(path) != digest:
+        elif file_digest(path) != digest:
             faults.append(f"{name} was changed after the run was recorded.")
     if not (folder / "recipe.yaml").is_file() or recipe_digest(folder) != record.recipe_digest:
         faults.append("recipe.yaml is not the recipe that was recorded.")
@@ -207,7 +207,7 @@ def find_faults(folder: Path, record: ResultRecord) -> list[str]:
 def recipe_digest(folder: Path) -> str:
     """The digest of a run directory's recipe.yaml, equal for runs that differ only in seeds, paths and logging."""
     content, _ = read_yaml(folder / "recipe.yaml")
-    return _digest({key: value for key, value in content.items() if key not in _NOT_IN_DIGEST})
+    return content_digest({key: value for key, value in content.items() if key not in _NOT_IN_DIGEST})
 
 
 def training_seconds(metrics: list[dict[str, Any]]) -> float:
@@ -284,7 +284,7 @@ def _rows_digest(table: Path) -> str:
     import pyarrow.parquet as pq
 
     columns = [name for name in ("row", "prompt", "final_answer") if name in pq.read_schema(table).names]
-    return _digest(pq.read_table(table, columns=columns).to_pylist())
+    return content_digest(pq.read_table(table, columns=columns).to_pylist())
 
 
 def _files(folder: Path, trained: str | None) -> dict[str, str]:
@@ -292,18 +292,20 @@ def _files(folder: Path, trained: str | None) -> dict[str, str]:
     if trained is not None:
         paths += sorted((folder / trained).glob("*"))
     return {
-        str(path.relative_to(folder)): _file_digest(path)
+        str(path.relative_to(folder)): file_digest(path)
         for path in paths
         if path.is_file() and path.suffix in _MODEL_FILES and path.name not in _OF_A_CHECKPOINT
     }
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digest(content: Any) -> str:
+def content_digest(content: Any) -> str:
+    """sha256 of the canonical JSON of a content."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,0 +1,232 @@
+"""Export a finished run: write beside the target, measure what was written, then rename."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr import console
+from rlvr.artifacts import directory
+from rlvr.artifacts.export_record import ExportRecord, Remeasurement, digest_files
+from rlvr.errors import InputError
+from rlvr.export import gguf_file
+from rlvr.export.adapter import write_adapter
+from rlvr.export.finished_run import FinishedRun, open_run
+from rlvr.export.merged import merged_dtype, write_merged
+from rlvr.export.remeasure import HeldOut, open_held_out, remeasure_folder, remeasure_gguf
+from rlvr.modeling import loading
+
+KINDS = ("merged", "gguf", "adapter")
+SPARE = 100 * 2**20  # for tokenizers, and what else the disk has to take meanwhile
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to export.
+
+    Attributes:
+        kind: one of `KINDS`.
+        quantization: types, separated by commas; of `gguf` alone.
+        dtype: of the merged weights; None for that of the run.
+        rows: measure only so many rows.
+        allow_worse: keep an artifact that is worse than the run.
+    """
+
+    kind: str
+    quantization: str | None = None
+    dtype: str | None = None
+    rows: int | None = None
+    allow_worse: bool = False
+
+
+class ExportRefused(Exception):
+    """The artifact is worse than the run; `record` has the figures."""
+
+    def __init__(self, record: ExportRecord) -> None:
+        super().__init__("; ".join(_faults(record)))
+        self.record = record
+
+
+def export(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
+    """Write the artifact of a run to `out`, which appears only if it was measured and is no worse than the run.
+
+    Raises:
+        InputError: as the checks say; nothing is written.
+        ExportRefused: it is worse than chance allows; nothing is kept.
+    """
+    _check_target(out)
+    quantizations = gguf_file.read_quantizations(plan.quantization)
+    if plan.quantization is not None and plan.kind != "gguf":
+        message = f"--quantization is for --to gguf, not for --to {plan.kind}. Remove it."
+        raise InputError(message, kind="conflicting-keys", key="--quantization")
+    if plan.dtype is not None and plan.kind == "adapter":
+        raise InputError("--dtype is not for --to adapter. Remove it.", kind="conflicting-keys", key="--dtype")
+    if plan.kind == "gguf":
+        gguf_file.check_installed()
+    run = open_run(run_dir)
+    console.error(f"{run_dir}: loading torch and transformers …")
+    console.silence_loading_bars()
+    dtype, reason = merged_dtype(run, plan.dtype)
+    if plan.kind == "gguf":
+        gguf_file.check_model(run.weights if not run.is_adapter else _base_folder(run))
+    check_space(out.parent, estimate_bytes(run, plan.kind, dtype, quantizations))
+    console.error(f"{run.name}: weights in {dtype} ({reason}).")
+    with _written_beside(out) as folder, open_held_out(run, plan.rows) as held:
+        if plan.kind == "adapter":
+            write_adapter(run, folder)
+            measured = _measure_adapter(held, folder)
+        elif plan.kind == "merged":
+            with console.SlowStep("Merging"):
+                write_merged(run, folder, dtype)
+            measured = [remeasure_folder(held, folder)]
+        else:
+            measured = _write_gguf(run, held, folder, dtype, quantizations)
+        for path in folder.iterdir():
+            path.chmod(0o666 & ~_umask())  # safetensors writes for this user alone
+        record = _record(run, plan.kind, dtype, held.metric.label, measured, folder)
+        if _faults(record) and not plan.allow_worse:
+            raise ExportRefused(record)
+        record.write(folder)
+        os.rename(folder, out)
+    return record
+
+
+def _measure_adapter(held: HeldOut, folder: Path) -> list[Remeasurement]:
+    """Measure on the base as the run had it. After QLoRA also on the base as vLLM loads it, which decides nothing."""
+    is_quantised = any(held.recipe.settings.get(key) for key in ("load_in_4bit", "load_in_8bit"))
+    return [remeasure_folder(held, folder, quantised=way) for way in ((True, False) if is_quantised else (True,))]
+
+
+def _write_gguf(
+    run: FinishedRun, held: HeldOut, folder: Path, dtype: str, quantizations: list[str]
+) -> list[Remeasurement]:
+    """Write one file in the dtype of the run, or one for each quantisation, and measure each."""
+    files = {kind: folder / f"{run.name}-{kind}.gguf" for kind in quantizations or [dtype]}
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        merged, whole = Path(scratch) / "merged", Path(scratch) / "whole.gguf"
+        merged.mkdir()
+        with console.SlowStep("Merging and converting"):
+            write_merged(run, merged, dtype)
+            for kind, file in files.items():
+                if kind in gguf_file.OWN_TYPES:
+                    gguf_file.write_gguf(merged, file, kind)
+                    continue
+                if not whole.exists():
+                    gguf_file.write_gguf(merged, whole, dtype)
+                gguf_file.quantize(whole, file, kind)
+    return [remeasure_gguf(held, file, kind) for kind, file in files.items()]
+
+
+def _faults(record: ExportRecord) -> list[str]:
+    deciding = record.measured[:1] if record.kind == "adapter" else record.measured
+    return [f"{part.file} {fault}".strip() for part in deciding for fault in part.faults]
+
+
+def _record(
+    run: FinishedRun, kind: str, dtype: str, metric: str, measured: list[Remeasurement], folder: Path
+) -> ExportRecord:
+    return ExportRecord(
+        kind=kind,
+        run=run.name,
+        result=run.record.digest,
+        recipe=run.record.recipe,
+        recipe_digest=run.record.recipe_digest,
+        train_digest=run.record.train_digest,
+        held_out_digest=run.record.held_out_digest,
+        base=run.base,
+        dtype=dtype,
+        metric=metric,
+        measured=measured,
+        versions=_versions(kind),
+        files=digest_files(folder),
+    )
+
+
+def _versions(kind: str) -> Mapping[str, str]:
+    from importlib.metadata import version
+
+    own = ("gguf", "xllamacpp") if kind == "gguf" else ()
+    return directory.versions() | {name: version(name) for name in own}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files
+
+
+@contextmanager
+def _written_beside(out: Path) -> Iterator[Path]:
+    """A new folder beside the target. Unless it was renamed, it is removed, with the parents that it needed."""
+    new_parents = [parent for parent in out.absolute().parents if not parent.exists()]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        message = f"--out {out} can't be written: {error.strerror}. Name another folder."
+        raise InputError(message, kind="unwritable", key="--out", path=out) from error
+    try:
+        folder.chmod(0o777 & ~_umask())  # mkdtemp's own is for this user alone
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # they aren't empty
+            for parent in new_parents:
+                parent.rmdir()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _check_target(out: Path) -> None:
+    if out.exists():
+        message = f"--out {out} exists. Name a new folder, or remove this one."
+        raise InputError(message, kind="would-overwrite", key="--out", path=out)
+
+
+def _base_folder(run: FinishedRun) -> Path:
+    """The folder of the base's configuration and tokenizer, in the hub's cache if it has an id there."""
+    found = Path(loading.find_model(str(run.recipe.settings["model_name_or_path"])))
+    if found.is_dir():
+        return found
+    from transformers.utils import cached_file
+
+    return Path(str(cached_file(run.record.model, "config.json", revision=run.record.revision))).parent
+
+
+def estimate_bytes(run: FinishedRun, kind: str, dtype: str, quantizations: list[str]) -> int:
+    """The most bytes that an export needs on the disk, from the shapes of the model."""
+    if kind == "adapter":
+        return sum(path.stat().st_size for path in run.weights.iterdir())
+    model = loading.skeleton(run.recipe, loading.load_config(run.recipe))
+    model.tie_weights()
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    bits = gguf_file.BITS[dtype]  # of the merged folder
+    if kind == "gguf":
+        bits += sum(gguf_file.BITS[name] for name in quantizations or [dtype])
+        bits += gguf_file.BITS[dtype] if set(quantizations) - set(gguf_file.OWN_TYPES) else 0
+    return int(weights * bits / 8)
+
+
+def check_space(parent: Path, needed: int) -> None:
+    """Check, before anything is written, that the disk has room.
+
+    Raises:
+        InputError: of kind "no-space".
+    """
+    existing = next(folder for folder in (parent.resolve(), *parent.resolve().parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed + SPARE:
+        raise InputError(
+            f"The export needs about {(needed + SPARE) / 2**30:.1f} GiB, and {existing} has {free / 2**30:.1f} GiB "
+            "free. Free some, or name a folder on another disk with --out.",
+            kind="no-space",
+            key="--out",
+            path=parent,
+        )

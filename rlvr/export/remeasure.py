@@ -1,0 +1,264 @@
+"""Ask an exported model the held-out rows that its run measured, and compare the answers row by row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr.artifacts.export_record import Remeasurement
+from rlvr.config.batch_plan import reward_batch_timeout
+from rlvr.config.recipe import EvaluationSpec, Recipe
+from rlvr.errors import InputError
+from rlvr.evaluation import TransformersEngine, choose_metric, greedy_decoding, held_out_rows, rewards_to_run
+from rlvr.evaluation.conversations import open_player
+from rlvr.evaluation.engines import Engine
+from rlvr.evaluation.evaluate import Records, measure
+from rlvr.evaluation.scores import compare
+from rlvr.evaluation.statistics import mcnemar, wilson
+from rlvr.export.llama_cpp import LlamaCppEngine
+from rlvr.modeling import loading, threads
+from rlvr.modeling.generation import prompt_tokens
+from rlvr.scoring.registry import load_rewards, load_task
+from rlvr.scoring.scorer import Scorer
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+    from rlvr.data.task import Task
+    from rlvr.export.finished_run import FinishedRun
+    from rlvr.scoring.reward import Reward
+
+SIGNIFICANT = 0.05
+# The share of rows with the same greedy answer, below which an export is refused (docs/export.md has the reasons).
+LEAST_SAME = {"float32": 0.99, "bfloat16": 0.8, "float16": 0.8, "q8_0": 0.8}
+LEAST_SAME_QUANTIZED = 0.5
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What the run measured, and all that is needed to measure it again.
+
+    Attributes:
+        data: the first rows of the split.
+        records: the run's own, of the same rows.
+        tokenizer: as the run had it.
+        ids: token ids of the prompts, as the run had them.
+    """
+
+    recipe: Recipe
+    task: Task
+    data: Dataset
+    records: Records
+    rewards: Sequence[Reward]
+    metric: Reward
+    scorer: Scorer
+    tokenizer: PreTrainedTokenizerBase
+    ids: Sequence[list[int]]
+
+
+@contextmanager
+def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
+    """Read the run's answers and prepare its verifier.
+
+    Args:
+        rows: only so many of the first rows; None for all.
+
+    Raises:
+        InputError: of kind "rows-changed".
+    """
+    import pyarrow.parquet as pq
+
+    recipe = run.recipe
+    records = pq.read_table(run.folder / "completions" / "evaluation_trained.parquet").to_pylist()[:rows]
+    spec = replace(recipe.evaluation or EvaluationSpec(), rows=len(records))
+    recipe = replace(recipe, evaluation=spec)
+    task = load_task(recipe.task)
+    data = held_out_rows(task, recipe)
+    prompts = list(data["prompt"])
+    # An environment adds its observation to the prompt.
+    if not recipe.environments and prompts != [record["prompt"] for record in records]:
+        raise InputError(
+            f"The task {recipe.task.name} returns other held-out rows than the run {run.folder} measured. Restore its "
+            "data, or measure the run again (scripts/evaluate.py).",
+            kind="rows-changed",
+            key="task",
+        )
+    tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
+    rewards = load_rewards(recipe.rewards)
+    metric = choose_metric(recipe.evaluation, rewards)
+    scorer = Scorer(
+        rewards_to_run(rewards, metric),
+        timeout_s=recipe.settings["reward_timeout_s"],
+        batch_timeout_s=reward_batch_timeout(recipe),
+        rank=0,
+    )
+    ids = prompt_tokens(tokenizer, prompts, recipe.settings.get("chat_template_kwargs"))
+    with scorer:
+        yield HeldOut(recipe, task, data, records, rewards, metric, scorer, tokenizer, ids)
+
+
+def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> Remeasurement:
+    """Measure a folder with transformers and PEFT: a whole model as it is, an adapter on the base of the run.
+
+    Args:
+        quantised: of an adapter, whether its base is quantised as in training; without it, as vLLM loads it.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    recipe = held.recipe
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    loaded: dict[str, Any] = {"program": "transformers"}
+    if (folder / "adapter_config.json").is_file():
+        settings = dict(recipe.settings) if quantised else {**recipe.settings, **_UNQUANTISED}
+        model = loading.load_model(replace(recipe, settings=settings), tokenizer, adapter=folder)
+        loaded |= {"program": "PEFT"} | {key: True for key in _UNQUANTISED if settings.get(key)}
+    else:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype="auto", device_map={"": loading.device(recipe)}, **_trust(recipe)
+        ).eval()
+        if model.device.type == "cpu":
+            threads.set_threads(model.config)
+    loaded["dtype"] = str(model.dtype).removeprefix("torch.")
+    engine = TransformersEngine(model, tokenizer)
+    own = prompt_tokens(tokenizer, list(held.data["prompt"]), held.recipe.settings.get("chat_template_kwargs"))
+    same_prompts = sum(list(mine) == list(theirs) for mine, theirs in zip(own, held.ids, strict=True))
+    least = LEAST_SAME[loaded["dtype"]] if quantised else LEAST_SAME_QUANTIZED
+    try:
+        return _remeasure(held, engine, "", loaded, least, same_prompts)
+    finally:
+        engine.close()
+
+
+_UNQUANTISED = {"load_in_4bit": False, "load_in_8bit": False}
+
+
+def _trust(recipe: Recipe) -> dict[str, Any]:
+    return {"trust_remote_code": bool(recipe.settings.get("trust_remote_code", False))}
+
+
+def remeasure_gguf(held: HeldOut, file: Path, kind: str) -> Remeasurement:
+    """Measure a GGUF file with llama.cpp.
+
+    Its chat template and tokenizer have to make the run's tokens of each prompt, and of each of the run's answers.
+    """
+    recipe = held.recipe
+    config = loading.load_config(recipe).get_text_config()
+    room = max(map(len, held.ids)) + greedy_decoding(held.task, recipe).max_new_tokens + 16
+    context = config.max_position_embeddings if recipe.environments else min(room, config.max_position_embeddings)
+    number = 1 if config.hidden_size < threads.MIN_HIDDEN_SIZE else threads.available_cores()
+    engine = LlamaCppEngine(file, held.tokenizer, context=context, threads=number)
+    options = held.recipe.settings.get("chat_template_kwargs")
+    try:
+        same_prompts = None
+        if not recipe.environments:
+            same_prompts = sum(
+                engine.encode_prompt(prompt, options) == list(ids) and _same_answer_tokens(held, engine, record)
+                for prompt, ids, record in zip(held.data["prompt"], held.ids, held.records, strict=True)
+            )
+        least = LEAST_SAME.get(kind, LEAST_SAME_QUANTIZED)
+        return _remeasure(held, engine, file.name, {"program": "llama.cpp", "dtype": kind}, least, same_prompts)
+    finally:
+        engine.close()
+
+
+def _same_answer_tokens(held: HeldOut, engine: LlamaCppEngine, record: Mapping[str, Any]) -> bool:
+    text = record["completion"]
+    return engine.encode_text(text, add_special=False) == held.tokenizer.encode(text, add_special_tokens=False)
+
+
+def _remeasure(
+    held: HeldOut, engine: Engine, file: str, loaded: Mapping[str, Any], least: float, same_prompts: int | None
+) -> Remeasurement:
+    recipe, spec = held.recipe, held.recipe.evaluation or EvaluationSpec()
+    with open_player(recipe, held.tokenizer, held.data.column_names) as player:
+        records = measure(
+            engine,
+            held.data,
+            held.rewards,
+            held.metric,
+            held.scorer,
+            greedy_decoding(held.task, recipe),
+            batch_size=spec.batch_size,
+            description=f"measuring {file or loaded['program']}",
+            template_options=recipe.settings.get("chat_template_kwargs"),
+            player=player,
+        )
+    return compare_answers(held.records, records, file, loaded, least, same_prompts)
+
+
+def compare_answers(
+    before: Records,
+    after: Records,
+    file: str,
+    loaded: Mapping[str, Any],
+    least_same: float,
+    same_prompts: int | None,
+) -> Remeasurement:
+    """Compare the answers of an export with those of its run, and say what is worse than chance allows."""
+    difference = compare(before, after)
+    same = sum(_answer(one) == _answer(other) for one, other in zip(before, after, strict=True))
+    rows = len(before)
+    faults = []
+    if same_prompts is not None and same_prompts < rows:
+        faults.append(
+            f"in {rows - same_prompts} of {rows} rows its tokenizer or chat template makes other tokens than the run's"
+        )
+    if difference.lost > difference.gained and difference.p_value < SIGNIFICANT:
+        faults.append(
+            f"it lost {difference.lost} right answers of {rows} and gained {difference.gained} (McNemar's exact test: "
+            f"p = {difference.p_value:.2g})"
+        )
+    if same < least_same * rows:
+        faults.append(f"{same} of {rows} greedy answers are those of the run, and {100 * least_same:.0f} % have to be")
+    return Remeasurement(
+        file=file,
+        loaded=loaded,
+        rows=rows,
+        before=_score(before),
+        after=_score(after),
+        difference=asdict(difference),
+        same_answers=same,
+        least_same=least_same,
+        same_prompts=same_prompts,
+        detectable_points=detectable_rows() / rows,
+        faults=faults,
+    )
+
+
+def detectable_rows() -> int:
+    """The fewest right answers that have to be lost, and none gained, for McNemar's test to tell it from chance."""
+    lost = 1
+    while mcnemar(0, lost) >= SIGNIFICANT:
+        lost += 1
+    return lost
+
+
+def _answer(record: Mapping[str, Any]) -> Any:
+    """A completion in a form that is the same before and after its table."""
+    completion = record["completion"]
+    if isinstance(completion, str):
+        return completion
+    return [
+        (message["role"], message.get("content") or "", [_call(call) for call in message.get("tool_calls") or []])
+        for message in completion
+    ]
+
+
+def _call(call: Mapping[str, Any]) -> tuple[str, Any]:
+    function = call.get("function", call)
+    arguments = function["arguments"]
+    return function["name"], json.loads(arguments) if isinstance(arguments, str) else arguments
+
+
+def _score(records: Records) -> dict[str, Any]:
+    judged = [bool(record["correct"]) for record in records if record["correct"] is not None]
+    accuracy = sum(judged) / len(judged) if judged else 0.0
+    interval = asdict(wilson(sum(judged), len(judged)))
+    return {"rows": len(judged), "correct": sum(judged), "accuracy": accuracy, "interval": interval}
