@@ -39,6 +39,21 @@ class Environment:
     def build(self) -> Any:
         return self.cls(**self.options)
 
+    def tool_schemas(self) -> list[dict[str, Any]]:
+        """Descriptions of the tools, as a chat template gets them."""
+        return [self.tool_schema(tool) for tool in self.tools]
+
+    def tool_schema(self, tool: str) -> dict[str, Any]:
+        """The description of a tool, from its type hints and its docstring.
+
+        Raises:
+            DocstringParsingException, TypeHintParsingException: of transformers; one of the two is wrong.
+        """
+        from transformers.utils import get_json_schema
+
+        schema: dict[str, Any] = get_json_schema(getattr(object.__new__(self.cls), tool))
+        return schema
+
 
 def load_environment(spec: EnvironmentSpec) -> Environment:
     """Load an environment.

@@ -85,10 +85,18 @@ class RunComponents:
 
     @cached_property
     def prompt_lengths(self) -> PromptLengths | None:
-        """The lengths of the prompts; None without rows, tokenizer and configuration."""
+        """The lengths of the prompts; None without rows, tokenizer, configuration and tools that can be described."""
         if self.train is None or self.task is None or self.tokenizer is None or self.config is None:
             return None
-        return measure_prompts(self.recipe, self.task, self.tokenizer, self.config)
+        tools = {}
+        if self.environments:
+            from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
+
+            try:
+                tools = {environment.label: environment.tool_schemas() for environment in self.environments}
+            except (DocstringParsingException, TypeHintParsingException):
+                return None  # environment_checks.check_tools reports it
+        return measure_prompts(self.recipe, self.task, self.tokenizer, self.config, tools)
 
     @cached_property
     def plan(self) -> BatchPlan | None:

@@ -50,7 +50,6 @@ def check_use(components: RunComponents) -> Iterator[Problem]:
 
 def check_tools(components: RunComponents) -> Iterator[Problem]:
     """The prompt describes each tool by its type hints and its docstring."""
-    from transformers.utils import get_json_schema
     from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
 
     for environment in components.environments or ():
@@ -64,7 +63,7 @@ def check_tools(components: RunComponents) -> Iterator[Problem]:
                 yield Problem(message, "invalid-tool", environment.name)
                 continue
             try:
-                get_json_schema(getattr(object.__new__(environment.cls), tool))
+                environment.tool_schema(tool)
             except (DocstringParsingException, TypeHintParsingException) as error:
                 message = (
                     f"{place} can't be described to the model: {str(error).rstrip('.')}. Give it a docstring in "

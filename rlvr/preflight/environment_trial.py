@@ -14,12 +14,11 @@ from rlvr.environments.loading import COLUMN, Environment
 from rlvr.environments.proxies import Environments
 from rlvr.environments.rollouts import Rollout
 from rlvr.errors import Problem
-from rlvr.formatting import shorten
 
 TRIED_ROWS = 8  # the first of each environment
 STEP = -1  # training begins at 0
 FULL_REWARD = 1.0
-SHOWN_OUTPUT = 60  # characters
+SHOWN_LINES, SHOWN_WIDTH = 4, 72  # of a tool's result: with its indent, it fits a terminal of 80 columns
 _SAMPLES: dict[Any, Any] = {int: 1, float: 1.0, str: "1", bool: False, list: [], dict: {}}
 
 
@@ -62,12 +61,15 @@ class _Trial:
             timeout_s = self.environments.reward_timeout_s
             pending = [[rollout.reward(timeout_s) for rollout in rollouts] for rollouts in (idle, played)]
             earned = [[reward.value() for reward in rewards] for rewards in pending]
+        added = 0  # characters of the longest observation
         for row, *rollouts in zip(self.numbers, idle, played, strict=True):
             for rollout in rollouts:
-                rollout.observation()
+                added = max(added, len(rollout.observation() or ""))
                 if rollout.failed:
                     yield self._problem(
-                        f"failed in row {row}: {rollout.failed}. Correct it, or the row", row, "environment-failed"
+                        f"failed in row {row}: {rollout.failed.rstrip('.')}. Correct it, or the row",
+                        row,
+                        "environment-failed",
                     )
                     return
         for row, nothing, reference, is_known in zip(self.numbers, *earned, known, strict=False):
@@ -80,7 +82,7 @@ class _Trial:
                 yield self._problem(f"{message}. Correct get_reward, play_reference or the row", row, "refused-gold")
                 return
         yield from self._tools()
-        yield self._summary(earned[0], sum(known))
+        yield self._summary(added, earned[0], sum(known))
 
     def _begin(self) -> list[Rollout]:
         workers = self.environments.workers
@@ -100,11 +102,13 @@ class _Trial:
                     f"failed in {called}: {rollout.failed or text}. Correct the tool", None, "environment-failed"
                 )
                 return
-            message = f"environment {self.environment.label}: {called} returned {shorten(text, SHOWN_OUTPUT)!r}"
+            message = f"environment {self.environment.label}: {called} returned {quote_result(text)}"
             yield Problem(message, "environment-trial", level="note")
 
-    def _summary(self, nothing: Sequence[float | None], references: int) -> Problem:
+    def _summary(self, added: int, nothing: Sequence[float | None], references: int) -> Problem:
         parts = [f"environment {self.environment.label}: reset on {len(self.numbers)} rows"]
+        if added:
+            parts.append(f"it adds up to {added:,} characters to a prompt")
         if nothing:
             parts.append(f"a rollout without a call earns at most {max(value or 0.0 for value in nothing):g}")
         parts.append(
@@ -116,6 +120,17 @@ class _Trial:
 
     def _problem(self, message: str, row: int | None, kind: str) -> Problem:
         return Problem(f"The environment {self.environment.name} {message}.", kind, self.environment.name, row=row)
+
+
+def quote_result(text: str) -> str:
+    """The first lines of a tool's result, in a block if there are several; nothing in it can steer a terminal."""
+    lines = [repr(line)[1:-1] for line in text.splitlines()]
+    if len(lines) < 2 and len(text) <= SHOWN_WIDTH // 2:
+        return repr(text)
+    shown = [line if len(line) <= SHOWN_WIDTH else f"{line[: SHOWN_WIDTH - 1]}…" for line in lines[:SHOWN_LINES]]
+    if len(lines) > SHOWN_LINES:
+        shown.append(f"[{len(lines) - SHOWN_LINES} more lines]")
+    return "".join(f"\n      {line}" for line in shown)
 
 
 def _sample_arguments(method: Any) -> dict[str, Any]:

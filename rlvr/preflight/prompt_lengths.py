@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,14 @@ from rlvr.config.recipe import Recipe
 from rlvr.console import ProgressBar
 from rlvr.data.io import prompt_characters
 from rlvr.data.task import Task
+from rlvr.environments.loading import COLUMN
 from rlvr.errors import Problem
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 Prompt = str | list[dict[str, str]]
+Row = tuple[Prompt, str | None]  # with the label of its environment
 
 ALWAYS_TOKENISED = 200  # prompts, those with the most characters
 TOKENISED_AT_A_TIME = 256
@@ -36,32 +39,50 @@ class PromptLengths:
 
 
 def measure_prompts(
-    recipe: Recipe, task: Task, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
+    recipe: Recipe,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase,
+    config: PretrainedConfig,
+    tools: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> PromptLengths:
     """Compare the prompts that a run will use with the positions of its model.
 
+    Prompts have the descriptions of their tools, but not what an environment's `reset` returns.
+
     No prompt that could be too long is missed, and few others are tokenised: a token stands for at least one byte, so
     a prompt has at most as many tokens as bytes, plus those that a chat template adds.
+
+    Args:
+        tools: their descriptions, by the labels of the environments.
     """
     completion_tokens = completion_limits(recipe)
-    options = recipe.settings.get("chat_template_kwargs") or {}
-    prompts = {split: task.prompts(split) for split in completion_tokens if len(task.split(split))}
+    tools = tools or {}
+    template = recipe.settings.get("chat_template_kwargs") or {}
+    options: dict[str | None, Mapping[str, Any]] = {None: template}
+    options |= {label: {**template, "tools": list(own)} for label, own in tools.items()}
+    rows = {split: _rows(task, split, tools) for split in completion_tokens if len(task.split(split))}
     # Characters rank prompts nearly as tokens do.
-    ranked = sorted((prompt for split in prompts.values() for prompt in split), key=lambda one: -prompt_characters(one))
+    sizes_of_tools = {label: len(str(own.get("tools", ""))) for label, own in options.items()}
+    ranked = sorted(
+        (row for split in rows.values() for row in split),
+        key=lambda row: -prompt_characters(row[0]) - sizes_of_tools[row[1]],
+    )
     most_characters = ranked[:ALWAYS_TOKENISED]
+    others = set(options) - {label for _, label in most_characters}
+    most_characters += {label: (prompt, label) for prompt, label in ranked if label in others}.values()
     longest = max(_token_counts(tokenizer, most_characters, options), default=0)
     positions = position_limit(recipe, config)
     if positions is None or not ranked:
         return PromptLengths(longest)
-    rendered: Any = most_characters
+    template_bytes = 0
     if task.is_chat:
-        rendered = tokenizer.apply_chat_template(most_characters, add_generation_prompt=True, tokenize=False, **options)
-    template_bytes = max(
-        len(text.encode()) - _bytes(prompt) for text, prompt in zip(rendered, most_characters, strict=True)
-    )
+        template_bytes = max(
+            len(_render(tokenizer, prompt, options[label]).encode()) - _bytes(prompt)
+            for prompt, label in most_characters
+        )
 
     model, problems = recipe.settings["model_name_or_path"], []
-    for split, split_prompts in prompts.items():
+    for split, split_rows in rows.items():
         room = positions - completion_tokens[split]
         if room < 1:
             key = "max_completion_length" if split == "train" else "evaluation.max_new_tokens"
@@ -71,18 +92,18 @@ def measure_prompts(
             )
             problems.append(Problem(message, "completion-too-long", key))
             break
-        suspects = [row for row, prompt in enumerate(split_prompts) if _bytes(prompt) + template_bytes > room]
+        suspects = [row for row, (prompt, _) in enumerate(split_rows) if _bytes(prompt) + template_bytes > room]
         with ProgressBar("long prompts", len(suspects)) as progress:
-            sizes = _token_counts(tokenizer, [split_prompts[row] for row in suspects], options, progress.update)
+            sizes = _token_counts(tokenizer, [split_rows[row] for row in suspects], options, progress.update)
         longest = max([longest, *sizes])
         too_long = [row for row, tokens in zip(suspects, sizes, strict=True) if tokens > room]
         if too_long:
             message = (
-                f"{len(too_long)} of {len(split_prompts)} {split} prompts are too long (rows {first_rows(too_long)}; "
+                f"{len(too_long)} of {len(split_rows)} {split} prompts are too long (rows {first_rows(too_long)}; "
                 f"the longest has {max(sizes)} tokens): with max_completion_length = {completion_tokens[split]} that "
                 f"is more than the {positions} positions of {model}. Prompts are never cut, and no row is dropped. Use "
                 "fewer shots, lower max_completion_length, or drop the rows (in the task jsonl with "
-                f"max_prompt_characters: {min(prompt_characters(split_prompts[row]) for row in too_long) - 1})."
+                f"max_prompt_characters: {min(prompt_characters(split_rows[row][0]) for row in too_long) - 1})."
             )
             problems.append(Problem(message, "prompt-too-long", "prompt", row=too_long[0]))
     return PromptLengths(longest, tuple(problems))
@@ -113,20 +134,32 @@ def first_rows(rows: Sequence[int]) -> str:
     return ", ".join(map(str, rows[:SHOWN_ROWS])) + (", …" if len(rows) > SHOWN_ROWS else "")
 
 
+def _rows(task: Task, split: str, tools: Mapping[str, Any]) -> list[Row]:
+    """The prompts of a split, each with the label of its environment; None without one, or for an unknown one."""
+    prompts, data = task.prompts(split), task.split(split)
+    labels = data[COLUMN] if COLUMN in data.column_names else [next(iter(tools), None)] * len(prompts)
+    return [(prompt, label if label in tools else None) for prompt, label in zip(prompts, labels, strict=True)]
+
+
 def _token_counts(
     tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[Prompt],
-    template_options: Mapping[str, Any],
+    rows: Sequence[Row],
+    template_options: Mapping[str | None, Mapping[str, Any]],
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[int]:
     from rlvr.modeling.generation import prompt_tokens
 
     sizes: list[int] = []
-    for start in range(0, len(prompts), TOKENISED_AT_A_TIME):
-        batch = prompts[start : start + TOKENISED_AT_A_TIME]
-        sizes += [len(ids) for ids in prompt_tokens(tokenizer, batch, template_options)]
-        progress(len(batch))
+    for start in range(0, len(rows), TOKENISED_AT_A_TIME):
+        for label, batch in itertools.groupby(rows[start : start + TOKENISED_AT_A_TIME], key=lambda row: row[1]):
+            prompts = [prompt for prompt, _ in batch]
+            sizes += [len(ids) for ids in prompt_tokens(tokenizer, prompts, template_options[label])]
+            progress(len(prompts))
     return sizes
+
+
+def _render(tokenizer: PreTrainedTokenizerBase, prompt: Any, template_options: Mapping[str, Any]) -> str:
+    return str(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False, **template_options))
 
 
 def _bytes(prompt: Prompt) -> int:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from datasets import Dataset
 from transformers import AutoTokenizer
 
+from rlvr.config.recipe import EnvironmentSpec
+from rlvr.environments.loading import load_environments
 from rlvr.preflight.generation_checks import check_gold_lengths
 from rlvr.preflight.prompt_lengths import PromptLengths
 from tests.support.run_components import MODEL, make_components, rows
+
+TOOL_MODEL = MODEL.parent / "tiny-tools"
 
 
 def measured(train: Dataset, **settings: Any) -> PromptLengths:
@@ -56,6 +61,29 @@ def test_prompts_are_measured_with_what_the_chat_template_adds() -> None:
     for room, problems in ((tokens, 0), (tokens - 1, 1)):
         lengths = measured(chat, max_completion_length=4096 - room)
         assert len(lengths.problems) == problems and lengths.longest == tokens > 85
+
+
+@pytest.mark.parametrize("names", [["calculator"], ["calculator", "python_sandbox"]])
+def test_prompts_are_measured_with_the_descriptions_of_their_tools(names: list[str]) -> None:
+    """As GRPOTrainer renders them; a row without an environment has none."""
+    loaded = load_environments([EnvironmentSpec(name) for name in names])
+    tokenizer = AutoTokenizer.from_pretrained(TOOL_MODEL)
+    prompts = [[{"role": "user", "content": "7" * size}] for size in (8, 80, 80)]
+    labels = [names[-1], names[0], None] if len(names) > 1 else names * 3
+    tools = {one.label: [getattr(one.build(), tool) for tool in one.tools] for one in loaded}
+    sizes = [
+        len(
+            tokenizer.apply_chat_template(prompt, tools=tools.get(label), add_generation_prompt=True, return_dict=False)
+        )
+        for prompt, label in zip(prompts, labels, strict=True)
+    ]
+    columns = {"environment": labels} if len(names) > 1 else {}
+    train = Dataset.from_dict({"prompt": prompts, "final_answer": ["2"] * 3, **columns})
+    for room in (max(sizes), max(sizes) - 1):
+        components = make_components({"max_completion_length": 4096 - room}, train=train, test=train.select([]))
+        lengths = replace(components, environments=loaded, tokenizer=tokenizer).prompt_lengths
+        assert lengths is not None and lengths.longest == max(sizes) > 100
+        assert len(lengths.problems) == (room < max(sizes))
 
 
 def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
