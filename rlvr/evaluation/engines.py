@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 from rlvr.modeling.generation import ended, generate
-from rlvr.modeling.vllm_engines import end_engine, room_for_rank
+from rlvr.modeling.vllm_engines import end_engine, ends_with_this_process, room_for_rank
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -171,6 +171,7 @@ class VllmEngine:
             dtype=recipe.settings.get("dtype", "bfloat16"),
             trust_remote_code=bool(recipe.settings.get("trust_remote_code", False)),
             seed=int(recipe.settings.get("seed", 42)),
+            **ends_with_this_process(),
             **options,
         )
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import ast
 import gc
 import importlib.util
-from collections.abc import Mapping
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
 from packaging.specifiers import SpecifierSet
 
 from rlvr.errors import Problem
@@ -23,6 +29,9 @@ HEAD_SIZES_ON_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 MAX_RANK = _RANKS[-1]
 
+ENDED_S = 60.0  # for a killed process to give its memory back
+_CLIENT = "GRPO_VLLM_CLIENT"  # the process that uses an engine, for the engine's processes
+
 
 def room_for_rank(rank: int) -> int:
     """The `max_lora_rank` with which vLLM takes an adapter of a rank, which is at most `MAX_RANK`."""
@@ -34,9 +43,42 @@ def sends_adapter(settings: Mapping[str, Any]) -> bool:
     return bool(settings.get("use_peft")) and settings.get("vllm_weight_sync") != "merged"
 
 
+class EndsWithClient:
+    """A base class for vLLM's worker: ends vLLM's processes when the program that uses them is killed.
+
+    Without it they wait for requests forever, and keep their share of the GPU.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> EndsWithClient:
+        parent, client = multiprocessing.parent_process(), int(os.environ[_CLIENT])
+        if parent is not None:  # otherwise vLLM runs in the program itself (VLLM_ENABLE_V1_MULTIPROCESSING=0)
+            # On CPUs the worker is a process of the engine's, elsewhere the engine itself.
+            processes = [os.getpid()] if parent.pid == client else [parent.pid, os.getpid()]
+            threading.Thread(target=_kill_after, args=(client, processes), daemon=True).start()
+        return super().__new__(cls)
+
+
+def _kill_after(client: int, processes: Sequence[int]) -> None:
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(client).wait()
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def ends_with_this_process() -> dict[str, str]:
+    """The option of `vllm.LLM` with which its processes end when this one does, however that is."""
+    os.environ[_CLIENT] = str(os.getpid())
+    return {"worker_extension_cls": f"{EndsWithClient.__module__}.{EndsWithClient.__qualname__}"}
+
+
 def end_engine(engine: Any) -> None:
     """End the engine of a `vllm.LLM`, with its processes; its memory is free once the last reference is gone."""
+    processes = multiprocessing.active_children()
     engine.llm_engine.engine_core.shutdown()
+    for process in processes:
+        if process.name.startswith("EngineCore"):
+            process.join(ENDED_S)  # vLLM kills it after a few seconds, and then doesn't wait
     gc.unfreeze()  # vLLM froze all objects when it started, and frozen ones are never collected
 
 

@@ -16,7 +16,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[2]
 PREFORK_CLIENT = Path(__file__).with_name("prefork_client.py")
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
-LAUNCH_S = 180.0
+LAUNCH_S = 600.0  # of a machine that is busy otherwise
 
 # Four prompts a step, four completions each, over all ranks; the demonstration's own recipe otherwise. The reward is a
 # number that the text alone decides, and at this temperature texts differ: every step has a gradient. Few rows, since

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlvr.evaluation.results import MODELS
-from tests.support.launching import DEMO, Launch, Start
+from tests.support.launching import DEMO, LAUNCH_S, Launch, Start
 from tests.vllm.conftest import LORA, succeed
 
 # scripts/evaluate.py, which prints what processes of vLLM there are when an engine starts.
@@ -60,7 +60,7 @@ def test_vllm_gives_the_answers_of_transformers_with_one_engine_at_a_time(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_leaves_no_process_of_vllm(
     start: Start, wide_model: Path, lora: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -68,5 +68,5 @@ def test_a_signal_leaves_no_process_of_vllm(
     launch.wait_until(lambda: "processes after" in launch.output(), "an engine")
     children = psutil.Process(int((launch.notes / "0.pid").read_text())).children(recursive=True)
     launch.process.send_signal(number)
-    assert launch.wait(60).process.returncode != 0 and children
-    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert launch.wait().process.returncode != 0 and children
+    assert not psutil.wait_procs(children, timeout=LAUNCH_S)[1]
