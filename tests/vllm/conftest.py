@@ -51,12 +51,18 @@ def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def train(start: Start, wide_model: Path) -> Run:
-    """Start a run of demo-arithmetic with vLLM and the wide model: (run directory, words) -> launch."""
+    """Start a run of demo-arithmetic with vLLM and the wide model: (run directory, words) -> launch.
 
-    def run(folder: Path, *words: str, script: str | Path = "run_grpo", ranks: int = 1) -> Launch:
+    It has two processes where a launcher is named, of accelerate_configs/.
+    """
+
+    def run(folder: Path, *words: str, script: str | Path = "run_grpo", launcher: str | None = None) -> Launch:
         own = ["--config", str(DEMO), "--model_name_or_path", str(wide_model), "--use_vllm", "true"]
         own += ["--report_to", "none", *words]
-        return start([script, *own] if ranks == 1 else accelerated("cpu", *own, script=script), folder)
+        if launcher is None:
+            return start([script, *own], folder)
+        switches = {"SHARD_ON_CPUS": "1" if launcher == "fsdp2" else ""}
+        return start(accelerated(launcher, *own, script=script), folder, **switches)
 
     return run
 
@@ -69,7 +75,7 @@ def lora(train: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def succeed(launch: Launch) -> Launch:
     """Wait for its end, which must be a good one."""
-    assert launch.wait(600).process.returncode == 0, launch.output()[-4000:]
+    assert launch.wait().process.returncode == 0, launch.output()[-4000:]
     return launch
 
 
