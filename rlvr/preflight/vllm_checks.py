@@ -64,6 +64,8 @@ def check_vllm(components: RunComponents) -> Iterator[Problem]:
         yield Problem(message, "conflicting-keys", "load_in_8bit")
     if settings.get("vllm_mode", "colocate") == "colocate":
         yield from _colocate_problems(components)
+    else:
+        yield from _server_problems(settings)
     yield from _weight_problems(settings)
 
 
@@ -90,6 +92,11 @@ def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
     if components.processes % (size := settings.get("vllm_tensor_parallel_size", 1)):
         message = f"vllm_tensor_parallel_size is {size}, which doesn't divide the {components.processes} processes."
         yield Problem(f"{message} Set a divisor, such as 1.", "conflicting-keys", "vllm_tensor_parallel_size")
+    for key, default in (("vllm_enable_sleep_mode", False), ("vllm_base_quantization", "none")):
+        if settings.get("use_cpu") and (value := settings.get(key, default)) != default:
+            yield Problem(
+                f"{key}: {value} with use_cpu: vLLM has it on GPUs alone. Remove it.", "conflicting-keys", key
+            )
     if merged and settings.get("vllm_base_quantization", "none") != "none":
         message = "vllm_base_quantization: 16-bit weights are sent at each update, which 4-bit ones can't take."
         yield Problem(f"{message} Remove it, or train an adapter.", "conflicting-keys", "vllm_base_quantization")
@@ -107,6 +114,18 @@ def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
             "lower vllm_gpu_memory_utilization, or set vllm_weight_sync: merged."
         )
         yield Problem(message, "conflicting-keys", "vllm_enable_sleep_mode")
+
+
+def _server_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Keys that a vLLM server does not obey."""
+    if settings.get("vllm_base_quantization", "none") != "none":
+        message = "vllm_base_quantization with vllm_mode: server: a server keeps the base that it was started with."
+        yield Problem(f"{message} Remove it.", "conflicting-keys", "vllm_base_quantization")
+    if settings.get("use_cpu") and not sends_adapter(settings):
+        message = (
+            "vllm_mode: server with use_cpu: TRL sends all weights by NCCL, which needs GPUs. Train an adapter with "
+        )
+        yield Problem(f"{message}vllm_weight_sync: adapter, or set colocate.", "conflicting-keys", "vllm_mode")
 
 
 def _weight_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

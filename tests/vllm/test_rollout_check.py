@@ -45,7 +45,7 @@ runpy.run_path("run_grpo.py", run_name="__main__")
 def test_a_fault_of_vllm_ends_the_run(train: Run, tmp_path: Path, fault: str, message: str) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY.format(fault=fault), encoding="utf-8")
     words = ["--max_steps", "3", "--warmup_steps", "0", "--evaluation", "null", "--save_strategy", "steps"]
-    launch = train(tmp_path / "run", *LORA, *words, "--save_steps", "1", script=tmp_path / "faulty.py").wait(600)
+    launch = train(tmp_path / "run", *LORA, *words, "--save_steps", "1", script=tmp_path / "faulty.py").wait()
     assert launch.process.returncode == 1, launch.output()[-4000:]
     assert message in launch.output() and "Traceback" not in launch.output()
     assert "RolloutError" in (launch.run / "failure.txt").read_text(encoding="utf-8")

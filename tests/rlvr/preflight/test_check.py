@@ -23,6 +23,7 @@ def test_a_run_without_problems_has_none() -> None:
 
 
 VLLM = {"use_vllm": True, "use_peft": True}
+SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,19 @@ VLLM = {"use_vllm": True, "use_peft": True}
             "conflicting-keys",
             "vllm_enable_sleep_mode",
             "the base would be lost",
+        ),
+        (
+            {**SERVER, "vllm_base_quantization": "bitsandbytes"},
+            "conflicting-keys",
+            "vllm_base_quantization",
+            "it would be ignored",
+        ),
+        ({**SERVER, "use_peft": False, "use_cpu": True}, "conflicting-keys", "vllm_mode", "NCCL"),
+        (
+            {**VLLM, "use_cpu": True, "vllm_base_quantization": "bitsandbytes"},
+            "conflicting-keys",
+            "vllm_base_quantization",
+            "vLLM for CPUs lacks the method",
         ),
         ({**VLLM, "lora_r": 1024}, "out-of-range", "lora_r", "vLLM's kernels end at 512"),
         ({"use_vllm": True, "vllm_mode": "server"}, "package-not-installed", "use_vllm", "not installed"),
