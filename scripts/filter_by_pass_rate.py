@@ -6,9 +6,9 @@
     python scripts/filter_by_pass_rate.py --config recipes/x.yaml --limit 50 --temperature 0.7    # any recipe key
 
 Samples completions of the recipe's untrained model for every training prompt, with the recipe's sampling settings, and
-scores them with the recipe's metric. Writes the prompts whose share of right completions (`pass_rate`) is within the
-bounds to --output, and all held-out rows to a file beside it. Prints a histogram, and the recipe section that trains on
-these files.
+scores them with the recipe's metric. Plays the recipe's environments. Writes the prompts whose share of right
+completions (`pass_rate`) is within the bounds to --output, and all held-out rows to a file beside it. Prints a
+histogram, and the recipe section that trains on these files.
 
 OUTPUT.rates records every rate at once: an interrupted run continues from there, and other bounds need no sampling.
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from rlvr.config.recipe import Recipe
     from rlvr.data.task import Task
+    from rlvr.evaluation.conversations import Player
+    from rlvr.evaluation.engines import Completion
     from rlvr.scoring.reward import Reward
     from rlvr.scoring.scorer import Scorer
 
@@ -76,12 +78,6 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
 
     _check(options)
     recipe = load_recipe(options.config, overrides)
-    if recipe.environments:
-        raise InputError(
-            "filter_by_pass_rate.py does not play environments. scripts/evaluate.py --samples does, on held-out rows.",
-            kind="unsupported-measurement",
-            key="environment",
-        )
     console.error(f"{recipe.path}: loading torch and transformers …")
     output = options.output or Path("runs") / "filtered" / f"{options.config.stem}.jsonl"
     bounds = PassRateBounds(options.low, options.high)
@@ -138,6 +134,7 @@ def _check(options: argparse.Namespace) -> None:
 def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dict[str, Any]:
     """Return the settings that pass rates depend on; rates with different settings must not be mixed."""
     from rlvr.evaluation import sampling_settings
+    from rlvr.evaluation.answer_cache import environment_settings
 
     names = (
         *("model_name_or_path", "model_revision", "dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type"),
@@ -146,6 +143,7 @@ def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dic
     model_settings = {name: recipe.settings[name] for name in names if recipe.settings.get(name) is not None}
     options = {"metric": metric.name, "options": dict(metric.options), "stop_strings": list(task.stop_strings)}
     everything = {"samples": samples, **sampling_settings(recipe), **model_settings, **options}
+    everything |= environment_settings(recipe)
     plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))  # as JSON reads it
     return plain
 
@@ -168,6 +166,7 @@ def measure(
     """Sample and score `samples` completions of each missing row, and add its rate to `rates`."""
     from rlvr.console import ProgressBar
     from rlvr.evaluation import rewards_to_run, sampling_settings
+    from rlvr.evaluation.conversations import open_player
     from rlvr.evaluation.engines import Decoding, TransformersEngine
     from rlvr.modeling import loading as models
     from rlvr.modeling.generation import prompt_tokens
@@ -187,24 +186,33 @@ def measure(
     batches = [order[start : start + each] for start in range(0, len(order), each)]
     with (
         Scorer(rewards_to_run([], metric), timeout_s=recipe.settings.get("reward_timeout_s", 30.0)) as scorer,
+        open_player(recipe, tokenizer, rows.column_names) as player,
         ProgressBar("sampling", len(order)) as progress,
     ):
         for batch in batches:
-            numbers = [number for number in batch for _ in range(samples)]
-            texts = []
+            pairs = [(number, sample) for number in batch for sample in range(samples)]
+            answers: list[Completion] = []
             # Other random numbers than those of the rows that were measured before.
             seed = int(recipe.settings.get("seed", 42)) + len(rates.known)
-            for start in range(0, len(numbers), batch_size):  # several if one prompt has more samples than a batch
-                part = [ids[number] for number in numbers[start : start + batch_size]]
-                texts += [completion.text for completion in engine.complete(part, decoding, seed + start)]
-            values = _score(recipe, rows, numbers, texts, scorer)
+            for start in range(0, len(pairs), batch_size):  # several if one prompt has more samples than a batch
+                part = pairs[start : start + batch_size]
+                if player is None:
+                    answers += engine.complete([ids[number] for number, _ in part], decoding, seed + start)
+                else:
+                    answers += player.play(engine, [rows[number] for number, _ in part], part, decoding, seed + start)
+            values = _score(recipe, rows, pairs, answers, scorer, player)
             groups = [values[start : start + samples] for start in range(0, len(values), samples)]
             rates.add([keys[number] for number in batch], [PassRate.of(group) for group in groups])
             progress.update(len(batch))
 
 
 def _score(
-    recipe: Recipe, rows: Dataset, numbers: Sequence[int], texts: Sequence[str], scorer: Scorer
+    recipe: Recipe,
+    rows: Dataset,
+    pairs: Sequence[tuple[int, int]],
+    answers: Sequence[Completion],
+    scorer: Scorer,
+    player: Player | None,
 ) -> list[float | None]:
     """Score completions with the metric; None if it cannot score one.
 
@@ -212,22 +220,31 @@ def _score(
         RewardError: the metric failed, and the recipe does not mask such rows.
     """
     from rlvr.rescoring.scores import completion_argument
+    from rlvr.scoring.environment_reward import ENVIRONMENTS
     from rlvr.scoring.reward import RewardError
     from rlvr.scoring.scorer import report
 
-    selected = [rows[number] for number in numbers]
-    prompts = [row["prompt"] for row in selected]
-    completions = [completion_argument({**row, "completion": text}) for row, text in zip(selected, texts, strict=True)]
-    columns = {
+    selected = [rows[number] for number, _ in pairs]
+    columns: dict[str, list[Any]] = {
         name: [row[name] for row in selected] for name in rows.column_names if name not in ("prompt", "completion")
     }
+    if player is None:
+        prompts = [row["prompt"] for row in selected]
+        records = [{**row, "completion": answer.text} for row, answer in zip(selected, answers, strict=True)]
+        completions = [completion_argument(record) for record in records]
+    else:
+        conversations = [answer.conversation for answer in answers if answer.conversation is not None]
+        prompts = [conversation.prompt for conversation in conversations]
+        completions = [conversation.messages for conversation in conversations]
+        columns[ENVIRONMENTS] = list(player.replay(selected, pairs, conversations))
     scored = scorer.score(prompts, completions, columns)
+    values = scored.values if player is None else player.mask_failures(scored.values)
     if scored.failures and recipe.settings.get("on_reward_error", "raise") == "raise":
         raise RewardError(
             f"{report(scored.failures)}\n\nWhat was measured is kept. "
             "on_reward_error: mask would go on without such rows."
         )
-    return [row[0] for row in scored.values]
+    return [row[0] for row in values]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -27,14 +27,23 @@ def known(completions, how, **kwargs):
     """Right as often as the row says."""
     values = {"never": (0.0, 0.5), "half": (0.0, 1.0), "always": (1.0, 1.0), "unscored": (None, None)}
     return [values[often][place % 2] for place, often in enumerate(how)]
+
+def played(completions, how, environments, **kwargs):
+    """The same, of conversations in environments."""
+    assert {environment.target for environment in environments} == {3}
+    return known(completions, how)
 '''
 HOW = ("never", "half", "always", "unscored", "half", "half")
 RECIPE = """\
-model_name_or_path: models/tiny-arithmetic
+model_name_or_path: models/{model}
 task: {{name: jsonl, path: {data}, test_path: {test}, style: {style}}}
-rewards: [{{name: "{reward}:known"}}]
+rewards: [{{name: "{reward}"}}]
 max_completion_length: 4
 use_cpu: true
+"""
+ENVIRONMENT = """\
+environment: {name: tests/support/counting.py}
+max_tool_calling_iterations: 1
 """
 
 
@@ -48,18 +57,20 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Callable[..., Path]:
-    def write(count: int = 24, style: str = "chat") -> Path:
+    def write(count: int = 24, style: str = "chat", *, played: bool = False) -> Path:
         (tmp_path / "known.py").write_text(REWARD, encoding="utf-8")
         for name, content in (("data", rows(count)), ("test", [{"prompt": "Held out", "how": "never", "tests": "[]"}])):
             lines = "".join(json.dumps(row) + "\n" for row in content)
             (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
         path = tmp_path / "recipe.yaml"
-        path.write_text(
-            RECIPE.format(
-                data=tmp_path / "data.jsonl", test=tmp_path / "test.jsonl", style=style, reward=tmp_path / "known.py"
-            ),
-            encoding="utf-8",
+        text = RECIPE.format(
+            model="tiny-tools" if played else "tiny-arithmetic",
+            data=tmp_path / "data.jsonl",
+            test=tmp_path / "test.jsonl",
+            style=style,
+            reward=f"{tmp_path / 'known.py'}:{'played' if played else 'known'}",
         )
+        path.write_text(text + (ENVIRONMENT if played else ""), encoding="utf-8")
         return path
 
     return write
@@ -69,14 +80,15 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("style", ["chat", "text"])
+@pytest.mark.parametrize(("style", "played"), [("chat", False), ("text", False), ("chat", True)])
 def test_rows_that_are_solved_sometimes_are_kept_and_a_recipe_trains_on_them(
-    recipe: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], style: str
+    recipe: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], style: str, played: bool
 ) -> None:
     from rlvr.scoring.registry import load_task
 
     output = tmp_path / "kept.jsonl"
-    words = ["--config", str(recipe(style=style)), "--output", str(output), "--samples", "2", "--batch_size", "5"]
+    path = recipe(style=style, played=played)
+    words = ["--config", str(path), "--output", str(output), "--samples", "2", "--batch_size", "5"]
     assert script.main(words) == 0
     said = capsys.readouterr().out
     assert "Kept 12 of 24 rows" in said
