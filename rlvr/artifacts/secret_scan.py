@@ -1,0 +1,86 @@
+"""Find secrets in files: tokens of well-known shapes, and random-looking values of keys such as `password`.
+
+A secret is named by its kind and line; its value is never part of a result.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# Token shapes that their issuers document for scanners. Each has a plain prefix, which is searched first because that
+# is much faster.
+TOKEN_SHAPES: Mapping[str, tuple[str, re.Pattern[str]]] = {
+    "a Hugging Face token": ("hf_", re.compile(r"\bhf_[A-Za-z0-9]{30,}")),
+    "an AWS access key": ("A", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
+    "a GitHub token": ("gh", re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36,}")),
+    "a fine-grained GitHub token": ("github_pat_", re.compile(r"\bgithub_pat_[A-Za-z0-9_]{50,}")),
+    "a private key": ("-----BEGIN", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
+    "a Slack token": ("xox", re.compile(r"\bxox[abprs]-[A-Za-z0-9-]{20,}")),
+    "an API key": ("sk-", re.compile(r"\bsk-[A-Za-z0-9_-]{32,}")),
+    "a URL with a password": ("://", re.compile(r"://[^/\s:@{}$<>]+:[^/\s:@{}$<>]+@")),
+}
+_SECRET_WORDS = ("secret", "token", "passw", "api_key", "apikey", "access_key", "accesskey", "credential")
+_SECRET_KEY = re.compile(
+    r"""(?ix) (?: secret | token | passw(?:or)?d | api_?key | access_?key | credential ) [\w.-]*
+    ["']? \s* [:=] \s* ["']? (?P<value> [A-Za-z0-9+/_=.~!@#$%^&*-]{16,} )"""
+)
+_MIN_BITS = 3.5  # entropy per character; words and names have less than generated tokens
+_MAX_BYTES = 5 * 2**20  # read of a file; secrets are in small files
+
+
+@dataclass(frozen=True)
+class FoundSecret:
+    """A line (from 1) that holds a secret, and what it is."""
+
+    line: int
+    what: str
+
+
+def find_secrets(path: Path, *, shapes_only: bool = False) -> list[FoundSecret]:
+    """The secrets of a text file; none of a binary one.
+
+    Args:
+        shapes_only: skip values that only look random, as identifiers in data often do.
+    """
+    with path.open("rb") as file:
+        return secrets_in(file.read(_MAX_BYTES), shapes_only=shapes_only)
+
+
+def secrets_in(content: bytes, *, shapes_only: bool = False) -> list[FoundSecret]:
+    """As `find_secrets`, of a file's content."""
+    if b"\0" in content[:8192]:
+        return []
+    found = []
+    for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):
+        secret = find_token(line)
+        if secret is None and not shapes_only and _has_secret_value(line):
+            secret = "probably a password or a token"
+        if secret is not None:
+            found.append(FoundSecret(number, secret))
+    return found
+
+
+def find_token(text: str, shapes: Mapping[str, tuple[str, re.Pattern[str]]] = TOKEN_SHAPES) -> str | None:
+    """The name of the first shape that the text holds."""
+    return next((name for name, (start, shape) in shapes.items() if start in text and shape.search(text)), None)
+
+
+def _has_secret_value(line: str) -> bool:
+    lowered = line.lower()
+    if not any(word in lowered for word in _SECRET_WORDS):
+        return False
+    return any(_is_random(match["value"]) for match in _SECRET_KEY.finditer(line))
+
+
+def _is_random(text: str) -> bool:
+    """Whether text has letters, digits, and the entropy of a generated token."""
+    if not re.search(r"[0-9]", text) or not re.search(r"[A-Za-z]", text):
+        return False
+    counts = Counter(text)
+    bits = -sum(count / len(text) * math.log2(count / len(text)) for count in counts.values())
+    return bits >= _MIN_BITS
