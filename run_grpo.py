@@ -20,6 +20,7 @@ import gc
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -166,6 +167,7 @@ class Run:
 
     def __init__(self, recipe: Recipe, prepared: PreparedRun, stop: StopRequest) -> None:
         from rlvr.artifacts.resumption import RunStatus
+        from rlvr.scoring.call import digest_of
         from rlvr.tracking.mlflow_tracker import make_tracker
         from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
 
@@ -175,7 +177,8 @@ class Run:
         self.is_main = prepared.state.is_main_process
         self.folder = recipe.output_dir
         self.model_folder = train.saved_folder(recipe)
-        self.status = RunStatus(self.folder, prepared.identity, self.is_main)
+        reward_files = {reward.label: digest_of(reward) for reward in [*prepared.rewards, prepared.metric]}
+        self.status = RunStatus(self.folder, prepared.identity, self.is_main, reward_files)
         self.tracker: TrainerCallback | None = make_tracker(recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
 
@@ -219,7 +222,7 @@ class Run:
                 self.tracker.close(outcome, timeout_s=30 if outcome == "FINISHED" else 10)
             self.stop.restore_handlers()
         self.prepared.state.destroy_process_group()
-        return 0
+        return self.publish() if self.is_main and self.recipe.settings.get("push_to_hub") else 0
 
     def measure_base(self) -> None:
         """Measure the untrained model on held-out rows; once per run, so a resumed run reads the result."""
@@ -256,6 +259,7 @@ class Run:
             prepared.scorer,
             prepared.identity,
             steps=prepared.plan.steps,
+            card=self.card() if self.is_main else "",
         )
         with self.stop:  # a signal lets the step end and a checkpoint be saved
             reason = train.train(trainer, self.recipe, self.stop, prepared.resumption.checkpoint, self.tracker)
@@ -293,7 +297,6 @@ class Run:
     def report(self) -> None:
         """Write evaluation.json, result.json and report.html, and print the results; the main process alone."""
         from rlvr import evaluation, report
-        from rlvr.artifacts.model_card import model_card
         from rlvr.artifacts.result_record import record_run
 
         if not self.is_main:
@@ -302,13 +305,39 @@ class Run:
             about = evaluation.describe_evaluation(self.recipe, self.prepared.metric)
             content = evaluation.write_evaluation(self.folder, about, self.results)
             console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-            card = model_card(self.recipe, content)
+            card = self.card()
             for file in (self.model_folder / "README.md", self.folder / "README.md"):
                 if file.is_file():
                     file.write_text(card, encoding="utf-8")
         record_run(self.folder, self.recipe)
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
         console.info(f"  report    {report.write_report(self.folder)}")
+
+    def card(self) -> str:
+        """Write the model card from the files of the run."""
+        from rlvr.publishing.model_card import model_card
+        from rlvr.report.run_reader import read_run
+
+        return model_card(read_run(self.folder), "adapter" if self.recipe.settings.get("use_peft") else "model")
+
+    def publish(self) -> int:
+        """Push the model to the hub; return the exit code. The run is done, whatever happens here."""
+        from rlvr.publishing.artifact import find_artifact
+        from rlvr.publishing.publish import prepare, publish
+
+        repo, private = self.recipe.settings["hub_model_id"], self.recipe.settings.get("hub_private_repo")
+        words = ["python", "scripts/publish.py", str(self.folder), "--repo", repo, *(["--private"] if private else [])]
+        later = f"The run is done and saved: {self.model_folder}. To publish it later: {shlex.join(words)}"
+        try:
+            address = publish(prepare(find_artifact(self.folder), repo), repo, private=private)
+        except InputError as error:
+            console.error(f"{error}\n  {later}")
+            return 1
+        except KeyboardInterrupt:
+            console.error(f"\n  Publishing was stopped. {later}")
+            return 130
+        console.info(f"  published {address}")
+        return 0
 
 
 def announce(recipe: Recipe) -> None:

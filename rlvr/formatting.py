@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeGuard
 
 MINUS = str.maketrans("-", "−")
@@ -11,6 +12,7 @@ MINUS = str.maketrans("-", "−")
 # Characters shown of a prompt and of a completion.
 PROMPT_LIMIT, COMPLETION_LIMIT = 1500, 3000
 
+_LOCAL_PATH = re.compile(r"(?:/|~|\.\.?/)[^\n]*[^/\n]$")
 SECRET_KEY = r"[\w.-]*(?:hub_token|password|secret|api_key)"
 
 
@@ -78,6 +80,11 @@ def is_secret_key(key: str) -> bool:
 def hide_secrets(yaml: str) -> str:
     """A recipe's text without the values of secret keys."""
     return re.sub(rf"(?m)^([\s-]*{SECRET_KEY}\s*:).*$", r"\1 (not shown)", yaml)
+
+
+def without_folder(value: Any) -> Any:
+    """The last part of a path that is not relative to the project; any other value as it is."""
+    return Path(value).name if isinstance(value, str) and _LOCAL_PATH.match(value) else value
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -18,11 +18,10 @@ from typing import Any
 from rlvr.artifacts import directory
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.artifacts.metrics import read_metrics
-from rlvr.artifacts.model_card import without_folder
 from rlvr.config.recipe import RESOLVED, Recipe
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
-from rlvr.formatting import is_number, mapping
+from rlvr.formatting import is_number, mapping, without_folder
 from rlvr.health.run_metrics import short_name
 
 FILE = "result.json"

@@ -25,12 +25,16 @@ class RunStatus:
         folder: the run directory.
         identity: of the run.
         writes: whether this process writes the file.
+        reward_files: hash of the file of each reward.
     """
 
-    def __init__(self, folder: Path, identity: Identity, writes: bool) -> None:
+    def __init__(
+        self, folder: Path, identity: Identity, writes: bool, reward_files: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
         self.identity = identity
         self.writes = writes
+        self.reward_files = reward_files or {}
         self.machine = directory.machine(gpus=not identity.recipe.get("use_cpu")) if writes else {}
         self.facts: dict[str, Any] = {}
 
@@ -38,8 +42,10 @@ class RunStatus:
         """Record a status: "running", "trained" (only the evaluation is left), "done" …"""
         self.facts = {"status": status, **facts}
         if self.writes:
-            identity = asdict(self.identity)
-            directory.write_status(self.folder, **self.facts, machine=self.machine, identity=identity)
+            identity, files = asdict(self.identity), self.reward_files
+            directory.write_status(
+                self.folder, **self.facts, machine=self.machine, reward_files=files, identity=identity
+            )
 
     def failed(self, trace: str, *, can_continue: bool = True) -> None:
         """Record a failure and its traceback. The status "trained" stays.

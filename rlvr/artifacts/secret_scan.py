@@ -14,7 +14,7 @@ from pathlib import Path
 
 # Token shapes that their issuers document for scanners. Each has a plain prefix, which is searched first because that
 # is much faster.
-TOKEN_SHAPES: Mapping[str, tuple[str, re.Pattern[str]]] = {
+TOKEN_SHAPES: dict[str, tuple[str, re.Pattern[str]]] = {
     "a Hugging Face token": ("hf_", re.compile(r"\bhf_[A-Za-z0-9]{30,}")),
     "an AWS access key": ("A", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
     "a GitHub token": ("gh", re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36,}")),

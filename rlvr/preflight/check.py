@@ -20,6 +20,7 @@ from rlvr.preflight import (
     environment_checks,
     generation_checks,
     measurement_checks,
+    publishing_checks,
     vllm_checks,
     vllm_server,
 )
@@ -142,6 +143,7 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_unused_keys),
     Check(compatibility.check_best_checkpoint, reads=("save_strategy",)),
     Check(compatibility.check_trackers, reads=("report_to",)),
+    Check(publishing_checks.check_publishing, reads=("push_to_hub", "hub_model_id")),
     Check(compatibility.check_tied_embeddings, reads=("lora_modules_to_save",), needs=("config",)),
     Check(check_lora_targets, reads=("lora_target_modules", "lora_modules_to_save", "use_peft")),
     Check(batch_checks.check_reward_timeouts, reads=("reward_timeout_s", "reward_batch_timeout_s", "ddp_timeout")),

@@ -26,7 +26,7 @@ PROJECT = "grpo-recipes"
 SHORTEST_RUN_S = 60
 CPU_INFO = Path("/proc/cpuinfo")
 # Keys of these beginnings have no effect unless the key behind them is set.
-DEPENDENT_KEYS = {"vllm_": "use_vllm", "lora_": "use_peft", "bnb_4bit_": "load_in_4bit"}
+DEPENDENT_KEYS = {"hub_": "push_to_hub", "vllm_": "use_vllm", "lora_": "use_peft", "bnb_4bit_": "load_in_4bit"}
 
 # Package, versions, what is broken, where it is discussed. All are outside of pyproject.toml's bounds; this explains
 # the bounds.

@@ -53,7 +53,7 @@ def read_rollouts(run: RunRecord) -> RunRollouts:
     """Read the completions of training and of the evaluations."""
     folder = run.folder / "completions"
     training, notes = _training_rows(folder)
-    evaluated = {BASE: _evaluated_rows(folder, "base"), TRAINED: _evaluated_rows(folder, "trained")}
+    evaluated = {stage: evaluated_rows(run.folder, name) for stage, name in ((BASE, "base"), (TRAINED, "trained"))}
     names = _reward_names(run, training, evaluated[BASE] or evaluated[TRAINED])
     items = []
     for number, row in enumerate(training):
@@ -105,11 +105,12 @@ def _training_rows(folder: Path) -> tuple[Sequence[Mapping[str, Any]], tuple[str
     return source.rows, tuple(note for note in source.notes if "evaluation_" not in note)
 
 
-def _evaluated_rows(folder: Path, name: str) -> list[Mapping[str, Any]]:
+def evaluated_rows(run_dir: Path, name: str) -> list[Mapping[str, Any]]:
+    """The answers of "base" or "trained" to the held-out rows; none if they were not measured."""
     from rlvr.data.io import read_rows
 
     try:
-        rows = read_rows(folder / f"evaluation_{name}.parquet")
+        rows = read_rows(run_dir / "completions" / f"evaluation_{name}.parquet")
     except InputError:
         return []
     return [row for row in rows if {"prompt", "completion", "correct"} <= row.keys()]

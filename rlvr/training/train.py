@@ -14,7 +14,6 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from rlvr.artifacts.identity import Identity
-from rlvr.artifacts.model_card import model_card
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN, load_environments
@@ -60,6 +59,7 @@ def build_trainer(
     identity: Identity,
     *,
     steps: int,
+    card: str = "",
 ) -> RecipeTrainer:
     """Build the trainer of a recipe, with its model and adapter; it writes folders alone.
 
@@ -68,6 +68,7 @@ def build_trainer(
         scorer: runs the rewards, and the metric if it is none of them.
         identity: written into every checkpoint.
         steps: optimizer steps of the whole run, over which a curriculum is ordered.
+        card: the model card of the run and of its checkpoints.
 
     Raises:
         InputError: nothing would be trained.
@@ -125,7 +126,7 @@ def build_trainer(
         stop_strings=task.stop_strings,
         validation=validation,
         identity=identity,
-        card=model_card(recipe),
+        card=card,
         keep_checkpoints=recipe.settings.get("save_total_limit"),
         dynamic_sampler=dynamic_sampler,
         environments=environments,

@@ -45,6 +45,7 @@ def training_config(
     settings["report_to"] = trackers.other_trackers(settings.get("report_to")) or "none"
     settings["run_name"] = settings.get("run_name") or recipe.output_dir.name
     settings["num_generations_eval"] = 1
+    settings["push_to_hub"] = False  # rlvr/publishing does it once, after the report
     settings["reward_weights"] = [reward.weight for reward in rewards]
     settings["model_init_kwargs"] = models.model_init_options(recipe)
     # callbacks.Progress shows the progress; transformers' bar prints a dictionary a step.
@@ -150,7 +151,13 @@ def _modules_chosen_by_peft(recipe: Recipe, lora: PeftConfig) -> list[str]:
 
 # What `training_config` sets, and deprecated copies of other fields.
 _NOT_DERIVED = {"scale_rewards", "save_total_limit", "report_to", "run_name", "disable_tqdm", "resume_from_checkpoint"}
-_NOT_DERIVED |= {"gradient_checkpointing", "gradient_checkpointing_kwargs", "hub_token", "push_to_hub_token"}
+_NOT_DERIVED |= {
+    "gradient_checkpointing",
+    "gradient_checkpointing_kwargs",
+    "hub_token",
+    "push_to_hub_token",
+    "push_to_hub",
+}
 
 
 def _plain(value: Any) -> Any:

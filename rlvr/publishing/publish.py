@@ -1,0 +1,79 @@
+"""Publish weights: write their card, list and scan the files, say what will happen, and push."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr import console
+from rlvr.errors import InputError
+from rlvr.formatting import byte_count
+from rlvr.publishing import hub
+from rlvr.publishing.artifact import Artifact
+from rlvr.publishing.curves_image import draw_curves
+from rlvr.publishing.model_card import IMAGE, model_card, published_recipe
+from rlvr.publishing.upload import Upload, UploadFile, collect
+
+CARD = "README.md"
+_RECORDS = ("evaluation.json", "result.json")  # of the run, as evidence beside the card
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What would be published, and its card."""
+
+    artifact: Artifact
+    upload: Upload
+    card: str
+
+    def describe(self) -> str:
+        """The files with their sizes, and what is left out."""
+        sizes = [(file.name, byte_count(file.size)) for file in self.upload.files]
+        width = max(len(name) for name, _ in sizes)
+        lines = [f"  {name:<{width}}  {size:>9}" for name, size in sizes]
+        lines.append(f"  {'in all':<{width}}  {byte_count(self.upload.size):>9}")
+        lines += [f"  left out: {name}: {reason}" for name, reason in self.upload.left_out.items()]
+        return "\n".join(lines)
+
+    def check(self) -> None:
+        """Refuse what must not be uploaded.
+
+        Raises:
+            InputError: with all problems.
+        """
+        if self.upload.problems:
+            raise InputError(problems=self.upload.problems)
+
+
+def prepare(artifact: Artifact, repo: str) -> Publication:
+    """Write the card of an artifact, and list and scan all files. Nothing is sent.
+
+    Raises:
+        InputError: of kind "invalid-repository".
+    """
+    hub.check_id(repo)
+    run, folder = artifact.run, artifact.folder
+    image = draw_curves(run)
+    card = model_card(
+        run, artifact.kind, repo, base=artifact.base, image=IMAGE if image else None, export=artifact.export
+    )
+    own = [UploadFile(CARD, card.encode("utf-8", "replace"))]
+    own += [UploadFile(IMAGE, image)] if image else []
+    own += [UploadFile("recipe.yaml", published_recipe(run).encode())] if run.recipe_text else []
+    own += [UploadFile(name, run.folder / name) for name in _RECORDS if (run.folder / name).is_file()]
+    private = [path for one in (run.folder, folder) for path in (one, one.resolve())]
+    return Publication(artifact, collect(folder, own, private), card)
+
+
+def publish(publication: Publication, repo: str, *, private: bool | None) -> str:
+    """Say what will happen, and push; return the address of the commit.
+
+    Raises:
+        InputError: it must not be uploaded, or the upload failed. Nothing of the repository's content changed then.
+    """
+    publication.check()
+    repository = hub.look_up(repo, private=private)
+    console.info(repository.describe(publication.upload.files))
+    console.info(publication.describe())
+    what = f"Publishing {repository.id}"
+    with console.SlowStep(what):
+        return hub.push(repository, publication.upload.files, f"Publish {publication.artifact.run.name}")

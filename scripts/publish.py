@@ -1,0 +1,55 @@
+"""Publish the model of a run on the Hugging Face hub, with a card written from the run's files.
+
+    python scripts/publish.py runs/demo-arithmetic --repo user/name --dry_run     # list, scan and card; sends nothing
+    python scripts/publish.py runs/demo-arithmetic --repo user/name --private
+    python scripts/publish.py exported/ --repo user/name                          # what scripts/export.py wrote
+
+All files are listed and scanned before one is sent: a secret or a path of this machine refuses the upload. The files
+arrive in one commit. After a cut connection the same command sends only what is missing. docs/publish.md has the rest.
+
+Exit codes: 0 published, or nothing against it; 2 refused before anything was sent; 1 the upload failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlvr import console
+from rlvr.errors import InputError
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=console.HelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="RUN_DIR", help="output_dir of a run, or a folder of an export")
+    parser.add_argument("--repo", required=True, metavar="USER/NAME", help="the repository; created if there is none")
+    parser.add_argument("--private", action="store_true", help="create it as a private one")
+    parser.add_argument("--dry_run", action="store_true", help="print files, findings and card; ask and send nothing")
+    options = parser.parse_args(words)
+    from rlvr.publishing.artifact import find_artifact
+    from rlvr.publishing.publish import prepare, publish
+
+    console.silence_libraries()
+    code = 2
+    try:
+        with console.SlowStep(f"Reading {options.folder}"):
+            publication = prepare(find_artifact(options.folder), options.repo)
+        if options.dry_run:
+            console.info(f"{publication.describe()}\n\n{publication.card}")
+            publication.check()
+            console.info("Nothing was found that must not be uploaded. Nothing was sent.")
+            return 0
+        publication.check()
+        code = 1
+        address = publish(publication, options.repo, private=options.private or None)
+    except InputError as error:
+        console.error(str(error))
+        return code
+    console.info(f"Published: {address}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""What a check says of push_to_hub before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from rlvr.config.recipe import load_recipe
+from rlvr.preflight.components import RunComponents, TargetMachine
+from rlvr.preflight.publishing_checks import check_publishing
+from tests.conftest import REPOSITORY
+
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
+PUSH = ["--push_to_hub", "true"]
+NAMED = [*PUSH, "--hub_model_id", "acme/x"]
+JOB = ["--sagemaker.instance_type", "ml.g5.xlarge"]
+
+
+@pytest.mark.parametrize(
+    ("words", "token", "offline", "machine", "found"),
+    [
+        pytest.param([], None, True, None, [], id="no push"),
+        pytest.param(NAMED, "hf_x", False, None, [], id="all is there"),
+        pytest.param(PUSH, "hf_x", False, None, [("missing-key", "hub_model_id")], id="no name"),
+        pytest.param(
+            [*PUSH, "--hub_model_id", "a/b/c"], "hf_x", False, None, [("invalid-repository", "hub_model_id")],
+            id="a name that the hub does not take",
+        ),
+        pytest.param(NAMED, None, False, None, [("hub-token-missing", "push_to_hub")], id="no token"),
+        pytest.param(NAMED, "hf_x", True, None, [("hub-offline", "push_to_hub")], id="offline"),
+        pytest.param(NAMED, None, True, "H100", [], id="another machine, of which nothing is known"),
+        pytest.param(
+            [*NAMED, *JOB], "hf_x", False, "ml.g5.xlarge", [("hub-token-missing", "push_to_hub")],
+            id="a job does not have this machine's token",
+        ),
+        pytest.param(
+            [*NAMED, "--hub_strategy", "end"], "hf_x", False, None, [("unused-key", "hub_strategy")],
+            id="a key of TRL's own pushes",
+        ),
+    ],
+)  # fmt: skip
+def test_what_push_to_hub_lacks_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    token: str | None,
+    offline: bool,
+    machine: str | None,
+    found: list[tuple[str, str]],
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    if token is not None:
+        monkeypatch.setenv("HF_TOKEN", token)
+    components = RunComponents(load_recipe(DEMO, words), TargetMachine(machine=machine))
+    assert [(problem.kind, problem.key) for problem in check_publishing(components)] == found

@@ -1,0 +1,51 @@
+"""A hub for this process, and a finished run with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import close_session, constants
+
+from rlvr.artifacts.directory import write_json
+from rlvr.publishing.artifact import find_artifact
+from rlvr.publishing.publish import Publication, prepare
+from tests.support.hub_server import TOKEN, HubServer, served
+from tests.support.report_runs import write_run
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    with served() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.address)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield server
+        close_session()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_finished_run(tmp_path / "my-run")
+
+
+@pytest.fixture(scope="module")
+def publication(tmp_path_factory: pytest.TempPathFactory) -> Publication:
+    """That of such a run, which must not be changed."""
+    return prepare(find_artifact(write_finished_run(tmp_path_factory.mktemp("runs") / "my-run")), "acme/my-model")
+
+
+def write_finished_run(folder: Path) -> Path:
+    """A finished run of an adapter, whose base is on the hub."""
+    write_run(folder, base=[False] * 9, trained=[True] * 7 + [False] * 2)
+    recipe = (folder / "recipe.yaml").read_text()
+    recipe = recipe.replace("models/tiny\n", f"acme/tiny\noutput_dir: {folder}\n")
+    (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    adapter = folder / "adapter"
+    adapter.mkdir()
+    write_json(adapter / "adapter_config.json", {"base_model_name_or_path": "acme/tiny", "r": 8})
+    (adapter / "adapter_model.safetensors").write_bytes(bytes(range(256)) * 40)
+    (adapter / "training_args.bin").write_bytes(b"a pickle")
+    return folder

@@ -1,0 +1,247 @@
+"""scripts/publish.py against an imitation of the hub: what arrives, what is refused, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from rlvr.artifacts.directory import write_json
+from rlvr.errors import InputError
+from rlvr.publishing.artifact import find_artifact
+from rlvr.publishing.hub import check_id
+from rlvr.publishing.model_card import published_recipe
+from rlvr.publishing.publish import Publication, publish
+from rlvr.publishing.upload import collect
+from rlvr.report.run_reader import read_run
+from scripts import publish as script
+from tests.support.hub_server import TOKEN, Failure, HubRepository, HubServer
+
+REPO = "acme/my-model"
+FILES = {
+    "README.md", "adapter_config.json", "adapter_model.safetensors", "curves.png", "evaluation.json", "recipe.yaml",
+}  # fmt: skip
+
+
+def refusal(publication: Publication, repo: str = REPO, *, private: bool | None = None) -> InputError:
+    with pytest.raises(InputError) as error:
+        publish(publication, repo, private=private)
+    return error.value
+
+
+def test_a_run_is_published_in_one_commit_without_pickles_paths_and_tokens(
+    hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main([str(run), "--repo", REPO, "--private"]) == 0
+    repository = hub.repositories[REPO]
+    assert set(repository.files) == FILES | {".gitattributes"} and repository.commits == 2 and repository.private
+    weights = run / "adapter" / "adapter_model.safetensors"
+    assert repository.files["adapter_model.safetensors"] == weights.read_bytes()
+    for content in repository.files.values():
+        assert b"hf_verysecret" not in content and str(run.parent).encode() not in content
+    output = "".join(capsys.readouterr())
+    assert TOKEN not in output and "training_args.bin" in output and f"{REPO}/commit/" in output
+
+
+def test_a_dry_run_shows_files_findings_and_card_and_asks_nothing(
+    hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main([str(run), "--repo", REPO, "--dry_run"]) == 0
+    output = capsys.readouterr().out
+    assert all(name in output for name in FILES) and "## Limits" in output
+    (run / "adapter" / "config.json").write_text('{"path": "/data/models/x"}')
+    assert script.main([str(run), "--repo", REPO, "--dry_run"]) == 2
+    assert not hub.requests
+
+
+def test_a_repository_of_the_user_needs_no_namespace(hub: HubServer, run: Path) -> None:
+    assert script.main([str(run), "--repo", "my-model"]) == 0
+    assert set(hub.repositories) == {REPO}
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        pytest.param(Failure("GET /api/models", 401), "hub-token-refused", id="a token that was revoked"),
+        pytest.param(Failure("POST /api/repos/create", 403), "hub-forbidden", id="a token that may only read"),
+        pytest.param(Failure("POST /api/models", 403), "hub-forbidden", id="a repository of others"),
+        pytest.param(Failure("/commit/", 409), "hub-conflict", id="two uploads at once"),
+        pytest.param(Failure("/commit/", 412), "hub-conflict", id="a commit in between"),
+        pytest.param(Failure("/create", 429, headers={"Retry-After": "77"}), "hub-rate-limit", id="too many requests"),
+        pytest.param(Failure("/commit/", 503), "hub-unreachable", id="a hub that is down"),
+        pytest.param(Failure("/commit/", 0), "hub-unreachable", id="a connection that is cut"),
+        pytest.param(Failure("/commit/", 422, text=f"no {TOKEN}"), "hub-refused", id="anything else"),
+    ],
+)
+def test_a_failed_upload_changes_nothing_says_why_and_continues(
+    hub: HubServer, publication: Publication, failure: Failure, kind: str
+) -> None:
+    hub.failures.append(failure)
+    error = refusal(publication)
+    assert error.kind == kind and TOKEN not in str(error)
+    assert "77" in str(error) or "Retry-After" not in failure.headers
+    assert all(repository.commits == 1 for repository in hub.repositories.values())
+    sent = hub.count("PUT")
+    publish(publication, REPO, private=None)
+    assert hub.repositories[REPO].commits == 2
+    if "commit" in failure.where:
+        assert hub.count("PUT") == sent, "what has arrived is not sent again"
+
+
+def test_a_connection_that_is_cut_in_a_large_file_is_made_again(hub: HubServer, publication: Publication) -> None:
+    hub.failures.append(Failure("PUT /lfs", 0))
+    publish(publication, REPO, private=None)
+    assert set(hub.repositories[REPO].files) > FILES
+
+
+def lose_token(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    patch.delenv("HF_TOKEN")
+    patch.setattr(constants, "HF_TOKEN_PATH", str(folder / "no-token"))
+
+
+def go_offline(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    patch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+@pytest.mark.parametrize(("break_it", "kind"), [(lose_token, "hub-token-missing"), (go_offline, "hub-offline")])
+def test_without_token_or_network_nothing_is_asked(
+    hub: HubServer,
+    publication: Publication,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    break_it: Callable[[pytest.MonkeyPatch, Path], None],
+    kind: str,
+) -> None:
+    break_it(monkeypatch, tmp_path)
+    assert refusal(publication).kind == kind and not hub.requests
+
+
+def test_an_unknown_token_is_refused_before_a_repository_is_created(
+    hub: HubServer, publication: Publication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
+    assert refusal(publication).kind == "hub-token-refused" and not hub.count("POST")
+
+
+def test_a_repository_that_exists_keeps_its_other_files_and_they_are_named_first(
+    hub: HubServer, publication: Publication, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.repositories[REPO] = HubRepository(files={"notes.txt": b"mine", "README.md": b"old"})
+    publish(publication, REPO, private=None)
+    assert hub.repositories[REPO].files["notes.txt"] == b"mine"
+    assert hub.repositories[REPO].files["README.md"] != b"old"
+    output = capsys.readouterr().out
+    assert output.index("notes.txt") < output.index("adapter_model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("repository", "private", "kind"),
+    [
+        pytest.param(HubRepository(), True, "repository-is-public", id="--private for a public one"),
+        pytest.param(
+            HubRepository(files={"model.safetensors": b"other"}), None, "repository-has-other-weights",
+            id="a model and an adapter side by side",
+        ),
+    ],
+)  # fmt: skip
+def test_a_repository_that_does_not_fit_is_left_alone(
+    hub: HubServer, publication: Publication, repository: HubRepository, private: bool | None, kind: str
+) -> None:
+    hub.repositories[REPO] = repository
+    assert refusal(publication, private=private).kind == kind and not hub.count("POST")
+
+
+@pytest.mark.parametrize("repo", ["a/b/c", "../x", "acme/", "acme/my model"])
+def test_what_is_no_id_of_a_repository_is_refused(repo: str) -> None:
+    with pytest.raises(InputError) as error:
+        check_id(repo)
+    assert error.value.kind == "invalid-repository"
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda run: shutil.rmtree(run / name)
+
+
+def interrupt(run: Path) -> None:
+    status = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**status, "status": "trained"}))
+
+
+def name_base(name: str) -> Callable[[Path], None]:
+    return lambda run: write_json(run / "adapter" / "adapter_config.json", {"base_model_name_or_path": name})
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (interrupt, "run-not-finished"),
+        (remove("adapter"), "no-weights"),
+        (shutil.rmtree, "not-a-run"),
+        (name_base("/data/models/tiny"), "base-not-on-hub"),
+        (name_base("tiny"), "base-not-on-hub"),
+    ],
+)
+def test_what_can_not_be_published_is_refused_at_once(run: Path, change: Callable[[Path], None], kind: str) -> None:
+    change(run)
+    with pytest.raises(InputError) as error:
+        find_artifact(run)
+    assert error.value.kind == kind
+    assert script.main([str(run), "--repo", REPO]) == 2
+
+
+def write(name: str, text: str | bytes) -> Callable[[Path], None]:
+    content = text if isinstance(text, bytes) else text.encode()
+    return lambda run: (run / name).write_bytes(content) and None
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "where"),
+    [
+        pytest.param(
+            write("adapter/config.json", '{"a": [{"_name_or_path": "/data/models/tiny"}]}'),
+            "local-path-in-upload", ("config.json", "a.0._name_or_path", None), id="a path in a configuration",
+        ),
+        pytest.param(
+            write("adapter/notes.txt", f"all\nis in {Path.home()}/data\n"),
+            "local-path-in-upload", ("notes.txt", None, 2), id="a folder of the user in a text",
+        ),
+        pytest.param(
+            write("adapter/adapter_model.safetensors", b'{"source": "' + f"{Path.cwd()}/x".encode() + b'"}\0\0'),
+            "local-path-in-upload", ("adapter_model.safetensors", None, None), id="a folder in the header of weights",
+        ),
+        pytest.param(
+            write("adapter/settings.json", f'{{\n"key": "{TOKEN}"}}'),
+            "secret-in-upload", ("settings.json", None, 2), id="a token in a configuration",
+        ),
+        pytest.param(
+            write("adapter/modeling.py", "api_key = 'f3G7hJ2kL9mN4pQ8rS5t'\n"),
+            "secret-in-upload", ("modeling.py", None, 1), id="a key in code of the model",
+        ),
+        pytest.param(
+            write("adapter/tokenizer.json", f'{{"added": "{TOKEN}"}}'),
+            "secret-in-upload", ("tokenizer.json", None, 1), id="a token among tokens",
+        ),
+    ],
+)  # fmt: skip
+def test_a_finding_has_its_place_and_not_the_secret(
+    run: Path, change: Callable[[Path], None], kind: str, where: tuple[str, str | None, int | None]
+) -> None:
+    change(run)
+    [problem] = collect(run / "adapter", [], [run]).problems
+    assert (problem.kind, (problem.path, problem.key, problem.line)) == (kind, where)
+    assert TOKEN not in problem.message
+
+
+def test_a_vocabulary_may_hold_what_looks_like_a_path(run: Path) -> None:
+    (run / "adapter" / "tokenizer.json").write_text('{"vocab": {"/usr/local/bin": 1, "/home/": 2}}')
+    (run / "adapter" / ".cache").mkdir()
+    upload = collect(run / "adapter", [], [run])
+    assert not upload.problems and set(upload.left_out) == {".cache", "training_args.bin"}
+
+
+def test_the_recipe_names_no_folder_of_this_machine(run: Path) -> None:
+    assert "output_dir: my-run\n" in published_recipe(read_run(run))
