@@ -45,7 +45,7 @@ def test_runs_that_were_measured_differently_are_in_tables_of_their_own(
 ) -> None:
     assert results.main([*map(str, runs.iterdir()), "--markdown"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("2 tables") and printed.count("| --- |") == 2
+    assert printed.startswith("2 tables") and printed.count("\n| --- |") == 2
 
 
 def test_other_programs_get_every_field(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
