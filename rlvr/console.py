@@ -262,13 +262,16 @@ class SlowStep:
 
 
 class ProgressBar:
-    """Count processed rows: a tqdm bar on a terminal, a line a minute in a log. Silent outside the main process."""
+    """Count processed rows: a tqdm bar on a terminal, a line a minute in a log. Silent outside the main process.
+
+    A bar without a description is not shown on a terminal.
+    """
 
     def __init__(self, description: str, rows: int) -> None:
         from tqdm import tqdm
 
         self._on_terminal = is_main() and is_terminal()
-        hidden = not self._on_terminal or not rows
+        hidden = not (self._on_terminal and rows and description)
         self._bar = tqdm(total=rows, desc=description, unit="row", leave=False, disable=hidden)
         self._description, self._rows = description, rows
         self._done = self._skipped = 0

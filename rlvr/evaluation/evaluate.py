@@ -118,6 +118,7 @@ def measure(
     Args:
         scorer: runs `rewards` and `metric` (`rewards_to_run`).
         samples: completions a row.
+        description: of the progress bar; empty for none.
         cache: answers of earlier sessions, which are not generated again; new ones are added.
         lenient: whether to add what is right whatever its form (rlvr/evaluation/lenient_match.py).
         template_options: the recipe's `chat_template_kwargs`.
@@ -137,7 +138,7 @@ def measure(
 
     state = PartialState()
     share = slice(state.process_index, None, state.num_processes)
-    title = f"{description} ({len(data)} rows)"
+    title = f"{description} ({len(data)} rows)" if description else ""
     prompts = list(data["prompt"])
     ids = prompt_tokens(engine.tokenizer, prompts, template_options) if prompts else []
     answers = _complete_rows(engine, data, ids, decoding, batch_size, samples, title, cache, share, player)

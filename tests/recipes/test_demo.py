@@ -15,7 +15,8 @@ import pytest
 
 import run_grpo
 from rlvr.artifacts.result_record import find_faults, read_record
-from scripts import evaluate
+from rlvr.evaluation.dialogue import find_run, open_dialogue
+from scripts import chat, evaluate
 from tests.conftest import environment_of_a_user
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -183,3 +184,38 @@ def test_the_evaluation_script_finds_what_the_run_found(
     found, reported = evaluation_of(tmp_path), evaluation_of(demo.run)
     assert found["base"] == reported["base"] and found["trained"] == reported["trained"]
     assert "trained − base" in capsys.readouterr().out
+
+
+def test_a_chat_answers_as_the_evaluation_did(
+    shorter: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One loaded model is both, also after an answer was stopped; verdicts are those of the metric."""
+    import pyarrow.parquet as pq
+
+    measured = {
+        side: pq.read_table(shorter / "completions" / f"evaluation_{side}.parquet").to_pylist()[3]
+        for side in ("base", "trained")
+    }
+
+    def show(text: str) -> None:
+        raise KeyboardInterrupt
+
+    with open_dialogue(*find_run(shorter)) as dialogue:
+        row = dialogue.question(None, 3)
+        for side in ("trained", "base", "trained"):
+            with pytest.raises(KeyboardInterrupt):
+                dialogue.ask("base", row, show)
+            answer = dialogue.ask(side, row)
+            assert (answer.completion, answer.correct) == (measured[side]["completion"], measured[side]["correct"])
+        typed = ["/reference 69", "What is 41 + 28?", "And 12 + 3?", "/row 3", "/row many", "/row 999"]
+        lines = iter(typed)
+        monkeypatch.setattr("builtins.input", lambda prompt: next(lines, None) or interrupt(EOFError))
+        chat.talk(dialogue)
+    printed = capsys.readouterr()
+    assert measured["trained"]["completion"] in printed.out and measured["base"]["completion"] in printed.out
+    assert printed.out.count("right") + printed.out.count("wrong") >= 6, "a reference stays until it is replaced"
+    assert len(printed.err.splitlines()) == 2, "two rows that there are not"
+
+
+def interrupt(error: type[BaseException]) -> str:
+    raise error

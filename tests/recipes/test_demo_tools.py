@@ -11,6 +11,7 @@ import pytest
 
 import run_grpo
 from rlvr.training.callbacks import read_metrics
+from scripts import chat
 from tests.support.launching import Start, accelerated
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -47,13 +48,20 @@ def mean(steps: list[dict[str, Any]], name: str) -> float:
     return float(sum(step[name] for step in steps) / len(steps))
 
 
-def test_the_model_learns_to_call_the_tool_and_answers_rightly(tmp_path: Path) -> None:
+def test_the_model_learns_to_call_the_tool_and_answers_rightly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     steps = train(tmp_path)
     assert 0.15 <= mean(steps[:3], REWARD) <= 0.45 and mean(steps[:3], CALLS) <= 0.5
     assert mean(steps[-5:], REWARD) >= 0.6, "sampled at temperature 1, where digits are sometimes copied wrongly"
     assert mean(steps[-5:], CALLS) >= 0.9
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert evaluation["base"]["accuracy"] <= 0.02 and evaluation["trained"]["accuracy"] >= 0.8
+    capsys.readouterr()
+    assert chat.main([str(tmp_path / "run"), "--prompt", "What is 6 x 7?"]) == 2, "an environment begins with a row"
+    assert chat.main([str(tmp_path / "run"), "--row", "0", "--json"]) == 0
+    played = json.loads(capsys.readouterr().out)["trained"]["completion"]
+    assert [message["role"] for message in played] == ["assistant", "tool", "assistant"]
 
 
 def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
