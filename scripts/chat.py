@@ -1,8 +1,9 @@
-"""Talk to the base and the trained model of a finished run, one below the other.
+r"""Talk to the base and the trained model of a finished run, one below the other.
 
     python scripts/chat.py runs/demo-arithmetic                       # type questions; Ctrl-D ends
     python scripts/chat.py runs/demo-arithmetic --row 3               # a held-out row, verified by the run's metric
-    python scripts/chat.py runs/demo-arithmetic --prompt "What is 41 + 28?" --reference 69 --json
+    python scripts/chat.py runs/demo-arithmetic --json --reference 135 \
+        --prompt "Mia has 54 shells. She finds 81 more. How many shells does she have now?"
 
 The run's own system prompt, chat template, stop strings and decoding (greedy, as its evaluation) are used. Any recipe
 key can be overridden: --evaluation.max_new_tokens 400, --model_name_or_path FOLDER if the base is elsewhere.
