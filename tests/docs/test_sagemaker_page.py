@@ -31,7 +31,7 @@ def bash(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env={**environment, **nothing, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

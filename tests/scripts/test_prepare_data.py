@@ -33,7 +33,7 @@ def prepare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd=cwd,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -40,7 +40,7 @@ def test_the_commands_of_the_docs_page_work(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=300,
         )
         ready, rewards, scored, checked, judged, *metrics = done.stdout.strip().splitlines()
     assert json.loads(ready) == {"status": "ready"}

@@ -128,6 +128,7 @@ def run(folder: Path, *words: str) -> FinishedRun:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RecipeTrainer, "sample_batch", keep)
+        patch.setattr("rlvr.report.write_report", lambda folder: folder / "report.html")
         code = run_grpo.main([*words_for(folder, *words), "--output_dir", str(folder / "run")])
     return FinishedRun(folder, batches, code)
 

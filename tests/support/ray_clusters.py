@@ -95,7 +95,7 @@ class RayCluster:
 
     def close(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.keeper.communicate(timeout=30)
+            self.keeper.communicate(timeout=300)
         self.keeper.kill()
         self.keeper.wait()
         for node in self.pids:

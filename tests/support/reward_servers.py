@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_S = 100.0  # timeout of a start; the machine may be very busy
+PATIENCE_S = 300.0  # timeout of a start; the machine may be very busy
 
 
 def accept(listening: socket.socket, serve: Callable[[socket.socket], None]) -> None:

@@ -240,7 +240,7 @@ def test_processes_that_see_different_folders_all_fail(places: tuple[str, str], 
     processes = [context.Process(target=_agree_in_process, args=(rank, port, places[rank], answers)) for rank in (0, 1)]
     for process in processes:
         process.start()
-    results = [answers.get(timeout=100) for _ in processes]
+    results = [answers.get(timeout=300) for _ in processes]
     for process in processes:
         process.join()
     assert all(phrase in result for result in results), results

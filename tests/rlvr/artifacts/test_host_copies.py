@@ -38,7 +38,7 @@ def copy_on_two_hosts(folders: list[Path]) -> None:
         for rank, folder in enumerate(folders)
     ]  # fmt: skip
     for process in processes:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
 
 

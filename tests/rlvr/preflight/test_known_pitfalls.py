@@ -182,4 +182,5 @@ def test_a_pitfall_is_found_before_a_weight_is_loaded(
 def test_a_right_recipe_brings_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "run")]) == 0
     captured = capsys.readouterr()
-    assert "warning" not in captured.out and captured.err.startswith(str(DEMO)) and captured.err.count("\n") == 1
+    others = [line for line in captured.err.splitlines() if " …" not in line]  # than those of a slow step
+    assert "warning" not in captured.out and captured.err.startswith(str(DEMO)) and others == []

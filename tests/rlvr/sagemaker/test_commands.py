@@ -154,12 +154,12 @@ def test_all_commands_of_a_job_on_one_host(commanded: Commanded, sagemaker: Sage
     assert sagemaker("submit", "--config", "gone.yaml").returncode == 2
 
 
-def test_all_commands_of_a_job_on_two_hosts_that_read_channels(
+def test_all_commands_of_a_full_model_on_two_hosts_of_spot_capacity_that_read_channels(
     service: TrainingService, working_folder: Path, commanded: Commanded, command: Command
 ) -> None:
     uri = f"s3://{service.bucket}/grpo-recipes/data/sums"
     prepared = subprocess.run(
-        command(REPOSITORY / "scripts" / "prepare_data.py", "--config", DEMO, "--output", "sums", "--s3", uri),
+        command(REPOSITORY / "scripts/prepare_data.py", "--config", DEMO, *FEW_ROWS, "--output", "sums", "--s3", uri),
         capture_output=True, text=True, timeout=600, env=dict(os.environ),
     )  # fmt: skip
     assert prepared.returncode == 0, prepared.stdout + prepared.stderr
@@ -167,22 +167,16 @@ def test_all_commands_of_a_job_on_two_hosts_that_read_channels(
     channels = section["sagemaker"]["channels"]
     assert channels == {split: f"{uri}/{split}" for split in ("train", "validation", "test") if split in channels}
     done = commanded(
-        *PAIR, "--task", json.dumps(section["task"]), "--sagemaker.channels", json.dumps(channels),
+        *PAIR, *FULL, *reward_words(working_folder), "--task", json.dumps(section["task"]),
+        "--sagemaker.channels", json.dumps(channels), "--sagemaker.spot", "true",
         "--sagemaker.environment", '{NCCL_DEBUG: INFO, MLFLOW_TAGS: {team: nlp}, GLOO_SOCKET_IFNAME: eth0}',
-    )  # fmt: skip
-    assert done.job.codes == [{"algo-1": 0, "algo-2": 0}]
-    assert not list((done.job.roots[1] / "model").iterdir()), "the model is the first host's"
-    assert "rows from /opt/ml/input/data" in done.job.log()
-    assert done.job.request["Environment"]["MLFLOW_TAGS"] == '{"team": "nlp"}'
-
-
-def test_all_commands_of_a_full_model_on_two_hosts_of_spot_capacity(working_folder: Path, commanded: Commanded) -> None:
-    done = commanded(
-        *PAIR, *FULL, *FEW_ROWS, *reward_words(working_folder), "--sagemaker.spot", "true", "--save_strategy", "steps",
-        "--save_steps", "1000", interrupt_at=" 1/2 ", trained="model",
+        "--save_strategy", "steps", "--save_steps", "1000", interrupt_at=" 1/2 ", trained="model",
     )  # fmt: skip
     assert len(done.job.codes) == 2 and done.job.codes[-1] == {"algo-1": 0, "algo-2": 0}
     assert "Stopped by SIGTERM" in done.job.log(1) and " 1/2 " not in done.job.log(2)
+    assert not list((done.job.roots[1] / "model").iterdir()), "the model is the first host's"
+    assert "rows from /opt/ml/input/data" in done.job.log()
+    assert done.job.request["Environment"]["MLFLOW_TAGS"] == '{"team": "nlp"}'
 
 
 def test_all_commands_of_an_isolated_job_whose_judge_hosts_form_a_ray_cluster(
@@ -209,7 +203,7 @@ def test_all_commands_of_an_isolated_job_whose_judge_hosts_form_a_ray_cluster(
 def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
     service: TrainingService, working_folder: Path, sagemaker: Sagemaker
 ) -> None:
-    words = [*recipe_options(service), *QUICK, *reward_words(working_folder), "--max_steps", "20"]
+    words = [*recipe_options(service), *QUICK, *reward_words(working_folder), "--max_steps", "9"]
     submitted = sagemaker("submit", *words)
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
     first = job.find_job("runs/demo-arithmetic")
@@ -224,7 +218,7 @@ def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
     stopped = service.job(first.name)
     assert stopped.codes == [{"algo-1": 143}] and "FailureReason" not in stopped.description
     (step,) = saved_steps(service, first.checkpoints)
-    assert reached <= step < 20, "save_steps is 1000, so it was saved because of the signal"
+    assert reached <= step < 9, "save_steps is 1000, so it was saved because of the signal"
     assert f"Saving a checkpoint of step {step}" in stopped.log()
 
     time.sleep(1)  # names are of a second
@@ -237,6 +231,6 @@ def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
     assert f"checkpoint-{step}, step {step}" in onward.log()
     fetched = sagemaker("fetch", second.name)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-    assert logged_steps(working_folder / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 21)), (
+    assert logged_steps(working_folder / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 10)), (
         "each once, in two jobs"
     )

@@ -39,8 +39,7 @@ programs = {
     "honest C++": ("AC", "cpp", "#include <iostream>\\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"),
     "includes": ("CE", "cpp", "#include </etc/passwd>\\nint main() {}"),
     "embeds": ("CE", "cpp", 'asm(".incbin \\\\"/etc/passwd\\\\"");\\nint main() {}'),
-    "opens": ("WA", "cpp", "#include <cstdio>\\nint main() { std::puts(std::fopen(\\"/etc/passwd\\", \\"r\\") ? \\"9\\" : \\"0\\"); }"),
-    "forks C++": ("WA", "cpp", "#include <unistd.h>\\n#include <cstdio>\\nint main() { if (fork() > 0) std::puts(\\"9\\"); }"),
+    "opens or forks": ("WA", "cpp", "#include <unistd.h>\\n#include <cstdio>\\nint main() { std::puts(std::fopen(\\"/etc/passwd\\", \\"r\\") || fork() > 0 ? \\"9\\" : \\"0\\"); }"),
 }
 with capabilities_without(*sys.argv[2].split()) as capabilities:
     used = {k: v for k, v in programs.items() if capabilities.can_compile or v[1] != "cpp"}

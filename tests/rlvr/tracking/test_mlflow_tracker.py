@@ -28,7 +28,7 @@ from rlvr.training.callbacks import MetricsFile
 from tests.support.mlflow_server import Server
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PATIENCE_S = 100.0  # timeout of a start; the machine may be very busy
+PATIENCE_S = 300.0  # timeout of a start; the machine may be very busy
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def exporting(*words: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     connection.request("GET", path)
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -236,6 +236,6 @@ def test_wrong_arguments_exit_with_2(tmp_path: Path) -> None:
         ):
             found = subprocess.run(
                 [sys.executable, "-m", "rlvr.tracking.prometheus_exporter", *map(str, words)],
-                cwd=REPOSITORY, capture_output=True, text=True, timeout=60,
+                cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
             )  # fmt: skip
             assert found.returncode == 2 and said in found.stderr and "Traceback" not in found.stderr

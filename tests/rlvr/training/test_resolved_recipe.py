@@ -92,6 +92,7 @@ def test_runs_of_one_recipe_differ_in_nothing_but_what_was_changed(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_the_recipe_of_a_run_gives_the_same_run(tmp_path: Path) -> None:
     words = ["--max_steps", "1", "--warmup_steps", "0", "--evaluation", "null", "--report_to", "none"]
     runs = [tmp_path / "one", tmp_path / "two"]

@@ -321,7 +321,7 @@ def test_a_forked_process_gets_its_own_workers(pool: WorkerPool) -> None:
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(pool, queue), daemon=True)  # daemonic, as in a process pool
     child.start()
-    echoed, child_pid = queue.get(timeout=60)
+    echoed, child_pid = queue.get(timeout=300)
     child.join()
     assert echoed == 1
     assert child_pid != parent.value
@@ -349,7 +349,7 @@ threading.Thread(target=pool.map, args=([["spin"], ["spin"]],), kwargs=dict(time
 time.sleep(0.5)
 {ending}
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     left = [int(word) for word in result.stdout.split()]
     assert len(left) == 2, result.stderr
     until = time.monotonic() + 60

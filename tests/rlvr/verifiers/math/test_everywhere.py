@@ -62,6 +62,7 @@ def test_on_the_ranks_of_a_launch(prefork: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_what_ran_into_the_deadline_is_counted_in_the_metrics_of_a_run(tmp_path: Path) -> None:
     import run_grpo
 
