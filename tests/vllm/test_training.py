@@ -178,8 +178,10 @@ def test_each_of_two_processes_samples_from_the_policy(
     train: Run, tmp_path: Path, launcher: str, overrides: list[str], most: float, why: str
 ) -> None:
     words = [*overrides, *SHORT, "--per_device_train_batch_size", "32"]
-    run = succeed(train(tmp_path / "run", *words, launcher=launcher)).run
-    assert len(differences(run)) == 2 and max(differences(run)) < most, why
+    launch = succeed(train(tmp_path / "run", *words, launcher=launcher))
+    assert len(differences(launch.run)) == 2 and max(differences(launch.run)) < most, why
+    sharded = launch.output().count("sharded: LlamaDecoderLayer")
+    assert sharded == (4 if launcher == "fsdp2" else 0), "two layers on two processes"
 
 
 @pytest.mark.slow
