@@ -185,6 +185,7 @@ class Run:
     def execute(self) -> int:
         """Run all stages, and record in run.json how far they come; return the exit code."""
         from rlvr.artifacts import directory
+        from rlvr.tracking.live_trackers import close_trackers
         from rlvr.training import trl_config
         from rlvr.training.interruption import Interrupted
         from rlvr.training.train import TrainingError
@@ -220,6 +221,8 @@ class Run:
             self.stop.deferred = True
             if self.tracker is not None:
                 self.tracker.close(outcome, timeout_s=30 if outcome == "FINISHED" else 10)
+            if self.is_main:
+                close_trackers(self.recipe, outcome)
             self.stop.restore_handlers()
         self.prepared.state.destroy_process_group()
         return self.publish() if self.is_main and self.recipe.settings.get("push_to_hub") else 0

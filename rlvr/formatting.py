@@ -78,8 +78,13 @@ def is_secret_key(key: str) -> bool:
 
 
 def hide_secrets(yaml: str) -> str:
-    """A recipe's text without the values of secret keys."""
-    return re.sub(rf"(?m)^([\s-]*{SECRET_KEY}\s*:).*$", r"\1 (not shown)", yaml)
+    """A recipe's text without the values of secret keys, and without user and password of URLs."""
+    return hide_url_users(re.sub(rf"(?m)^([\s-]*{SECRET_KEY}\s*:).*$", r"\1 (not shown)", yaml))
+
+
+def hide_url_users(text: str) -> str:
+    """A text whose URLs have no user and no password."""
+    return re.sub(r"(://)[^/\s@]+@", r"\1", text)
 
 
 def without_folder(value: Any) -> Any:

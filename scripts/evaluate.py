@@ -10,8 +10,8 @@
 
 Decoding is greedy, with the recipe's own prompts and verifier. Prints a table and writes evaluation.json and the
 completions (parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. In a run's own folder the report
-is written again. A run that is in MLflow gets the results there (docs/tracking.md). Any recipe key can be overridden,
-as with run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
+is written again. A run that is in MLflow, W&B or trackio gets the results there (docs/tracking.md). Any recipe key can
+be overridden, as with run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
 
 Answers are kept in OUTPUT/answers: a killed evaluation continues by the same command.
 
@@ -277,15 +277,14 @@ def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measur
     from rlvr import report
     from rlvr.artifacts import directory
     from rlvr.artifacts.result_record import record_evaluation
-    from rlvr.tracking import mlflow_results
+    from rlvr.tracking import results
 
     if (folder / directory.STATUS).is_file():
         if measured and adapter is not None and adapter.resolve().parent == folder.resolve():
             record_evaluation(folder, load_recipe(folder / "recipe.yaml"), adapter.resolve().name)
         console.info(f"  {report.write_report(folder)}")
-    run = mlflow_results.find_run_dir(folder, adapter)
-    message = mlflow_results.add_results(run, folder, limit) if run is not None else None
-    if message:
+    run = results.find_run_dir(folder, adapter)
+    for message in results.add_results(run, folder, limit) if run is not None else ():
         console.info(f"  {message}")
 
 

@@ -5,7 +5,7 @@
     python scripts/report.py runs/a runs/b --out comparison.html
 
 The page is report.html in the run directory, or comparison.html in the last one. An earlier page is replaced, also in
-MLflow if it has the run. While a run is in progress, only --out outside its directory is allowed. docs/report.md
+the trackers that have the run. While a run is in progress, only --out outside its directory is allowed. docs/report.md
 describes the page. Exit codes: 0 written; 2 there is no such run directory, or the page can't be written.
 """
 
@@ -29,18 +29,18 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with console.SlowStep(f"Writing the report of {' and '.join(map(str, options.run_dirs))}"):
             from rlvr.report import write_comparison, write_report
-            from rlvr.tracking.mlflow_results import replace_page
+            from rlvr.tracking.results import replace_page
 
             if len(options.run_dirs) == 1:
                 page = write_report(options.run_dirs[0], options.out)
             else:
                 page = write_comparison(options.run_dirs, options.out)
         console.info(str(page))
-        notice = replace_page(options.run_dirs[-1], page) if options.out is None else None
+        notices = replace_page(options.run_dirs[-1], page) if options.out is None else ()
     except InputError as error:
         console.error(str(error))
         return 2
-    if notice:
+    for notice in notices:
         console.error(notice)
     return 0
 

@@ -134,6 +134,7 @@ class _GracefulServer(uvicorn.Server):
                 guard.protect(make_app(service, guard)),
                 log_level="error",  # any client could flood the log with warnings
                 access_log=False,
+                loop="asyncio",  # not uvloop where another package has installed it
                 http=HttpConnection,
                 ws="none",
                 lifespan="off",

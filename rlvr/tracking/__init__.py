@@ -1,1 +1,1 @@
-"""MLflow and Prometheus."""
+"""MLflow, W&B, trackio and Prometheus."""

@@ -1,13 +1,19 @@
-"""Short messages about MLflow's errors, without passwords, and recipes without secrets. Imports no slow library."""
+"""Short messages about trackers' errors, without passwords, and recipes without secrets. Imports no slow library."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 
+from tqdm import tqdm
+
+from rlvr import console
 from rlvr.errors import InputError
 
-_SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+_SECRET_VARIABLES = (
+    "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "WANDB_API_KEY", "TRACKIO_WRITE_TOKEN", "HF_TOKEN",
+)  # fmt: skip
 
 # Messages of urllib3, requests and SQLAlchemy -> what follows "MLflow at ADDRESS".
 _REASONS = (
@@ -55,3 +61,9 @@ def describe_error(error: BaseException, uri: str) -> str:
             return match.expand(words)
     first = redact(chain[0], uri).splitlines()[0]
     return f"fails ({first[:300]})"
+
+
+def print_message(text: str) -> None:
+    """Print a message about a tracker; a progress bar stays intact."""
+    tqdm.write(console.wrap(f"  {text}", console.columns(sys.stdout)), file=sys.stdout)
+    sys.stdout.flush()

@@ -26,15 +26,9 @@ from rlvr.formatting import hide_secrets
 from rlvr.tracking.metrics_tail import MetricsTail
 from rlvr.tracking.mlflow_ledger import SentMetrics
 from rlvr.tracking.mlflow_messages import describe_error, redact, redact_uri
-from rlvr.tracking.mlflow_results import (
-    files_of_results,
-    find_run,
-    log_points,
-    metrics_of_results,
-    set_description,
-    verdict_of,
-)
+from rlvr.tracking.mlflow_results import find_run, log_points, set_description
 from rlvr.tracking.mlflow_store import make_store, store_file
+from rlvr.tracking.results import results_of
 
 POLL_S = 1.0
 MAX_BACKOFF_S = 60.0
@@ -207,8 +201,9 @@ class MLflowRun:
 
     def finish(self, status: str) -> None:
         """Send the evaluation's results, its verdict and the run's status."""
-        log_points(self.client, self.run_id, metrics_of_results(self.folder, max(self.sent.step, 0)))
-        set_description(self.client, self.run_id, verdict_of(self.folder))
+        results = results_of(self.folder, max(self.sent.step, 0))
+        log_points(self.client, self.run_id, results.points)
+        set_description(self.client, self.run_id, results.verdict)
         self.client.set_terminated(self.run_id, status)
 
     def send_artifacts(self) -> None:
@@ -216,7 +211,7 @@ class MLflowRun:
         recipe = self.folder / "recipe.yaml"
         if recipe.is_file():
             self.client.log_text(self.run_id, hide_secrets(recipe.read_text(encoding="utf-8")), recipe.name)
-        results = [path for path, place in files_of_results(self.folder) if not place]  # answers go with completions
+        results = [path for path, place in results_of(self.folder, 0).files if not place]  # answers go with completions
         for path in (*(str(self.folder / name) for name in ARTIFACTS if (self.folder / name).is_file()), *results):
             self.client.log_artifact(self.run_id, path)
         if (self.folder / "completions").is_dir():

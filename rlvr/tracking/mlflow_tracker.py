@@ -23,15 +23,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
-from rlvr.formatting import flatten
+from rlvr.formatting import flatten, hide_url_users
 from rlvr.tracking.mlflow_ledger import metric_name, unsent_lines
-from rlvr.tracking.mlflow_messages import redact_uri
+from rlvr.tracking.mlflow_messages import print_message, redact_uri
 from rlvr.tracking.mlflow_store import default_tracking_uri, process_environment
 from rlvr.tracking.trackers import tracker_names
 
@@ -124,7 +123,7 @@ class MLflowTracker(TrainerCallback):
                 start_new_session=True,  # Ctrl-C is handled by the trainer
             )
         except OSError as error:
-            self._print(f"Not tracked in MLflow: its process can't be started ({error.strerror}).")
+            print_message(f"Not tracked in MLflow: its process can't be started ({error.strerror}).")
             return
         assert self._process.stdin is not None and self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
@@ -167,9 +166,9 @@ class MLflowTracker(TrainerCallback):
         missing = unsent_lines(self.folder) if self._is_training else 0
         where = f"MLflow at {redact_uri(self.tracking_uri)}"
         if missing:
-            self._print(f"{where} lacks {missing} lines of metrics, which are in {self.folder / 'metrics.jsonl'}.")
+            print_message(f"{where} lacks {missing} lines of metrics, which are in {self.folder / 'metrics.jsonl'}.")
         elif not in_time:
-            self._print(f"{where} may lack the run's status or files of {self.folder}.")
+            print_message(f"{where} may lack the run's status or files of {self.folder}.")
 
     def _send(self, command: Mapping[str, Any]) -> None:
         if self._process is None or self._process.stdin is None:
@@ -191,10 +190,10 @@ class MLflowTracker(TrainerCallback):
             self._output += data
         *lines, self._output = self._output.split(b"\n")
         for line in lines:
-            self._print(line.decode(errors="replace"))
+            print_message(line.decode(errors="replace"))
         if ended and not self._closed and self._restarts >= 0:
             then = "restarting it" if self._restarts else "no more restarts; metrics.jsonl has everything"
-            self._print(f"MLflow: the process that sends metrics died{self._describe_exit()}; {then}.")
+            print_message(f"MLflow: the process that sends metrics died{self._describe_exit()}; {then}.")
             self._restarts -= 1
             if self._restarts >= 0:
                 self._process = None
@@ -207,13 +206,8 @@ class MLflowTracker(TrainerCallback):
         self._stderr.close()
         return f" ({lines[-1] if lines else f'exit status {self._process.returncode}'})"
 
-    def _print(self, text: str) -> None:
-        # tqdm.write keeps a progress bar intact.
-        tqdm.write(console.wrap(f"  {text}", console.columns(sys.stdout)), file=sys.stdout)
-        sys.stdout.flush()
-
 
 def flatten_params(values: Mapping[str, Any]) -> dict[str, str]:
     """MLflow's parameters: the recipe's values by dotted key, without secrets."""
-    texts = {metric_name(name): str(value) for name, value in flatten(values) if value != {}}
+    texts = {metric_name(name): hide_url_users(str(value)) for name, value in flatten(values) if value != {}}
     return {name: text if len(text) <= PARAM_LENGTH else f"{text[: PARAM_LENGTH - 1]}…" for name, text in texts.items()}

@@ -1,19 +1,19 @@
 """Names of the trackers in `report_to`. MLflow is ours (mlflow_tracker.py); transformers and TRL use the others.
 
-Imports no tracker: preflight runs these checks before a weight is loaded.
+Imports no tracker that `report_to` does not name: preflight runs these checks before a weight is loaded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
+import importlib.util
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlvr.config.schema import nearest
 from rlvr.errors import Problem
-from rlvr.health import Finding
 
 USUAL = "none, mlflow, tensorboard, trackio or wandb"
 _NETRC = ("~/.netrc", "~/_netrc")
@@ -36,22 +36,28 @@ def other_trackers(report_to: str | Sequence[str] | None) -> list[str]:
 
 
 def tracker_problems(report_to: str | Sequence[str] | None) -> list[Problem]:
-    """Check that the trackers exist, are installed, and have their key."""
+    """Check that the trackers exist, are installed, and have their key. Import them for `unused_trackers_hidden`."""
     from transformers.integrations.integration_utils import (
         INTEGRATION_TO_CALLBACK,
         get_available_reporting_integrations,
     )
 
+    names = tracker_names(report_to)
+    for name in {"wandb", "trackio"} & {*names}:
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
+    with unused_trackers_hidden():
+        available = get_available_reporting_integrations()
     problems = []
-    for name in tracker_names(report_to):
+    for name in names:
         if name not in INTEGRATION_TO_CALLBACK:
             close = nearest(name, INTEGRATION_TO_CALLBACK)
             hint = f"Did you mean {close[0]}?" if close else f"Use {USUAL}."
             problems.append(Problem(f"report_to: there is no tracker {name}. {hint}", "unknown-tracker", "report_to"))
-        elif name not in get_available_reporting_integrations():
+        elif name not in available:
             message = f"report_to: {name} is not installed. Run pip install {name}, or use mlflow or none."
             problems.append(Problem(message, "tracker-not-installed", "report_to"))
-        elif name == "wandb" and not _wandb_is_ready():
+        elif name == "wandb" and not wandb_is_ready():
             message = (
                 "report_to: wandb has no API key, and would fail after the model is loaded. Run `wandb login`, set "
                 "WANDB_API_KEY, or set WANDB_MODE=offline."
@@ -60,20 +66,22 @@ def tracker_problems(report_to: str | Sequence[str] | None) -> list[Problem]:
     return problems
 
 
-def send_alert(report_to: str | Sequence[str] | None, finding: Finding) -> None:
-    """Show a finding about the run's health as an alert in trackio, if the run reports to it."""
-    if "trackio" not in tracker_names(report_to):
-        return
-    import trackio
+@contextlib.contextmanager
+def unused_trackers_hidden() -> Iterator[None]:
+    """Let TRL, which imports wandb and trackio wherever they are installed, find only those that are imported already.
 
-    if hasattr(trackio, "alert"):  # earlier versions have none
-        level = trackio.AlertLevel.ERROR if finding.level == "alarm" else trackio.AlertLevel.WARN
-        with contextlib.redirect_stdout(io.StringIO()):  # trackio prints it; the run has printed it already
-            text = f"Since step {finding.since_step:,}. {finding.fix} See {finding.page}"
-            trackio.alert(finding.problem, text, level)
+    `tracker_problems` imports those of `report_to`. The others would take a second of each start, and could connect.
+    """
+    hidden = [name for name in ("wandb", "trackio") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: the documented way to refuse an import
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
-def _wandb_is_ready() -> bool:
+def wandb_is_ready() -> bool:
     """Whether wandb needs no key, or may find one. A file that could hold a key counts."""
     mode = os.environ.get("WANDB_MODE", "").lower()
     if mode in ("offline", "disabled", "dryrun") or os.environ.get("WANDB_DISABLED"):

@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from transformers import TrainerCallback, TrainerState
 from rlvr import console
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.config.recipe import Recipe
-from rlvr.health import findings, health_line, summary
-from rlvr.tracking.trackers import send_alert
+from rlvr.health import Finding, findings, health_line, summary
 
 # Summaries of transformers that cover the session and not the run: they would differ after a resumption.
 SESSION_METRICS = frozenset(
@@ -69,9 +69,13 @@ class Progress(TrainerCallback):
     """Show a progress bar with the latest reward and the time left; one line a step where the output is no terminal.
 
     Warnings of the run's health (rlvr/health) are printed when they begin or change, and summed up at the end.
+
+    Args:
+        alert: gets each finding that is printed.
     """
 
-    def __init__(self, recipe: Recipe | None = None) -> None:
+    def __init__(self, recipe: Recipe | None = None, alert: Callable[[Finding], None] | None = None) -> None:
+        self.alert = alert
         self.settings = recipe.as_dict() if recipe is not None else {}
         self.path = recipe.output_dir / "metrics.jsonl" if recipe is not None else None
         self.lines: list[dict[str, Any]] = []
@@ -117,7 +121,8 @@ class Progress(TrainerCallback):
         warning = f"{warnings[0].level} {warnings[0].metric}" if warnings else ""
         if warning and warning != self.warning:
             self._write(f"  {health_line(self.lines, settings=self.settings)}")
-            send_alert(self.settings.get("report_to"), warnings[0])
+            if self.alert is not None:
+                self.alert(warnings[0])
         self.warning = warning
         self.next_check = started + 100 * (time.monotonic() - started)
 

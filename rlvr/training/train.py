@@ -25,6 +25,7 @@ from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.scoring.reward import Reward, total
 from rlvr.scoring.scorer import Scorer
+from rlvr.tracking.live_trackers import watch_trackers
 from rlvr.training.callbacks import MetricsFile, Progress
 from rlvr.training.curriculum import easy_first
 from rlvr.training.dynamic_sampling import DynamicSampler
@@ -174,7 +175,7 @@ def train(
     for callback in (
         _BeginTraining(trainer, checkpoint),
         MetricsFile(recipe.output_dir / "metrics.jsonl"),
-        Progress(recipe),
+        Progress(recipe, watch_trackers(trainer, recipe)),
         *([tracker] if tracker is not None else []),
         synced_stop,
     ):

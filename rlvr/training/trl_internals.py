@@ -15,10 +15,13 @@ from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
-from trl import GRPOTrainer
 
 from rlvr.environments.messages import resolve
+from rlvr.tracking.trackers import unused_trackers_hidden
 from rlvr.training.batch_merge import CompletionTable
+
+with unused_trackers_hidden():
+    from trl import GRPOTrainer
 
 MAX_NESTING = 50  # of lists and mappings in a tool call
 

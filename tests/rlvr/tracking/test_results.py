@@ -1,4 +1,4 @@
-"""Results that are measured after a run go to its MLflow run, and to no other store."""
+"""Results that are measured after a run go to its run in each tracker, and to no other one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_results
 from rlvr.tracking.mlflow_ledger import SentMetrics
-from rlvr.tracking.mlflow_results import add_results, find_run_dir, metrics_of_results, replace_page
 from rlvr.tracking.mlflow_store import default_tracking_uri, store_file
+from rlvr.tracking.results import Results, add_results, find_run_dir, metrics_of_results, replace_page
 
 EVALUATION = {
     "base": {"accuracy": 0.25, "rows": 4, "correct": 1, "interval": {"low": 0.1, "high": 0.5}},
@@ -105,13 +105,13 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     ):
         write(run_dir / name, name)
     uri = default_tracking_uri(run_dir)
-    assert add_results(run_dir, run_dir) == f"added to the run in MLflow at {uri}"
+    assert add_results(run_dir, run_dir) == [f"added to the run in MLflow at {uri}"]
     elsewhere = tmp_path / "evaluations" / "hundred"
     write(elsewhere / "evaluation.json", EVALUATION)
-    assert add_results(run_dir, elsewhere) == f"added to the run in MLflow at {uri}"
+    assert add_results(run_dir, elsewhere) == [f"added to the run in MLflow at {uri}"]
     few = {**EVALUATION, "trained": {**EVALUATION["trained"], "accuracy": 1.0}}
     write(elsewhere / "evaluation.json", few)
-    assert add_results(run_dir, elsewhere, limit=2) == f"added to the run in MLflow at {uri}"
+    assert add_results(run_dir, elsewhere, limit=2) == [f"added to the run in MLflow at {uri}"]
     file = store_file(uri)
     assert file is not None
     with sqlite3.connect(file) as database:
@@ -135,9 +135,9 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     # A new page replaces the former one, but not while the run goes on.
     write(run_dir / "report.html", "again")
     write(run_dir / "run.json", {"status": "running"})
-    assert replace_page(run_dir, run_dir / "report.html") is None
+    assert replace_page(run_dir, run_dir / "report.html") == []
     write(run_dir / "run.json", {"status": "done"})
-    assert replace_page(run_dir, run_dir / "report.html") == f"added to the run in MLflow at {uri}"
+    assert replace_page(run_dir, run_dir / "report.html") == [f"added to the run in MLflow at {uri}"]
     assert (artifacts / "report.html").read_text() == '"again"'
 
 
@@ -159,21 +159,20 @@ def test_a_missing_store_is_not_created(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     run = tmp_path / "runs" / "one"
     write(run / "evaluation.json", EVALUATION)
-    assert add_results(run, run) is None, "the run was never in MLflow"
+    assert add_results(run, run) == [], "the run was never in MLflow"
     SentMetrics(run).set_run("abc")
-    message = add_results(run, run)
-    assert message is not None and "sqlite:///" in message and "MLFLOW_TRACKING_URI" in message
-    assert replace_page(run, run / "report.html") is None
+    [message] = add_results(run, run)
+    assert "sqlite:///" in message and "MLFLOW_TRACKING_URI" in message
+    assert replace_page(run, run / "report.html") == []
     assert not (tmp_path / "runs" / "mlflow.db").exists()
 
 
 def test_a_dead_server_and_a_deleted_run_are_reported(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError) as error:
-        mlflow_results.send_results(default_tracking_uri(run_dir), "gone", [], [], "")
+        mlflow_results.send_results(default_tracking_uri(run_dir), {"run_id": "gone"}, Results())
     assert error.value.kind == "run-not-found"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:hush@127.0.0.1:1")
-    message = add_results(run_dir, run_dir)
-    assert message == "Not sent to MLflow at http://127.0.0.1:1: it refuses connections."
+    assert add_results(run_dir, run_dir) == ["Not sent to MLflow at http://127.0.0.1:1: it refuses connections."]
 
 
 def test_the_store_of_a_run_is_beside_it_from_any_working_directory(

@@ -1,0 +1,152 @@
+"""Keep the trackers of transformers, which log in the training process, from costing a run.
+
+    alert = watch_trackers(trainer, recipe)      # before training
+    ...
+    close_trackers(recipe, "FINISHED")           # after the report
+
+transformers and TRL log metrics and completions. This module adds what they lack: a W&B or trackio run that a resumed
+run continues, health findings as alerts, and evaluation and report at the end. A tracker that raises, or that does not
+answer in time, is dropped with a message, and training goes on.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+from rlvr import console
+from rlvr.config.recipe import Recipe
+from rlvr.formatting import flatten, hide_url_users
+from rlvr.health import Finding
+from rlvr.tracking import results, trackio_results, wandb_results
+from rlvr.tracking.mlflow_messages import describe_error, print_message
+
+WAIT_S = 90.0  # an init that waits for W&B's own timeout of 20 s takes 45 s
+FINISH_WAIT_S = 330.0  # more than wandb_results.WANDB_FINISH_TIMEOUT
+EXIT_CODES = {"FINISHED": 0, "FAILED": 1, "KILLED": 75}
+ALERTS = {"wandb": wandb_results.send_alert, "trackio": trackio_results.send_alert}
+
+
+class LiveTracker:
+    """A callback of transformers for one tracker, whose events can't end the training.
+
+    Args:
+        name: of the tracker in `report_to`.
+        callback: transformers' own.
+        report_to: of TRL, which logs completions to these trackers.
+    """
+
+    def __init__(self, name: str, callback: TrainerCallback, recipe: Recipe, report_to: list[str]) -> None:
+        self.name = name
+        self.callback = callback
+        self.recipe = recipe
+        self.report_to = report_to
+
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        if not event.startswith("on_"):
+            raise AttributeError(event)
+        is_used = getattr(type(self.callback), event) is not getattr(TrainerCallback, event)
+
+        def handle(args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            def call() -> None:
+                shown = copy.copy(args)
+                shown.to_dict = lambda: self._configuration(args)
+                if event == "on_train_begin" and state.is_world_process_zero:
+                    self._start(shown)
+                getattr(self.callback, event)(shown, state, control, **kwargs)
+
+            if is_used:
+                self._attempt(call)
+
+        return handle
+
+    def _configuration(self, args: TrainingArguments) -> dict[str, Any]:
+        """What the tracker shows as the run's configuration, without secrets."""
+        recipe = dict(flatten(self.recipe.as_dict()))
+        return {name: _without_users(value) for name, value in (args.to_dict() | {"recipe": recipe}).items()}
+
+    def _start(self, args: TrainingArguments) -> None:
+        folder = self.recipe.output_dir
+        if self.name == "wandb":
+            wandb_results.start_run(folder, args.run_name, print_message)
+        elif self.name == "trackio":
+            args.run_name = trackio_results.run_name(folder, args.project, args.run_name)
+
+    def alert(self, finding: Finding) -> None:
+        """Show a finding about the run's health."""
+        level = "ERROR" if finding.level == "alarm" else "WARN"
+        text = f"Since step {finding.since_step:,}. {finding.fix} See {finding.page}"
+        if (send := ALERTS.get(self.name)) is not None:
+            self._attempt(lambda: send(finding.problem, text, level))
+
+    def _attempt(self, call: Callable[[], None]) -> None:
+        if self.name in self.report_to and (problem := attempt(call, WAIT_S)):
+            self.report_to.remove(self.name)
+            print_message(f"{self.name} {problem}. Training goes on without it; metrics.jsonl has everything.")
+
+
+def watch_trackers(trainer: Trainer, recipe: Recipe) -> Callable[[Finding], None]:
+    """Replace the trackers' callbacks by `LiveTracker`s; return a function that sends a finding to each."""
+    names = {callback: name for name, callback in INTEGRATION_TO_CALLBACK.items()}
+    callbacks = trainer.callback_handler.callbacks
+    trackers = []
+    for place, callback in enumerate(callbacks):
+        if (name := names.get(type(callback))) is not None:
+            callbacks[place] = LiveTracker(name, callback, recipe, trainer.args.report_to)
+            trackers.append(callbacks[place])
+
+    def alert(finding: Finding) -> None:
+        for tracker in trackers:
+            tracker.alert(finding)
+
+    return alert
+
+
+def close_trackers(recipe: Recipe, outcome: str) -> None:
+    """Send evaluation and report to W&B and trackio, and end their runs. An interrupted run sends them when resumed."""
+    if problem := attempt(lambda: wandb_results.finish_run(EXIT_CODES[outcome]), FINISH_WAIT_S):
+        print_message(f"W&B {problem}: it may lack the last metrics. `wandb sync` sends them.")
+    if outcome != "KILLED":
+        space = recipe.settings.get("trackio_space_id")
+        for message in results.finish_run(recipe.output_dir, {"TRACKIO_SPACE_ID": space} if space else {}):
+            print_message(message)
+
+
+def attempt(call: Callable[[], None], timeout_s: float) -> str:
+    """Call in a thread, which is left behind if it does not end in time; return what failed.
+
+    The thread's context variables, in which trackio keeps its run, become those of this thread.
+    """
+    errors: list[Exception] = []
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            context.run(call)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        return f"does not answer for {console.duration(timeout_s)}"
+    for variable, value in context.items():
+        if variable.get(None) is not value:
+            variable.set(value)
+    return describe_error(errors[0], "") if errors else ""
+
+
+def _without_users(value: Any) -> Any:
+    """A value of a configuration without user and password of URLs."""
+    if isinstance(value, str):
+        return hide_url_users(value)
+    if isinstance(value, dict):
+        return {key: _without_users(item) for key, item in value.items()}
+    return [_without_users(item) for item in value] if isinstance(value, list) else value

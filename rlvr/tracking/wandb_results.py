@@ -1,0 +1,121 @@
+"""Start the W&B run of a run directory, and send results to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlvr.errors import InputError
+from rlvr.tracking.mlflow_messages import describe_error
+from rlvr.tracking.tracked_run import remember_run, tracked_run
+
+if TYPE_CHECKING:
+    from rlvr.tracking.results import Results
+
+# W&B waits without end for an upload, and 90 s at the start. Variables of the user win.
+_DEFAULTS = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "300"}
+
+
+def start_run(folder: Path, name: str, report: Callable[[str], None]) -> None:
+    """Create the run, or continue that of an earlier session. transformers' callback finds it and logs to it.
+
+    If the server does not answer or refuses, this session stays on disk, for `wandb sync`.
+
+    Args:
+        report: prints a message.
+    """
+    import wandb
+
+    for variable, value in _DEFAULTS.items():
+        os.environ.setdefault(variable, value)
+    earlier = tracked_run(folder, "wandb")
+    run_id = os.environ.get("WANDB_RUN_ID") or earlier.get("run_id") or secrets.token_hex(4)
+    project = os.environ.get("WANDB_PROJECT") or earlier.get("project") or "huggingface"
+    options: dict[str, Any] = {"project": project, "id": run_id, "name": name}
+    options["resume"] = os.environ.get("WANDB_RESUME") or "allow"
+    arguments, sys.argv = sys.argv, sys.argv[:1]  # W&B keeps the command line, in which a URL may have a password
+    try:
+        run = wandb.init(**options)
+    except Exception as error:
+        wandb.teardown()
+        run = wandb.init(**options, mode="offline")
+        report(
+            f"W&B {describe_error(error, '')}. Training goes on. This session is kept in {Path(run.dir).parent}: send "
+            "it with `wandb sync`."
+        )
+    finally:
+        sys.argv = arguments
+    if not run.disabled:
+        remember_run(folder, "wandb", run_id=run_id, project=project, mode="offline" if run.offline else "online")
+
+
+def send_alert(title: str, text: str, level: str) -> None:
+    """Send an alert to the run of this process."""
+    import wandb
+
+    if wandb.run is not None:
+        wandb.run.alert(title[:63], f"{title}. {text}", level)  # a title has at most 63 characters
+
+
+def finish_run(exit_code: int) -> None:
+    """End the run of this process, if it has one. W&B shows an interrupted one (75) as preempted."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        if exit_code == 75:
+            wandb.run.mark_preempting()
+        wandb.finish(exit_code)
+
+
+def send_results(uri: str, run: Mapping[str, Any], results: Results) -> str:
+    """Send metrics, verdict, table, alert and files to an existing run.
+
+    Returns:
+        where they are, if not at the server.
+
+    Raises:
+        InputError: there is no such run.
+        Exception: any error of W&B.
+    """
+    import wandb
+
+    mode: Any = os.environ.get("WANDB_MODE") or run.get("mode")
+    is_online = mode == "online"
+    project = os.environ.get("WANDB_PROJECT") or run.get("project")
+    settings = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True)
+    try:
+        live = wandb.init(
+            project=project, id=run["run_id"], resume="must" if is_online else None, mode=mode, settings=settings
+        )
+    except wandb.errors.UsageError as error:
+        hint = f"{error}. Set WANDB_MODE, WANDB_PROJECT and WANDB_ENTITY as in training"
+        raise InputError(hint, kind="run-not-found") from error
+    live.define_metric("eval/by_shots/*", step_metric="shots")
+    for line in results.lines():
+        live.log(line)
+    live.summary.update({name: value for name, value, _ in results.points if "/by_shots/" not in name})
+    if results.table:
+        header, *rows = results.table
+        live.log({"/".join(filter(None, (results.place, "evaluation"))): wandb.Table(columns=header, data=rows)})
+    if results.verdict:
+        if not live.notes or live.notes == live.summary.get("verdict"):  # a user's own notes stay
+            live.notes = results.verdict
+        live.summary["verdict"] = results.verdict
+        live.alert(f"Evaluation: {results.label}", results.verdict, "INFO")
+    if results.files:
+        artifact = wandb.Artifact(artifact_name(results.place or "results", run["run_id"]), type="evaluation")
+        for path, place in results.files:
+            name = "/".join(filter(None, (place.removeprefix(results.place).strip("/"), Path(path).name)))
+            artifact.add_file(path, name)
+        live.log_artifact(artifact)
+    live.finish()
+    return "" if is_online else f", on disk: `wandb sync {Path(live.dir).parent}` sends it"
+
+
+def artifact_name(*words: str) -> str:
+    """A name that W&B and trackio accept."""
+    return re.sub(r"[^\w.-]+", "-", "-".join(words))[:128]
