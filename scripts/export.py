@@ -64,12 +64,12 @@ def run(options: argparse.Namespace) -> int:
     """Check the options, export, and print the figures."""
     if options.rows is not None and options.rows < 1:
         raise InputError(f"--rows is {options.rows}, but must be at least 1.", kind="out-of-range", key="--rows")
-    from rlvr.export import ExportRefused, Plan, export
+    from rlvr.export import ExportRefused, Plan, export_run
 
     plan = Plan(options.to, options.quantization, options.dtype, options.rows, options.allow_worse)
     try:
         with redirect_stdout(sys.stderr):  # progress; standard output is for the result
-            record = export(options.run_dir, options.out, plan)
+            record = export_run(options.run_dir, options.out, plan)
     except ExportRefused as refusal:
         _show(refusal.record, options)
         console.error(

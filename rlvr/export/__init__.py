@@ -9,6 +9,6 @@ llama_cpp.py      ask a GGUF file through llama.cpp
 remeasure.py      ask the rows of the run again, and compare
 """
 
-from rlvr.export.export import ExportRefused, Plan, export
+from rlvr.export.export import ExportRefused, Plan, export_run
 
-__all__ = ["ExportRefused", "Plan", "export"]
+__all__ = ["ExportRefused", "Plan", "export_run"]

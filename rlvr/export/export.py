@@ -52,7 +52,7 @@ class ExportRefused(Exception):
         self.record = record
 
 
-def export(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
+def export_run(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
     """Write the artifact of a run to `out`, which appears only if it was measured and is no worse than the run.
 
     Raises:
