@@ -86,7 +86,7 @@ def _show(record: ExportRecord, options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(record.as_dict(), indent=2))
         return
-    header = ["", "run", "export", "difference", "95 % interval", "p", "same answers"]
+    header = ["", "run", "export", "difference", "95 % interval", "p", "same answers", "log-prob. shift"]
     console.info(console.table(header, [_row(part) for part in record.measured]))
     part = record.measured[0]
     weakness = f"a loss of less than {100 * part.detectable_points:.1f} points would not be told from chance"
@@ -114,6 +114,7 @@ def _row(part: Remeasurement) -> list[str]:
         f"{points(gain['interval']['low'])} … {points(gain['interval']['high'])}",
         f"{gain['p_value']:.2g}",
         f"{part.same_answers} of {part.rows}",
+        "–" if part.likelihood_shift is None else f"{100 * part.likelihood_shift:.2g} %",
     ]
 
 

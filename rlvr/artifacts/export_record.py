@@ -33,6 +33,9 @@ class Remeasurement:
         least_same: the share of rows that must have the same answer.
         same_prompts: rows whose prompt has the run's tokens with the artifact's tokenizer and chat template; None where
             that can't be compared.
+        likelihood_shift: how far the log-probabilities of the run's first answers moved, as a share of their size; None
+            where the answers are conversations.
+        most_shift: the limit of it.
         detectable_points: the smallest loss of accuracy that McNemar's test tells from chance on so many rows.
         faults: why it is worse than the run; empty if it isn't.
     """
@@ -46,6 +49,8 @@ class Remeasurement:
     same_answers: int
     least_same: float
     same_prompts: int | None
+    likelihood_shift: float | None
+    most_shift: float
     detectable_points: float
     faults: Sequence[str] = ()
 

@@ -75,6 +75,18 @@ class LlamaCppEngine:
         text = str(self.tokenizer.decode(tokens, skip_special_tokens=True))
         return Completion(text, len(tokens), answer["stop_type"] in ("eos", "word"), tokens)
 
+    def log_probabilities(self, prompt: list[int], answer: list[int]) -> list[float]:
+        """The log-probability of each token of an answer, as far as greedy decoding gives the same tokens."""
+        if not answer:
+            return []
+        body = {"prompt": prompt, "n_predict": len(answer), "temperature": 0, "n_probs": 1, "cache_prompt": False}
+        values = []
+        for token, step in zip(answer, self._ask("/completion", **body)["completion_probabilities"], strict=False):
+            if step["id"] != token:
+                break
+            values.append(float(step["logprob"]))
+        return values
+
     def encode_text(self, text: str, *, add_special: bool = True) -> list[int]:
         """Token ids of a text, by the tokenizer in the file."""
         return list(self._ask("/tokenize", content=text, add_special=add_special, parse_special=True)["tokens"])

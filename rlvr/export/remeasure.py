@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlvr.artifacts.export_record import Remeasurement
 from rlvr.config.batch_plan import reward_batch_timeout
@@ -27,16 +27,35 @@ from rlvr.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rlvr.data.task import Task
     from rlvr.export.finished_run import FinishedRun
     from rlvr.scoring.reward import Reward
 
 SIGNIFICANT = 0.05
-# The share of rows with the same greedy answer, below which an export is refused (docs/export.md has the reasons).
-LEAST_SAME = {"float32": 0.99, "bfloat16": 0.8, "float16": 0.8, "q8_0": 0.8}
-LEAST_SAME_QUANTIZED = 0.5
+LIKELIHOOD_ROWS = 32
+
+
+class Limits(NamedTuple):
+    """An export is refused beyond these; docs/export.md has the reasons.
+
+    Attributes:
+        least_same: the share of rows with the same greedy answer.
+        most_shift: `likelihood_shift`.
+    """
+
+    least_same: float
+    most_shift: float
+
+
+LIMITS = {
+    "float32": Limits(0.99, 0.05),
+    "float16": Limits(0.8, 0.05),
+    "bfloat16": Limits(0.8, 0.2),
+    "q8_0": Limits(0.8, 0.3),
+}
+QUANTIZED = Limits(0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -48,6 +67,7 @@ class HeldOut:
         records: the run's own, of the same rows.
         tokenizer: as the run had it.
         ids: token ids of the prompts, as the run had them.
+        likelihoods: of the run's model: log-probabilities of the tokens of its first answers; empty for conversations.
     """
 
     recipe: Recipe
@@ -59,6 +79,11 @@ class HeldOut:
     scorer: Scorer
     tokenizer: PreTrainedTokenizerBase
     ids: Sequence[list[int]]
+    likelihoods: Sequence[list[float]]
+
+    def answers(self) -> list[tuple[list[int], list[int]]]:
+        """The prompt and the answer of the rows whose likelihood is compared, as token ids."""
+        return list(_answer_tokens(self.tokenizer, self.ids, self.records))
 
 
 @contextmanager
@@ -98,8 +123,40 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
         rank=0,
     )
     ids = prompt_tokens(tokenizer, prompts, recipe.settings.get("chat_template_kwargs"))
+    likelihoods: list[list[float]] = []
+    if not recipe.environments:
+        model = loading.load_model(recipe, tokenizer, adapter=run.weights)
+        likelihoods = [log_probabilities(model, *pair) for pair in _answer_tokens(tokenizer, ids, records)]
+        del model
     with scorer:
-        yield HeldOut(recipe, task, data, records, rewards, metric, scorer, tokenizer, ids)
+        yield HeldOut(recipe, task, data, records, rewards, metric, scorer, tokenizer, ids, likelihoods)
+
+
+def _answer_tokens(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[list[int]], records: Records
+) -> Iterator[tuple[list[int], list[int]]]:
+    for prompt, record in list(zip(ids, records, strict=True))[:LIKELIHOOD_ROWS]:
+        yield list(prompt), tokenizer.encode(record["completion"], add_special_tokens=False)
+
+
+def log_probabilities(model: PreTrainedModel, prompt: list[int], answer: list[int]) -> list[float]:
+    """The log-probability of each token of an answer."""
+    import torch
+
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + answer], device=model.device)).logits[0, len(prompt) - 1 : -1]
+    chosen = torch.tensor(answer, device=model.device)[:, None]
+    return [float(value) for value in logits.float().log_softmax(-1).gather(-1, chosen)[:, 0]]
+
+
+def likelihood_shift(before: Sequence[list[float]], after: Sequence[list[float]]) -> float | None:
+    """How far log-probabilities moved, as a share of their own size; None without any.
+
+    A share, since a model that is sure of its answers has log-probabilities near 0, which move little.
+    """
+    pairs = [pair for one, other in zip(before, after, strict=True) for pair in zip(one, other, strict=False)]
+    size = sum(abs(one) for one, _ in pairs)
+    return sum(abs(one - other) for one, other in pairs) / size if size else None
 
 
 def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> Remeasurement:
@@ -129,11 +186,10 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
     engine = TransformersEngine(model, tokenizer)
     own = prompt_tokens(tokenizer, list(held.data["prompt"]), held.recipe.settings.get("chat_template_kwargs"))
     same_prompts = sum(list(mine) == list(theirs) for mine, theirs in zip(own, held.ids, strict=True))
-    least = LEAST_SAME[loaded["dtype"]] if quantised else LEAST_SAME_QUANTIZED
-    try:
-        return _remeasure(held, engine, "", loaded, least, same_prompts)
-    finally:
-        engine.close()
+    limits = LIMITS[loaded["dtype"]] if quantised else QUANTIZED
+    after = [log_probabilities(model, *pair) for pair in held.answers()] if held.likelihoods else []
+    shift = likelihood_shift(held.likelihoods, after)
+    return _remeasure(held, engine, "", loaded, limits, same_prompts, shift)
 
 
 _UNQUANTISED = {"load_in_4bit": False, "load_in_8bit": False}
@@ -156,14 +212,16 @@ def remeasure_gguf(held: HeldOut, file: Path, kind: str) -> Remeasurement:
     engine = LlamaCppEngine(file, held.tokenizer, context=context, threads=number)
     options = held.recipe.settings.get("chat_template_kwargs")
     try:
-        same_prompts = None
+        same_prompts = shift = None
         if not recipe.environments:
+            after = [engine.log_probabilities(*pair) for pair in held.answers()]
+            shift = likelihood_shift(held.likelihoods, after)
             same_prompts = sum(
                 engine.encode_prompt(prompt, options) == list(ids) and _same_answer_tokens(held, engine, record)
                 for prompt, ids, record in zip(held.data["prompt"], held.ids, held.records, strict=True)
             )
-        least = LEAST_SAME.get(kind, LEAST_SAME_QUANTIZED)
-        return _remeasure(held, engine, file.name, {"program": "llama.cpp", "dtype": kind}, least, same_prompts)
+        limits = LIMITS.get(kind, QUANTIZED)
+        return _remeasure(held, engine, file.name, {"program": "llama.cpp", "dtype": kind}, limits, same_prompts, shift)
     finally:
         engine.close()
 
@@ -174,7 +232,13 @@ def _same_answer_tokens(held: HeldOut, engine: LlamaCppEngine, record: Mapping[s
 
 
 def _remeasure(
-    held: HeldOut, engine: Engine, file: str, loaded: Mapping[str, Any], least: float, same_prompts: int | None
+    held: HeldOut,
+    engine: Engine,
+    file: str,
+    loaded: Mapping[str, Any],
+    limits: Limits,
+    same_prompts: int | None,
+    shift: float | None,
 ) -> Remeasurement:
     recipe, spec = held.recipe, held.recipe.evaluation or EvaluationSpec()
     with open_player(recipe, held.tokenizer, held.data.column_names) as player:
@@ -190,7 +254,7 @@ def _remeasure(
             template_options=recipe.settings.get("chat_template_kwargs"),
             player=player,
         )
-    return compare_answers(held.records, records, file, loaded, least, same_prompts)
+    return compare_answers(held.records, records, file, loaded, limits, same_prompts, shift)
 
 
 def compare_answers(
@@ -198,8 +262,9 @@ def compare_answers(
     after: Records,
     file: str,
     loaded: Mapping[str, Any],
-    least_same: float,
+    limits: Limits,
     same_prompts: int | None,
+    shift: float | None,
 ) -> Remeasurement:
     """Compare the answers of an export with those of its run, and say what is worse than chance allows."""
     difference = compare(before, after)
@@ -215,8 +280,14 @@ def compare_answers(
             f"it lost {difference.lost} right answers of {rows} and gained {difference.gained} (McNemar's exact test: "
             f"p = {difference.p_value:.2g})"
         )
-    if same < least_same * rows:
-        faults.append(f"{same} of {rows} greedy answers are those of the run, and {100 * least_same:.0f} % have to be")
+    if same < limits.least_same * rows:
+        least = f"{100 * limits.least_same:.0f} %"
+        faults.append(f"{same} of {rows} greedy answers are those of the run, and {least} have to be")
+    if shift is not None and shift > limits.most_shift:
+        faults.append(
+            f"the log-probabilities of the run's answers moved by {100 * shift:.1f} %, and may move by "
+            f"{100 * limits.most_shift:.0f} %"
+        )
     return Remeasurement(
         file=file,
         loaded=loaded,
@@ -225,8 +296,10 @@ def compare_answers(
         after=_score(after),
         difference=asdict(difference),
         same_answers=same,
-        least_same=least_same,
+        least_same=limits.least_same,
         same_prompts=same_prompts,
+        likelihood_shift=shift,
+        most_shift=limits.most_shift,
         detectable_points=detectable_rows() / rows,
         faults=faults,
     )

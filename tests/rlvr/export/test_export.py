@@ -26,7 +26,7 @@ from rlvr.errors import InputError
 from rlvr.export import export as exporting
 from rlvr.export.finished_run import open_run
 from rlvr.export.merged import write_merged
-from rlvr.export.remeasure import compare_answers, open_held_out, remeasure_folder
+from rlvr.export.remeasure import Limits, compare_answers, open_held_out, remeasure_folder
 from rlvr.modeling import loading
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.scoring.scorer import Scorer
@@ -159,8 +159,8 @@ def tampered(merged: Path, folder: Path, change: Callable[[dict[str, Any], dict[
     return folder
 
 
-def double_the_adapter(weights: dict[str, Any], base: dict[str, Any]) -> None:
-    weights.update({name: 2 * weight - base[name] for name, weight in weights.items()})
+def scale_the_adapter(weights: dict[str, Any], base: dict[str, Any]) -> None:
+    weights.update({name: base[name] + 1.2 * (weight - base[name]) for name, weight in weights.items()})
 
 
 def drop_a_module(weights: dict[str, Any], base: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ def change_the_base(weights: dict[str, Any], base: dict[str, Any]) -> None:
     weights.update({name: weight - base[name] + other[name] for name, weight in weights.items()})
 
 
-@pytest.mark.parametrize("change", [double_the_adapter, drop_a_module, change_the_base])
+@pytest.mark.parametrize("change", [scale_the_adapter, drop_a_module, change_the_base])
 def test_wrong_weights_are_found(
     here: Path, merged: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]
 ) -> None:
@@ -201,9 +201,11 @@ def test_another_template_is_refused_and_kept_only_if_the_user_says_so(
 
 
 def test_only_what_chance_does_not_explain_is_worse() -> None:
-    def faults(before: str, after: str, least: float = 0.0, same_prompts: int | None = None) -> int:
+    def faults(
+        before: str, after: str, least: float = 0.0, same_prompts: int | None = None, shift: float | None = None
+    ) -> int:
         records = [[{"completion": mark, "correct": mark in "Rr"} for mark in marks] for marks in (before, after)]
-        return len(compare_answers(*records, "", {}, least, same_prompts).faults)
+        return len(compare_answers(*records, "", {}, Limits(least, 0.1), same_prompts, shift).faults)
 
     assert faults("R" * 20, "W" * 5 + "R" * 15) == 0, "p = 0.06"
     assert faults("R" * 20, "W" * 6 + "R" * 14) == 1, "p = 0.03"
@@ -211,6 +213,8 @@ def test_only_what_chance_does_not_explain_is_worse() -> None:
     assert faults("R" * 20, "r" + "R" * 19, least=0.96) == 1, "right, with another text"
     assert faults("R" * 20, "r" + "R" * 19, least=0.95) == 0
     assert faults("R" * 20, "R" * 20, same_prompts=19) == 1
+    assert faults("R" * 20, "R" * 20, shift=0.09) == 0
+    assert faults("R" * 20, "R" * 20, shift=0.11) == 1
 
 
 # ----------------------------------------------------------------------------------------------------------------------
