@@ -280,12 +280,13 @@ def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measur
     from rlvr.tracking import results
 
     if (folder / directory.STATUS).is_file():
-        if measured and adapter is not None and adapter.resolve().parent == folder.resolve():
-            record_evaluation(folder, load_recipe(folder / "recipe.yaml"), adapter.resolve().name)
         console.info(f"  {report.write_report(folder)}")
     run = results.find_run_dir(folder, adapter)
     for message in results.add_results(run, folder, limit) if run is not None else ():
         console.info(f"  {message}")
+    is_run = (folder / directory.STATUS).is_file() and (folder / "recipe.yaml").is_file()
+    if is_run and measured and adapter is not None and adapter.resolve().parent == folder.resolve():
+        record_evaluation(folder, load_recipe(folder / "recipe.yaml"), adapter.resolve().name)
 
 
 def _check_not_running(folder: Path) -> None:

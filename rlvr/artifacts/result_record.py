@@ -107,7 +107,8 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
     if trained is None and is_complete:
         trained = "adapter" if recipe.settings.get("use_peft") else "model"
     metrics = read_metrics(folder / "metrics.jsonl")
-    versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
+    file = folder / "versions.json"
+    versions = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     record = ResultRecord(
         recipe=_name(folder, recipe),
         recipe_digest=recipe_digest(folder),

@@ -16,6 +16,7 @@ from rlvr import console
 from rlvr.artifacts.result_record import FILE, ResultRecord, find_faults, read_record
 from rlvr.errors import InputError
 from rlvr.formatting import count, flatten, mapping, p_value_text, percent, points
+from rlvr.rescoring.completions import visible
 
 ABSENT = "–"
 KEPT = ("run", "accuracy", "gain (95 % interval)")  # columns that stay, even if all runs agree
@@ -131,7 +132,7 @@ def _cells(result: Result) -> dict[str, str]:
         cells["gain (95 % interval)"] = f"{points(gain['points'])} ({interval})"
     for name in ("recipe", "base", "train", "held_out"):
         cells[f"{name} digest".replace("_", "-")] = str(getattr(record, f"{name}_digest") or ABSENT)[:8]
-    return cells
+    return {name: visible(cell) for name, cell in cells.items()}  # a record may come from anywhere
 
 
 def _percent(score: Mapping[str, Any]) -> str:
