@@ -106,6 +106,8 @@ def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
         if missing:
             measure(recipe, task, rows, missing, keys, metric, rates, options.samples, options.batch_size)
         measured = [rates.known[key] for key in keys]
+    if output.exists():
+        console.info(f"{output} of an earlier command is replaced.")
     write(output, task, rows, measured, bounds)
     console.info(page(recipe, task, output, measured, bounds, metric, options.samples))
     return 0

@@ -352,7 +352,8 @@ class _Converter:
         if "final_answer" in columns:
             columns["final_answer"] = _SHORT_ANSWERS.get(str(path), columns["final_answer"])
             self._ask(
-                "task.columns", f"{columns['final_answer']} must hold the short answer of a row, not its solution"
+                "task.columns",
+                f"the column `{columns['final_answer']}` must hold the short answer of a row, not its worked solution",
             )
         elif "tests" not in columns and any(reward["name"] == "code_execution" for reward in rewards):
             self._ask(

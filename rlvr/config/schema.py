@@ -103,7 +103,8 @@ REMOVED: dict[str, str] = {
     "reward_model_name_or_path": "Remove it: rewards are functions (rewards:), and one of them may call a model",
     "gradient_checkpointing_use_reentrant": "Use activation_checkpointing_kwargs: {use_reentrant: …}",
     "bnb_4bit_compute_dtype": "Remove it: 4-bit weights are computed in dtype",
-    "max_prompt_length": "Use the option max_prompt_characters of the task jsonl: prompts are never truncated",
+    "max_prompt_length": "Remove it: prompts are never truncated, and --check names those that are too long",
+    "stop_strings": "Remove it: the task says where a turn ends (docs/tasks.md)",
     "use_liger_loss": "Remove it: the loss no longer materialises the logits",
     "token_entropy_percentile_threshold": "Use top_entropy_quantile, the share of tokens that are trained on",
     "vllm_device": "Remove it: vllm_mode says where vLLM runs (colocate or server)",
@@ -259,8 +260,16 @@ def _field(belongs_to: str, item: ast.AnnAssign) -> Field:
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:
-    """Return the known names that are nearest to a misspelt `name`, best first."""
-    return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
+    """Return the known names that are nearest to a misspelt `name`, best first.
+
+    A name that begins with another letter must be nearer: a far suggestion costs more than none.
+    """
+    close = difflib.get_close_matches(name, list(known), n=3 * count, cutoff=0.6)
+    return [one for one in close if one[:1] == name[:1] or _similarity(one, name) >= 0.75][:count]
+
+
+def _similarity(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def hint(name: str, known: Iterable[str]) -> str:

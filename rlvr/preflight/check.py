@@ -209,6 +209,7 @@ CHECKS: tuple[Check, ...] = (
     Check(measurement_checks.check_answer_length, reads=("max_completion_length",)),
     Check(measurement_checks.check_metric_weight, needs=("metric",)),
     Check(generation_checks.check_turn_end, needs=("train", "tokenizer", "config"), after=SCORING),
+    Check(generation_checks.check_template_options, reads=("chat_template_kwargs",), needs=("tokenizer",)),
     Check(generation_checks.check_dates, reads=("chat_template_kwargs",), needs=("task", "tokenizer"), after=SCORING),
     Check(generation_checks.check_text_end, needs=("train", "tokenizer"), after=SCORING),
     Check(

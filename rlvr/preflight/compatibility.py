@@ -27,6 +27,13 @@ SHORTEST_RUN_S = 60
 CPU_INFO = Path("/proc/cpuinfo")
 # Keys of these beginnings have no effect unless the key behind them is set.
 DEPENDENT_KEYS = {"hub_": "push_to_hub", "vllm_": "use_vllm", "lora_": "use_peft", "bnb_4bit_": "load_in_4bit"}
+# Keys that are read only if another one has this value.
+KEYS_OF_A_VALUE = {
+    "save_steps": ("save_strategy", "steps"),
+    "eval_steps": ("eval_strategy", "steps"),
+    "logging_steps": ("logging_strategy", "steps"),
+    "adaptive_threshold": ("scale_rewards", "adaptive"),
+}
 
 # Package, versions, what is broken, where it is discussed. All are outside of pyproject.toml's bounds; this explains
 # the bounds.
@@ -156,6 +163,12 @@ def check_unused_keys(components: RunComponents) -> Iterator[Problem]:
         if unused and not settings.get(needed) and not chosen_elsewhere:
             message = f"{', '.join(unused)} without {needed}: no effect. Set {needed}: true to use it"
             yield Problem(message, "unused-key", unused[0], level="note")
+    for key, (needed, value) in KEYS_OF_A_VALUE.items():
+        chosen = settings.get(needed, defaults.get(needed))
+        is_set = key in changed or components.recipe.lines.get(key, "") is None  # on the command line
+        if is_set and str(chosen) != value:
+            message = f"{key} has no effect with {needed}: {chosen}. Set {needed}: {value}, or remove {key}."
+            yield Problem(message, "unused-key", key, level="warning")
     if settings.get("data_seed") is not None:
         yield Problem(
             "data_seed: no effect. seed decides the order of the rows", "unused-key", "data_seed", level="note"

@@ -102,6 +102,32 @@ def unended_turns(task: Task, tokenizer: PreTrainedTokenizerBase, ends: Collecti
         yield Problem(message, "unended-completion", "model_name_or_path", level="warning")
 
 
+def check_template_options(components: RunComponents) -> Iterator[Problem]:
+    """Warn of options for the chat template that it does not read: `enable_thinkin` would leave thoughts on."""
+    assert components.tokenizer is not None
+    return unread_template_options(
+        components.settings.get("chat_template_kwargs") or {}, components.tokenizer.chat_template
+    )
+
+
+def unread_template_options(options: Mapping[str, Any], template: object) -> Iterator[Problem]:
+    """Compare options with the variables of a chat template."""
+    from jinja2 import Environment, TemplateSyntaxError, meta
+
+    try:
+        parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(str(template))
+    except TemplateSyntaxError:  # it has tags of transformers' own
+        return
+    variables = meta.find_undeclared_variables(parsed)
+    for name in options if isinstance(template, str) else ():
+        if name not in variables:
+            close = schema.nearest(name, variables)
+            fix = f"Did you mean {close[0]}?" if close else "Remove it."
+            message = f"chat_template_kwargs: the model's chat template does not read {name}. {fix}"
+            suggestion = close[0] if close else None
+            yield Problem(message, "unused-key", "chat_template_kwargs", level="warning", suggestion=suggestion)
+
+
 def check_dates(components: RunComponents) -> Iterator[Problem]:
     """Warn of a chat template that writes today's date into the prompts."""
     assert components.task is not None and components.tokenizer is not None

@@ -101,6 +101,8 @@ def try_rewards(
     about_golds = (
         f"{metric.name} takes all {golds} tried golds as right"
         if golds
+        else "golds are not tried with an environment"
+        if recipe.environments
         else f"the task {recipe.task.name} has no golds to try"
     )
     message = f"each reward ({names}) pays nothing for an empty answer, noise, or the repeated prompt; {about_golds}"

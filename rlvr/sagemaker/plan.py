@@ -93,11 +93,11 @@ class JobPlan:
         """The plan as text."""
         return [
             f"{self.recipe.path} as a SageMaker training job",
-            *(f"  {name:<12}{text}" for name, text in self._facts()),
+            *(f"  {name:<13}{text}" for name, text in self._facts()),
             *self._file_lines(all_files),
-            *(f"  {'cost' if not number else '':<12}{line}" for number, line in enumerate(self.costs)),
-            *(f"  {'preflight' if not number else '':<12}{line}" for number, line in enumerate(self.preflight)),
-            *(f"  {'note':<12}{note}" for note in self.notes),
+            *(f"  {'cost' if not number else '':<13}{line}" for number, line in enumerate(self.costs)),
+            *(f"  {'preflight' if not number else '':<13}{line}" for number, line in enumerate(self.preflight)),
+            *(f"  {'note':<13}{note}" for note in self.notes),
         ]
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -139,9 +139,9 @@ class JobPlan:
     def _file_lines(self, all_files: bool) -> list[str]:
         files = self.files.files
         total = byte_count(sum(file.size for file in files))
-        lines = [f"  {'files':<12}{len(files)} files, {total}; nothing else is uploaded"]
+        lines = [f"  {'files':<13}{len(files)} files, {total}; nothing else is uploaded"]
         if all_files:
-            return lines + [f"  {'':<12}{byte_count(file.size):>9}  {file.channel}/{file.name}" for file in files]
+            return lines + [f"  {'':<13}{byte_count(file.size):>9}  {file.channel}/{file.name}" for file in files]
         sizes: Counter[str] = Counter()
         counts: Counter[str] = Counter()
         for file in files:
@@ -150,11 +150,11 @@ class JobPlan:
             counts[f"{file.channel}/{top}{slash}"] += 1
         largest = sizes.most_common(_SHOWN_FOLDERS)
         lines += [
-            f"  {'':<12}{byte_count(size):>9}  {top}{f' ({counts[top]} files)' if counts[top] > 1 else ''}"
+            f"  {'':<13}{byte_count(size):>9}  {top}{f' ({counts[top]} files)' if counts[top] > 1 else ''}"
             for top, size in largest
         ]
         rest = len(files) - sum(counts[top] for top, _ in largest)
-        return lines + ([f"  {'':<12}{'':>9}  and {rest} more (--files lists all)"] if rest else [])
+        return lines + ([f"  {'':<13}{'':>9}  and {rest} more (--files lists all)"] if rest else [])
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:

@@ -249,7 +249,8 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
             "Rewards differed and the learning rate was not 0, so the gradient was lost: see grad_norm in "
             "metrics.jsonl, and docs/metrics.md#grad_norm."
         )
-    raise TrainingError(f"No weight changed in {steps} steps, so nothing was saved. {why}", kind)
+    again = "The next run needs --resume_from_checkpoint never: this one's checkpoints are complete."
+    raise TrainingError(f"No weight changed in {steps} steps, so no model was saved. {why} {again}", kind)
 
 
 def validate(

@@ -152,18 +152,24 @@ def test_a_time_limit_within_which_nothing_is_trained_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "key"),
+    ("settings", "key", "level"),
     [
-        ({"vllm_mode": "server", "vllm_gpu_memory_utilization": 0.5}, "vllm_mode"),
-        ({"vllm_mode": "colocate", "lora_dropout": 0.0}, None),  # TRL's default and ours
-        ({"use_peft": False, "lora_r": 64}, "lora_r"),
-        ({"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type"),
-        ({"data_seed": 7}, "data_seed"),
+        ({"vllm_mode": "server", "vllm_gpu_memory_utilization": 0.5}, "vllm_mode", "note"),
+        ({"vllm_mode": "colocate", "lora_dropout": 0.0}, None, ""),  # TRL's default and ours
+        ({"use_peft": False, "lora_r": 64}, "lora_r", "note"),
+        ({"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type", "note"),
+        ({"data_seed": 7}, "data_seed", "note"),
+        ({"save_strategy": "no", "save_steps": 7}, "save_steps", "warning"),
+        ({"save_strategy": "steps", "save_steps": 7}, None, ""),
+        ({"save_strategy": "no"}, None, ""),
+        ({"eval_steps": 5}, "eval_steps", "warning"),
+        ({"adaptive_threshold": 0.3}, "adaptive_threshold", "warning"),
+        ({"adaptive_threshold": 0.3, "scale_rewards": "adaptive"}, None, ""),
     ],
 )
-def test_keys_without_an_effect_are_noted(settings: dict[str, Any], key: str | None) -> None:
+def test_keys_without_an_effect_are_named(settings: dict[str, Any], key: str | None, level: str) -> None:
     problems = check_components(make_components(settings)).problems
-    expected = [("unused-key", key, "note")] if key else []
+    expected = [("unused-key", key, level)] if key else []
     assert [(problem.kind, problem.key, problem.level) for problem in problems] == expected
 
 

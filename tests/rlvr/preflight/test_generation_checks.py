@@ -9,7 +9,12 @@ from datasets import Dataset
 
 from rlvr.data.task import Task
 from rlvr.modeling.generation import LEFT_OPEN, SET_BY_TRL, ignore_generation_config
-from rlvr.preflight.generation_checks import dated_prompts, unended_turns, unused_generation_settings
+from rlvr.preflight.generation_checks import (
+    dated_prompts,
+    unended_turns,
+    unread_template_options,
+    unused_generation_settings,
+)
 from tests.support.model_families import small_tokenizer
 from tests.support.run_components import MODEL, only
 
@@ -89,3 +94,20 @@ def test_a_template_that_writes_todays_date_is_named(model: str, options: dict[s
     rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "Hello"}]]})
     problems = list(dated_prompts(Task(rows, rows, rows), small_tokenizer(model), options))
     assert [problem.kind for problem in problems] == ["dated-prompt"] * warned
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "suggestion"),
+    [
+        ("Qwen/Qwen3-0.6B", {"enable_thinkin": False}, "enable_thinking"),
+        ("Qwen/Qwen3-0.6B", {"enable_thinking": False}, ""),
+        ("meta-llama/Llama-3.2-1B-Instruct", {"date_string": "26 Jul 2024"}, ""),
+        ("google/gemma-3-1b-it", {"enable_thinking": False}, None),
+    ],
+)
+def test_an_option_that_the_template_does_not_read_is_named(
+    model: str, options: dict[str, Any], suggestion: str | None
+) -> None:
+    problems = list(unread_template_options(options, small_tokenizer(model).chat_template))
+    expected = [] if suggestion == "" else [("unused-key", "chat_template_kwargs", suggestion)]
+    assert [(problem.kind, problem.key, problem.suggestion) for problem in problems] == expected
