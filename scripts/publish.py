@@ -27,6 +27,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--repo", required=True, metavar="USER/NAME", help="the repository; created if there is none")
     parser.add_argument("--private", action="store_true", help="create it as a private one")
     parser.add_argument("--dry_run", action="store_true", help="print files, findings and card; ask and send nothing")
+    parser.add_argument("--run_dir", type=Path, help="the run of an export, if it is neither beside it nor in runs/")
     options = parser.parse_args(words)
     from rlvr.publishing.artifact import find_artifact
     from rlvr.publishing.publish import prepare, publish
@@ -35,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
     code = 2
     try:
         with console.SlowStep(f"Reading {options.folder}"):
-            publication = prepare(find_artifact(options.folder), options.repo)
+            publication = prepare(find_artifact(options.folder, options.run_dir), options.repo)
         if options.dry_run:
             console.info(f"{publication.describe()}\n\n{publication.card}")
             publication.check()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
-from rlvr.publishing.hub import setting_problems
+from rlvr.publishing.settings import setting_problems
 
 _WITHOUT_EFFECT = ("hub_strategy", "hub_always_push", "hub_revision")
 

@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.errors import InputError, Problem
+from rlvr.errors import InputError
 from rlvr.formatting import count
+from rlvr.publishing.settings import GIVE_TOKEN, TOKENS, check_id, find_token, first_sentence
 from rlvr.publishing.upload import UploadFile
 
 TIMEOUT_S = 120  # without an answer; huggingface_hub's own client waits for ever
-TOKENS = "https://huggingface.co/settings/tokens"
-_GIVE_TOKEN = f"Set HF_TOKEN or run `hf auth login`; the token needs the right to write ({TOKENS})"
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".safetensors.index.json")
 
 
@@ -50,63 +49,6 @@ class Repository:
             f"{self.id}: exists ({kind}) with {count(len(self.files), 'file')}; {replaced} will be replaced, "
             f"{stays if kept else 'no other file stays'}. Earlier versions stay in its history."
         )
-
-
-def setting_problems(settings: Mapping[str, Any], *, here: bool) -> Iterator[Problem]:
-    """What a recipe with `push_to_hub: true` lacks.
-
-    Args:
-        here: whether the run will push from this machine.
-    """
-    name = settings.get("hub_model_id")
-    if not name:
-        message = "push_to_hub: hub_model_id is missing. Set it to the repository to publish in, as user/name."
-        yield Problem(message, "missing-key", "hub_model_id")
-    else:
-        try:
-            check_id(str(name))
-        except InputError as error:
-            yield Problem(f"hub_model_id: {error}", error.kind, "hub_model_id")
-    if here:
-        try:
-            find_token()
-        except InputError as error:
-            later = "or set push_to_hub: false, and publish after the run with scripts/publish.py"
-            yield Problem(f"push_to_hub: {str(error).rstrip('.')}, {later}.", error.kind, "push_to_hub")
-
-
-def check_id(repo: str) -> None:
-    """Refuse what can't be the id of a repository.
-
-    Raises:
-        InputError: of kind "invalid-repository".
-    """
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(repo)
-    except HFValidationError as error:
-        message = f"{repo} is not the id of a repository: {_first_sentence(str(error))} Write user/name."
-        raise InputError(message, kind="invalid-repository", key="repo") from error
-
-
-def find_token() -> str:
-    """The token of this machine's user.
-
-    Raises:
-        InputError: of kind "hub-offline" or "hub-token-missing".
-    """
-    from huggingface_hub import get_token
-    from huggingface_hub.constants import is_offline_mode
-
-    if is_offline_mode():
-        message = "HF_HUB_OFFLINE is set, or the hub could not be reached: nothing can be published. Unset it"
-        raise InputError(f"{message}.", kind="hub-offline")
-    token = get_token()
-    if token is None:
-        raise InputError(f"there is no token of the Hugging Face hub. {_GIVE_TOKEN}.", kind="hub-token-missing")
-    return token
 
 
 def look_up(repo: str, *, private: bool | None) -> Repository:
@@ -199,18 +141,18 @@ def _explain(error: BaseException, repo: str) -> InputError:
         cause = cause.__cause__
     response = getattr(cause, "response", None)
     status = response.status_code if response is not None else None
-    said = _first_sentence(_without_token(str(getattr(cause or error, "server_message", None) or error)))
+    said = first_sentence(_without_token(str(getattr(cause or error, "server_message", None) or error)))
     owner = repo.partition("/")[0]
     again = "Run the same command again: what has arrived is not sent again"
     wait = response.headers.get("Retry-After") if response is not None else None
     kind, text = {
-        401: ("hub-token-refused", f"the hub does not know the token. {_GIVE_TOKEN}."),
+        401: ("hub-token-refused", f"the hub does not know the token. {GIVE_TOKEN}."),
         403: (
             "hub-forbidden",
             f"the token may not write there. Use a token of {owner} with the right to write ({TOKENS}), or name a "
             "repository of your own.",
         ),
-        404: ("hub-forbidden", f"the hub knows no such repository, or the token may not see it. {_GIVE_TOKEN}."),
+        404: ("hub-forbidden", f"the hub knows no such repository, or the token may not see it. {GIVE_TOKEN}."),
         409: ("hub-conflict", f"it changed at the same time. {again}."),
         412: ("hub-conflict", f"it changed at the same time. {again}."),
         429: (
@@ -225,11 +167,6 @@ def _explain(error: BaseException, repo: str) -> InputError:
     elif not kind:
         kind, text = "hub-unreachable", f"the connection failed: {said} {again}."
     return InputError(f"{repo} was not published: {text}", kind=kind, key="repo")
-
-
-def _first_sentence(text: str) -> str:
-    line = " ".join(text.split())[:300]
-    return line if line.endswith(".") else f"{line}."
 
 
 def _without_token(text: str) -> str:

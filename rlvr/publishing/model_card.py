@@ -15,9 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts.evaluation_summary import score_of, table, verdict
+from rlvr.artifacts.export_record import ExportRecord
 from rlvr.artifacts.secret_scan import find_token
 from rlvr.config import project
-from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, count, is_number, mapping, shorten, without_folder
+from rlvr.formatting import (
+    COMPLETION_LIMIT,
+    PROMPT_LIMIT,
+    count,
+    is_number,
+    mapping,
+    p_value_text,
+    points,
+    shorten,
+    without_folder,
+)  # fmt: skip
 from rlvr.health.run_metrics import short_name
 from rlvr.publishing import markdown
 from rlvr.publishing.licences import data_licence, model_licence
@@ -50,8 +61,7 @@ def model_card(
     *,
     base: str | None = None,
     image: str | None = None,
-    export: str = "",
-    more_snippets: Sequence[Snippet] = (),
+    export: ExportRecord | None = None,
 ) -> str:
     """Write the card of a run's weights.
 
@@ -60,19 +70,25 @@ def model_card(
         repo: the id of the repository that the code loads; without one, the folder is loaded by its name.
         base: the id of the base model on the hub, if the recipe names a folder.
         image: the name of the file with the curves beside the card.
-        export: a paragraph (Markdown) on what was measured after an export.
-        more_snippets: how to load it with other libraries.
+        export: the record of the export, if the weights were exported.
     """
     public = replace(run, recipe=without_folders(run.recipe))
     recipe, base = public.recipe, base or hub_id(run.recipe.get("model_name_or_path"))
     rows = evaluated_rows(run.folder, "trained")
-    code = []
-    if rows and kind != "gguf" and (base or kind == "model"):
+    code: list[Snippet] = []
+    if rows and (base or kind != "adapter"):
         limit = mapping(run.evaluation.get("settings")).get("max_new_tokens") or recipe.get(
             "max_completion_length", 256
         )
-        adapter_base = base if kind == "adapter" else None
-        code = snippets(repo or run.name, recipe, rows[0]["prompt"], max_new_tokens=limit, base=adapter_base)
+        code = snippets(
+            repo or run.name,
+            recipe,
+            rows[0]["prompt"],
+            max_new_tokens=limit,
+            base=base if kind == "adapter" else None,
+            dtype=export.dtype if export is not None else None,
+            gguf=export.measured[0].file if export is not None and kind == "gguf" else None,
+        )
     own_part = written_recipe(run)
     results = table(run.evaluation)
     return _template().render(
@@ -82,16 +98,15 @@ def model_card(
         base=f"[{markdown.escape(base)}](https://huggingface.co/{base})" if base else markdown.code(_base_name(recipe)),
         verdict=verdict(run.evaluation),
         results=results and markdown.table(("", *results.header), [_cells(row) for row in results.rows]),
-        export=export,
+        exported=_exported(export) if export is not None else "",
         image=image,
-        snippets=[*code, *more_snippets],
-        prompt=bool(code),
+        snippets=code,
         facts=markdown.table(("", ""), [(markdown.escape(name), _lines(lines)) for name, lines in _facts(public)]),
         recipe=own_part,
         recipe_digest=hashlib.sha256(published_recipe(run).encode()).hexdigest(),
         attached=bool(repo),
         answers=list(_answers(rows)),
-        limits=list(_limits(public, rows)),
+        limits=list(_limits(public)),
         licences=[model_licence(base or _base_name(run.recipe)), data_licence(mapping(run.recipe.get("task")))],
     )
 
@@ -224,7 +239,25 @@ def _example(row: Mapping[str, Any]) -> Example | None:
     )
 
 
-def _limits(run: RunRecord, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _exported(export: ExportRecord) -> str:
+    """The export's own measurement as a table."""
+    rows = []
+    for part in export.measured:
+        loaded = ", ".join(f"{key} {value}" if key != "program" else str(value) for key, value in part.loaded.items())
+        change = f"{points(part.difference['points'])} points, {p_value_text(part.difference['p_value'])}"
+        cells = (
+            f"{part.file}, {loaded}" if part.file else loaded,
+            f"{part.before['correct']:,} of {part.rows:,}",
+            f"{part.after['correct']:,} of {part.rows:,}",
+            f"{change}{'; worse: ' + ' '.join(part.faults) if part.faults else ''}",
+            f"{part.same_answers:,} of {part.rows:,}",
+        )
+        rows.append(_cells(cells))
+    header = ("loaded", "right in the run", "right as published", "difference", "the same answer")
+    return markdown.table(header, rows)
+
+
+def _limits(run: RunRecord) -> Iterator[str]:
     trained, recipe = score_of(run.evaluation, "trained"), run.recipe
     task = short_name(str(mapping(recipe.get("task")).get("name", "unknown")))
     if trained is None:

@@ -11,6 +11,7 @@ from rlvr.publishing import hub
 from rlvr.publishing.artifact import Artifact
 from rlvr.publishing.curves_image import draw_curves
 from rlvr.publishing.model_card import IMAGE, model_card, published_recipe
+from rlvr.publishing.settings import check_id
 from rlvr.publishing.upload import Upload, UploadFile, collect
 
 CARD = "README.md"
@@ -50,7 +51,7 @@ def prepare(artifact: Artifact, repo: str) -> Publication:
     Raises:
         InputError: of kind "invalid-repository".
     """
-    hub.check_id(repo)
+    check_id(repo)
     run, folder = artifact.run, artifact.folder
     image = draw_curves(run)
     card = model_card(

@@ -67,33 +67,63 @@ output = llm.{{ "chat" if chat else "generate" }}(prompt, sampling)
 print(output[0].outputs[0].text)
 """
 
+_LLAMA_CPP = """\
+import xllamacpp
+from huggingface_hub import hf_hub_download
+
+parameters = xllamacpp.CommonParams()
+parameters.model.path = hf_hub_download("{{ repo }}", "{{ gguf }}")
+server = xllamacpp.Server(parameters)
+
+prompt = {{ prompt }}
+{% if chat %}
+answer = server.handle_chat_completions({"messages": prompt, "max_tokens": {{ max_new_tokens }}, "temperature": 0})
+print(answer["choices"][0]["message"]["content"])
+{% else %}
+answer = server.handle_completions({"prompt": prompt, "max_tokens": {{ max_new_tokens }}, "temperature": 0})
+print(answer["choices"][0]["text"])
+{% endif %}
+"""
+
 
 def snippets(
-    repo: str, recipe: Mapping[str, Any], prompt: Any, *, max_new_tokens: int, base: str | None
+    repo: str,
+    recipe: Mapping[str, Any],
+    prompt: Any,
+    *,
+    max_new_tokens: int,
+    base: str | None = None,
+    dtype: str | None = None,
+    gguf: str | None = None,
 ) -> list[Snippet]:
-    """The pieces for a model, or for an adapter of a base.
+    """The pieces for a model, for an adapter of a base, or for a GGUF file.
 
     Args:
         repo: the id of what is published.
         prompt: a text, or messages.
         base: the id of an adapter's base on the hub; None for a whole model.
+        dtype: of the weights; default: the recipe's.
+        gguf: the name of a file for llama.cpp.
     """
     import jinja2
 
-    quantization = _quantization(recipe) if base else ""
+    quantization, dtype = _quantization(recipe) if base else "", dtype or recipe.get("dtype")
     values = {
         "repo": repo,
         "base": base,
-        "dtype": f', dtype="{recipe["dtype"]}"' if recipe.get("dtype") else "",
+        "dtype": f', dtype="{dtype}"' if dtype else "",
         "quantization": quantization,
         "quantized": ", quantization_config=quantization" if quantization else "",
         "rank": room_for_rank(int(recipe.get("lora_r", 16))),
         "prompt": pformat(prompt, width=100, sort_dicts=False),
         "chat": not isinstance(prompt, str),
         "max_new_tokens": max_new_tokens,
+        "gguf": gguf,
     }
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # code, not HTML
-    transformers, vllm = map(environment.from_string, (_TRANSFORMERS, _VLLM))
+    transformers, vllm, llama_cpp = map(environment.from_string, (_TRANSFORMERS, _VLLM, _LLAMA_CPP))
+    if gguf is not None:
+        return [Snippet("llama.cpp, by the package xllamacpp", llama_cpp.render(values))]
     if base is None:
         return [Snippet("transformers", transformers.render(values)), Snippet("vLLM", vllm.render(values))]
     return [

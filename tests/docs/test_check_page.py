@@ -17,6 +17,7 @@ CHECKED = (
     "preflight/*",
     "environments/*",
     "modeling/loading",
+    "publishing/settings",
     "training/launch",
     "training/trl_config",
     "tracking/trackers",

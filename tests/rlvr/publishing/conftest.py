@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import close_session, constants
 
 from rlvr.artifacts.directory import write_json
+from rlvr.artifacts.export_record import ExportRecord, Remeasurement, digest_files
+from rlvr.artifacts.result_record import ResultRecord
 from rlvr.publishing.artifact import find_artifact
 from rlvr.publishing.publish import Publication, prepare
 from tests.support.hub_server import TOKEN, HubServer, served
@@ -35,6 +39,25 @@ def run(tmp_path: Path) -> Path:
 def publication(tmp_path_factory: pytest.TempPathFactory) -> Publication:
     """That of such a run, which must not be changed."""
     return prepare(find_artifact(write_finished_run(tmp_path_factory.mktemp("runs") / "my-run")), "acme/my-model")
+
+
+def write_export(folder: Path, run: Path, kind: str, **facts: Any) -> Path:
+    """Record a folder of weights as an export of a run."""
+    nothing = dict.fromkeys(field.name for field in fields(ResultRecord))
+    result = ResultRecord(**{**nothing, "recipe": run.name})  # type: ignore[arg-type]
+    result.write(run / "result.json")
+    files = digest_files(folder)
+    figures = {"correct": 7, "rows": 9, "accuracy": 7 / 9, "interval": {"low": 0.5, "high": 0.9}}
+    part = Remeasurement(
+        file=next((name for name in files if name.endswith(".gguf")), ""),
+        loaded={"program": "a program", "dtype": "float32"},
+        rows=9, before=figures, after=figures, difference={"points": 0.0, "p_value": 1.0}, same_answers=9,
+        least_same=0.99, same_prompts=9, detectable_points=0.5,
+    )  # fmt: skip
+    values = {"kind": kind, "run": run.name, "result": result.digest, "recipe": "demo", "recipe_digest": "0" * 64}
+    values |= {"train_digest": None, "held_out_digest": None, "base": {"name": "tiny"}, "dtype": "float32"}
+    ExportRecord(**values, metric="m", measured=[part], versions={}, files=files, **facts).write(folder)
+    return folder
 
 
 def write_finished_run(folder: Path) -> Path:

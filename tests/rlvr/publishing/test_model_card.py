@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +16,14 @@ from markdown_it import MarkdownIt
 
 import run_grpo
 from rlvr.artifacts.directory import write_json
+from rlvr.export.gguf_file import write_gguf
 from rlvr.publishing import markdown
 from rlvr.publishing.licences import data_licence, model_licence
 from rlvr.publishing.model_card import model_card
 from rlvr.report.run_reader import read_run
 from scripts.publish import main as publish_script
 from tests.conftest import REPOSITORY, TINY_MODEL
+from tests.rlvr.publishing.conftest import write_export
 from tests.support.hub_server import TOKEN, Failure, HubServer, environment
 from tests.support.report_runs import HOSTILE, write_run
 
@@ -118,20 +121,24 @@ def test_the_code_of_a_card_loads_what_was_published(hub: HubServer, run: Path, 
     write_weights(run, "acme/tiny")
     hub.add("acme/tiny", TINY_MODEL)
     assert publish_script([str(run), "--repo", "acme/adapter"]) == 0
-    hub.add("acme/model", TINY_MODEL)
-    cards = [hub.repositories["acme/adapter"].files["README.md"].decode(), card_of(run, "model", "acme/model")]
+    merged, files = tmp_path / "merged", tmp_path / "gguf"
+    shutil.copytree(TINY_MODEL, merged)
+    files.mkdir()
+    write_gguf(TINY_MODEL, files / "tiny-float32.gguf", "float32")
+    for folder, kind in ((merged, "merged"), (files, "gguf")):
+        assert publish_script([str(write_export(folder, run, kind)), "--repo", f"acme/{kind}"]) == 0
+    cards = [hub.repositories[f"acme/{kind}"].files["README.md"].decode() for kind in ("adapter", "merged", "gguf")]
     pieces = [piece for card in cards for piece in re.findall(r"(?ms)^```python\n(.*?)^```", card)]
-    assert [("vllm" in piece, "peft" in piece) for piece in pieces] == [
-        (False, False), (False, True), (True, False), (False, False), (True, False),
-    ]  # fmt: skip
+    libraries = [re.findall(r"(?m)^(?:from|import) (peft|vllm|xllamacpp|transformers)\b", piece) for piece in pieces]
+    assert [names[0] for names in libraries] == ["transformers", "peft", "vllm", "transformers", "vllm", "xllamacpp"]
     program = "\nprint('----')\n".join(piece for piece in pieces if "vllm" not in piece)
     shown = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, **environment(hub, tmp_path / "cache")},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
-    by_transformers, by_peft, of_the_base = shown.stdout.split("----\n")
-    assert by_transformers == by_peft != of_the_base
+    by_transformers, by_peft, merged_answer, by_llama_cpp = shown.stdout.split("----\n")
+    assert by_transformers == by_peft != merged_answer == by_llama_cpp
 
 
 WORDS = ["--max_steps", "1", "--warmup_steps", "0", "--evaluation.rows", "8", "--report_to", "none"]

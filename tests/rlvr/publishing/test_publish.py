@@ -13,12 +13,13 @@ from huggingface_hub import constants
 from rlvr.artifacts.directory import write_json
 from rlvr.errors import InputError
 from rlvr.publishing.artifact import find_artifact
-from rlvr.publishing.hub import check_id
 from rlvr.publishing.model_card import published_recipe
-from rlvr.publishing.publish import Publication, publish
+from rlvr.publishing.publish import Publication, prepare, publish
+from rlvr.publishing.settings import check_id
 from rlvr.publishing.upload import collect
 from rlvr.report.run_reader import read_run
 from scripts import publish as script
+from tests.rlvr.publishing.conftest import write_export
 from tests.support.hub_server import TOKEN, Failure, HubRepository, HubServer
 
 REPO = "acme/my-model"
@@ -191,6 +192,36 @@ def test_what_can_not_be_published_is_refused_at_once(run: Path, change: Callabl
         find_artifact(run)
     assert error.value.kind == kind
     assert script.main([str(run), "--repo", REPO]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        pytest.param(lambda folder, run: None, None, id="its run is beside it"),
+        pytest.param(
+            lambda folder, run: (folder / "config.json").write_text("{}"), "hash-mismatch", id="changed since"
+        ),
+        pytest.param(lambda folder, run: (run / "result.json").unlink(), "run-not-found", id="no run"),
+        pytest.param(lambda folder, run: interrupt(run), "run-not-finished", id="a run that goes on"),
+    ],
+)
+def test_an_export_is_published_as_it_was_measured(
+    run: Path, tmp_path: Path, change: Callable[[Path, Path], None], kind: str | None
+) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "qwen2"}')
+    (folder / "model.safetensors").write_bytes(b"\0" * 100)
+    write_export(folder, run, "merged")
+    change(folder, run)
+    if kind is None:
+        publication = prepare(find_artifact(folder), REPO)
+        assert {"model.safetensors", "export.json"} < {file.name for file in publication.upload.files}
+        assert "7 of 9" in publication.card and "acme/tiny" in publication.card
+    else:
+        with pytest.raises(InputError) as error:
+            find_artifact(folder)
+        assert error.value.kind == kind
 
 
 def write(name: str, text: str | bytes) -> Callable[[Path], None]:
