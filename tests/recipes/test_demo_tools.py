@@ -86,7 +86,7 @@ def test_two_processes_play_rollouts_of_their_own(start: Start, tmp_path: Path) 
         "--report_to",
         "none",
     ]
-    launch = start(accelerated("cpu", *words), tmp_path / "run").wait()
+    launch = start(accelerated("cpu", *words), tmp_path / "run", WITHOUT_REPORT="1").wait()
     assert launch.process.returncode == 0, launch.output()
     table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
     called = [len(messages) > 1 for messages in table["completion"]]

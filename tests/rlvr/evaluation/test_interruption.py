@@ -17,7 +17,7 @@ import pytest
 import run_grpo
 from tests.conftest import REPOSITORY, Command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_report")]
 
 ROWS = 24
 WORDS = (

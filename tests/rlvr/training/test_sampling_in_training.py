@@ -43,7 +43,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> FinishedRun:
     folder = tmp_path_factory.mktemp("ranks")
     words = words_for(folder, *DYNAMIC, "--max_steps", "2")
-    launch = start(accelerated("ddp", *words), folder / "run").wait()
+    launch = start(accelerated("ddp", *words), folder / "run", WITHOUT_REPORT="1").wait()
     assert launch.codes() == [0, 0], launch.output()
     return FinishedRun(folder)
 
