@@ -11,6 +11,7 @@ import pytest
 
 from rlvr.report.result_table import read_results, renew_readme
 from scripts import results
+from tests.conftest import REPOSITORY
 from tests.support.report_runs import write_recorded_run
 
 
@@ -73,6 +74,16 @@ def test_a_run_without_a_record_is_left_out_and_one_with_other_files_is_marked(
     assert len(printed.err.splitlines()) == 2 and "forged" in printed.err and "none" in printed.err
     assert "| ! b |" in printed.out and "\n! b: " in printed.out and "| a |" in printed.out
     assert results.main([str(tmp_path / "none")]) == 2
+
+
+def test_the_readme_says_what_the_records_say() -> None:
+    """If this fails after a new measurement: `python scripts/results.py --readme`."""
+    records, problems = read_results(sorted((REPOSITORY / "results").glob("*.json")))
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert problems == [] and renew_readme(readme, records) == readme
+    for result in records:
+        recipe = f"recipes/{result.record.recipe}.yaml"
+        assert (REPOSITORY / recipe).is_file() and f"]({recipe}) |" in readme
 
 
 def test_a_recipe_without_a_record_is_not_measured(runs: Path) -> None:
