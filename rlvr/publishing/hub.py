@@ -136,12 +136,14 @@ def _explained(repo: str) -> Iterator[None]:
 
 
 def _explain(error: BaseException, repo: str) -> InputError:
+    from huggingface_hub.errors import HfHubHTTPError
+
     cause: BaseException | None = error
-    while cause is not None and getattr(cause, "response", None) is None:
+    while cause is not None and not isinstance(cause, HfHubHTTPError):
         cause = cause.__cause__
-    response = getattr(cause, "response", None)
+    response = cause.response if cause is not None else None
     status = response.status_code if response is not None else None
-    said = first_sentence(_without_token(str(getattr(cause or error, "server_message", None) or error)))
+    said = first_sentence(_without_token(str((cause.server_message if cause is not None else None) or error)))
     owner = repo.partition("/")[0]
     again = "Run the same command again: what has arrived is not sent again"
     wait = response.headers.get("Retry-After") if response is not None else None

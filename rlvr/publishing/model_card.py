@@ -33,6 +33,7 @@ from rlvr.health.run_metrics import short_name
 from rlvr.publishing import markdown
 from rlvr.publishing.licences import data_licence, model_licence
 from rlvr.publishing.snippets import Snippet, snippets
+from rlvr.publishing.upload import local_folders
 from rlvr.report.rollouts import evaluated_rows
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord
@@ -76,14 +77,15 @@ def model_card(
     recipe, base = public.recipe, base or hub_id(run.recipe.get("model_name_or_path"))
     rows = evaluated_rows(run.folder, "trained")
     code: list[Snippet] = []
-    if rows and (base or kind != "adapter"):
+    shown = next((row for row in rows if _example(row) is not None), None)
+    if shown is not None and (base or kind != "adapter"):
         limit = mapping(run.evaluation.get("settings")).get("max_new_tokens") or recipe.get(
             "max_completion_length", 256
         )
         code = snippets(
             repo or run.name,
             recipe,
-            rows[0]["prompt"],
+            shown["prompt"],
             max_new_tokens=limit,
             base=base if kind == "adapter" else None,
             dtype=export.dtype if export is not None else None,
@@ -224,11 +226,12 @@ def _answers(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Exam
 
 
 def _example(row: Mapping[str, Any]) -> Example | None:
-    """None if a text holds what looks like a token: it would be refused at the upload."""
+    """None if a text holds what looks like a token, or a folder of this machine: the upload would be refused."""
     prompt, completion = as_text(row["prompt"]), as_text(row["completion"])
     gold = row.get("final_answer")
     expected = "" if gold is None else shorten(str(gold), 300)
-    if any(map(find_token, (prompt, completion, expected))):
+    texts = (prompt, completion, expected)
+    if any(map(find_token, texts)) or any(folder in text for folder in local_folders() for text in texts):
         return None
     number = row.get("row")
     return Example(

@@ -66,7 +66,7 @@ def collect(folder: Path, own: Sequence[UploadFile], private_folders: Sequence[P
             left_out[path.name] = reason
         else:
             files[path.name] = UploadFile(path.name, path)
-    folders = _local_folders(private_folders)
+    folders = local_folders(private_folders)
     problems = [problem for file in files.values() for problem in _scan(file, folders)]
     return Upload(tuple(files.values()), left_out, tuple(problems))
 
@@ -127,7 +127,7 @@ def _folders_in(name: str, content: bytes, folders: Sequence[str]) -> Iterator[P
             yield Problem(message, kind="local-path-in-upload", path=name, line=line)
 
 
-def _local_folders(private_folders: Sequence[Path]) -> list[str]:
+def local_folders(private_folders: Sequence[Path] = ()) -> list[str]:
     """Paths that tell something of this machine or its user."""
     folders = [Path.home(), Path.cwd(), project.ROOT, *private_folders]
     return sorted({f"{folder.absolute()}/" for folder in folders if len(folder.absolute().parts) > 1})

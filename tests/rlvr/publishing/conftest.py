@@ -41,23 +41,24 @@ def publication(tmp_path_factory: pytest.TempPathFactory) -> Publication:
     return prepare(find_artifact(write_finished_run(tmp_path_factory.mktemp("runs") / "my-run")), "acme/my-model")
 
 
-def write_export(folder: Path, run: Path, kind: str, **facts: Any) -> Path:
-    """Record a folder of weights as an export of a run."""
-    nothing = dict.fromkeys(field.name for field in fields(ResultRecord))
-    result = ResultRecord(**{**nothing, "recipe": run.name})  # type: ignore[arg-type]
+def write_export(folder: Path, run: Path, kind: str) -> Path:
+    """Record a folder of weights as an export of a run, with the fields that a publication reads."""
+    result = ResultRecord(**{**_unset(ResultRecord), "recipe": run.name})
     result.write(run / "result.json")
-    files = digest_files(folder)
-    figures = {"correct": 7, "rows": 9, "accuracy": 7 / 9, "interval": {"low": 0.5, "high": 0.9}}
-    part = Remeasurement(
-        file=next((name for name in files if name.endswith(".gguf")), ""),
-        loaded={"program": "a program", "dtype": "float32"},
-        rows=9, before=figures, after=figures, difference={"points": 0.0, "p_value": 1.0}, same_answers=9,
-        least_same=0.99, same_prompts=9, detectable_points=0.5,
-    )  # fmt: skip
-    values = {"kind": kind, "run": run.name, "result": result.digest, "recipe": "demo", "recipe_digest": "0" * 64}
-    values |= {"train_digest": None, "held_out_digest": None, "base": {"name": "tiny"}, "dtype": "float32"}
-    ExportRecord(**values, metric="m", measured=[part], versions={}, files=files, **facts).write(folder)
+    files, figures = digest_files(folder), {"correct": 7, "rows": 9}
+    part = {
+        "file": next((name for name in files if name.endswith(".gguf")), ""), "rows": 9, "same_answers": 9,
+        "loaded": {"program": "a program", "dtype": "float32"}, "before": figures, "after": figures,
+        "difference": {"points": 0.0, "p_value": 1.0}, "faults": (),
+    }  # fmt: skip
+    measured = [Remeasurement(**{**_unset(Remeasurement), **part})]
+    facts = {"kind": kind, "run": run.name, "result": result.digest, "dtype": "float32", "files": files}
+    ExportRecord(**{**_unset(ExportRecord), **facts, "measured": measured}).write(folder)
     return folder
+
+
+def _unset(record: Any) -> dict[str, Any]:
+    return dict.fromkeys(field.name for field in fields(record))
 
 
 def write_finished_run(folder: Path) -> Path:

@@ -82,6 +82,11 @@ def test_what_models_and_data_wrote_stays_text(tmp_path: Path) -> None:
     assert "\x1b" not in text and "\u202e" not in text and "\r" not in text
 
 
+@pytest.mark.parametrize("text", [TOKEN, f"open('{Path.home()}/notes')"])
+def test_an_answer_that_the_scan_would_refuse_is_no_example(tmp_path: Path, text: str) -> None:
+    assert "<summary>row" not in card_of(write_run(tmp_path / "run", base=[True], trained=[True], text=text))
+
+
 @pytest.mark.parametrize("text", [BREAKOUT, "`", "```", "` a ``", "", "|", "a\\", "\\`"])
 def test_code_shows_a_text_as_it_is(text: str) -> None:
     [block] = PARSER.parse(markdown.block(text))
