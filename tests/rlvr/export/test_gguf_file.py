@@ -25,7 +25,7 @@ from transformers import (
 
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import Decoding
-from rlvr.export.gguf_file import PRE_TOKENIZERS, check_model, read_quantizations, write_gguf
+from rlvr.export.gguf_file import PRE_TOKENIZERS, check_model, quantize, read_quantizations, write_gguf
 from rlvr.export.llama_cpp import LlamaCppEngine
 
 TEXTS = [
@@ -170,6 +170,16 @@ def test_a_quantisation_that_cannot_be_made_is_refused(
     with pytest.raises(InputError) as refused:
         read_quantizations(text)
     assert refused.value.kind == kind, why
+
+
+def test_a_quantiser_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "llama-quantize"
+    program.write_text("#!/bin/sh\necho unsupported\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError) as failed:
+        quantize(tmp_path / "a.gguf", tmp_path / "b.gguf", read_quantizations("q4_k_m")[0])
+    assert failed.value.kind == "llama-cpp-failed"
 
 
 @pytest.mark.slow
