@@ -42,6 +42,7 @@ def mbpp(
     challenge: bool = False,
     answer_format: Literal["fence", "tags", "tool"] = "fence",
     faulty: bool = False,
+    solutions: bool = False,
     instruction_role: Literal["system", "user"] = "user",
     limit_train: int | None = None,
     limit_validation: int | None = None,
@@ -61,13 +62,14 @@ def mbpp(
             of the tool submit (environments/code_repair.py, python_sandbox.py).
         faulty: add the columns faulty_program, the solution with one fault, and solution. Rows for which no fault fails
             a test are left out. It runs about 1,000 programs in the sandbox.
+        solutions: add the column solution, which --check submits to an environment for programs.
         instruction_role: role of the message with the instruction.
         limit_train, limit_validation, limit_test: maximal tasks of a split, drawn at random.
         seed: seed of the limits.
 
     Rows have `prompt`, `question`, `tests` (which score a program) and `public_tests` (lists of {"assert":
     statements}), `entry_point`, `language` ("python"), `source` ("mbpp") and `id` ("mbpp-601"). No column contains a
-    solution, unless `faulty` adds it; prompts never do.
+    solution, unless `faulty` or `solutions` adds it; prompts never do.
     """
     name = "mbpp"
     check_integer(name, "shown", shown, 0)
@@ -119,6 +121,11 @@ def mbpp(
         for split, rows in splits.items():
             splits[split] = add_faulty_programs(rows, programs, seed)
             notes.append(f"A faulty program was found for {len(splits[split]):,} of {len(rows):,} {split} tasks.")
+
+    elif solutions:
+        for rows in splits.values():
+            for row in rows:
+                row["solution"] = programs.get(row["id"])
 
     def gold(row: Mapping[str, Any]) -> str | None:
         program = programs.get(row["id"])

@@ -19,6 +19,7 @@ from rlvr.environments.loading import load_environments
 from rlvr.estimates import parameters
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.training.callbacks import read_metrics
+from tests.support.environment_data import write_questions_on_articles, write_questions_on_tables
 from tests.support.model_families import SHAPES, small_tokenizer, write_small_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -121,9 +122,17 @@ def small_functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stand_ins(word_problems: Path, contest_problems: Path, small_functions: Path) -> dict[str, Path]:
+def stand_ins(
+    word_problems: Path, contest_problems: Path, small_functions: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """For each task that would download its data, a path to data of our own."""
-    return {"gsm8k": word_problems, "code_contests": contest_problems, "mbpp": small_functions}
+    return {
+        "gsm8k": word_problems,
+        "code_contests": contest_problems,
+        "mbpp": small_functions,
+        "text_to_sql": write_questions_on_tables(tmp_path_factory.mktemp("tables")),
+        "squad_numbers": write_questions_on_articles(tmp_path_factory.mktemp("articles")),
+    }
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -208,6 +217,8 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
         words += ["--task.path", str(stand_ins[recipe.task.name])]
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
+    if "folder" in recipe.task.options:
+        words += ["--task.folder", str(tmp_path / "data"), "--environment.options.folder", str(tmp_path / "data")]
     words += SMALL_EVALUATION
     model = recipe.settings["model_name_or_path"]
     if recipe.environments:
@@ -226,7 +237,7 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
     evaluation = json.loads((run / "evaluation.json").read_text())
     assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
     assert (run / "report.html").is_file() == has_report
-    if model in SHAPES and recipe.settings["use_peft"]:
+    if (tmp_path / "model").exists() and recipe.settings["use_peft"]:
         assert adapted_modules(run / "adapter") == linear_modules(tmp_path / "model")
     weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
     assert (run / weights).is_file()

@@ -1,0 +1,115 @@
+"""Load questions of SQuAD whose answer is a number, for the environment retrieval (Rajpurkar et al., 2016).
+
+The paragraphs of all articles are written to a folder of text, to be searched. A number can be verified: the reward
+math_correctness reads it. The held-out questions are SQuAD's validation split, about other articles.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr import InputError, Task
+from rlvr.data.hub import download_rows
+from rlvr.data.io import (
+    Row,
+    apply_limits,
+    check_integer,
+    check_limits,
+    find_splits,
+    missing_column_error,
+    question_key,
+    read_rows,
+    to_datasets,
+)
+
+HUB_DATASET = "rajpurkar/squad"
+_NUMBER = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?|\d+(\.\d+)?")
+INSTRUCTION = "Search the articles with the tool search. End with the answer, a number, like this: #### 42"
+
+
+def squad_numbers(
+    *,
+    path: str | None = None,
+    folder: str = "data/squad",
+    limit_train: int | None = None,
+    limit_test: int | None = None,
+    seed: int = 42,
+) -> Task:
+    """Load questions, and write the articles.
+
+    Args:
+        path: a folder with train and validation files in the form of the hub's. None downloads the dataset, or uses the
+            cached copy.
+        folder: where the articles are written; the environment's option `folder` names it, too.
+        limit_train, limit_test: maximal rows of a split, drawn at random.
+        seed: seed of the limits.
+
+    Rows have `prompt`, `question`, `final_answer`, `title`, `source` ("squad") and `id`.
+    """
+    name = "squad_numbers"
+    check_limits(name, limit_train=limit_train, limit_test=limit_test)
+    check_integer(name, "seed", seed, 0)
+    if path is None:
+        raw = download_rows(HUB_DATASET, None, "Without a network: set path to a folder of its files, under task.")
+    else:
+        found = find_splits(Path(path), name)
+        raw = {split: [row for file in files for row in read_rows(file)] for split, files in found.items()}
+    articles: dict[str, dict[str, None]] = {}
+    splits: dict[str, list[Row]] = {"validation": []}
+    for split, theirs in (("test", "validation"), ("train", "train")):
+        splits[split] = []
+        for number, row in enumerate(raw.get(theirs, [])):
+            for column in ("title", "context", "question", "answers"):
+                if column not in row:
+                    raise missing_column_error(f"{path or HUB_DATASET}, {theirs} row {number}", column, row, row=number)
+            articles.setdefault(row["title"], {})[" ".join(row["context"].split())] = None
+            answers = {text.strip() for text in row["answers"]["text"]}
+            if len(answers) == 1 and _NUMBER.fullmatch(answer := answers.pop()):
+                splits[split].append(_row(row, answer.replace(",", ""), number, theirs))
+    held_out = {question_key(row["question"]) for row in splits["test"]}
+    splits["train"] = [row for row in splits["train"] if question_key(row["question"]) not in held_out]
+    if not splits["train"]:
+        message = (
+            f"Task {name}: no training question of {path or HUB_DATASET} has a number as its answer. Choose others."
+        )
+        raise InputError(message, kind="empty-data", key="path")
+    _write_articles(Path(folder), articles)
+    paragraphs = sum(map(len, articles.values()))
+    notes = [f"Wrote {paragraphs:,} paragraphs of {len(articles):,} articles to {folder}."]
+    notes.append(
+        f"Kept the questions whose answer is a number: {len(splits['train']):,} train, {len(held_out):,} test."
+    )
+    notes += apply_limits(splits, seed, train=limit_train, test=limit_test)
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
+
+
+def _row(row: Row, answer: str, number: int, split: str) -> Row:
+    question = row["question"].strip()
+    return {
+        "prompt": [{"role": "user", "content": f"{question}\n\n{INSTRUCTION}"}],
+        "question": question,
+        "final_answer": answer,
+        "title": row["title"],
+        "source": "squad",
+        "id": f"squad-{row.get('id', f'{split}-{number}')}",
+    }
+
+
+def _gold(row: Mapping[str, Any]) -> str:
+    return f"The article {row['title']} says so.\n#### {row['final_answer']}"
+
+
+def _write_articles(folder: Path, articles: Mapping[str, Mapping[str, None]]) -> None:
+    """Write one file for each article, which other processes may read or write at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for title, paragraphs in articles.items():
+        file = folder / (re.sub(r"[^\w.-]", "_", title) + ".txt")
+        text = "\n\n".join(paragraphs) + "\n"
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            part = file.with_suffix(f".{os.getpid()}.part")
+            part.write_text(text, encoding="utf-8")
+            part.replace(file)

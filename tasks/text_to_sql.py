@@ -1,0 +1,146 @@
+"""Load questions about small databases for the environment sqlite: gretelai/synthetic_text_to_sql (Apache 2.0).
+
+A row has a question, SQL that creates and fills tables, and the query that answers it. The tables are written to a
+SQLite file each. Kept are rows whose query is one SELECT that returns rows in SQLite; the data has other dialects, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from rlvr import InputError, Task
+from rlvr.data.hub import download_rows
+from rlvr.data.io import (
+    Row,
+    check_integer,
+    check_limits,
+    find_splits,
+    missing_column_error,
+    question_key,
+    read_rows,
+    to_datasets,
+)
+
+HUB_DATASET = "gretelai/synthetic_text_to_sql"
+COLUMNS = ("sql_prompt", "sql_context", "sql")
+MAX_STEPS = 2000  # thousands of instructions of SQLite for a row; seconds would keep other rows on a busy machine
+# While a database is made: other files, settings, code.
+_REFUSED = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_CREATE_VTABLE}
+# All that is allowed while it is queried, as in environments/sqlite.py.
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+INSTRUCTION = "Query the database with the tool query. Then give the answer with the tool answer: one SELECT of SQLite."
+
+
+def text_to_sql(
+    *,
+    path: str | None = None,
+    folder: str = "data/text-to-sql",
+    limit_train: int | None = 5000,
+    limit_test: int | None = 500,
+    seed: int = 42,
+) -> Task:
+    """Load questions, and write their databases.
+
+    Args:
+        path: a folder with train and test files in the form of the hub's. None downloads the dataset, or uses the
+            cached copy.
+        folder: where the databases are written; the environment's option `folder` names it, too.
+        limit_train, limit_test: maximal usable rows of a split, drawn at random; None for all.
+        seed: seed of the draw.
+
+    Rows have `prompt`, `question`, `database`, `gold_query`, `source` and `id`.
+    """
+    name = "text_to_sql"
+    check_limits(name, limit_train=limit_train, limit_test=limit_test)
+    check_integer(name, "seed", seed, 0)
+    if path is None:
+        raw = download_rows(HUB_DATASET, None, "Without a network: set path to a folder of its files, under task.")
+    else:
+        found = find_splits(Path(path), name)
+        raw = {split: [row for file in found[split] for row in read_rows(file)] for split in ("train", "test")}
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    splits: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
+    notes, held_out = [], set[str]()
+    for split, limit in (("test", limit_test), ("train", limit_train)):
+        rows, dropped, seen = raw.get(split, []), Counter[str](), 0
+        for number in random.Random(f"{seed}/{split}").sample(range(len(rows)), len(rows)):
+            if len(splits[split]) == limit:
+                break
+            seen += 1
+            row = _convert(rows[number], number, split, path or HUB_DATASET, Path(folder), dropped)
+            if row is not None and question_key(row["question"]) not in held_out:
+                splits[split].append(row)
+        held_out |= {question_key(row["question"]) for row in splits[split]}
+        reasons = "".join(f"; {count:,} with {why}" for why, count in dropped.items())
+        notes.append(
+            f"Took {len(splits[split]):,} {split} rows of {seen:,} that were tried, with seed {seed}{reasons}."
+        )
+    if not splits["train"]:
+        message = f"Task {name}: no training row of {path or HUB_DATASET} is usable. {notes[-1]} Choose other files."
+        raise InputError(message, kind="empty-data", key="path")
+    return Task(**to_datasets(**splits), notes=tuple(notes))
+
+
+def _convert(row: Row, number: int, split: str, source: str, folder: Path, dropped: Counter[str]) -> Row | None:
+    """Write the database of a row; None, counted in `dropped`, if its queries are of no use."""
+    for column in COLUMNS:
+        if not isinstance(row.get(column), str):
+            raise missing_column_error(f"{source}, {split} row {number}", column, row, row=number)
+    question, context, gold = (row[column].strip() for column in COLUMNS)
+    file = folder / f"{hashlib.blake2b(context.encode(), digest_size=12).hexdigest()}.db"
+    reason = _prepare(file, context, gold)
+    if reason:
+        dropped[reason] += 1
+        return None
+    return {
+        "prompt": [{"role": "user", "content": f"{question}\n\n{INSTRUCTION}"}],
+        "question": question,
+        "database": file.name,
+        "gold_query": gold,
+        "source": "text_to_sql",
+        "id": f"text_to_sql-{split}-{row.get('id', number)}",
+    }
+
+
+def _prepare(file: Path, context: str, gold: str) -> str:
+    """Create the database and try the gold query; return why they can't be used, or empty text."""
+    if not gold.lower().startswith(("select", "with")):
+        return "no SELECT"
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_DENY if action in _REFUSED else sqlite3.SQLITE_OK)
+        steps = itertools.count()
+        connection.set_progress_handler(lambda: next(steps) > MAX_STEPS, 1000)
+        try:
+            connection.executescript(context)
+            connection.commit()
+            connection.set_authorizer(None)
+            content = connection.serialize()
+            connection.set_authorizer(_authorize_query)
+            rows = connection.execute(gold).fetchmany(2)
+        except (sqlite3.Error, sqlite3.Warning, ValueError):
+            return "SQL that SQLite can't run"
+    if not _says_something(rows):
+        return "an empty answer"
+    if not file.exists():
+        part = file.with_suffix(f".{os.getpid()}.part")
+        part.write_bytes(content)
+        part.replace(file)
+    return ""
+
+
+def _authorize_query(action: int, _: str | None, name: str | None, *more: str | None) -> int:
+    chance = action == sqlite3.SQLITE_FUNCTION and str(name).lower() in ("random", "randomblob")
+    return sqlite3.SQLITE_OK if action in _READING and not chance else sqlite3.SQLITE_DENY
+
+
+def _says_something(rows: Sequence[Sequence[object]]) -> bool:
+    """Whether a result is more than nothing, NULL or 0, which a wrong query often returns as well."""
+    return any(value not in (None, 0, "") for row in rows for value in row)

@@ -1,0 +1,44 @@
+"""Data in the form of the hub's, for the tasks whose rows are played in environments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def write_questions_on_tables(folder: Path) -> Path:
+    """A folder in the form of synthetic_text_to_sql."""
+    for split, numbers in (("train", range(2, 34)), ("test", range(50, 58))):
+        rows = [
+            {
+                "id": number,
+                "sql_prompt": f"How many jars of more than {number} grams are there?",
+                "sql_context": f"CREATE TABLE jars (grams INT); INSERT INTO jars VALUES ({number}), ({number + 1});",
+                "sql": f"SELECT count(*) FROM jars WHERE grams > {number};",
+            }
+            for number in numbers
+        ]
+        _write(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def write_questions_on_articles(folder: Path) -> Path:
+    """A folder in the form of SQuAD."""
+    for split, numbers in (("train", range(2, 34)), ("validation", range(50, 58))):
+        rows = [
+            {
+                "id": f"{split}{number}",
+                "title": f"Lighthouse_{number % 4}",
+                "context": f"The lighthouse of Varn {number} is {1000 + number} feet tall.",
+                "question": f"How tall is the lighthouse of Varn {number} in feet?",
+                "answers": {"text": [f"1,{number:03}"], "answer_start": [32]},
+            }
+            for number in numbers
+        ]
+        _write(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

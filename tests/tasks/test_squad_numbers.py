@@ -1,0 +1,53 @@
+"""Questions with a number as the answer, and the articles that answer them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from environments.retrieval import Retrieval
+from rewards.math_correctness import math_correctness
+from rlvr.errors import InputError
+from tasks.squad_numbers import squad_numbers
+from tests.support.environment_data import write_questions_on_articles
+
+
+def test_articles_are_found_golds_are_right_and_splits_share_no_question(tmp_path: Path) -> None:
+    options = {"path": str(write_questions_on_articles(tmp_path)), "folder": str(tmp_path / "texts")}
+    task = squad_numbers(**options)
+    assert (len(task.train), len(task.test)) == (32, 8)
+    assert not set(task.train["question"]) & set(task.test["question"])
+    search = Retrieval(folder=options["folder"], results=1)
+    for row in (*task.train, *task.test):
+        assert row["final_answer"] in search.search(row["question"])
+        assert row["final_answer"] not in row["prompt"][0]["content"]
+    assert task.gold is not None
+    golds = [[{"role": "assistant", "content": str(task.gold(row))}] for row in task.train]
+    assert set(math_correctness(task.train["prompt"], golds, final_answer=task.train["final_answer"])) == {1.0}
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "texts").iterdir()}
+    assert squad_numbers(**options, limit_train=5).train["id"] == squad_numbers(**options, limit_train=5).train["id"]
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "texts").iterdir()} == files, "written once"
+
+
+@pytest.mark.parametrize(
+    ("answers", "kept"),
+    [(["42"], True), (["1,042.5", " 1,042.5 "], True), (["42 feet"], False), (["42", "43"], False), ([], False)],
+)
+def test_only_questions_with_one_number_are_kept(tmp_path: Path, answers: list[str], kept: bool) -> None:
+    folder = write_questions_on_articles(tmp_path)
+    row = {"title": "../A/B", "context": "Forty-two.", "question": "Which?", "answers": {"text": answers}}
+    with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    task = squad_numbers(path=str(folder), folder=str(tmp_path / "texts"))
+    assert ("Which?" in task.train["question"]) == kept
+    assert (tmp_path / "texts" / ".._A_B.txt").read_text() == "Forty-two.\n"
+
+
+def test_a_missing_column_is_an_error_with_its_row(tmp_path: Path) -> None:
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.jsonl").write_text('{"title": "A", "question": "Which?"}\n')
+    with pytest.raises(InputError) as error:
+        squad_numbers(path=str(tmp_path), folder=str(tmp_path / "texts"))
+    assert (error.value.kind, error.value.row) == ("missing-column", 0)

@@ -1,0 +1,65 @@
+"""Questions about databases: rows that SQLite can judge, each with its database, and no row in two splits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from environments.sqlite import Sqlite, play_reference
+from rlvr.errors import InputError
+from tasks.text_to_sql import text_to_sql
+from tests.support.environment_data import write_questions_on_tables
+
+TABLE = "CREATE TABLE jars (grams INT); INSERT INTO jars VALUES (7);"
+
+
+def test_the_gold_query_answers_each_question_and_a_seed_gives_the_same_rows(tmp_path: Path) -> None:
+    options = {"path": str(write_questions_on_tables(tmp_path)), "folder": str(tmp_path / "databases")}
+    task = text_to_sql(**options)
+    assert (len(task.train), len(task.test)) == (32, 8)
+    assert not set(task.train["question"]) & set(task.test["question"])
+    for row in (*task.train, *task.test):
+        played = Sqlite(folder=options["folder"])
+        played.reset(**row)
+        assert played.get_reward() == 0.0 and row["gold_query"] not in row["prompt"][0]["content"]
+        play_reference(played, **row)
+        assert played.get_reward() == 1.0
+    again = text_to_sql(**options, limit_train=5)
+    assert again.train["id"] == task.train["id"][:5] and again.test["id"] == task.test["id"]
+
+
+@pytest.mark.parametrize(
+    ("context", "gold", "why"),
+    [
+        (TABLE, "DELETE FROM jars", "no SELECT"),
+        (TABLE, "SELECT * FROM jars WHERE grams > 9", "an empty answer"),
+        (TABLE, "SELECT count(*) FROM jars WHERE grams > 9", "an answer that most wrong queries have"),
+        (TABLE, "SELECT EXTRACT(YEAR FROM grams) FROM jars", "another dialect"),
+        (TABLE, "SELECT 1; SELECT 2", "two statements"),
+        (TABLE, "WITH one AS (SELECT 1) DELETE FROM jars RETURNING 7", "it writes"),
+        (TABLE, "SELECT abs(random())", "chance"),
+        ("CREATE TABLE (", "SELECT 1", "a database that can't be made"),
+        (f"ATTACH '@FOLDER@/other.db' AS other; {TABLE}", "SELECT 7", "another file"),
+        (f"{TABLE} PRAGMA writable_schema = 1;", "SELECT 7", "a setting of SQLite"),
+        ("CREATE TABLE jars AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT * FROM n", "SELECT 1",
+         "no end"),
+    ],
+)  # fmt: skip
+def test_rows_that_sqlite_cannot_judge_are_left_out(tmp_path: Path, context: str, gold: str, why: str) -> None:
+    folder = write_questions_on_tables(tmp_path)
+    bad = {"sql_prompt": "A bad row?", "sql_context": context.replace("@FOLDER@", str(tmp_path)), "sql": gold}
+    with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(bad) + "\n")
+    task = text_to_sql(path=str(folder), folder=str(tmp_path / "databases"))
+    assert len(task.train) == 32 and "A bad row?" not in task.train["question"], why
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_a_missing_column_is_an_error_with_its_row(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text('{"sql_prompt": "How many?", "sql_context": "SELECT 1"}\n')
+    with pytest.raises(InputError) as error:
+        text_to_sql(path=str(tmp_path), folder=str(tmp_path / "databases"))
+    assert (error.value.kind, error.value.row) == ("missing-column", 0)
