@@ -1,0 +1,54 @@
+"""scripts/recipe_diff.py: what differs in force between two recipes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts import recipe_diff
+
+RECIPE = """\
+model_name_or_path: some/model
+temperature: 1.0
+task: {name: gsm8k, shots: 8}
+rewards: [{name: math_correctness}, {name: answer_format, weight: 0.5}]
+"""
+
+
+def differing(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> dict[str, list[object]]:
+    (folder / "a.yaml").write_text(RECIPE)
+    (folder / "b.yaml").write_text(text)
+    assert recipe_diff.main([str(folder / "a.yaml"), str(folder / "b.yaml"), "--json"]) == 0
+    printed: dict[str, list[object]] = json.loads(capsys.readouterr().out)
+    return printed
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "why"),
+    [
+        (RECIPE.replace("temperature: 1.0\n", ""), {}, "the default, written or not"),
+        ("extends: a.yaml\n", {}, "what it extends is in force"),
+        ("extends: a.yaml\nbeta: 0.04\n", {"beta": [0.0, 0.04]}, "a default of TRL"),
+        ("extends: a.yaml\nlogging_steps: 10\n", {"logging_steps": [1, 10]}, "a default of ours"),
+        ("extends: a.yaml\ntask: {shots: 4}\n", {"task.shots": [8, 4]}, "in a section"),
+        (RECIPE.replace("0.5", "0.2"), {"rewards.answer_format.weight": [0.5, 0.2]}, "of a reward"),
+    ],
+)
+def test_what_differs_in_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, expected: dict[str, object], why: str
+) -> None:
+    assert differing(tmp_path, text, capsys) == expected, why
+
+
+def test_a_default_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    differing(tmp_path, "extends: a.yaml\nbeta: 0.04\n", capsys)
+    recipe_diff.main([str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")])
+    assert capsys.readouterr().out.split() == ["beta", "0.0", "(default)", "→", "0.04"]
+
+
+def test_a_recipe_that_is_wrong_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(RECIPE)
+    assert recipe_diff.main([str(tmp_path / "a.yaml"), str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml" in capsys.readouterr().err
