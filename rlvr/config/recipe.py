@@ -107,11 +107,14 @@ class Recipe:
         Args:
             section: the dotted key to name if the problem's own was not written.
         """
-        names = [str(problem.key), f"task.{problem.key}", f"rewards.{problem.key}"]
+        own = (str(problem.key), str(problem.key).partition(".")[0])  # the key, or the section that it is in
+        names = [own[0], f"task.{problem.key}", f"rewards.{problem.key}"]
         names += [name for name in self.lines if name.endswith(f".options.{problem.key}")]
-        keys = [name for name in (*names, section) if name in self.lines]
-        if problem.level != "error" or problem.path is not None or problem.row is not None or not keys:
+        keys = [name for name in (*names, section, own[1]) if name in self.lines]
+        if problem.level != "error" or problem.path is not None or not keys:
             return problem
+        if problem.row is not None and keys[0] not in own:
+            return problem  # its place is that row
         place = self.lines[keys[0]]
         if place is None:
             return replace(problem, message=f"--{keys[0]}: {problem.message.removeprefix(f'{keys[0]}: ')}")

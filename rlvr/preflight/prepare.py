@@ -201,16 +201,19 @@ def _try_plugins(components: RunComponents, metric: Reward, scorer: Scorer) -> l
     """Try the environments and the rewards on some rows."""
     task, rewards, loaded = components.task, components.rewards, components.environments
     assert task is not None and rewards is not None
+    # Without an environment, or with one that fails, they can't be tried, and the cause is reported.
+    asking = [
+        reward.label for reward in scorer.rewards if ENVIRONMENTS in inspect.signature(reward.function).parameters
+    ]
     if not loaded:
-        if any(ENVIRONMENTS in inspect.signature(reward.function).parameters for reward in rewards):
-            return []  # they can't be tried, and why there is no environment is reported
-        return try_rewards(components.recipe, task, rewards, metric, scorer)
+        return try_rewards(components.recipe, task, rewards, metric, scorer, skipped=asking)
     environments = Environments(components.recipe, loaded, by_column=COLUMN in task.train.column_names)
     with environments.workers:
         problems = list(try_environments(task, loaded, environments))
-        if any(problem.level == "error" for problem in problems):
-            return problems
-        return problems + try_rewards(components.recipe, task, rewards, metric, scorer, environments)
+        if not any(problem.level == "error" for problem in problems):
+            return problems + try_rewards(components.recipe, task, rewards, metric, scorer, environments)
+    tried = replace(task, gold=None)  # as with an environment
+    return problems + try_rewards(components.recipe, tried, rewards, metric, scorer, skipped=asking)
 
 
 def _resume(components: RunComponents, findings: Findings, processes: int) -> tuple[Identity | None, Resumption]:

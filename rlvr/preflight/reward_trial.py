@@ -7,7 +7,7 @@ seconds. Each tried row has up to four answers: its gold (`Task.gold`), an empty
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from rlvr.formatting import count
 from rlvr.preflight.data_checks import refused_rows
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report
-from rlvr.scoring.results import RewardFailure
+from rlvr.scoring.results import RewardFailure, Scored
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ STEP = -1  # what functions see as trainer_state.global_step: training begins at
 NOISE = "qwv zzrt. Ploo banter umf, gree!"  # no number, no code, no sentence: right for no row of any task
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
 MOST_RIGHT_PROMPTS = 0.5  # share of the prompts that may hold their own answer
-MAX_LATE = 2  # answers that time out before the trial ends
+MAX_LATE = 2  # answers that time out before a reward is left out of the trial
 SINGLE_CALLS_S = 5.0  # of calls with one answer, before the call with all
 
 # Answers without content, and what messages call them.
@@ -60,10 +60,11 @@ def try_rewards(
     metric: Reward,
     scorer: Scorer,
     environments: Environments | None = None,
+    skipped: Collection[str] = (),
 ) -> list[Problem]:
     """Score golds and answers without content for some training rows.
 
-    A failing reward is an error, or a warning with `on_reward_error: mask`. A metric that takes golds as wrong, or
+    Each failing reward is an error, or a warning with `on_reward_error: mask`. A metric that takes golds as wrong, or
     answers without content as right, is an error if it compares with the data.
 
     Args:
@@ -71,30 +72,36 @@ def try_rewards(
         scorer: has the rewards, and the metric too if it is none of them.
         environments: of the recipe. Answers then come without a call, so no gold is tried:
             rlvr/preflight/environment_trial.py plays reference solutions.
+        skipped: labels of rewards that can't be tried.
     """
     if environments is not None:
         task = replace(task, gold=None)
+    problems: list[Problem] = []
+    failed = set(skipped)
     for reward in scorer.rewards:
         if is_remote(reward.where) and (refused := list(refused_rows(reward, task, scorer))):
-            return refused
+            problems += refused
+            failed.add(reward.label)
     numbers = list(range(0, len(task.train), max(1, len(task.train) // TRIED_ROWS)))[:TRIED_ROWS]
     answers = list(_answers(task, numbers))
     level: Level = "error" if recipe.settings["on_reward_error"] == "raise" else "warning"
     with SlowStep("Trying the rewards") as step:
-        if failed := list(_call_singly(task, answers, scorer, environments, step, level)):
-            return failed
+        of_single_calls = _call_singly(task, answers, scorer, environments, step, level, failed)
+        problems += of_single_calls.values()
+        failed |= set(of_single_calls)
         step.text = f"Trying the rewards on {len(answers)} answers at once"
-        scored = _score(task, answers, scorer, environments)
-    if scored.failures:
-        return [_failure_problem(scored.failures, answers, level)]
-    values = dict(zip(answers, scored.values, strict=True))
-    problems = [
-        *_metric_problems(metric, scorer, values),
-        *_payment_problems(rewards, metric, values),
-        *_unscored_problems(scorer, values),
-        *_weight_problems(rewards, values),
-    ]
-    if problems:
+        scored = _score(task, answers, scorer, environments, failed)
+    of_all = {failure.reward: [other for other in scored.failures if other.reward == failure.reward]
+              for failure in scored.failures}  # fmt: skip
+    problems += [_failure_problem(failures, answers, scorer, level) for failures in of_all.values()]
+    failed |= set(of_all)
+    values = dict(zip(answers, scored.values, strict=True))  # None where a reward failed
+    problems += _metric_problems(metric, scorer, values)
+    problems += _payment_problems(rewards, metric, values)
+    problems += _unscored_problems([None if one.label in failed else one for one in scorer.rewards], values)
+    if not failed:
+        problems += _weight_problems(rewards, values)
+    if problems or failed:
         return problems
     golds = sum(answer.kind == "gold" for answer in answers)
     names = ", ".join(reward.label for reward in rewards)
@@ -121,7 +128,13 @@ def _answers(task: Task, numbers: Sequence[int]) -> Iterator[Answer]:
         yield Answer("prompt", number, prompt if isinstance(prompt, str) else str(prompt[-1]["content"]))
 
 
-def _score(task: Task, answers: Sequence[Answer], scorer: Scorer, environments: Environments | None) -> Any:
+def _score(
+    task: Task,
+    answers: Sequence[Answer],
+    scorer: Scorer,
+    environments: Environments | None,
+    skipped: Collection[str],
+) -> Scored:
     rows = [task.train[answer.row] for answer in answers]
     completions: list[Any] = [
         [{"role": "assistant", "content": answer.text}] if task.is_chat else answer.text for answer in answers
@@ -131,7 +144,7 @@ def _score(task: Task, answers: Sequence[Answer], scorer: Scorer, environments: 
         columns[ENVIRONMENTS] = environments.reset(rows, STEP)
     token_ids: list[list[int]] = [[0] * len(answer.text) for answer in answers]  # only their lengths differ
     prompts = [row["prompt"] for row in rows]
-    return scorer.score(prompts, completions, columns, completion_ids=token_ids, step=STEP)
+    return scorer.score(prompts, completions, columns, completion_ids=token_ids, step=STEP, skipped=skipped)
 
 
 def _call_singly(
@@ -141,9 +154,11 @@ def _call_singly(
     environments: Environments | None,
     step: SlowStep,
     level: Level,
-) -> Iterator[Problem]:
-    """Score one answer at a time until two have timed out, so that a reward that hangs is found soon."""
+    skipped: Collection[str],
+) -> dict[str, Problem]:
+    """Score one answer at a time, so that rewards that hang or can't be called are found soon; by their labels."""
     late: dict[str, list[Answer]] = {}
+    problems: dict[str, Problem] = {}
     started = time.monotonic()
     first_row = sum(answer.row == answers[0].row for answer in answers)
     for number, answer in enumerate(answers):
@@ -151,35 +166,42 @@ def _call_singly(
         if number >= first_row and time.monotonic() - started > limit_s:
             break
         step.text = f"Trying the rewards on {WORDS[answer.kind]} (training row {answer.row})"
-        failures = _score(task, [answer], scorer, environments).failures
-        if any(failure.kind == "unavailable" for failure in failures):
-            yield _failure_problem(failures, [answer], level)
-            return
-        for failure in failures:
-            if failure.kind == "timeout":
+        hanging = [label for label, of_reward in late.items() if len(of_reward) >= MAX_LATE]
+        for failure in _score(task, [answer], scorer, environments, {*skipped, *problems, *hanging}).failures:
+            if failure.kind == "unavailable":
+                problems[failure.reward] = _failure_problem([failure], [answer], scorer, level)
+            elif failure.kind == "timeout":
                 late.setdefault(failure.reward, []).append(answer)
-        if any(len(of_reward) >= MAX_LATE for of_reward in late.values()):
-            break
         if number == 0 and not late:
             started = time.monotonic()  # the first call may wait for imports
     for label, late_answers in late.items():
         where = " and ".join(f"on {WORDS[answer.kind]} (training row {answer.row})" for answer in late_answers)
-        yield Problem(
-            f"The reward {label} did not return within {scorer.timeout_s:g} s {where}. Give what can hang in it a "
-            "timeout (requests, regular expressions, loops over text), or raise reward_timeout_s if it is only slow.",
-            "reward-timeout", "rewards", row=late_answers[0].row, level=level,
+        reward = _reward(label, scorer)
+        problems[label] = Problem(
+            f"The reward {reward.name} did not return within {scorer.timeout_s:g} s {where}. Give what can hang in it "
+            "a timeout (requests, regular expressions, loops over text), or raise reward_timeout_s if it is only slow.",
+            "reward-timeout", f"rewards.{reward.name}", row=late_answers[0].row, level=level,
         )  # fmt: skip
+    return problems
 
 
-def _failure_problem(failures: Sequence[RewardFailure], answers: Sequence[Answer], level: Level) -> Problem:
-    called = not all(failure.kind == "unavailable" for failure in failures)
-    tried = f"The rewards were tried on {count(len(answers), 'answer')} before training.\n" if called else ""
-    message = f"{tried}{report(failures)}"
+def _reward(label: str, scorer: Scorer) -> Reward:
+    return next(reward for reward in scorer.rewards if reward.label == label)
+
+
+def _failure_problem(
+    failures: Sequence[RewardFailure], answers: Sequence[Answer], scorer: Scorer, level: Level
+) -> Problem:
+    """The problem of one reward with these failures."""
+    message = report(failures).replace("\n\n", "\n")
     place = next((failure.row for failure in failures if failure.row is not None), None)
     failed = answers[place] if place is not None else None
-    if failed is not None:
-        message += f"\nRow {place} of this batch is {WORDS[failed.kind]} (training row {failed.row})."
-    return Problem(message, "reward-failed", "rewards", row=failed.row if failed else None, level=level)
+    if not all(failure.kind == "unavailable" for failure in failures):
+        message += f"\nIt was tried on {count(len(answers), 'answer')} before training"
+        message += f"; row {place} is {WORDS[failed.kind]} (training row {failed.row})." if failed else "."
+    row = failed.row if failed else None
+    key = f"rewards.{_reward(failures[0].reward, scorer).name}"
+    return Problem(message, "reward-failed", key, row=row, level=level)
 
 
 def _metric_problems(metric: Reward, scorer: Scorer, values: Values) -> Iterator[Problem]:
@@ -195,7 +217,8 @@ def _metric_problems(metric: Reward, scorer: Scorer, values: Values) -> Iterator
             message = f"{metric.name} takes {words} as right in {_rows(right, len(scores))}."
             # An example or a choice in the prompt is the right answer of some rows by chance.
             by_chance = kind == "prompt" and len(right) <= MOST_RIGHT_PROMPTS * len(scores)
-            yield Problem(message, "accepted-noise", "rewards", row=right[0], level="warning" if by_chance else level)
+            of_kind: Level = "warning" if by_chance else level
+            yield Problem(message, "accepted-noise", f"rewards.{metric.name}", row=right[0], level=of_kind)
     golds = {answer.row: row[index] for answer, row in values.items() if answer.kind == "gold"}
     wrong = [row for row, score in golds.items() if score is not None and score < 1]
     if wrong:
@@ -204,7 +227,7 @@ def _metric_problems(metric: Reward, scorer: Scorer, values: Values) -> Iterator
             "wrong thing. Do the rewards fit the task (answer format, options)? scripts/score.py --why explains one."
         )
         level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
-        yield Problem(message, "refused-gold", "rewards", row=wrong[0], level=level)
+        yield Problem(message, "refused-gold", f"rewards.{metric.name}", row=wrong[0], level=level)
 
 
 def _payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values) -> Iterator[Problem]:
@@ -232,19 +255,19 @@ def _payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values)
             yield Problem(
                 f"The reward {reward.name} pays for answers without content ({listed}). Training finds "
                 f"such answers first. Return 0 for them, or set `gate: {metric.label}` for the reward in the recipe.",
-                "paid-noise", "rewards", row=first_row, level="warning",
+                "paid-noise", f"rewards.{reward.name}", row=first_row, level="warning",
             )  # fmt: skip
 
 
-def _unscored_problems(scorer: Scorer, values: Values) -> Iterator[Problem]:
-    """Rewards that score no answer at all: nothing would be trained."""
-    for index, reward in enumerate(scorer.rewards):
-        if all(row[index] is None for row in values.values()):
+def _unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Iterator[Problem]:
+    """Rewards that score no answer at all: nothing would be trained. None stands for a reward that failed."""
+    for index, reward in enumerate(rewards):
+        if reward is not None and all(row[index] is None for row in values.values()):
             yield Problem(
                 f"The reward {reward.name} returns None for all {len(values)} tried answers: each such row leaves the "
                 "update, so nothing would be trained. Return 0 for a wrong answer, and None only for a failure of the "
                 "reward itself.",
-                "unscored-rows", "rewards", level="warning",
+                "unscored-rows", f"rewards.{reward.name}", level="warning",
             )  # fmt: skip
 
 

@@ -36,7 +36,10 @@ WIRE_STATUS: Mapping[Status, str] = {
 }  # fmt: skip
 MAX_OUTPUT = 1000  # characters of each stream that a call may print for each completion
 MAX_KEPT = 64 << 20  # of the rest
+TRIAL_STEP = -1  # `trainer_state.global_step` of the reward trial (rlvr/preflight/reward_trial.py)
+MAX_TRIAL_LINES = 20  # that a worker prints in the trial, each once: it makes a call for each answer
 _PACKAGES_WITH_RANDOM_STATE = ("numpy", "torch")
+_trial_lines: set[str] = set()  # printed so far
 
 
 def item(action: Literal["call", "validate", "describe"], **fields: Any) -> bytes:
@@ -137,7 +140,8 @@ def _call(
 ) -> dict[str, Any]:
     seed_random_numbers(seed)
     limit = MAX_OUTPUT * len(columns["completions"])
-    with _ShortenedStream("stdout", limit), _ShortenedStream("stderr", limit):
+    stream = _TrialStream if state.get("global_step") == TRIAL_STEP else _ShortenedStream
+    with stream("stdout", limit), stream("stderr", limit):
         return call_reward(reward, columns, types.SimpleNamespace(**state)).as_dict()
 
 
@@ -176,6 +180,26 @@ class _ShortenedStream:
                     rest_file.write(rest)
                 self._stream.write(f"\n[{len(rest):,} more characters of this call are in {file}]\n")
             self._stream.flush()
+
+
+class _TrialStream(_ShortenedStream):
+    """Print each line once, and the first `MAX_TRIAL_LINES` of them, whatever the number of calls."""
+
+    _line = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (line[:MAX_OUTPUT] for line in f"{self._line}{text}".split("\n"))
+        for line in lines:
+            if line not in _trial_lines and len(_trial_lines) <= MAX_TRIAL_LINES:
+                is_last = len(_trial_lines) == MAX_TRIAL_LINES
+                super().write("[more lines of the reward trial are not shown]\n" if is_last else f"{line}\n")
+                _trial_lines.add(line)
+        return len(text)
+
+    def __exit__(self, *details: object) -> None:
+        if self._line:
+            self.write("\n")
+        super().__exit__(*details)
 
 
 def _validate(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:

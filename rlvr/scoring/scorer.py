@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -160,6 +160,7 @@ class Scorer:
         completion_ids: list[Any] | None = None,
         trainer_state: Mapping[str, float | str | None] | None = None,
         step: int = 0,
+        skipped: Collection[str] = (),
         log_extra: LogExtra | None = None,
         log_metric: Callable[[str, float], None] | None = None,
     ) -> Scored:
@@ -169,6 +170,7 @@ class Scorer:
             prompts, completions, completion_ids: one per row, as GRPOTrainer has them.
             columns: of the data, by name; each as long as `completions`.
             trainer_state: numbers and text of the trainer's, which functions see as attributes.
+            skipped: labels of rewards not to call; their values are None.
             log_extra, log_metric: the trainer's. They get the text columns that rewards ask for and what functions
                 logged, in the order of the rewards.
         """
@@ -181,7 +183,7 @@ class Scorer:
         arguments: dict[str, Any] = {**columns, "prompts": prompts, "completions": completions}
         if completion_ids is not None:
             arguments["completion_ids"] = completion_ids
-        scoring = _BatchScoring(self, Batch(arguments, rows, step=step, trainer_state=trainer_state))
+        scoring = _BatchScoring(self, Batch(arguments, rows, step=step, trainer_state=trainer_state), skipped)
         scoring.run(self._backends)
         self._log(scoring.results, rows, columns, log_extra, log_metric)
         outages = [(backend.outage_s(), backend.service) for _, backend in self._backends]
@@ -264,9 +266,10 @@ def _at_the_same_time(
 class _BatchScoring:
     """One batch on its way through the backends: results, failures and seconds, by the reward's index."""
 
-    def __init__(self, scorer: Scorer, batch: Batch) -> None:
+    def __init__(self, scorer: Scorer, batch: Batch, skipped: Collection[str]) -> None:
         self.scorer = scorer
         self.batch = batch
+        self.skipped = skipped
         self.results: dict[int, CallResult] = {}
         self.failures: dict[int, list[RewardFailure]] = {}
         self.seconds: dict[int, float] = {}
@@ -279,16 +282,21 @@ class _BatchScoring:
 
     def _score_all(self, indices: list[int], backend: RewardBackend) -> None:
         started = time.monotonic()
+        called = [index for index in indices if self.scorer.rewards[index].label not in self.skipped]
+        for index in set(indices) - set(called):
+            self._finish(index, started, CallResult([None] * self.batch.rows), [])
+        if not called:
+            return
         try:
             backend.start()  # imports take none of the batch's time
             for warning in backend.warnings():
                 console.error(str(warning))
         except WorkerError as error:
-            for index in indices:
+            for index in called:
                 self._finish(index, started, *self._reporter(index).not_called(str(error)))
             return
         end = time.monotonic() + self.scorer.batch_timeout_s
-        parts = [indices] if backend.calls_together else [[index] for index in indices]
+        parts = [called] if backend.calls_together else [[index] for index in called]
         for number, part in enumerate(parts):
             now = time.monotonic()
             self._score(

@@ -130,20 +130,22 @@ def test_a_reward_that_scores_nothing_is_named() -> None:
         ("time.sleep(1000 * ('' in completions))", ["an empty answer", "an empty answer"], "one that hangs at a text"),
     ],
 )
-def test_a_reward_that_hangs_ends_the_trial_after_two_late_answers(
+def test_a_reward_that_hangs_is_left_out_after_two_late_answers(
     body: str, late: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "hangs.py"
     file.write_text(
         f"import time\n\ndef hangs(completions, **kwargs):\n    {body}\n    return [0.0] * len(completions)\n"
+        "def words(completions, **kwargs):\n    return ['one'] * len(completions)\n"
     )
-    rewards = load_rewards([RewardSpec(str(file))])
+    rewards = load_rewards([RewardSpec(str(file)), RewardSpec(f"{file}:words")])
     with Scorer(rewards, timeout_s=3.0, batch_timeout_s=600) as scorer:
         scorer.score(["p"], ["x"], {}) if "1000 *" in body else scorer.start()
         started = time.monotonic()
-        [problem] = try_rewards(RECIPE, sums(), rewards, rewards[0], scorer)
+        problem, other = try_rewards(RECIPE, sums(), rewards, rewards[0], scorer)
     assert time.monotonic() - started < 90, why  # and not after 64 of them
     assert (problem.kind, problem.level, problem.row) == ("reward-timeout", "error", 0), why
+    assert (other.kind, other.key) == ("reward-failed", f"rewards.{file}:words"), why
     assert all(words in problem.message for words in ("hangs", "reward_timeout_s", *late)), why
     assert "Trying the rewards" in capsys.readouterr().err, "after two seconds"
 
@@ -152,8 +154,28 @@ def test_a_row_that_fails_is_named_by_its_training_row_and_answer() -> None:
     def fails_on_noise(completions: list[Any], **kwargs: Any) -> list[float]:
         return [float("nan") if text.startswith("qwv") else 0.0 for text in completions]
 
-    [problem] = tried(Reward("fails_on_noise", fails_on_noise))
+    problem = tried(Reward("fails_on_noise", fails_on_noise))[0]
     assert (problem.kind, problem.row) == ("reward-failed", 0) and "the noise" in problem.message
+
+
+def test_each_reward_that_fails_or_pays_for_nothing_is_a_problem_of_its_own() -> None:
+    def wrong_length(completions: list[Any], **kwargs: Any) -> list[float]:
+        return [0.0]
+
+    def words(completions: list[Any], **kwargs: Any) -> list[str]:
+        return ["one"] * len(completions)
+
+    def exits(completions: list[Any], **kwargs: Any) -> None:
+        raise SystemExit(3)
+
+    failing = [Reward(function.__name__, function) for function in (wrong_length, words, exits, cannot)]
+    problems = tried(reward(right), *failing, reward(short), reward(unsure))
+    errors = {problem.key: problem.message for problem in problems if problem.level == "error"}
+    assert list(errors) == [f"rewards.{one.name}" for one in failing]
+    assert "'one'" in errors["rewards.words"] and "SystemExit: 3" in errors["rewards.exits"]
+    warnings = [(problem.kind, problem.key) for problem in problems if problem.level == "warning"]
+    assert warnings == [(kind, f"rewards.{name}") for kind, name in
+                        (("paid-noise", "cannot"), ("paid-noise", "short"), ("unscored-rows", "unsure"))]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -188,7 +210,8 @@ def test_a_single_gold_that_fails_is_named_and_does_not_stop_the_run() -> None:
 
 
 def test_a_recipe_that_masks_failing_rewards_starts_with_a_warning() -> None:
-    [problem] = tried(reward(cannot), on_reward_error="mask")
+    problem, *others = tried(reward(cannot), on_reward_error="mask")
+    assert {one.kind for one in others} == {"refused-gold", "paid-noise"}, "what the other answers show counts too"
     assert kinds([problem]) == [("reward-failed", "warning")] and "ZeroDivisionError" in problem.message
 
 
