@@ -170,7 +170,8 @@ def renew_readme(text: str, results: Sequence[Result]) -> str:
     """
     by_recipe: dict[str, list[ResultRecord]] = defaultdict(list)
     for result in results:
-        by_recipe[result.record.recipe].append(result.record)
+        if {"base", "trained"} <= mapping(result.record.evaluation).keys():
+            by_recipe[result.record.recipe].append(result.record)
 
     def row(match: re.Match[str]) -> str:
         records, before = by_recipe.get(match["recipe"]), match["result"]
