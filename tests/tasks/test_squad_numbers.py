@@ -45,7 +45,10 @@ def test_only_questions_with_one_number_are_kept(tmp_path: Path, answers: list[s
     assert (tmp_path / "texts" / ".._A_B.txt").read_text() == "Forty-two.\n"
 
 
-def test_a_missing_column_is_an_error_with_its_row(tmp_path: Path) -> None:
+def test_a_missing_folder_or_column_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        squad_numbers(path=str(tmp_path / "none"), folder=str(tmp_path / "data"))
+    assert (error.value.kind, error.value.key) == ("file-not-found", "path")
     for split in ("train", "validation"):
         (tmp_path / f"{split}.jsonl").write_text('{"title": "A", "question": "Which?"}\n')
     with pytest.raises(InputError) as error:

@@ -57,7 +57,10 @@ def test_rows_that_sqlite_cannot_judge_are_left_out(tmp_path: Path, context: str
     assert not (tmp_path / "other.db").exists()
 
 
-def test_a_missing_column_is_an_error_with_its_row(tmp_path: Path) -> None:
+def test_a_missing_folder_or_column_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        text_to_sql(path=str(tmp_path / "none"), folder=str(tmp_path / "data"))
+    assert (error.value.kind, error.value.key) == ("file-not-found", "path")
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text('{"sql_prompt": "How many?", "sql_context": "SELECT 1"}\n')
     with pytest.raises(InputError) as error:
