@@ -116,6 +116,11 @@ REMOVED: dict[str, str] = {
     "warmup_ratio": "Use warmup_steps, which is a ratio if it is below 1 (warmup_steps: 0.1)",
 }
 
+# Algorithms that other programs name as a loss, and that are other keys here.
+_NOT_A_LOSS = {
+    "gspo": "GSPO is importance_sampling_level: sequence, with loss_type: grpo",
+    "gdpo": "GDPO is multi_objective_aggregation: normalize_then_sum, with any loss",
+}
 # TRL declares these as plain `str` and checks most values only after the first generation. Each tuple has the values
 # that the code of TRL 1.16 compares with.
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -292,6 +297,8 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
     if key in CHOICES and value is not None:
         if any(value is choice or (value == choice and isinstance(value, str)) for choice in CHOICES[key]):
             return None
+        if key == "loss_type" and str(value).lower() in _NOT_A_LOSS:
+            return ValueFault("unknown-choice", f"is {value!r}, which is no loss. {_NOT_A_LOSS[str(value).lower()]}.")
         return choice_fault(value, [str(choice).lower() for choice in CHOICES[key]])
     # A type that is not plain is an enumeration of strings in transformers. "False" is a choice.
     types = {name if name in (*PLAIN_TYPES, "False") else "str" for name in types_of(field.annotation)}

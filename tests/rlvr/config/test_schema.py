@@ -109,6 +109,16 @@ def test_every_choice_of_ours_is_accepted_by_trl() -> None:
     assert set(schema.CHOICES["lr_scheduler_type"]) <= {item.value for item in SchedulerType}
 
 
+@pytest.mark.parametrize(
+    ("name", "key"), [("gspo", "importance_sampling_level"), ("GDPO", "multi_objective_aggregation")]
+)
+def test_an_algorithm_that_is_no_loss_names_the_key_that_makes_it(name: str, key: str) -> None:
+    fault = schema.value_fault("loss_type", name)
+    assert fault is not None and fault.kind == "unknown-choice"
+    value = fault.text.partition(f"{key}: ")[2].partition(",")[0]
+    assert value in schema.CHOICES[key], "the named value is one"
+
+
 def test_every_loss_type_of_ours_is_one_that_trl_computes() -> None:
     import inspect
 
