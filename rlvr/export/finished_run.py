@@ -58,6 +58,9 @@ def open_run(folder: Path) -> FinishedRun:
         InputError: the run is alive, has not finished or was not measured; its weights or its base changed since; the
             base is not there.
     """
+    if not folder.is_dir():
+        message = f"There is no folder {folder}. Give the output_dir of a run."
+        raise InputError(message, kind="no-record", path=folder)
     refuse_if_in_use(folder, "Export it when it has ended")
     status = (directory.read_status(folder) or {}).get("status")
     if status not in (None, "done"):
