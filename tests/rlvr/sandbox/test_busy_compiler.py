@@ -13,7 +13,7 @@ import sys
 from rlvr.sandbox import compiler
 from rlvr.verifiers.code import judge
 
-compiler._IDLE_S = 0.5
+compiler._IDLE_S = 3.0
 judgement = judge(sys.stdin.read(), language="cpp", tests=[{"input": "", "output": ""}])
 print(judgement.verdicts, judgement.compile_output)
 """

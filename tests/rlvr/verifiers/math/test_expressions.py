@@ -180,7 +180,7 @@ EXPRESSIONS = st.recursive(
 @settings(max_examples=25, deadline=None)
 def test_an_expression_is_itself_and_neither_one_more_nor_its_double(expression: str) -> None:
     texts = [expression, f"0+{expression}", f"{expression}+1", rf"{expression}+\frac{{1}}{{1000}}"]
-    verdicts = check_answers([f"\\boxed{{{text}}}" for text in texts], [expression] * 4)
+    verdicts = check_answers([f"\\boxed{{{text}}}" for text in texts], [expression] * 4, deadline_s=60.0)
     assert [verdict.correct for verdict in verdicts] == [True, True, False, False]
 
 
