@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlvr.evaluation.results import MODELS
-from tests.support.launching import DEMO, LAUNCH_S, Launch, Start
+from tests.support.launching import DEMO, LAUNCH_S, REPOSITORY, Launch, Start
 from tests.vllm.conftest import LORA, succeed
 
 # scripts/evaluate.py, which prints what processes of vLLM there are when an engine starts.
@@ -57,6 +58,21 @@ def test_vllm_gives_the_answers_of_transformers_with_one_engine_at_a_time(
         assert transformers["completion"].to_pylist() == vllm["completion"].to_pylist()
     counts = [int(line.split()[-1]) for line in launch.output().splitlines() if line.startswith("processes ")]
     assert counts[0::2] == [0, 0] and min(counts[1::2]) > 0, "before and after the start of each engine"
+
+
+@pytest.mark.slow
+def test_vllm_plays_environments(start: Start, tmp_path: Path) -> None:
+    recipe, output = REPOSITORY / "recipes" / "demo-tools.yaml", tmp_path / "evaluation"
+    words = ["base", "--config", recipe, "--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]
+    words += ["--limit", "12", "--samples", "8", "--output", output, "--engine", "vllm"]
+    succeed(start([REPOSITORY / "scripts" / "evaluate.py", *words], tmp_path / "run"))
+    rows = pq.read_table(output / "completions" / "samples_base.parquet").to_pylist()
+    called = [row for row in rows if len(row["completion"]) > 1]
+    assert len(rows) == 12 * 8 and any(row["correct"] for row in called)
+    for row in called:
+        results = [message["content"] for message in row["completion"] if message["role"] == "tool"]
+        assert len(json.loads(row["tool_seconds"])) == len(results)
+        assert not row["correct"] or row["final_answer"] in results, "by the tool's answer alone"
 
 
 @pytest.mark.slow
