@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr.config import schema
-from rlvr.errors import InputError
+from rlvr.errors import Problem
 
 
-def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
-    """Parse `["--seed", "3", "--bf16", "--optim=sgd"]` as `[("seed", 3), ("bf16", True), ("optim", "sgd")]`."""
+def parse_overrides(words: Sequence[str], problems: list[Problem]) -> list[tuple[str, Any]]:
+    """Parse `["--seed", "3", "--bf16", "--optim=sgd"]` as `[("seed", 3), ("bf16", True), ("optim", "sgd")]`.
+
+    Words that can't be read are added to `problems`.
+    """
     overrides: list[tuple[str, Any]] = []
     position = 0
     while position < len(words):
         word = words[position]
         position += 1
         if not word.startswith("--") or len(word) == 2:
-            raise InputError(
-                f"{word!r} on the command line belongs to no key. Write overrides as --key value.",
-                kind="invalid-override",
-            )
+            message = f"{word!r} on the command line belongs to no key. Write overrides as --key value."
+            problems.append(Problem(message, "invalid-override"))
+            continue
         key, equals, text = word[2:].partition("=")
         if not equals:
             if position < len(words) and not words[position].startswith("--"):
@@ -29,24 +31,25 @@ def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
             elif schema.takes_flag(key):
                 text = "true"
             else:
-                message = f"--{key} has no value. Write --{key} VALUE."
-                raise InputError(message, kind="invalid-override", key=key)
-        overrides.append((key, _read_value(key, text)))
+                problems.append(Problem(f"--{key} has no value. Write --{key} VALUE.", "invalid-override", key))
+                continue
+        try:
+            overrides.append((key, _read_value(text)))
+        except ValueError:
+            fix = "Close its brackets and quotation marks, or put it into quotes."
+            problems.append(Problem(f"--{key}: {text!r} is not YAML. {fix}", "invalid-override", key))
     return overrides
 
 
-def _read_value(key: str, text: str) -> Any:
+def _read_value(text: str) -> Any:
+    """Read YAML; ValueError if it is none."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
-        raise InputError(
-            f"--{key}: {text!r} is not YAML. Close its brackets and quotation marks, or put it into quotes.",
-            kind="invalid-override",
-            key=key,
-        ) from error
+        raise ValueError(text) from error
 
 
 def apply_override(content: dict[str, Any], dotted: str, value: Any, sections: Sequence[str]) -> str | None:

@@ -173,7 +173,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(_foreign_problems(text, program), None)
     model_of_file = text.content.get("model_name_or_path")
     seed_of_file = text.content.get("seed", DEFAULT_SEED)
-    text.override(parse_overrides(overrides))
+    text.override(parse_overrides(overrides, text.problems))
     content, problems = text.content, text.problems
     _locate_plugins(content, text)
 
@@ -324,7 +324,7 @@ def _locate_plugins(content: dict[str, Any], text: _RecipeText) -> None:
             section[key] = project.locate_plugin(folder, name, text.path)
             text.lines.update(
                 {each.replace(name, section[key], 1): line for each, line in text.lines.items()
-                 if each.startswith(f"{folder}.{name}.")}
+                 if f"{each}.".startswith(f"{folder}.{name}.")}
             )  # fmt: skip
 
     replace_name(content.get("task"), "name", "tasks")

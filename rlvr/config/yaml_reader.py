@@ -97,6 +97,8 @@ def _lines(value: Any, prefix: str) -> Iterator[tuple[str, int]]:
     elif isinstance(value, CommentedSeq):
         for number, item in enumerate(value, start=1):
             names = (number, item["name"]) if isinstance(item, dict) and item.get("name") else (number,)
+            if prefix == "rewards." and isinstance(item, str):
+                names = (number, item)
             for name in names:
                 yield f"{prefix}{name}", value.lc.item(number - 1)[0] + 1
                 yield from _lines(item, f"{prefix}{name}.")

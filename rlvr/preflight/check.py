@@ -118,7 +118,8 @@ class Findings:
         """The error to raise. Its message has the new errors and warnings; its problems are all, notes included."""
         skipped = ", ".join(sorted(self.skipped_keys))
         rest = [f"Checks of {skipped} were skipped: correct the above first."] if skipped else []
-        lines = [*map(str, self.errors), *rest, *(str(one) for one in self.problems if one.level == "warning")]
+        errors = sorted(self.errors, key=lambda one: (one.path is None, one.path or "", one.line or 0))
+        lines = [*map(str, errors), *rest, *(str(one) for one in self.problems if one.level == "warning")]
         return InputError("\n".join(lines), problems=[*self.known_problems, *self.problems])
 
 

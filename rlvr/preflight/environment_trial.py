@@ -72,17 +72,19 @@ class _Trial:
                         "environment-failed",
                     )
                     return
+        reported: dict[str, Problem] = {}  # the first of each kind
         for row, nothing, reference, is_known in zip(self.numbers, *earned, known, strict=False):
             if (nothing or 0.0) >= FULL_REWARD:
                 message = f"pays {nothing:g} for a rollout without a call (row {row}). Pay for the solution alone"
-                yield self._problem(message, row, "accepted-noise")
-                return
+                reported.setdefault("accepted-noise", self._problem(message, row, "accepted-noise"))
             if is_known and (reference or 0.0) < FULL_REWARD:
                 message = f"pays {reference or 0.0:g} for the reference solution of row {row}, not {FULL_REWARD:g}"
-                yield self._problem(f"{message}. Correct get_reward, play_reference or the row", row, "refused-gold")
-                return
+                message += ". Correct get_reward, play_reference or the row"
+                reported.setdefault("refused-gold", self._problem(message, row, "refused-gold"))
+        yield from reported.values()
         yield from self._tools()
-        yield self._summary(added, earned[0], sum(known))
+        if not reported:
+            yield self._summary(added, earned[0], sum(known))
 
     def _begin(self) -> list[Rollout]:
         workers = self.environments.workers
@@ -101,7 +103,7 @@ class _Trial:
                 yield self._problem(
                     f"failed in {called}: {rollout.failed or text}. Correct the tool", None, "environment-failed"
                 )
-                return
+                continue
             message = f"environment {self.environment.label}: {called} returned {quote_result(text)}"
             yield Problem(message, "environment-trial", level="note")
 

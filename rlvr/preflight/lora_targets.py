@@ -101,10 +101,11 @@ def _target_problems(
             yield Problem(f"{TARGETS}: {name!r} matches no module. Did you mean all-linear?", "unknown-module", TARGETS)
         elif not matching:
             ending = next(iter(nearest(name, linear)), name)
+            question = "" if name in linear else _question(name, linear)
             message = (
-                f"{TARGETS}: {name!r} alone is a pattern of whole names (such as {max(_linear(modules), key=len)}), "
-                f"and matches none{_question(name, linear)}. Write '.*{ending}' for all names that end in {ending}, or "
-                f"name several. {has}"
+                f"{TARGETS}: TRL unwraps a list of one, so {name!r} is a pattern of whole names (such as "
+                f"{max(_linear(modules), key=len)}), and matches none{question}. Write '.*{ending}' for all names that "
+                f"end in {ending}, or name several. {has}"
             )
             yield Problem(message, "unknown-module", TARGETS)
 

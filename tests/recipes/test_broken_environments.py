@@ -61,6 +61,7 @@ def folder(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         "no_argument": CLASS.replace("            number: what to add.\n", "            other: what.\n"),
         "lacking": CLASS.replace("import sys", "import no_such_package"),
         "hanging": CLASS.replace("time.sleep(self.slow_s)", "time.sleep(600)"),
+        "unplayed": CLASS.replace("time.sleep(self.slow_s)", "time.sleep(600)").replace("play_reference", "_play"),
         "wrong_reference": CLASS.replace("target - environment.count", "target + 1"),
         "two": "class A:\n    pass\nclass B:\n    pass\n",
         "unpaid": CLASS.replace("def get_reward", "def _reward"),
@@ -110,3 +111,12 @@ def test_a_mistake_is_one_error(
     problems = errors(folder, capsys, RECIPE.replace(right, wrong, 1))
     assert kind in [problem["kind"] for problem in problems], (why, problems)
     assert len(problems) == 1, (why, problems)
+
+
+@pytest.mark.slow
+def test_a_tool_that_hangs_is_found_beside_a_reward_for_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = RECIPE.replace("rows.jsonl", "zero.jsonl").replace("counting.py}", "unplayed.py}\ntool_timeout_s: 0.5")
+    problems = errors(folder, capsys, recipe)
+    assert [problem["kind"] for problem in problems] == ["accepted-noise", "environment-failed"], problems

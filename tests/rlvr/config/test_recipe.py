@@ -215,13 +215,13 @@ def test_a_missing_recipe_names_its_neighbours(write_yaml: Write, tmp_path: Path
     ],
 )
 def test_overrides_are_read_as_yaml(words: list[str], found: list[tuple[str, object]]) -> None:
-    assert parse_overrides(words) == found
+    assert parse_overrides(words, []) == found
 
 
 @given(st.integers() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False))
 def test_any_number_survives_the_command_line(value: object) -> None:
     text = str(value).lower() if isinstance(value, bool) else repr(value)
-    assert parse_overrides([f"--key={text}"]) == [("key", value)]
+    assert parse_overrides([f"--key={text}"], []) == [("key", value)]
 
 
 def test_overrides_reach_sections_and_rewards_by_name(write_yaml: Write) -> None:
@@ -249,6 +249,18 @@ def test_faulty_overrides_are_refused(write_yaml: Write, words: list[str], kind:
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(GOOD), words)
     assert (caught.value.kind, caught.value.key) == (kind, key)
+
+
+def test_a_stray_word_hides_no_other_error_of_the_command_line(write_yaml: Write) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe(write_yaml(GOOD), ["stray", "--sead", "1", "--beta", "[1", "--max_steps", "five", "--optim"])
+    assert {problem.key for problem in caught.value.problems} == {None, "sead", "beta", "max_steps", "optim"}
+
+
+def test_a_reward_in_a_short_list_has_its_line(write_yaml: Write) -> None:
+    recipe = load_recipe(write_yaml(HEAD + "rewards:\n  - math_correctness\n  - answer_format\n"))
+    first, second = (recipe.lines[f"rewards.{one.name}"] for one in recipe.rewards)
+    assert first and second and second.number == first.number + 1
 
 
 @pytest.mark.parametrize(

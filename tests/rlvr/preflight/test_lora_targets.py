@@ -71,6 +71,11 @@ def test_a_misspelt_module_comes_with_the_nearest_one(targets: list[str]) -> Non
     assert "v_proj?" in only(check_lora_targets(make_components({"lora_target_modules": targets}))).message
 
 
+def test_a_list_of_one_is_no_misspelt_name() -> None:
+    message = only(check_lora_targets(make_components({"lora_target_modules": ["q_proj"]}))).message
+    assert "q_proj?" not in message and "'.*q_proj'" in message
+
+
 def test_a_model_that_writes_no_text_is_refused() -> None:
     from transformers import AutoConfig
 
