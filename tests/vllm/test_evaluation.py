@@ -64,11 +64,12 @@ def test_vllm_gives_the_answers_of_transformers_with_one_engine_at_a_time(
 def test_vllm_plays_environments(start: Start, tmp_path: Path) -> None:
     recipe, output = REPOSITORY / "recipes" / "demo-tools.yaml", tmp_path / "evaluation"
     words = ["base", "--config", recipe, "--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]
-    words += ["--limit", "12", "--samples", "8", "--output", output, "--engine", "vllm"]
+    # Few prompts: vLLM reads many in parts, takes draws back, and its generators of a CPU can't (set_offset).
+    words += ["--limit", "6", "--samples", "5", "--output", output, "--engine", "vllm"]
     succeed(start([REPOSITORY / "scripts" / "evaluate.py", *words], tmp_path / "run"))
     rows = pq.read_table(output / "completions" / "samples_base.parquet").to_pylist()
     called = [row for row in rows if len(row["completion"]) > 1]
-    assert len(rows) == 12 * 8 and any(row["correct"] for row in called)
+    assert len(rows) == 6 * 5 and any(row["correct"] for row in called)
     for row in called:
         results = [message["content"] for message in row["completion"] if message["role"] == "tool"]
         assert len(json.loads(row["tool_seconds"])) == len(results)
