@@ -453,6 +453,7 @@ def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str,
     with scorer(puppets, "process") as scoring:
         pids = [int(value) for (value,) in said(scoring, ["own", "parent"]).values]
         os.kill(pids[place], signal.SIGKILL)  # between batches
+        _wait_until(lambda: not _runs(pids[0]))  # the kernel ends the fork server's worker a moment after it
         now = said(scoring, ["own", "parent"])
         assert not now.failures and now.values[0][0] != pids[0]
 
