@@ -224,8 +224,8 @@ class _Converter:
             self._drop(key, "no prompt has the tokens that they were trained for, and Qwen2.5-0.5B ties the two")
         elif key == "output_dir" and str(value).startswith("/opt/ml"):
             self._drop(key, "a SageMaker job puts the model there by itself; a run writes to runs/<recipe>")
-        elif key == "max_seq_length":
-            self._drop(key, "no script read it: prompts were cut to 512 tokens. Here prompts are never cut")
+        elif key == "log_level" and str(value) in ("info", "debug", "detail"):
+            self._drop(key, "a run prints a line a step by itself; transformers would add its own between them")
         elif key in schema.fields() and key not in schema.REMOVED:
             self.flat[key] = value
         else:

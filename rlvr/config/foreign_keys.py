@@ -15,9 +15,7 @@ OTHER_NAMES: dict[str, str] = {
     **dict.fromkeys(("batch_size", "train_batch_size", "rollout_batch_size"), "per_device_train_batch_size"),
     **dict.fromkeys(("epochs", "n_epochs"), "num_train_epochs"),
     **dict.fromkeys(("n", "group_size", "rollout_n", "num_rollouts", "n_samples_per_prompt"), "num_generations"),
-    **dict.fromkeys(
-        ("max_tokens", "max_new_tokens", "max_length", "max_seq_length", "generate_max_len"), "max_completion_length"
-    ),
+    **dict.fromkeys(("max_tokens", "max_new_tokens", "max_length", "generate_max_len"), "max_completion_length"),
     **dict.fromkeys(("kl_coef", "kl_loss_coef", "init_kl_coef"), "beta"),
     **dict.fromkeys(("lora_rank", "r", "rank"), "lora_r"),
     **dict.fromkeys(("use_lora", "lora"), "use_peft"),

@@ -105,6 +105,7 @@ REMOVED: dict[str, str] = {
     "bnb_4bit_compute_dtype": "Remove it: 4-bit weights are computed in dtype",
     "max_prompt_length": "Remove it: prompts are never truncated, and --check names those that are too long",
     "stop_strings": "Remove it: the task says where a turn ends (docs/tasks.md)",
+    "max_seq_length": "Remove it: prompts are never cut. max_completion_length limits completions",
     "use_liger_loss": "Remove it: the loss no longer materialises the logits",
     "token_entropy_percentile_threshold": "Use top_entropy_quantile, the share of tokens that are trained on",
     "vllm_device": "Remove it: vllm_mode says where vLLM runs (colocate or server)",

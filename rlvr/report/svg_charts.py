@@ -152,7 +152,10 @@ def line_chart(
             axes.fill_between(low.steps, low.values, high.values, color=SERIES[0], alpha=0.13, linewidth=0)
         for number, line in enumerate(lines):
             width = 2.4 if legend and number == 0 else 1.6
-            _draw(axes, line, SERIES[number % len(SERIES)], width, layer=3 - number / 10)  # the first line is on top
+            # The first line is on top. A line that equals an earlier one lies on it, dashed, so that both are seen.
+            is_equal = any((line.steps, line.values) == (other.steps, other.values) for other in lines[:number])
+            layer = 3 + number / 10 if is_equal else 3 - number / 10
+            _draw(axes, line, SERIES[number % len(SERIES)], width, layer, (0, (4, 4)) if is_equal else "solid")
         if points is not None:
             axes.plot(points.steps, points.values, color=INK, linestyle="none", marker="D", label=points.label)
         # A share that is always 0 is a line at the bottom, not in the middle of an arbitrary axis.
@@ -241,7 +244,7 @@ def _legend(axes: Axes, **options: Any) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, **options)
 
 
-def _draw(axes: Axes, series: Series, colour: str, width: float, layer: float) -> None:
+def _draw(axes: Axes, series: Series, colour: str, width: float, layer: float, style: Any = "solid") -> None:
     series = thin_out(series)
     smoothed = len(series.values) > 2
     axes.plot(
@@ -259,7 +262,9 @@ def _draw(axes: Axes, series: Series, colour: str, width: float, layer: float) -
     )
     if smoothed:
         line = smooth(series.values)
-        axes.plot(series.steps, line, color=colour, linewidth=width, zorder=layer + 0.05, label=series.label)
+        axes.plot(
+            series.steps, line, color=colour, linewidth=width, linestyle=style, zorder=layer + 0.05, label=series.label
+        )
 
 
 def _readout(axes: Axes, lines: Sequence[Series], unit: str) -> str:

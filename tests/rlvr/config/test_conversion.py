@@ -33,6 +33,7 @@ train_dataset_id_or_path: /opt/ml/input/data/train/dataset.json
 test_dataset_id_or_path: /opt/ml/input/data/val/dataset.json
 dataset_splits: 'train'
 max_seq_length: 2048
+log_level: info
 packing: true
 use_peft: true
 load_in_4bit: true
@@ -134,7 +135,7 @@ def test_the_aws_sample_keeps_its_values_and_its_trl_defaults(write_yaml: Write)
         ("math_correctness", 1.0), ("answer_format", 0.5),
     ]  # fmt: skip
     assert {change.key for change in done.dropped} == {
-        "tokenizer_name_or_path", "output_dir", "max_seq_length", "packing", "lora_modules_to_save",
+        "tokenizer_name_or_path", "output_dir", "max_seq_length", "log_level", "packing", "lora_modules_to_save",
     }  # fmt: skip
 
 
@@ -280,7 +281,7 @@ def problems(path: Path) -> list[tuple[str, str | None, int | None]]:
 @pytest.mark.parametrize(
     ("text", "successors"),
     [
-        (AWS, {"torch_dtype": "dtype", "max_seq_length": "max_completion_length", "warmup_ratio": None, "packing": None,
+        (AWS, {"torch_dtype": "dtype", "max_seq_length": None, "warmup_ratio": None, "packing": None,
                "tokenizer_name_or_path": None, "train_dataset_id_or_path": None, "test_dataset_id_or_path": None,
                "dataset_splits": None, "gradient_checkpointing": "activation_checkpointing",
                "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs"}),
