@@ -30,7 +30,10 @@ def locate_plugin(folder: str, name: str, recipe: Path) -> str:
     usual = roots()[:1] if is_path else roots()  # where such a name is looked up without a recipe
     for root in dict.fromkeys((Path.cwd(), beside, beside.parent, *roots())):
         if os.path.isfile(root / relative):  # Path.is_file raises for a name that is too long
-            return name if root in usual else f"{root / relative}{colon}{function}"
+            path = os.path.normpath(found := root / relative)  # without "..", which a link may give another meaning
+            if not os.path.isfile(path) or not os.path.samefile(path, found):
+                path = str(found)
+            return name if root in usual else f"{path}{colon}{function}"
     return name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rlvr.config import schema
 from rlvr.config.batch_plan import batch_sizes, ddp_timeout, reward_batch_timeout
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
@@ -79,6 +80,26 @@ def check_scheduler(components: RunComponents) -> Iterator[Problem]:
         get_scheduler(name, optimizer, 1, 10, scheduler_specific_kwargs=dict(options))
     except (TypeError, ValueError) as error:
         yield Problem(f"lr_scheduler_kwargs for {name}: {error}. Correct it.", "wrong-type", "lr_scheduler_kwargs")
+
+
+def check_activation_checkpointing(components: RunComponents) -> Iterator[Problem]:
+    """Options of activation checkpointing go to PyTorch's function, which refuses others in the first step."""
+    key = "activation_checkpointing_kwargs"
+    options = components.settings.get(key)
+    if not isinstance(options, dict) or not components.settings.get("activation_checkpointing", True):
+        return
+    import inspect
+
+    from torch.utils.checkpoint import checkpoint
+
+    parameters = inspect.signature(checkpoint).parameters.values()
+    known = ["preserve_rng_state", "every_n_layers", "offload"]  # the last two are of transformers
+    known += [one.name for one in parameters if one.kind is one.KEYWORD_ONLY or one.name == "use_reentrant"]
+    for name in options:
+        if name not in known:
+            close = schema.nearest(str(name), known)
+            hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(known)}."
+            yield Problem(f"{key} has no option {name}. {hint}", "unknown-key", key, suggestion=(close or [None])[0])
 
 
 def check_schedule(components: RunComponents) -> Iterator[Problem]:

@@ -164,6 +164,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs",)),
     Check(batch_checks.check_scheduler, reads=("lr_scheduler_kwargs",)),
+    Check(batch_checks.check_activation_checkpointing, reads=("activation_checkpointing_kwargs",)),
     Check(
         generation_checks.check_generation_config,
         reads=("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs"),

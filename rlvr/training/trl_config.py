@@ -107,8 +107,17 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
             key = next((key for key, value in recipe.settings.items() if value == match[1]), None)
             fault = schema.choice_fault(match[1], re.findall(r"'([^']+)'", match[2]))
             raise InputError(f"{key or 'A value'} {fault.text}", kind=fault.kind, key=key) from error
-        raise InputError(f"TRL refuses this recipe: {error}", kind="refused-by-trl") from error
+        key = _key_of_argument(recipe, str(error))
+        raise InputError(f"TRL refuses this recipe: {error}", kind="refused-by-trl", key=key) from error
     unset_hf_deepspeed_config()  # or the base model would be loaded in shares
+
+
+def _key_of_argument(recipe: Recipe, message: str) -> str | None:
+    """The dotted key of an argument that a constructor does not take, such as one of `accelerator_config`."""
+    match = re.search(r"unexpected keyword argument '(\w+)'", message)
+    holders = (key for key, value in recipe.settings.items() if isinstance(value, dict) and match and match[1] in value)
+    key = next(holders, None)
+    return f"{key}.{match[1]}" if match and key else None
 
 
 def resolved_settings(

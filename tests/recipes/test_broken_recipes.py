@@ -60,6 +60,8 @@ def errors(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *words: 
         ("    weight: 0.2", "    weight: low", "wrong-type", "rewards.answer_format.weight", "weight: low",
          "in a list"),
         ("  batch_size", "  batchsize", "unknown-key", "evaluation.batchsize", "batchsize", "in a section"),
+        ("seed: 0", "accelerator_config: {split_batchez: true}", "refused-by-trl", "accelerator_config.split_batchez",
+         "accelerator_config", "refused by a constructor of another library"),
         ("seed: 0", "max_prompt_length: 9", "removed-key", "max_prompt_length", "max_prompt", "a key of earlier TRL"),
         ("models/tiny-a", "models/tiny-aa", "model-not-found", "model_name_or_path", "tiny-aa", "no such folder"),
         ("models/tiny", "tiny", "model-not-found", "model_name_or_path", "model_name", "without its folder"),

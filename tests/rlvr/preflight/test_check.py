@@ -89,6 +89,12 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
             "refused at the first generation",
         ),
         (
+            {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrent": False}},
+            "unknown-key",
+            "activation_checkpointing_kwargs",
+            "refused in the first step",
+        ),
+        (
             {"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cyles": 1}},
             "wrong-type",
             "lr_scheduler_kwargs",
