@@ -99,7 +99,9 @@ def check_activation_checkpointing(components: RunComponents) -> Iterator[Proble
         if name not in known:
             close = schema.nearest(str(name), known)
             hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(known)}."
-            yield Problem(f"{key} has no option {name}. {hint}", "unknown-key", key, suggestion=(close or [None])[0])
+            yield Problem(
+                f"{key} has no option {name}. {hint}", "unknown-key", key, suggestion=close[0] if close else None
+            )
 
 
 def check_schedule(components: RunComponents) -> Iterator[Problem]:
