@@ -235,5 +235,5 @@ def test_a_reward_that_fails_before_training_ends_all_ranks_with_exit_2(start: S
     reward = json.dumps([{"name": f"{tmp_path}/fails.py"}])
     launch = start(accelerated("cpu", *SHORT, *LORA, "--rewards", reward), tmp_path / "run").wait()
     assert launch.codes() == [2, 2], launch.output()
-    assert launch.output().count("The rewards were tried") == 1, "the main process prints"
+    assert launch.output().count("--rewards: ") == 1, "the main process prints"
     assert not (tmp_path / "run").exists()

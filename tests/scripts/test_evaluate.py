@@ -316,7 +316,7 @@ def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progres
     assert not (tmp_path / "run" / "evaluation.json").exists()
 
     locked = []
-    monkeypatch.setattr(script, "_update_run", lambda *_: locked.append(lock_file(tmp_path / "run").exists()))
+    monkeypatch.setattr(script, "_update_run", lambda *_, **__: locked.append(lock_file(tmp_path / "run").exists()))
     assert script.main(words) == 0
     assert locked == [True] and not lock_file(tmp_path / "run").exists()
 

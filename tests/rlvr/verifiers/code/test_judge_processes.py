@@ -153,7 +153,7 @@ def test_thousands_of_runs_leak_no_descriptor_process_file_or_memory(temporary_f
     resident = int(Path("/proc/self/statm").read_text().split()[1])
     for _ in range(4):
         judge_many(batch)
-    assert footprint() == before
+    assert all(now <= then for now, then in zip(footprint(), before, strict=True)), (before, footprint())
     growth_mb = (int(Path("/proc/self/statm").read_text().split()[1]) - resident) * os.sysconf("SC_PAGE_SIZE") / 2**20
     assert growth_mb < 8, f"{growth_mb:.1f} MB"
 
