@@ -135,7 +135,7 @@ def test_steps_that_are_checked() -> None:
         ({"quantised": False}, {}, "a 16-bit base against its 4-bit numbers"),
     ],
 )
-def test_twenty_honest_runs_raise_no_alarm(
+def test_twenty_five_honest_runs_raise_no_alarm(
     tmp_path: Path, engine: dict[str, Any], settings: dict[str, Any], why: str
 ) -> None:
     """Adapters that move as far as Adam moves them; each check has samples of its own."""
@@ -144,7 +144,7 @@ def test_twenty_honest_runs_raise_no_alarm(
     rows = [{"prompt": row["prompt"]} for row in task.train for _ in range(BASE["num_generations"])][:16]
     weights = [tensor for name, tensor in trainer.model.named_parameters() if "lora_B" in name]
     differences = []
-    for seed in range(20):
+    for seed in range(25):
         torch.manual_seed(seed)
         trainer._rollout_check = RolloutCheck(1)
         directions = [torch.randn_like(tensor) for tensor in weights]
@@ -154,4 +154,4 @@ def test_twenty_honest_runs_raise_no_alarm(
                 tensor.data = (1e-3 * step) * (direction + torch.randn_like(tensor)).sign()
             trainer._sample_once(rows)  # raises
             differences.append(trainer._metrics["train"]["sampling/logit_difference"][-1])
-    assert len(set(differences)) == 60, why
+    assert len(set(differences)) == 75, why
