@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 class Difference(NamedTuple):
-    """A dotted key, its values in both recipes (None without one), and whether nobody wrote them."""
+    """A dotted key, its value in each recipe (None if it has none), and whether that value is a default."""
 
     key: str
     values: tuple[Any, Any]

@@ -40,7 +40,7 @@ class LlamaCppEngine:
 
         self.tokenizer, self._file = tokenizer, file
         words = [sys.executable, "-m", "rlvr.export.llama_cpp", file, PARALLEL * context, PARALLEL, threads]
-        # Not a pipe, which blocks if nobody reads it. SIM115: it is open as long as the engine.
+        # A file: a full pipe without a reader would block the engine. SIM115: it stays open as long as the engine.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(word) for word in words],
