@@ -26,7 +26,6 @@ from rlvr.config import schema
 from rlvr.data.code import apps, prompts
 from rlvr.data.code.io_tests import InvalidTests, note_on_unanswered, split_unanswered
 from rlvr.data.code.problem_text import parse_statement
-from rlvr.data.hub import download_rows
 from rlvr.data.io import (
     READABLE,
     Row,
@@ -35,12 +34,13 @@ from rlvr.data.io import (
     check_integer,
     check_limits,
     drop_long_prompts,
-    find_splits,
     hold_out,
+    may_be_hub_id,
     missing_column_error,
     option_error,
     question_key,
     read_rows,
+    read_splits,
     row_error,
     to_datasets,
 )
@@ -163,22 +163,13 @@ def _read(
     path: str, test_path: str | None, subset: str | None, train_split: str
 ) -> tuple[dict[str, list[Row]], list[str]]:
     """Return the rows of the three splits, and notes on them."""
-    place = Path(path)
-    splits: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
-    if place.is_dir():
-        files = find_splits(place, "jsonl")
-        splits = {split: [row for file in names for row in read_rows(file)] for split, names in files.items()}
-    elif place.exists() or place.suffix in READABLE or not _may_be_hub_id(path):
-        splits["train"] = read_rows(place)
-    else:
-        downloaded = download_rows(path, subset, "There is no local file or folder of this name either.")
-        if train_split not in downloaded:
-            problem = f"{path} has no split {train_split!r}. {schema.hint(train_split, downloaded)}"
-            raise option_error("jsonl", "train_split", problem)
-        splits["train"] = downloaded[train_split]
-        for split in ("validation", "test"):
-            if split != train_split:
-                splits[split] = downloaded.get(split, [])
+    raw = read_splits("jsonl", path, subset=subset)
+    training = "train" if Path(path).exists() else train_split
+    if training not in raw:
+        problem = f"{path} has no split {training!r}. {schema.hint(training, raw)}"
+        raise option_error("jsonl", "train_split", problem)
+    held_out = {split: raw.get(split, []) if split != training else [] for split in ("validation", "test")}
+    splits = {"train": raw[training], **held_out}
     if test_path is not None:
         splits["test"] = read_rows(Path(test_path))
     counts = ", ".join(f"{len(rows):,} {split}" for split, rows in splits.items() if rows)
@@ -246,14 +237,9 @@ def _drop_unanswered(splits: dict[str, list[Row]]) -> list[str]:
     return note_on_unanswered(places)
 
 
-def _may_be_hub_id(path: str) -> bool:
-    owner, slash, name = path.partition("/")
-    return bool(slash and owner and name) and "/" not in name and not path.startswith((".", "~", "/"))
-
-
 def _source(path: str) -> str:
     """Return a short name of the data, for the columns `source` and `id`."""
-    return Path(path).stem if not _may_be_hub_id(path) or Path(path).suffix in READABLE else path
+    return Path(path).stem if not may_be_hub_id(path) or Path(path).suffix in READABLE else path
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import InputError, Task
-from rlvr.data.hub import download_rows
 from rlvr.data.io import (
     Row,
     apply_limits,
     check_integer,
     check_limits,
-    find_splits,
     missing_column_error,
     question_key,
-    read_rows,
+    read_splits,
     to_datasets,
 )
 
@@ -42,8 +40,8 @@ def squad_numbers(
     """Load questions, and write the articles.
 
     Args:
-        path: a folder with train and validation files in the form of the hub's. None downloads the dataset, or uses the
-            cached copy.
+        path: a folder with train and validation files in the form of the hub's, or another dataset of the hub. None
+            downloads the dataset, or uses the cached copy.
         folder: where the articles are written; the environment's option `folder` names it, too.
         limit_train, limit_test: maximal rows of a split, drawn at random.
         seed: seed of the limits.
@@ -53,11 +51,7 @@ def squad_numbers(
     name = "squad_numbers"
     check_limits(name, limit_train=limit_train, limit_test=limit_test)
     check_integer(name, "seed", seed, 0)
-    if path is None:
-        raw = download_rows(HUB_DATASET, None, "Without a network: set path to a folder of its files, under task.")
-    else:
-        found = find_splits(Path(path), name)
-        raw = {split: [row for file in files for row in read_rows(file)] for split, files in found.items()}
+    raw = read_splits(name, path, HUB_DATASET)
     articles: dict[str, dict[str, None]] = {}
     splits: dict[str, list[Row]] = {"validation": []}
     for split, theirs in (("test", "validation"), ("train", "train")):

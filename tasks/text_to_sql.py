@@ -17,15 +17,13 @@ from contextlib import closing
 from pathlib import Path
 
 from rlvr import InputError, Task
-from rlvr.data.hub import download_rows
 from rlvr.data.io import (
     Row,
     check_integer,
     check_limits,
-    find_splits,
     missing_column_error,
     question_key,
-    read_rows,
+    read_splits,
     to_datasets,
 )
 
@@ -50,8 +48,8 @@ def text_to_sql(
     """Load questions, and write their databases.
 
     Args:
-        path: a folder with train and test files in the form of the hub's. None downloads the dataset, or uses the
-            cached copy.
+        path: a folder with train and test files in the form of the hub's, or another dataset of the hub. None
+            downloads the dataset, or uses the cached copy.
         folder: where the databases are written; the environment's option `folder` names it, too.
         limit_train, limit_test: maximal usable rows of a split, drawn at random; None for all.
         seed: seed of the draw.
@@ -61,11 +59,7 @@ def text_to_sql(
     name = "text_to_sql"
     check_limits(name, limit_train=limit_train, limit_test=limit_test)
     check_integer(name, "seed", seed, 0)
-    if path is None:
-        raw = download_rows(HUB_DATASET, None, "Without a network: set path to a folder of its files, under task.")
-    else:
-        found = find_splits(Path(path), name)
-        raw = {split: [row for file in found[split] for row in read_rows(file)] for split in ("train", "test")}
+    raw = read_splits(name, path, HUB_DATASET)
     Path(folder).mkdir(parents=True, exist_ok=True)
     splits: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
     notes, held_out = [], set[str]()

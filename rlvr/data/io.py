@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr.config import schema
-from rlvr.errors import InputError
+from rlvr.data.hub import download_rows
+from rlvr.errors import InputError, error_context
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -177,6 +178,32 @@ def find_splits(folder: Path, task: str, validation: str = "validation") -> dict
         )
         raise InputError(message, kind="missing-split", key="path")
     return splits
+
+
+def read_splits(task: str, path: str | None, dataset: str = "", subset: str | None = None) -> dict[str, list[Row]]:
+    """Read the rows of each split that the data has.
+
+    Args:
+        path: a file, whose rows are training rows; a folder with a file for each split; or the id of a dataset of the
+            hub. None downloads `dataset`, or uses the cached copy.
+        dataset, subset: a dataset of the hub, and its configuration if it has several.
+    """
+    place = Path(path or "")
+    if path is None or (not place.exists() and place.suffix not in READABLE and may_be_hub_id(path)):
+        how_else = "Without a network: set path to a folder of its files, under task."
+        how_else = how_else if path is None else "There is no local file or folder of this name either."
+        return download_rows(path or dataset, subset, how_else)
+    if place.is_dir():
+        splits = find_splits(place, task)
+        return {split: [row for file in files for row in read_rows(file)] for split, files in splits.items()}
+    with error_context(f"Task {task}, option path", key="path"):
+        return {"train": read_rows(place)}
+
+
+def may_be_hub_id(path: str) -> bool:
+    """Whether a path has the form OWNER/NAME."""
+    owner, slash, name = path.partition("/")
+    return bool(slash and owner and name) and "/" not in name and not path.startswith((".", "~", "/"))
 
 
 def _suggest_files(path: Path) -> str:
