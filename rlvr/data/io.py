@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr.config import schema
 from rlvr.data.hub import download_rows
-from rlvr.errors import InputError, error_context
+from rlvr.errors import InputError
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -196,8 +196,7 @@ def read_splits(task: str, path: str | None, dataset: str = "", subset: str | No
     if place.is_dir():
         splits = find_splits(place, task)
         return {split: [row for file in files for row in read_rows(file)] for split, files in splits.items()}
-    with error_context(f"Task {task}, option path", key="path"):
-        return {"train": read_rows(place)}
+    return {"train": read_rows(place)}
 
 
 def may_be_hub_id(path: str) -> bool:

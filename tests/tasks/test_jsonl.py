@@ -121,8 +121,8 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
     ("options", "kind", "key", "hint", "why"),
     [
         ({"path": None}, "missing-key", "path", "", "no path"),
-        ({"path": "sums.jsonI"}, "file-not-found", "path", "", "a file that is not there"),
-        ({"path": "./nowhere"}, "file-not-found", "path", "", "a folder that is not there"),
+        ({"path": "sums.jsonI"}, "file-not-found", None, "", "a file that is not there"),
+        ({"path": "./nowhere"}, "file-not-found", None, "", "a folder that is not there"),
         ({"test_path": "no.jsonl"}, "file-not-found", None, "", "a test file that is not there"),
         ({"prompt_template": "{problm}"}, "missing-column", "problm", "{problm: THEIR NAME}", "a misspelt column"),
         ({"prompt_template": "Say x"}, "invalid-value", "prompt_template", "", "a template without a column"),
