@@ -19,7 +19,11 @@ from rlvr.environments.loading import load_environments
 from rlvr.estimates import parameters
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.training.callbacks import read_metrics
-from tests.support.environment_data import write_questions_on_articles, write_questions_on_tables
+from tests.support.environment_data import (
+    write_competition_problems,
+    write_questions_on_articles,
+    write_questions_on_tables,
+)
 from tests.support.model_families import SHAPES, small_tokenizer, write_small_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -128,6 +132,7 @@ def stand_ins(
     """For each task that would download its data, a path to data of our own."""
     return {
         "gsm8k": word_problems,
+        "competition_math": write_competition_problems(tmp_path_factory.mktemp("competitions")),
         "code_contests": contest_problems,
         "mbpp": small_functions,
         "text_to_sql": write_questions_on_tables(tmp_path_factory.mktemp("tables")),
@@ -215,6 +220,7 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
     words = ["--config", str(path), *SMALL, "--output_dir", str(tmp_path / "run")]
     if recipe.task.name in stand_ins:
         words += ["--task.path", str(stand_ins[recipe.task.name])]
+        words += [f"--task.{option}=null" for option in ("test_path", "sources") if option in recipe.task.options]
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
     if "folder" in recipe.task.options:

@@ -1,4 +1,4 @@
-"""Data in the form of the hub's, for the tasks whose rows are played in environments."""
+"""Data in the form of the hub's."""
 
 from __future__ import annotations
 
@@ -33,6 +33,22 @@ def write_questions_on_articles(folder: Path) -> Path:
                 "context": f"The lighthouse of Varn {number} is {1000 + number} feet tall.",
                 "question": f"How tall is the lighthouse of Varn {number} in feet?",
                 "answers": {"text": [f"1,{number:03}"], "answer_start": [32]},
+            }
+            for number in numbers
+        ]
+        _write(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def write_competition_problems(folder: Path) -> Path:
+    """A folder in the form of MATH."""
+    for split, numbers in (("train", range(2, 42)), ("test", range(50, 58))):
+        rows = [
+            {
+                "problem": f"What is one seventh of ${number}^2$? Give an exact value.",
+                "level": f"Level {number % 5 + 1}",
+                "type": ("Algebra", "Geometry")[number % 2],
+                "solution": f"Not \\boxed{{0}}, but $\\boxed{{\\frac{{{number**2}}}{{7}}}}$.",
             }
             for number in numbers
         ]

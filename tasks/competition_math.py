@@ -1,0 +1,239 @@
+"""Load competition problems with a final answer: MATH (Hendrycks et al., 2021), NuminaMath-1.5, or data in their form.
+
+A row has a problem (column `problem`, `question` or `prompt`) and its answer: the column `answer`, or else the last box
+of the column `solution`. Kept are rows whose answer the verifier of math_correctness accepts as its own gold.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from rlvr import InputError, Task, check_answers
+from rlvr.data.decontamination import find_overlaps
+from rlvr.data.io import (
+    Row,
+    check_integer,
+    check_limits,
+    limit_rows,
+    missing_column_error,
+    option_error,
+    question_key,
+    read_splits,
+    row_error,
+    to_datasets,
+)
+from rlvr.verifiers.math import gold_faults
+from rlvr.verifiers.math.extraction import extract_boxed
+
+NAME = "competition_math"
+MATH = "EleutherAI/hendrycks_math"
+SUBJECTS = ("algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
+            "precalculus")  # fmt: skip
+INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."  # as Qwen2.5-Math asks for it
+BUDGET_S = 3600.0  # of all algebra on the golds, so that a busy machine drops none
+SHOWN = 5  # dropped rows that a note names
+# Our columns, and the names that they have in the data.
+_NAMES = {
+    "question": ("problem", "question", "prompt"),
+    "level": ("level", "difficulty"),
+    "type": ("type", "problem_type", "subject"),
+    "source": ("source", "data_source"),
+}
+_PROOF = re.compile(r"\W*(?:prove|show) that\b", re.IGNORECASE)
+_LETTER = re.compile(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)*\s*\(?[A-H]\)?[.}\s]*")
+_CHOICES = re.compile(r"\bA\s*[).:}].*\bB\s*[).:}].*\bC\s*[).:}]", re.DOTALL)
+
+Dropped = dict[str, list[str]]  # reason -> ids
+
+
+def competition_math(
+    *,
+    path: str | None = None,
+    test_path: str | None = None,
+    levels: list[int] | None = None,
+    types: list[str] | None = None,
+    sources: list[str] | None = None,
+    instruction_role: Literal["system", "user"] = "system",
+    limit_train: int | None = None,
+    limit_test: int | None = None,
+    seed: int = 42,
+) -> Task:
+    """Load problems as chat prompts.
+
+    Args:
+        path: a file, a folder with a file for each split, or a dataset of the hub, such as AI-MO/NuminaMath-1.5. None
+            downloads the seven subjects of EleutherAI/hendrycks_math, or uses the cached copies.
+        test_path: held-out rows, likewise, such as HuggingFaceH4/MATH-500: the test rows of it, or all if it has none.
+            By default the test rows of `path`.
+        levels: the levels of the training rows, 1 to 5 in MATH. By default all.
+        types: their types, such as [Algebra, Geometry] (column type, problem_type or subject).
+        sources: where they are from, such as [olympiads, amc_aime] (column source or data_source).
+        instruction_role: role of the message that asks for a box; "user" is for templates without a system turn.
+        limit_train, limit_test: maximal usable rows of a split, drawn at random.
+        seed: seed of the draw.
+
+    Dropped, counted and named in the notes are rows whose answer can't be verified. So are training rows that overlap a
+    test row, ask the same as an earlier one, are proofs or multiple choice, or that NuminaMath marks as invalid.
+
+    Rows have `prompt`, `question`, `final_answer`, `difficulty` ("Level 5"), `type`, `source` and `id`.
+    """
+    check_limits(NAME, limit_train=limit_train, limit_test=limit_test)
+    check_integer(NAME, "seed", seed, 0)
+    wanted: dict[str, set[str]] = {}
+    for option, column, values in (
+        ("levels", "level", levels),
+        ("types", "type", types),
+        ("sources", "source", sources),
+    ):
+        if values is not None and (not isinstance(values, list) or not values):
+            raise option_error(NAME, option, f"{values!r} is not a list of values. Write one, or leave the option out.")
+        if values is not None:
+            wanted[column] = {str(value).casefold() for value in values}
+
+    place = path or MATH
+    raw = _read(path)
+    held_out = raw.get("test", [])
+    if test_path is not None:
+        found = read_splits(NAME, test_path)
+        held_out = found.get("test") or [row for rows in found.values() for row in rows]
+    dropped: Dropped = defaultdict(list)
+    tests = [_convert(row, f"{test_path or place}, test row {n}", n, "test") for n, row in enumerate(held_out)]
+    splits: dict[str, list[Row]] = {"test": list(_verified(limit_rows(tests, limit_test, f"{seed}/limit"), dropped))}
+    notes = [f"Read {len(tests):,} test rows of {test_path or place}.", *_drop_notes(dropped, "test")]
+
+    dropped = defaultdict(list)
+    candidates = []
+    for number, row in enumerate(raw.get("train", [])):
+        converted = _convert(row, f"{place}, train row {number}", number, "train")
+        reason = _find_unwanted(converted, wanted) or _find_defect(row, converted)
+        if reason:
+            dropped[reason].append(converted["id"])
+        else:
+            candidates.append(converted)
+    if limit_train is not None:
+        random.Random(f"{seed}/limit").shuffle(candidates)
+    splits["train"] = []
+    questions = [row["question"] for row in tests]
+    seen: set[str] = set()
+    size = max(limit_train or len(candidates), 256)
+    for start in range(0, len(candidates), size):
+        batch = _without_copies(candidates[start : start + size], questions, seen, dropped)
+        splits["train"] += _verified(batch, dropped)
+        if limit_train is not None and len(splits["train"]) >= limit_train:
+            break
+    splits["train"] = splits["train"][:limit_train]
+    notes += _drop_notes(dropped, "training")
+    notes.append(f"Took {len(splits['train']):,} of {len(raw.get('train', [])):,} training rows of {place}.")
+    if not splits["train"]:
+        message = f"Task {NAME}: no training row is usable. {' '.join(notes)} Choose other data or options."
+        raise InputError(message, kind="empty-data", key="path")
+    if not splits["test"]:
+        notes.append("There is no test split, so there is no held-out accuracy. Set test_path.")
+    for rows in splits.values():
+        for row in rows:
+            row["prompt"] = _build_prompt(row["question"], instruction_role)
+            row["difficulty"] = f"Level {row.pop('level')}" if row["level"] else None
+    return Task(
+        **to_datasets(train=splits["train"], validation=[], test=splits["test"]),
+        notes=tuple(notes),
+        gold=lambda row: f"Here is how.\nThe answer is $\\boxed{{{row['final_answer']}}}$.",
+    )
+
+
+def _read(path: str | None) -> dict[str, list[Row]]:
+    if path is not None:
+        return read_splits(NAME, path)
+    splits: dict[str, list[Row]] = defaultdict(list)
+    for subject in SUBJECTS:
+        for split, rows in read_splits(NAME, None, MATH, subject).items():
+            splits[split] += rows
+    return splits
+
+
+def _convert(row: Row, where: str, number: int, split: str) -> Row:
+    """Return our columns of a row. A row without an answer has an empty `final_answer`."""
+    values = {ours: next((row[name] for name in names if name in row), None) for ours, names in _NAMES.items()}
+    if values["question"] is None:
+        raise missing_column_error(where, "problem", row, row=number)
+    if "answer" not in row and "solution" not in row:
+        raise missing_column_error(where, "answer", row, "Or a solution with a box.", row=number)
+    if not isinstance(values["question"], str) or not values["question"].strip():
+        raise row_error(where, "problem", number, f"{values['question']!r:.60} is no text")
+    solution, answer = row.get("solution"), row.get("answer")
+    if answer is None and isinstance(solution, str):
+        answer = extract_boxed(solution)
+    level = re.search(r"\d+", str(values["level"]))
+    return {
+        "question": values["question"].strip(),
+        "final_answer": "" if answer is None else str(answer).strip().strip("$").strip(),
+        "level": level[0] if level else "",
+        "type": str(values["type"] or ""),
+        "source": str(values["source"] or NAME),
+        "id": str(row.get("unique_id") or f"{NAME}-{split}-{number}"),
+    }
+
+
+def _find_unwanted(row: Row, wanted: dict[str, set[str]]) -> str:
+    for column, values in wanted.items():
+        if row[column].casefold() not in values:
+            return f"another {column}"
+    return ""
+
+
+def _find_defect(row: Row, converted: Row) -> str:
+    """Return why a row is no problem with a final answer, or empty text."""
+    kind, gold = row.get("question_type"), converted["final_answer"]
+    if "No" in (row.get("problem_is_valid"), row.get("solution_is_valid")):
+        return "marked as invalid"
+    if kind == "proof" or gold.casefold() == "proof" or _PROOF.match(converted["question"]):
+        return "a proof"
+    if kind == "MCQ" or (_LETTER.fullmatch(gold) and _CHOICES.search(converted["question"])):
+        return "multiple choice"
+    return ""
+
+
+def _without_copies(rows: Sequence[Row], held_out: Sequence[str], seen: set[str], dropped: Dropped) -> list[Row]:
+    """Leave out rows that overlap a held-out question, or ask the same as an earlier row; their keys are in `seen`."""
+    overlaps = {overlap.train for overlap in find_overlaps([row["question"] for row in rows], held_out)}
+    held_keys = set(map(question_key, held_out))
+    kept = []
+    for position, row in enumerate(rows):
+        key = question_key(row["question"])
+        if position in overlaps or key in held_keys:
+            dropped["in the test split"].append(row["id"])
+        elif key in seen:
+            dropped["the same question as an earlier row"].append(row["id"])
+        else:
+            seen.add(key)
+            kept.append(row)
+    return kept
+
+
+def _verified(rows: Sequence[Row], dropped: Dropped) -> Iterator[Row]:
+    """Yield rows whose gold is right by the verifier that scores."""
+    golds = [row["final_answer"] for row in rows]
+    verdicts = check_answers([f"\\boxed{{{gold}}}" for gold in golds], golds, budget_s=BUDGET_S)
+    for row, fault, verdict in zip(rows, gold_faults(golds), verdicts, strict=True):
+        if not row["final_answer"] or row["final_answer"].casefold() == "notfound":
+            dropped["no answer"].append(row["id"])
+        elif fault is not None or verdict.correct is False:  # None: the workers failed, not the gold
+            dropped["an answer that the verifier can't read"].append(row["id"])
+        else:
+            yield row
+
+
+def _drop_notes(dropped: Dropped, split: str) -> list[str]:
+    return [
+        f"Dropped {len(ids):,} {split} rows: {reason} ({', '.join(ids[:SHOWN])}{', …' if len(ids) > SHOWN else ''})."
+        for reason, ids in dropped.items()
+    ]
+
+
+def _build_prompt(question: str, role: str) -> list[dict[str, Any]]:
+    if role == "user":
+        return [{"role": "user", "content": f"{question}\n\n{INSTRUCTION}"}]
+    return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": question}]
