@@ -21,6 +21,7 @@ from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.training.callbacks import read_metrics
 from tests.support.environment_data import (
     write_competition_problems,
+    write_instructions,
     write_questions_on_articles,
     write_questions_on_tables,
 )
@@ -136,6 +137,7 @@ def stand_ins(
         "code_contests": contest_problems,
         "mbpp": small_functions,
         "text_to_sql": write_questions_on_tables(tmp_path_factory.mktemp("tables")),
+        "instruction_following": write_instructions(tmp_path_factory.mktemp("instructions")),
         "squad_numbers": write_questions_on_articles(tmp_path_factory.mktemp("articles")),
     }
 

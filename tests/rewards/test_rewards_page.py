@@ -51,9 +51,12 @@ def test_the_table_names_rewards_and_options_that_exist(name: str, options: str)
     assert set(re.findall(r"`(\w+)`", options)) <= set(parameters)
 
 
-@pytest.mark.parametrize("name", ["tag_format", "reasoning_length", "repetition", "keyword_coverage"])
+@pytest.mark.parametrize(
+    "name", ["tag_format", "reasoning_length", "repetition", "keyword_coverage", "instruction_constraints"]
+)
 def test_the_excerpts_are_recipes_that_score(name: str) -> None:
     columns = {"final_answer": ["42"], "keywords": [["refund", ["14 days", "two weeks"]]]}
+    columns |= {"instruction_id_list": [["punctuation:no_comma"]], "kwargs": [[{}]]}
     chat = [{"role": "assistant", "content": "<think>6 * 7 is 42.</think>\n<answer>42</answer>"}]
     for reward in rewards_of(name):
         (value,) = reward([[{"role": "user", "content": "6 * 7?"}]], [chat], **columns)

@@ -56,5 +56,25 @@ def write_competition_problems(folder: Path) -> Path:
     return folder
 
 
+def write_instructions(folder: Path) -> Path:
+    """A folder in the forms of RLVR-IFeval (train) and IFEval (test)."""
+    prompt = "Describe shelf {} of the shop. Use no commas."
+    given = json.dumps({"func_name": "validate_no_commas", "N": None})
+    train = [{"messages": [{"role": "user", "content": prompt.format(n)}], "ground_truth": given} for n in range(2, 34)]
+    ids = ["punctuation:no_comma", "length_constraints:number_words"]
+    test = [
+        {
+            "key": number,
+            "prompt": f"{prompt.format(number)} Write less than 30 words.",
+            "instruction_id_list": ids,
+            "kwargs": [{"num_words": None}, {"relation": "less than", "num_words": 30}],
+        }
+        for number in range(50, 58)
+    ]
+    _write(folder / "train.jsonl", train)
+    _write(folder / "test.jsonl", test)
+    return folder
+
+
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -1,0 +1,129 @@
+"""The reward for following verifiable instructions: the share, and answers without sense."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewards.instruction_constraints import explain, instruction_constraints, validate_rows
+from rlvr.errors import InputError
+
+PROMPT = "Describe the lighthouse of Varn to a visitor who has never been to the coast, in at least 12 words."
+ROW: dict[str, Any] = {
+    "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words", "keywords:existence"],
+    "kwargs": [{}, {"relation": "at least", "num_words": 12}, {"keywords": ["stone", "sea"]}],
+}
+ANSWER = "It stands on a narrow cliff of grey stone and sends its light far across the sea every night."
+
+
+def score(completion: Any, prompt: Any = PROMPT, row: Any = None, **options: Any) -> Any:
+    columns = {name: [value] for name, value in (row or ROW).items()}
+    (reward,) = instruction_constraints([prompt], [completion], **columns, **options)
+    steps = explain(completion, prompt=prompt, **(row or ROW), **options)
+    assert steps[-1] == f"Reward: {reward:g}"
+    return reward
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward", "why"),
+    [
+        (ANSWER, 1.0, "all three"),
+        (ANSWER.replace(" and", ", and"), 2 / 3, "a comma"),
+        (ANSWER.replace("stone", "rock"), 2 / 3, "a keyword is missing"),
+        (f"<think>Hm, no commas, I see.</think>\n{ANSWER}", 1.0, "thoughts are not read"),
+        (f"<think>{ANSWER}", 0.0, "thoughts that never end"),
+        (f"{PROMPT}\n{ANSWER}", 2 / 3, "the prompt has a comma, and the answer counts"),
+    ],
+)
+def test_pays_the_share_that_is_followed(completion: str, reward: float, why: str) -> None:
+    chat = [{"role": "assistant", "content": completion}]
+    assert score(completion) == score(chat, [{"role": "user", "content": PROMPT}]) == pytest.approx(reward), why
+    assert score(completion, all_or_nothing=True) == float(reward == 1.0), why
+
+
+def one(id: str, **arguments: Any) -> dict[str, Any]:
+    return {"instruction_id_list": [id], "kwargs": [arguments]}
+
+
+@pytest.mark.parametrize(
+    ("completion", "row", "why"),
+    [
+        ("", one("punctuation:no_comma"), "nothing"),
+        ("a", one("change_case:english_lowercase"), "a letter"),
+        ("ok ok ok ok ok ok ok ok", one("punctuation:no_comma"), "one word"),
+        ("stone sea " * 8, ROW, "the keywords alone"),
+        ("x " * 400, one("length_constraints:number_words", relation="at least", num_words=300), "letters"),
+        ("we see the old sea from a cliff " * 40, one("length_constraints:number_words", relation="at least",
+         num_words=300), "a loop"),
+        ("Go. " * 30, one("length_constraints:number_sentences", relation="at least", num_sentences=20), "a loop"),
+        ("[a] [b] [c]", one("detectable_content:number_placeholders", num_placeholders=3), "brackets alone"),
+        ("* a\n* b", one("detectable_format:number_bullet_lists", num_bullets=2), "bullets alone"),
+        ("<<a>>", one("detectable_format:title"), "a title alone"),
+        ("{}", one("detectable_format:json_format"), "an empty object"),
+        ("a ****** b", one("combination:two_responses"), "a divider alone"),
+        ('""', one("startend:quotation"), "quotation marks alone"),
+        ("P.S.", one("detectable_content:postscript", postscript_marker="P.S."), "a marker alone"),
+        ("Is there anything else I can help you with today, my friend?", one("startend:end_checker",
+         end_phrase="Is there anything else I can help you with today, my friend?"), "the phrase alone"),
+        (PROMPT, one("startend:end_checker", end_phrase="words."), "the prompt"),
+        (PROMPT.lower(), one("change_case:english_lowercase"), "the prompt in lower case"),
+        (PROMPT, one("combination:repeat_prompt", prompt_to_repeat=PROMPT), "the prompt and no answer"),
+        ("1 2 3 4 5 6 7 8 9 10 11 12 13", one("punctuation:no_comma"), "numbers"),
+    ],
+)  # fmt: skip
+def test_an_answer_without_sense_earns_nothing(completion: str, row: dict[str, Any], why: str) -> None:
+    chat = [{"role": "user", "content": PROMPT}]
+    assert score(completion, row=row) == score(completion, chat, row=row) == 0.0, why
+
+
+@pytest.mark.parametrize(
+    ("completion", "row", "why"),
+    [
+        ("My answer is yes.", one("detectable_format:constrained_response"), "the choice is all that is asked"),
+        ("The old lighthouse.", one("length_constraints:number_words", relation="less than", num_words=5), "few words"),
+        (f"{PROMPT}\n\n{ANSWER}", one("combination:repeat_prompt", prompt_to_repeat=PROMPT), "an answer after it"),
+        ("它建在灰色的悬崖上面每天晚上把光送到很远的海面", one("punctuation:no_comma"), "Chinese words"),
+    ],
+)
+def test_a_short_answer_earns_where_it_is_asked_for(completion: str, row: dict[str, Any], why: str) -> None:
+    assert score(completion, row=row) == 1.0, why
+
+
+def test_without_the_guards_it_is_the_strict_accuracy_of_ifeval() -> None:
+    assert score("stone sea " * 8, least_words=0) == 1.0
+    assert score(" \n", least_words=0) == 0.0
+
+
+def test_invalid_rows_and_options_are_located() -> None:
+    bad = {"instruction_id_list": [["punctuation:no_commas"]], "kwargs": [[{}]]}
+    good = {name: [value] for name, value in ROW.items()}
+    for columns, options, kind, key, row in (
+        ({name: good[name] + bad[name] for name in bad}, {}, "invalid-row", "instruction_id_list", 1),
+        ({**good, "kwargs": []}, {}, "length-mismatch", "kwargs", None),
+        (good, {"least_words": -1}, "invalid-value", "least_words", None),
+    ):
+        completions = [ANSWER] * len(columns["instruction_id_list"])
+        with pytest.raises(InputError) as error:
+            instruction_constraints(completions, completions, **columns, **options)  # type: ignore[arg-type]
+        assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row)
+    faults = validate_rows(**{name: good[name] + bad[name] for name in bad})
+    assert faults[0] is None and faults[1]
+
+
+def test_the_explanation_takes_what_the_reward_takes() -> None:
+    reward = set(inspect.signature(instruction_constraints).parameters) - {"prompts", "completions"}
+    assert reward == set(inspect.signature(explain).parameters) - {"completion", "prompt"}
+
+
+@given(st.lists(st.sampled_from(["stone ", "sea, ", "a ", "old light ", ". ", "\n", "<think>", "</think>", PROMPT])))
+def test_any_text_has_a_share_and_its_explanation(pieces: list[str]) -> None:
+    assert 0.0 <= score("".join(pieces)) <= 1.0
+
+
+@pytest.mark.parametrize("completion", [None, [], {}, 7, [None], [{"role": "assistant", "content": {}}], "\ud800\x00"])
+def test_no_completion_raises(completion: Any) -> None:
+    assert score(completion, None) == 0.0
