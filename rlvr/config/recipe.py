@@ -19,9 +19,10 @@ from typing import Any
 
 from rlvr.config import foreign_keys, project, schema
 from rlvr.config.inheritance import KEY as EXTENDS
-from rlvr.config.inheritance import read_with_bases, text_in_full
-from rlvr.config.key_location import FileLine, KeyLocation, Lines
-from rlvr.config.overrides import apply_override, parse_overrides
+from rlvr.config.inheritance import text_in_full
+from rlvr.config.key_location import KeyLocation, Lines
+from rlvr.config.overrides import parse_overrides
+from rlvr.config.recipe_text import RecipeText
 from rlvr.config.sagemaker import SageMakerSettings, read_settings
 from rlvr.config.sections import (
     EnvironmentSpec,
@@ -167,13 +168,13 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: with all problems of the text.
         InputError: there is no such file, or it is no YAML.
     """
-    text = _RecipeText(Path(path))
+    text = RecipeText(Path(path))
     program = foreign_keys.find_program(text.content)
     if program is not None:
         raise RecipeError(_foreign_problems(text, program), None)
     model_of_file = text.content.get("model_name_or_path")
     seed_of_file = text.content.get("seed", DEFAULT_SEED)
-    text.override(parse_overrides(overrides, text.problems))
+    text.override(parse_overrides(overrides, text.problems), SECTIONS)
     content, problems = text.content, text.problems
     _locate_plugins(content, text)
 
@@ -268,54 +269,7 @@ def _yaml(content: Mapping[str, Any]) -> str:
     return buffer.getvalue()
 
 
-class _RecipeText:
-    """The content of a recipe file with its overrides, deprecated keys renamed; and what is wrong with it so far."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.problems: list[Problem] = []
-        self.warnings: list[Problem] = []
-        content, lines = read_with_bases(path)
-        self.content, self.lines = content, dict[str, FileLine | None](lines)
-        for old in [key for key in self.content if key in schema.DEPRECATED]:
-            at = self.location(old)
-            new, value = self._successor(old, self.content.pop(old), at)
-            if new in self.content:
-                self.problems.append(at.problem(f"is the former name of {new}. Remove it.", "conflicting-keys"))
-            else:
-                self.content[new], self.lines[new] = value, self.lines[old]
-
-    def _successor(self, old: str, value: Any, at: KeyLocation) -> tuple[str, Any]:
-        new = schema.DEPRECATED[old]
-        self.warnings.append(replace(at.problem(f"is deprecated. Use {new}.", "deprecated-key", new), level="warning"))
-        values = schema.DEPRECATED_VALUES.get(new, {})
-        return new, values.get(value, value) if isinstance(value, str) else value
-
-    def override(self, overrides: Sequence[tuple[str, Any]]) -> None:
-        """Apply the values of the command line."""
-        for key, value in overrides:
-            if key in schema.DEPRECATED:
-                key, value = self._successor(key, value, KeyLocation.of(key, str(self.path), {key: None}))
-            for each in [each for each in self.lines if each.startswith(f"{key}.")]:
-                del self.lines[each]
-            self.lines[key] = None
-            if key == EXTENDS:
-                self.problems.append(self.location(key).problem("is a key of recipe files.", "invalid-override"))
-                continue
-            fault = apply_override(self.content, key, value, SECTIONS)
-            if fault is not None:
-                self.problems.append(self.location(key).problem(f": {fault}", "invalid-override"))
-
-    def is_overridden(self, key: str, prefix: str) -> bool:
-        """Whether the command line sets `key` itself, or a key that begins with `prefix`."""
-        return any(line is None and (each == key or each.startswith(prefix)) for each, line in self.lines.items())
-
-    def location(self, key: str) -> KeyLocation:
-        """Where a key was written, or is missing."""
-        return KeyLocation.of(key, str(self.path), self.lines)
-
-
-def _locate_plugins(content: dict[str, Any], text: _RecipeText) -> None:
+def _locate_plugins(content: dict[str, Any], text: RecipeText) -> None:
     """Replace the names of rewards and of the task whose files only the recipe's folders have, by their paths."""
 
     def replace_name(section: Any, key: str, folder: str = "rewards") -> None:
@@ -340,7 +294,7 @@ def _locate_plugins(content: dict[str, Any], text: _RecipeText) -> None:
             replace_name(entry, "gate")
 
 
-def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
+def _read_flat_keys(text: RecipeText) -> dict[str, Any]:
     """The flat keys that are right; the problems of the others go to `text.problems`."""
     settings: dict[str, Any] = {}
     for key, value in text.content.items():
@@ -372,7 +326,7 @@ def _read_flat_keys(text: _RecipeText) -> dict[str, Any]:
     return settings
 
 
-def _settle_rollouts(settings: dict[str, Any], text: _RecipeText) -> None:
+def _settle_rollouts(settings: dict[str, Any], text: RecipeText) -> None:
     """Let `rollouts` and TRL's `use_vllm` say the same. The command line wins, then `use_vllm`."""
     keys = ("rollouts", "use_vllm")
     overridden = [key for key in keys if text.is_overridden(key, f"{key}.")]
@@ -389,7 +343,7 @@ def _settle_rollouts(settings: dict[str, Any], text: _RecipeText) -> None:
         text.problems.append(text.location("use_vllm").problem(fault, "conflicting-keys", "rollouts"))
 
 
-def _foreign_problems(text: _RecipeText, program: foreign_keys.Program) -> list[Problem]:
+def _foreign_problems(text: RecipeText, program: foreign_keys.Program) -> list[Problem]:
     """What to do with a configuration of another program, and the successor of each of its keys."""
     path = text.path
     fix = program.instead or f"`python scripts/convert_recipe.py {path} --out NEW.yaml` writes the recipe of it"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -187,9 +188,7 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
     own = prompt_tokens(tokenizer, list(held.data["prompt"]), held.recipe.settings.get("chat_template_kwargs"))
     same_prompts = sum(list(mine) == list(theirs) for mine, theirs in zip(own, held.ids, strict=True))
     limits = LIMITS[loaded["dtype"]] if quantised else QUANTIZED
-    after = [log_probabilities(model, *pair) for pair in held.answers()] if held.likelihoods else []
-    shift = likelihood_shift(held.likelihoods, after)
-    return _remeasure(held, engine, "", loaded, limits, same_prompts, shift)
+    return _remeasure(held, engine, partial(log_probabilities, model), "", loaded, limits, same_prompts)
 
 
 _UNQUANTISED = {"load_in_4bit": False, "load_in_8bit": False}
@@ -212,16 +211,15 @@ def remeasure_gguf(held: HeldOut, file: Path, kind: str) -> Remeasurement:
     engine = LlamaCppEngine(file, held.tokenizer, context=context, threads=number)
     options = held.recipe.settings.get("chat_template_kwargs")
     try:
-        same_prompts = shift = None
+        same_prompts = None
         if not recipe.environments:
-            after = [engine.log_probabilities(*pair) for pair in held.answers()]
-            shift = likelihood_shift(held.likelihoods, after)
             same_prompts = sum(
                 engine.encode_prompt(prompt, options) == list(ids) and _same_answer_tokens(held, engine, record)
                 for prompt, ids, record in zip(held.data["prompt"], held.ids, held.records, strict=True)
             )
+        loaded = {"program": "llama.cpp", "dtype": kind}
         limits = LIMITS.get(kind, QUANTIZED)
-        return _remeasure(held, engine, file.name, {"program": "llama.cpp", "dtype": kind}, limits, same_prompts, shift)
+        return _remeasure(held, engine, engine.log_probabilities, file.name, loaded, limits, same_prompts)
     finally:
         engine.close()
 
@@ -234,12 +232,19 @@ def _same_answer_tokens(held: HeldOut, engine: LlamaCppEngine, record: Mapping[s
 def _remeasure(
     held: HeldOut,
     engine: Engine,
+    likelihood: Callable[[list[int], list[int]], list[float]],
     file: str,
     loaded: Mapping[str, Any],
     limits: Limits,
     same_prompts: int | None,
-    shift: float | None,
 ) -> Remeasurement:
+    """Compare the likelihood of the run's first answers, then let the model answer all rows.
+
+    Args:
+        likelihood: returns the log-probabilities of an answer to a prompt, both as token ids.
+    """
+    after = [likelihood(*pair) for pair in held.answers()] if held.likelihoods else []
+    shift = likelihood_shift(held.likelihoods, after)
     recipe, spec = held.recipe, held.recipe.evaluation or EvaluationSpec()
     with open_player(recipe, held.tokenizer, held.data.column_names) as player:
         records = measure(
