@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.gpu import LORA, PROJECT, make_model
 from rlvr import console
 from rlvr.artifacts.metrics import read_metrics
-from tests.support.vllm_on_cpu import ENVIRONMENT, widen_heads, write_plugin
+from tests.support.vllm_on_cpu import ENVIRONMENT, write_plugin
 
 ENGINES: dict[str, dict[str, Any]] = {
     "transformers": {"rollouts": "transformers"},
@@ -92,11 +92,7 @@ def run_case(shape: str, engine: str, folder: Path, gpu: bool) -> list[str]:
 
 
 def _model(shape: str, folder: Path) -> Path:
-    if shape != "tiny":
-        return make_model(shape, folder)
-    if not (folder / shape).is_dir():  # with heads of 32 numbers, for which vLLM has kernels
-        widen_heads(PROJECT / "models" / "tiny-arithmetic", folder / shape)
-    return folder / shape
+    return PROJECT / "models" / "tiny-arithmetic" if shape == "tiny" else make_model(shape, folder)
 
 
 def measure(place: Path) -> int:

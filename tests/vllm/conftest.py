@@ -10,10 +10,11 @@ import pytest
 
 from rlvr.artifacts.metrics import read_metrics
 from tests.support.launching import DEMO, REPOSITORY, Launch, Start, accelerated
-from tests.support.vllm_on_cpu import ENVIRONMENT, widen_heads, write_plugin
+from tests.support.vllm_on_cpu import ENVIRONMENT, write_plugin
 
 Run = Callable[..., Launch]
 LORA = ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--learning_rate", "5e-3"]
+MODEL = REPOSITORY / "models" / "tiny-arithmetic"
 STEPS = ["--max_steps", "4", "--warmup_steps", "0", "--evaluation.rows", "100"]
 
 
@@ -42,22 +43,14 @@ def prefork(vllm_environment: None, prefork: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """models/tiny-arithmetic with heads of 32 numbers: vLLM has no kernels for its 16."""
-    folder = tmp_path_factory.mktemp("models") / "tiny-arithmetic-wide"
-    widen_heads(REPOSITORY / "models" / "tiny-arithmetic", folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def train(start: Start, wide_model: Path) -> Run:
-    """Start a run of demo-arithmetic with vLLM and the wide model: (run directory, words) -> launch.
+def train(start: Start) -> Run:
+    """Start a run of demo-arithmetic with vLLM: (run directory, words) -> launch.
 
     It has two processes where a launcher is named, of accelerate_configs/.
     """
 
     def run(folder: Path, *words: str, script: str | Path = "run_grpo", launcher: str | None = None) -> Launch:
-        own = ["--config", str(DEMO), "--model_name_or_path", str(wide_model), "--use_vllm", "true"]
+        own = ["--config", str(DEMO), "--use_vllm", "true"]
         own += ["--report_to", "none", *words]
         if launcher is None:
             return start([script, *own], folder)

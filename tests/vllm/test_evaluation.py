@@ -38,19 +38,19 @@ if __name__ == "__main__":
 """
 
 
-def evaluate(start: Start, model: Path, run: Path, folder: Path) -> Launch:
+def evaluate(start: Start, run: Path, folder: Path) -> Launch:
     folder.mkdir()
     (folder / "watched.py").write_text(WATCHED)
-    words = ["--config", str(DEMO), "--model_name_or_path", str(model), *LORA, "--use_peft", "true", "--limit", "100"]
+    words = ["--config", str(DEMO), *LORA, "--use_peft", "true", "--limit", "100"]
     words += ["--adapter", str(run / "adapter"), "--compare", "base", "--output", str(folder), "--engine", "vllm"]
     return start([folder / "watched.py", *words], folder / "run")
 
 
 @pytest.mark.slow
 def test_vllm_gives_the_answers_of_transformers_with_one_engine_at_a_time(
-    start: Start, wide_model: Path, lora: Path, tmp_path: Path
+    start: Start, lora: Path, tmp_path: Path
 ) -> None:
-    launch = succeed(evaluate(start, wide_model, lora, tmp_path / "evaluation"))
+    launch = succeed(evaluate(start, lora, tmp_path / "evaluation"))
     for name in MODELS:
         folders = (lora, tmp_path / "evaluation")
         transformers, vllm = (pq.read_table(one / "completions" / f"evaluation_{name}.parquet") for one in folders)
@@ -78,10 +78,8 @@ def test_vllm_plays_environments(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_leaves_no_process_of_vllm(
-    start: Start, wide_model: Path, lora: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    launch = evaluate(start, wide_model, lora, tmp_path / "evaluation")
+def test_a_signal_leaves_no_process_of_vllm(start: Start, lora: Path, tmp_path: Path, number: signal.Signals) -> None:
+    launch = evaluate(start, lora, tmp_path / "evaluation")
     launch.wait_until(lambda: "processes after" in launch.output(), "an engine")
     children = psutil.Process(int((launch.notes / "0.pid").read_text())).children(recursive=True)
     launch.process.send_signal(number)

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tests.support.launching import LAUNCH_S, Start
-from tests.vllm.conftest import LORA, Run, differences, succeed
+from tests.vllm.conftest import LORA, MODEL, Run, differences, succeed
 
 SERVE = """
 import sys
@@ -65,10 +65,10 @@ def held_port() -> Iterator[str]:
 
 
 @contextmanager
-def serving(start: Start, model: Path, folder: Path, *words: str) -> Iterator[str]:
+def serving(start: Start, folder: Path, *words: str) -> Iterator[str]:
     """The URL of the server that docs/vllm.md says how to start."""
     (folder / "serve.py").write_text(SERVE)
-    words = ("serve", str(model), "--host", "127.0.0.1", "--dtype", "float32", *words)
+    words = ("serve", str(MODEL), "--host", "127.0.0.1", "--dtype", "float32", *words)
     words += ("--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1")
     variables = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
     with held_port() as port:
@@ -89,8 +89,8 @@ def is_up(url: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def server(start: Start, wide_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(start, wide_model, tmp_path_factory.mktemp("server"), *LORA_WORDS) as url:
+def server(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(start, tmp_path_factory.mktemp("server"), *LORA_WORDS) as url:
         yield url
 
 
@@ -126,12 +126,12 @@ def test_a_server_without_room_for_the_rank_is_refused_before_loading(train: Run
 
 
 @pytest.mark.slow
-def test_a_server_samples_from_merged_weights(start: Start, train: Run, wide_model: Path, tmp_path: Path) -> None:
+def test_a_server_samples_from_merged_weights(start: Start, train: Run, tmp_path: Path) -> None:
     script = tmp_path / "without_nccl.py"
     script.write_text(WITHOUT_NCCL)
     words = [*LORA, "--vllm_weight_sync", "merged", "--vllm_mode", "server", "--max_steps", "3", "--warmup_steps", "0"]
     transfer = ["--weight-transfer-config", '{"backend": "store"}']
-    with serving(start, wide_model, tmp_path, *transfer) as url, held_port() as port:
+    with serving(start, tmp_path, *transfer) as url, held_port() as port:
         words += ["--vllm_server_base_url", url, "--vllm_group_port", port, "--evaluation", "null"]
         run = succeed(train(tmp_path / "run", *words, script=script)).run
     assert len(differences(run)) == 3 and max(differences(run)) < 1e-4

@@ -13,7 +13,7 @@ import torch
 
 from rlvr.artifacts.metrics import read_metrics
 from tests.support.launching import LAUNCH_S, REPOSITORY, Launch, Start, adapter
-from tests.vllm.conftest import LORA, STEPS, Run, differences, succeed
+from tests.vllm.conftest import LORA, MODEL, STEPS, Run, differences, succeed
 
 QLORA = ["--learning_rate", "5e-3"]
 FULL = ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--use_peft", "false", "--learning_rate", "5e-4"]
@@ -118,7 +118,7 @@ def completions(run: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_completions_end_where_training_says(train: Run, wide_model: Path, tmp_path: Path) -> None:
+def test_completions_end_where_training_says(train: Run, tmp_path: Path) -> None:
     """At a stop string, at each of several tokens, or at the length; each with a mode of importance sampling."""
     from transformers import AutoTokenizer
 
@@ -147,7 +147,7 @@ def test_completions_end_where_training_says(train: Run, wide_model: Path, tmp_p
     assert max(differences(run)) < 1e-4
 
     model = tmp_path / "model"
-    shutil.copytree(wide_model, model)
+    shutil.copytree(MODEL, model)
     newline = AutoTokenizer.from_pretrained(model).encode("\n", add_special_tokens=False)[-1]
     file = model / "generation_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "eos_token_id": [2, newline]}))
@@ -180,7 +180,7 @@ def test_each_of_two_processes_samples_from_the_policy(
     words = [*overrides, *SHORT, "--per_device_train_batch_size", "32"]
     launch = succeed(train(tmp_path / "run", *words, launcher=launcher))
     assert len(differences(launch.run)) == 2 and max(differences(launch.run)) < most, why
-    sharded = launch.output().count("sharded: LlamaDecoderLayer")
+    sharded = launch.output().count("sharded: Qwen2DecoderLayer")
     assert sharded == (4 if launcher == "fsdp2" else 0), "two layers on two processes"
 
 
