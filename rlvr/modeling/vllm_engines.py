@@ -98,16 +98,27 @@ def installation_problem(key: str) -> Problem | None:
     return Problem(message, "unsupported-version", key)
 
 
-def architectures() -> frozenset[str]:
-    """The architectures that the installed vLLM implements, from its source: importing it takes many seconds."""
+def architectures() -> dict[str, str]:
+    """The architectures that the installed vLLM implements, each with the module of its class.
+
+    They are read from vLLM's source: importing it takes many seconds.
+    """
+    tables = ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS")
+    return {
+        ast.literal_eval(key): ast.literal_eval(value)[0]
+        for node in ast.parse(_source_of("registry")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in tables and isinstance(node.value, ast.Dict)
+        for key, value in zip(node.value.keys, node.value.values, strict=True)
+        if key is not None
+    }
+
+
+def adapts_embeddings(module: str) -> bool:
+    """Whether the installed vLLM takes adapters of `embed_tokens` and `lm_head` for the models of a module."""
+    return "embedding_modules" in _source_of(module)
+
+
+def _source_of(module: str) -> str:
     spec = importlib.util.find_spec("vllm")
     assert spec is not None and spec.origin is not None  # installation_problem found none
-    source = Path(spec.origin).parent / "model_executor" / "models" / "registry.py"
-    tables = ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS")
-    return frozenset(
-        ast.literal_eval(key)
-        for node in ast.parse(source.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in tables and isinstance(node.value, ast.Dict)
-        for key in node.value.keys
-        if key is not None
-    )
+    return (Path(spec.origin).parent / "model_executor" / "models" / f"{module}.py").read_text(encoding="utf-8")

@@ -9,7 +9,14 @@ from typing import Any
 from rlvr import estimates
 from rlvr.config.recipe import with_engine
 from rlvr.errors import InputError, Problem
-from rlvr.modeling.vllm_engines import HEAD_SIZES_ON_CPU, MAX_RANK, architectures, installation_problem, sends_adapter
+from rlvr.modeling.vllm_engines import (
+    HEAD_SIZES_ON_CPU,
+    MAX_RANK,
+    adapts_embeddings,
+    architectures,
+    installation_problem,
+    sends_adapter,
+)
 from rlvr.preflight.components import RunComponents
 
 
@@ -75,9 +82,17 @@ def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
     if config is None or installation_problem(asked) is not None:
         return
     names = config.architectures or []
-    if names and settings.get("vllm_model_impl", "vllm") == "vllm" and not architectures().intersection(names):
+    own = settings.get("vllm_model_impl", "vllm") == "vllm"  # vLLM's own layers, not those of transformers
+    modules = [module for name, module in architectures().items() if name in names] if own else []
+    if own and names and not modules:
         message = f"vLLM has no {names[0]}. Set vllm_model_impl: transformers, or rollouts: transformers."
         yield Problem(message, "unsupported-model", "model_name_or_path")
+    embeddings = {"embed_tokens", "lm_head"}.intersection(settings.get("lora_target_modules") or ())
+    if embeddings and sends_adapter(settings) and not any(adapts_embeddings(module) for module in modules):
+        message = (
+            f"vLLM takes no adapter of {min(embeddings)} for this model. Remove it, or set rollouts: transformers."
+        )
+        yield Problem(message, "unsupported-model", "lora_target_modules")
     text = config.get_text_config()
     size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     if settings.get("use_cpu") and size not in HEAD_SIZES_ON_CPU:

@@ -21,7 +21,14 @@ from tests.support.run_components import make_components
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "recipes" / "demo-arithmetic.yaml"
-REGISTRY = "_TEXT_GENERATION_MODELS = {'Qwen2ForCausalLM': ('qwen2', 'Qwen2ForCausalLM')}\n_OTHER = {'A': ()}\n"
+REGISTRY = """
+_TEXT_GENERATION_MODELS = {
+    "Qwen2ForCausalLM": ("qwen2", "Qwen2ForCausalLM"),
+    "LlamaForCausalLM": ("llama", "LlamaForCausalLM"),
+}
+_OTHER = {"A": ()}
+"""
+EMBEDDINGS = {"use_peft": True, "lora_target_modules": ["q_proj", "embed_tokens"]}
 
 
 @pytest.fixture
@@ -33,6 +40,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         models.mkdir(parents=True)
         (tmp_path / "vllm" / "__init__.py").touch()
         (models / "registry.py").write_text(REGISTRY)
+        (models / "qwen2.py").write_text("class Qwen2ForCausalLM: ...")
+        (models / "llama.py").write_text("class LlamaForCausalLM:\n    embedding_modules = {}")
         (tmp_path / "vllm-0.dist-info").mkdir()
         text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
         (tmp_path / "vllm-0.dist-info" / "METADATA").write_text(text)
@@ -65,22 +74,38 @@ def test_the_range_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "architecture", "found", "why"),
+    ("settings", "architecture", "key", "why"),
     [
-        ({}, "Qwen2ForCausalLM", False, "vLLM has it"),
-        ({}, "A", True, "a table of other things names it"),
-        ({"vllm_model_impl": "transformers"}, "A", False, "transformers' own layers"),
-        ({"use_cpu": True}, "Qwen2ForCausalLM", True, "heads of 16 numbers"),
+        ({}, "Qwen2ForCausalLM", None, "vLLM has it"),
+        ({}, "A", "model_name_or_path", "a table of other things names it"),
+        ({"vllm_model_impl": "transformers"}, "A", None, "transformers' own layers"),
+        (EMBEDDINGS, "LlamaForCausalLM", None, "its class says which embeddings take an adapter"),
+        (EMBEDDINGS, "Qwen2ForCausalLM", "lora_target_modules", "its class does not"),
+        ({**EMBEDDINGS, "vllm_model_impl": "transformers"}, "LlamaForCausalLM", "lora_target_modules", "nor theirs"),
+        ({**EMBEDDINGS, "vllm_weight_sync": "merged"}, "Qwen2ForCausalLM", None, "all weights are sent"),
     ],
 )
 def test_a_model_that_vllm_lacks_is_refused(
-    install: Any, settings: dict[str, Any], architecture: str, found: bool, why: str
+    install: Any, settings: dict[str, Any], architecture: str, key: str | None, why: str
 ) -> None:
     install("0.30.0")
-    components = make_components({"use_vllm": True, **settings})
+    components = make_components({"use_vllm": True, "use_peft": False, **settings})
     assert components.config is not None
     components.config.architectures = [architecture]
-    assert problems(components) == ([("unsupported-model", "model_name_or_path")] if found else []), why
+    found = [problem for problem in problems(components) if problem[0] == "unsupported-model"]
+    assert found == ([] if key is None else [("unsupported-model", key)]), why
+
+
+@pytest.mark.parametrize(
+    ("width", "found", "why"),
+    [(2, [], "heads of 32 numbers"), (4, [("unsupported-model", "model_name_or_path")], "heads of 16 numbers")],
+)
+def test_on_a_cpu_vllm_lacks_kernels_for_small_heads(install: Any, width: int, found: list[Any], why: str) -> None:
+    install("0.30.0")
+    components = make_components({"use_vllm": True, "use_cpu": True})
+    assert components.config is not None
+    components.config.num_attention_heads = width
+    assert problems(components) == found, why
 
 
 @pytest.mark.parametrize(
