@@ -15,13 +15,11 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rlvr import completion_text, own_turn
+from rlvr import completion_text
 from rlvr.data.io import pack, unpack
 from rlvr.data.reasoning_gym import make_dataset
-from rlvr.verifiers.completion_text import without_thinking
+from rlvr.verifiers.completion_text import tagged_answer
 
-_OPENING = re.compile(r"<answer>", re.IGNORECASE)
-_CLOSING = re.compile(r"</answer>", re.IGNORECASE)
 # Datasets whose `score_answer` evaluates the answer, as of reasoning-gym 0.1.25; a test looks for others in the
 # installed package. Remove this when the package stops evaluating answers.
 EVALUATED_AS_LITERAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
@@ -39,7 +37,10 @@ _EXPONENT = re.compile(
     r"[0-9]{1,2}(?![0-9.])|[A-Za-z](?![A-Za-z(])"
     r"|\(\s*-?\s*(?:[0-9]{1,2}(?:\s*/\s*[0-9]{1,2})?|[A-Za-z])\s*\)"
 )
-_ANSWER_LINE = re.compile(r"^####[ \t]*(?:The final answer is[ \t:]*)?(.+)$", re.MULTILINE | re.IGNORECASE)
+# Datasets whose answer is plain arithmetic with given numbers. Their verifiers search the text for whole numbers, so
+# "0e0*(1+2+3)+24e0" hides what it uses, and puzzle24's takes any four numbers.
+ARITHMETIC = frozenset({"countdown", "puzzle24"})
+_ARITHMETIC = re.compile(r"(?!.*(?:\*\*|//))[0-9 +\-*/()]{1,400}")
 
 
 def reasoning_gym(
@@ -61,24 +62,10 @@ def reasoning_gym(
     """
     rewards: list[float | None] = []
     for completion, packed in zip(completions, entry, strict=True):
-        answer = final_text(completion_text(completion))
+        answer = tagged_answer(completion_text(completion))
         score = 0.0 if answer is None else _score(answer, packed)
         rewards.append(score if score is None or not exact else float(score >= 1.0))
     return rewards
-
-
-def final_text(completion: str) -> str | None:
-    """Return the answer as text; None if there is none, or two different ones."""
-    text = without_thinking(completion)
-    turn = own_turn(completion)
-    answers = []
-    for opening in _OPENING.finditer(turn):
-        # Search the whole text: a line of the answer may look like the header that ends the turn.
-        closing = _CLOSING.search(text, opening.end())
-        answers.append(text[opening.end() : closing.start() if closing else len(turn)].strip())
-    if not answers:
-        answers = [line.group(1).strip() for line in _ANSWER_LINE.finditer(turn)]
-    return answers[0] if answers and all(answer == answers[0] for answer in answers) else None
 
 
 def is_harmless(answer: str, dataset: str) -> bool:
@@ -95,6 +82,8 @@ def is_harmless(answer: str, dataset: str) -> bool:
         return True
     if dataset not in EVALUATED_AS_EXPRESSION:
         return True
+    if dataset in ARITHMETIC:
+        return _ARITHMETIC.fullmatch(answer) is not None and re.search(r"[0-9]{30}", answer) is None
     if not _EXPRESSION.fullmatch(answer) or re.search(r"\.\s*[A-Za-z]|[0-9]{30}", answer):
         return False
     if any(len(word) > 1 and word not in _FUNCTIONS for word in _WORD.findall(answer)):
@@ -112,8 +101,13 @@ def is_harmless(answer: str, dataset: str) -> bool:
 def _score(answer: str, packed: str) -> float | None:
     problem = unpack(packed)
     # "composite" passes the answer to the dataset of the problem.
-    if not is_harmless(answer, problem["item"]["metadata"].get("source_dataset") or problem["dataset"]):
+    name = problem["item"]["metadata"].get("source_dataset") or problem["dataset"]
+    if not is_harmless(answer, name):
         return float(answer == problem["item"]["answer"])
+    if name in ARITHMETIC and sorted(map(int, re.findall("[0-9]+", answer))) != sorted(
+        problem["item"]["metadata"]["numbers"]
+    ):
+        return 0.0
     dataset = _dataset(problem["dataset"], pack(problem["options"]))
     try:
         return float(dataset.score_answer(answer, problem["item"]))

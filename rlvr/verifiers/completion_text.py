@@ -96,6 +96,28 @@ def without_thinking(text: str) -> str:
     return "\n".join(kept)  # a line break, so that no marker comes into being from the two sides of what was taken out
 
 
+_ANSWER_OPENING = re.compile(r"<answer>", re.IGNORECASE)
+_ANSWER_CLOSING = re.compile(r"</answer>", re.IGNORECASE)
+_ANSWER_LINE = re.compile(r"^####[ \t]*(?:The final answer is[ \t:]*)?(.+)$", re.MULTILINE | re.IGNORECASE)
+
+
+def tagged_answer(completion: str) -> str | None:
+    """The text in the <answer> tags of the model's own turn, or else on its `#### The final answer is …` line.
+
+    None if there is neither, or if two of them differ.
+    """
+    text = without_thinking(completion)
+    turn = own_turn(completion)
+    answers = []
+    for opening in _ANSWER_OPENING.finditer(turn):
+        # Search the whole text: a line of the answer may look like the header that ends the turn.
+        closing = _ANSWER_CLOSING.search(text, opening.end())
+        answers.append(text[opening.end() : closing.start() if closing else len(turn)].strip())
+    if not answers:
+        answers = [line.group(1).strip() for line in _ANSWER_LINE.finditer(turn)]
+    return answers[0] if answers and all(answer == answers[0] for answer in answers) else None
+
+
 def full_text(completion: Any, *, think_opened: bool = False) -> str:
     """All text of a completion, thoughts included, with "\\n" for every line end.
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rewards.reasoning_gym import EVALUATED_AS_EXPRESSION, EVALUATED_AS_LITERAL, final_text, reasoning_gym
+from rewards.reasoning_gym import EVALUATED_AS_EXPRESSION, EVALUATED_AS_LITERAL, reasoning_gym
 from rlvr.data.io import unpack
+from rlvr.verifiers.completion_text import tagged_answer
 from tasks.reasoning_gym import reasoning_gym as task
 
 
@@ -30,7 +31,7 @@ from tasks.reasoning_gym import reasoning_gym as task
     ],
 )
 def test_takes_the_answer_out_of_the_own_turn(completion: str, answer: str | None, why: str) -> None:
-    assert final_text(completion) == answer, why
+    assert tagged_answer(completion) == answer, why
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,26 @@ def test_a_hostile_answer_is_never_evaluated(dataset: str, answer: str, why: str
     assert reasoning_gym(["p"], [f"<answer>{answer}</answer>"], entry=[problem["entry"]])[0] in (0.0, 0.01, 0.05)
     assert not mark.exists(), why
     assert time.process_time() - started < 5, why
+
+
+@pytest.mark.parametrize("dataset", ["countdown", "puzzle24"])
+@pytest.mark.parametrize(
+    ("form", "why"),
+    [
+        ("0e0*({sum})+{target}e0", "numbers that the verifier does not see"),
+        ("x-x+{target}e0+0e0*({sum})", "a variable"),
+        ("({sum})**0*{target}", "a power"),
+        ("{target}", "the target"),
+        ("24*1*1*1", "other numbers"),
+        ("{digits}", "digits in a row"),
+    ],
+)
+def test_arithmetic_with_other_numbers_is_wrong(dataset: str, form: str, why: str) -> None:
+    row = task(dataset=dataset, train_rows=1, test_rows=1).train[0]
+    numbers = [str(number) for number in unpack(row["entry"])["item"]["metadata"]["numbers"]]
+    target = unpack(row["entry"])["item"]["metadata"].get("target", 24)
+    answer = form.format(sum="+".join(numbers), digits="".join(numbers), target=target)
+    assert score([f"<answer>{answer}</answer>"], [row["entry"]]) == [0.0], why
 
 
 def test_a_mixture_of_datasets_is_guarded_as_its_parts_are(tmp_path: Path) -> None:
