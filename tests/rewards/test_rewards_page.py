@@ -51,16 +51,17 @@ def test_the_table_names_rewards_and_options_that_exist(name: str, options: str)
     assert set(re.findall(r"`(\w+)`", options)) <= set(parameters)
 
 
-@pytest.mark.parametrize(
-    "name", ["tag_format", "reasoning_length", "repetition", "keyword_coverage", "instruction_constraints"]
-)
+@pytest.mark.parametrize("name", EXCERPTS)
 def test_the_excerpts_are_recipes_that_score(name: str) -> None:
-    columns = {"final_answer": ["42"], "keywords": [["refund", ["14 days", "two weeks"]]]}
-    columns |= {"instruction_id_list": [["punctuation:no_comma"]], "kwargs": [[{}]]}
+    columns = {
+        "final_answer": ["42"], "choices": [["41", "42"]], "keywords": [["refund", ["14 days", "two weeks"]]],
+        "schema": ["{}"], "reference": ["42"], "calls": ['{"name": "f"}'], "tools": ['{"name": "f"}'],
+        "instruction_id_list": [["punctuation:no_comma"]], "kwargs": [[{}]],
+    }  # fmt: skip
     chat = [{"role": "assistant", "content": "<think>6 * 7 is 42.</think>\n<answer>42</answer>"}]
     for reward in rewards_of(name):
         (value,) = reward([[{"role": "user", "content": "6 * 7?"}]], [chat], **columns)
-        assert value == {"math_correctness": 1.0, "tag_format": 1.0}.get(reward.name, 0.0)
+        assert value == float(reward.name in ("math_correctness", "tag_format", "exact_match", "multiple_choice"))
 
 
 def test_the_command_prints_an_explanation() -> None:

@@ -1,0 +1,101 @@
+"""Reward a turn that states the right choice, by its letter or its text: 1 or 0.
+
+"The answer is (C).", "**C**", "Answer: C) Paris", "\\boxed{C}", "<answer>C</answer>" and "Paris" state C.
+`rlvr.verifiers.choices` names all forms. Several letters, "A or B", and a letter within a word earn nothing.
+
+Exploits: a guess is right in a quarter of the rows with four choices. Where one letter is right more often than others,
+it is guessed: the task `multiple_choice` can shuffle the choices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlvr import InputError, completion_text, own_turn
+from rlvr.verifiers.choices import LETTERS, read_choice
+
+
+def multiple_choice(
+    prompts: list[Any],
+    completions: list[Any],
+    *,
+    final_answer: list[str],
+    choices: list[Any] | None = None,
+    **kwargs: Any,
+) -> list[float | None]:
+    """Compare the choice that the model's own turn states with the column `final_answer`.
+
+    Args:
+        completions: strings, or lists of chat messages.
+        final_answer: the letter of the right choice, or its text.
+        choices: an optional column: the texts of the choices A, B, … of each row. Without it, only letters are right.
+
+    Returns:
+        1.0 or 0.0 for each completion.
+
+    Raises:
+        InputError: the lists differ in length, or a row's reference is no choice (with the row).
+    """
+    for name, column in (("final_answer", final_answer), ("choices", choices)):
+        if column is not None and len(column) != len(completions):
+            message = (
+                f"Reward multiple_choice: the column {name} has {len(column)} entries for {len(completions)} rows."
+            )
+            raise InputError(f"{message} Pass one each.", kind="length-mismatch", key=name)
+    rewards: list[float | None] = []
+    for row, completion in enumerate(completions):
+        row_choices = None if choices is None else choices[row]
+        if fault := _row_fault(final_answer[row], row_choices):
+            message = f"Reward multiple_choice, row {row} of the batch: {fault}"
+            raise InputError(message, kind="invalid-row", key="final_answer", row=row)
+        rewards.append(_score(completion, final_answer[row], row_choices)[0])
+    return rewards
+
+
+def validate_rows(*, final_answer: list[str], choices: list[Any] | None = None, **kwargs: Any) -> list[str | None]:
+    """Return for each row what is wrong with its reference or its choices, or None. Called once before training."""
+    rows = [None] * len(final_answer) if choices is None else choices
+    return [_row_fault(gold, row_choices) for gold, row_choices in zip(final_answer, rows, strict=True)]
+
+
+def explain(completion: Any, *, final_answer: str, choices: list[str] | None = None, **kwargs: Any) -> list[str]:
+    """Explain the reward of `multiple_choice`, one sentence a step; the last one is the reward.
+
+    Args: as `multiple_choice`, for one row.
+    """
+    if fault := _row_fault(final_answer, choices):
+        raise InputError(f"Reward multiple_choice: {fault}", kind="invalid-row", key="final_answer")
+    reward, steps = _score(completion, final_answer, choices)
+    return [*steps, f"Reward: {reward:g}"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _score(completion: Any, gold: str, choices: list[str] | None) -> tuple[float, list[str]]:
+    """Return the reward and the sentences that explain it."""
+    reading = read_choice(own_turn(completion_text(completion)), choices or ())
+    right = _letter(gold, choices)
+    return float(reading.letter == right), [reading.why, f"The right choice is {right}."]
+
+
+def _letter(gold: str, choices: list[str] | None) -> str | None:
+    """Return the letter of the right choice, or None."""
+    letter = gold.strip().upper()
+    if len(letter) == 1 and letter in LETTERS[: len(choices or LETTERS)]:
+        return letter
+    return LETTERS[choices.index(gold)] if choices and gold in choices else None
+
+
+def _row_fault(gold: Any, choices: Any) -> str | None:
+    """Return what is wrong with a row and how to mend it, or None."""
+    if choices is not None:
+        if not isinstance(choices, list) or not all(isinstance(choice, str) and choice.strip() for choice in choices):
+            return f"its choices are {choices!r:.80}. Write a list of texts."
+        if not 2 <= len(choices) <= len(LETTERS):
+            return f"it has {len(choices)} choices. Write 2 to {len(LETTERS)}."
+        if len({" ".join(choice.split()) for choice in choices}) < len(choices):
+            return "two of its choices are equal, so an answer by text names both. Remove the row."
+    if not isinstance(gold, str) or _letter(gold, choices) is None:
+        return f"final_answer {gold!r:.80} is none of its choices. Write the letter (A is the first) or the text."
+    return None

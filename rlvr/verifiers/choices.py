@@ -1,0 +1,254 @@
+"""The choice that a turn states: a letter, or the text of a choice. Read strictly, since a guess is cheap.
+
+A statement is one of
+
+- `\\boxed{C}` and `<answer>C</answer>`;
+- a sentence: "The answer is (C).", "Answer: C) Paris", "The correct option is C because …";
+- without any of these, a line that is nothing but a choice, if the turn ends in it: "C", "**C**", "C. Paris", "Paris".
+
+All statements of a turn must name the same choice, and the text after the first one no other letter. "A or B", "AC",
+"C/D", "Cat" and "C. Rome", where Rome is D, state nothing. A denial, a question and a supposition ("if the answer is
+B") are no statements. Letters of other scripts are no letters; full-width ones are.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MAX_CHARACTERS = 1_000_000
+MAX_STATEMENTS = 1000
+MAX_LINE = 2000  # characters of a line that is nothing but a choice
+
+_PIECE = re.compile(r"\S{1,200}")  # NFKC needs quadratic time for a long run of accents
+_OPEN = r"[ \t#*_`\"'“‘(\[{$]"
+_CLOSE = r"[*_`\"'”’)\]}$]"
+_OPENING = re.compile(rf"(?:{_OPEN}|\\text\w{{0,2}}\{{|\\math\w\w\{{|\\\()*+")
+_KIND = re.compile(r"(?:the[ ])?(?:option|choice|letter|answer)[ ]{1,3}(?=[(*\[]{0,4}[A-Za-z]\b)", re.IGNORECASE)
+_LABEL = re.compile(rf"([A-Za-z])((?:{_CLOSE}|\\\))*+)(?![\w+#&/]|[-'’]\w)")
+_LEAD = re.compile(
+    r"\b(?:(?:answer|choice|option)(?:[ ](?:choice|option|letter))?(?:[ ]to[ ][^.:\n]{1,60}?)?[*_`]{0,4}[ ]{0,3}"
+    r"(?:is\b|would[ ]be\b|must[ ]be\b|should[ ]be\b|[:=])|I(?:'ll|[ ]will|[ ]would)?[ ](?:choose|pick|select)\b)"
+    r"[*_`: \t]{0,8}\n{0,2}",
+    re.IGNORECASE,
+)
+# Before a lead: "I don't think the answer is", "if the answer is"
+_UNASSERTED = re.compile(
+    r"(?:(?:n't|\bnot|\bnever)[ ](?:think|believe|sure|certain|say|mean)\b"
+    r"|\b(?:if|whether|unless|says?|said|claims?|suppose|assume|assuming|why|is)\b)[^.:;\n]{0,30}$",
+    re.IGNORECASE,
+)
+_COVERED = re.compile(
+    r"[\s$*(\\:]{0,8}(?:f?boxed\b|<answer>)|[^\n]{0,30}\b(?:answer|choice|option)[*_]{0,4}(?:[ ]is\b|:)", re.IGNORECASE
+)
+_BOX = re.compile(r"\\f?boxed\s{0,4}\{((?:[^{}]|\{[^{}]*\}){0,2000})\}")
+_TAG = re.compile(r"<answer>([^<>]{0,2000})</answer>", re.IGNORECASE)
+_ANY_BOX_OR_TAG = re.compile(r"\\f?boxed\b|<answer>", re.IGNORECASE)
+_NAMED = re.compile(r"(?<![\w'’&\\-])(?:([A-Z])(?![\w'’&]|-\w)|(?<=\()([a-z])(?=\)))")
+_SENTENCE_WORD = re.compile(
+    r"[ ](?!(?:is|and|or|was|seems|would|could|might|may|fits|too)\b)[a-z]"
+)  # "A whale", "I hope"
+_ALTERNATIVE = re.compile(r"[\s,;.]*(?:or|and|nor|and/or)\b|[\s*_]*[/&?]", re.IGNORECASE)
+_RETRACTION = re.compile(r"\b(?:wait|actually|correction|scratch that|on second thought|i was wrong)\b", re.IGNORECASE)
+_VERDICT = re.compile(r"(?:is|must be)[ ](?:the[ ])?(?:correct|right|best)(?:[ ](?:answer|option|choice))?\W*$", re.I)
+_REASON = re.compile(r"[ ](?:because|since|as|for|due|is|which)\b")
+_SEPARATOR = re.compile(r"(?:[ .:),;–—-]|\*)*+")
+_SEVERAL = re.compile(r"[A-Z]{2,26}\b")
+
+
+@dataclass(frozen=True)
+class ChoiceReading:
+    """What a turn states: the letter of a choice, or None; and why."""
+
+    letter: str | None
+    why: str
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """A stated choice, the place behind it, and the place where its line ends."""
+
+    letter: str
+    end: int
+    line_end: int
+
+
+class _Contradiction(Exception):
+    """A turn names several choices."""
+
+
+def read_choice(turn: str, choices: Sequence[str] = ()) -> ChoiceReading:
+    """Read the choice that a turn states.
+
+    Args:
+        choices: the texts of the choices A, B, …; without them, any letter is a choice, and no text.
+    """
+    if len(turn) > MAX_CHARACTERS:
+        return ChoiceReading(None, f"The turn is longer than {MAX_CHARACTERS:,} characters.")
+    if not turn.isascii():
+        turn = _PIECE.sub(lambda piece: unicodedata.normalize("NFKC", piece[0]), turn)
+    options = tuple(choices)
+    try:
+        stated = _agreeing(_explicit_statements(turn, options))
+        if stated:
+            _check_rest(turn, stated[0], len(options) or len(LETTERS))
+            stated = _agreeing([*stated, *_lines(turn, options, stated[0].line_end)])
+        else:
+            stated = _agreeing(_lines(turn, options, 0))
+            if not stated or turn[stated[-1].line_end :].strip():
+                return ChoiceReading(None, "No statement of an answer was found.")
+    except _Contradiction as error:
+        return ChoiceReading(None, f"The turn states no single choice: {error}.")
+    return ChoiceReading(stated[0].letter, f"The turn states {stated[0].letter}.")
+
+
+def _agreeing(statements: Iterable[_Statement]) -> list[_Statement]:
+    """Return the statements in the order of the text, if all of them name one choice."""
+    found: list[_Statement] = []
+    for statement in statements:
+        found.append(statement)
+        if statement.letter != found[0].letter:
+            raise _Contradiction(f"both {found[0].letter} and {statement.letter} are stated")
+        if len(found) > MAX_STATEMENTS:
+            raise _Contradiction(f"it has more than {MAX_STATEMENTS:,} statements")
+    return sorted(found, key=lambda statement: statement.end)
+
+
+def _explicit_statements(turn: str, choices: tuple[str, ...]) -> Iterator[_Statement]:
+    """Yield the choices in boxes, tags and sentences."""
+    closed = 0
+    for pattern in (_BOX, _TAG):
+        for match in pattern.finditer(turn):
+            closed += 1
+            content = match[1].strip()
+            stated = _read(content, 0, choices)
+            if stated is None or not _is_no_more(content[stated.end :], choices):
+                raise _Contradiction(f"{content[:60]!r} is not one choice")
+            yield _Statement(stated.letter, match.end(), _line_end(turn, match.end()))
+    if closed != sum(1 for _ in _ANY_BOX_OR_TAG.finditer(turn)):
+        raise _Contradiction("a box or a tag is nested or not closed")
+    for number, lead in enumerate(_LEAD.finditer(turn)):
+        if number == MAX_STATEMENTS:
+            raise _Contradiction(f"it has more than {MAX_STATEMENTS:,} statements")
+        before = turn[max(turn.rfind("\n", 0, lead.start()) + 1, lead.start() - 80) : lead.start()]
+        if _COVERED.match(turn, lead.end()) or _UNASSERTED.search(before):
+            continue
+        stated = _read(turn, lead.end(), choices)
+        if stated is None:
+            _check_unread(turn[lead.end() : _line_end(turn, lead.end())], len(choices) or len(LETTERS))
+        elif turn[stated.end : stated.end + 1] != "?":
+            yield stated
+
+
+def _check_unread(text: str, count: int) -> None:
+    """Refuse an answer that names letters, but not one of them in a form that can be read."""
+    text = text[:1000]
+    several = _SEVERAL.match(text)
+    letters = LETTERS[:count]
+    named = any(letter in letters for letter in _named(text)) or (several and set(several[0]) <= set(letters))
+    if named and not re.match(r"(?:not|n't|never)\b", text, re.IGNORECASE):
+        raise _Contradiction(f"{text[:60]!r} is not one choice")
+
+
+def _check_rest(turn: str, first: _Statement, count: int) -> None:
+    """Refuse another letter, or a retraction, after the first statement."""
+    rest = turn[first.end :]
+    if _RETRACTION.search(rest):
+        raise _Contradiction(f"{first.letter} is retracted")
+    for letter in _named(rest):
+        if letter != first.letter and letter in LETTERS[:count]:
+            raise _Contradiction(f"{letter} is named after {first.letter}")
+
+
+def _named(text: str) -> Iterator[str]:
+    """Yield the letters that stand alone, less the words A and I of a sentence."""
+    for match in _NAMED.finditer(text):
+        if not (match[1] and match[1] in "AI" and _SENTENCE_WORD.match(text, match.end())):
+            yield (match[1] or match[2]).upper()
+
+
+def _lines(turn: str, choices: tuple[str, ...], start: int) -> Iterator[_Statement]:
+    """Yield the lines from `start` that are nothing but a choice."""
+    while start < len(turn):
+        end = _line_end(turn, start)
+        if end - start < MAX_LINE and turn[start:end].strip():
+            stated = _read(turn, start, choices)
+            rest = turn[stated.end : end] if stated else ""
+            if stated and "?" not in rest and (_is_no_more(rest, choices) or _VERDICT.match(rest.strip())):
+                yield stated
+        start = end + 1
+
+
+def _is_no_more(rest: str, choices: tuple[str, ...]) -> bool:
+    """Whether the rest of a line adds nothing to a choice. If the texts of the choices are unknown, one may follow."""
+    if choices or not re.match(r"[*_]{0,3}[.:)]", rest):
+        return not re.search(r"\w", rest)
+    return not any(_named(rest))
+
+
+def _read(text: str, start: int, choices: tuple[str, ...]) -> _Statement | None:
+    """Read a choice that begins at `start`; None if none does, or if another one follows at once."""
+    opening = _OPENING.match(text, start)
+    start = opening.end() if opening else start
+    end = _line_end(text, start)
+    letters, stop = _longest(text, start, choices)
+    if len(letters) == 1:
+        others = [one for letter, one in zip(LETTERS, choices, strict=False) if letter != letters]
+        if _ALTERNATIVE.match(text, stop) or any(_pattern(one).search(text, stop, end) for one in others):
+            return None
+        return _Statement(letters, stop, end)
+    kind = _KIND.match(text, start)
+    opened = text[opening.start() : start] if opening else ""
+    if kind:
+        opening = _OPENING.match(text, kind.end())
+        opened, start = (opening[0], opening.end()) if opening else ("", kind.end())
+    label = _LABEL.match(text, start)
+    if label is None:
+        return None
+    letter, stop = label[1].upper(), label.end()
+    is_marked = bool(kind) or any(sign in opened + label[2] for sign in "([{*$`") or text[stop : stop + 1] in ".:),;"
+    is_alone = not text[stop:end].strip(" .!")
+    if letter not in LETTERS[: len(choices) or len(LETTERS)] or (label[1].islower() and not (is_marked or is_alone)):
+        return None
+    if letter in "AI" and not is_marked and _SENTENCE_WORD.match(text, stop) and not _REASON.match(text, stop):
+        return None
+    if _ALTERNATIVE.match(text, stop):
+        return None
+    separator = _SEPARATOR.match(text, stop)
+    follows = separator.end() if separator else stop
+    letters, described = _longest(text, follows, choices)
+    if letters and (letter not in letters or _ALTERNATIVE.match(text, described)):
+        return None
+    return _Statement(letter, described if letters else stop, end)
+
+
+def _longest(text: str, start: int, choices: tuple[str, ...]) -> tuple[str, int]:
+    """Return the letters of the longest choice whose text begins at `start`, and its end; "" if none does.
+
+    Case matters only between choices that differ in nothing else. A choice of one letter is not read as text.
+    """
+    ends = {}
+    for letter, choice in zip(LETTERS, choices, strict=False):
+        if (len(choice.strip()) > 1 or choice.strip().isdigit()) and (match := _pattern(choice).match(text, start)):
+            ends[letter] = match.end()
+    end = max(ends.values(), default=start)
+    letters = [letter for letter in ends if ends[letter] == end]
+    same_case = [
+        letter for letter in letters if text.startswith(choices[LETTERS.index(letter)].strip().rstrip("."), start)
+    ]
+    return "".join(same_case if len(letters) > 1 and same_case else letters), end
+
+
+@lru_cache(maxsize=4096)
+def _pattern(choice: str) -> re.Pattern[str]:
+    words = unicodedata.normalize("NFKC", choice[:2000]).strip().rstrip(".").split()
+    return re.compile(r"(?<![\w.-])" + r"[ \t]+".join(map(re.escape, words)) + r"(?![\w%]|[.,]\d|-\w)", re.IGNORECASE)
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return end if end >= 0 else len(text)

@@ -1,0 +1,68 @@
+"""The reward for the reference's text after normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rewards.exact_match import exact_match, validate_rows
+from rlvr.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("completion", "gold", "options", "reward", "why"),
+    [
+        ("Paris", "Paris", {}, 1.0, "the whole turn"),
+        (" Paris\n", "Paris", {}, 1.0, "white space is normalised by default"),
+        ("Ｐａｒｉｓ", "Paris", {}, 1.0, "and so is width"),
+        ("paris", "Paris", {}, 0.0, "and case is not"),
+        ("It is Paris", "Paris", {}, 0.0, "words before"),
+        ("New  York", "New York", {"normalise": []}, 0.0, "as it is"),
+        ("PARIS", "Paris", {"normalise": ["case"]}, 1.0, "case"),
+        ("Paris!", "Paris", {"normalise": ["punctuation"]}, 1.0, "punctuation"),
+        ("the Eiffel tower.", "Eiffel Tower", {"normalise": ["squad"]}, 1.0, "as SQuAD compares"),
+        ("Theatre", "atre", {"normalise": ["squad"]}, 0.0, "an article within a word"),
+        ("London", ["Paris", "London"], {}, 1.0, "one of several references"),
+        ("Paris London", ["Paris", "London"], {}, 0.0, "both of them"),
+        ("So:\nParis\n", "Paris", {"answer_in": "last_line"}, 1.0, "the last line"),
+        ("Paris\nor not", "Paris", {"answer_in": "last_line"}, 0.0, "another last line"),
+        ("So.\n#### Paris", "Paris", {"answer_in": "marker"}, 1.0, "behind the marker"),
+        ("#### Paris\n#### Rome", "Paris", {"answer_in": "marker"}, 0.0, "two answers"),
+        ("#### Paris\nSo #### Paris", "Paris", {"answer_in": "marker"}, 1.0, "the same one twice"),
+        ("Answer: Paris", "Paris", {"answer_in": "marker", "marker": "Answer:"}, 1.0, "another marker"),
+        ("Paris", "Paris", {"answer_in": "marker"}, 0.0, "no marker"),
+        (r"so \boxed{\frac{1}{2}}", r"\frac{1}{2}", {"answer_in": "boxed"}, 1.0, "nested braces"),
+        (r"\boxed{\boxed{Paris}}", "Paris", {"answer_in": "boxed"}, 0.0, "nested boxes"),
+        (r"\boxed{Paris} \boxed{Rome", "Paris", {"answer_in": "boxed"}, 0.0, "not closed"),
+        ("<answer>Paris</answer> <answer>Rome", "Paris", {"answer_in": "tag"}, 0.0, "not closed"),
+        ("<answer><answer>Paris</answer></answer>", "Paris", {"answer_in": "tag"}, 0.0, "nested tags"),
+    ],
+)
+def test_what_equals_the_reference(
+    completion: str, gold: Any, options: dict[str, Any], reward: float, why: str
+) -> None:
+    assert exact_match([""], [completion], final_answer=[gold], **options) == [reward], why
+
+
+@pytest.mark.parametrize("gold", [None, 42, "", " \n", [], ["Paris", ""], ["Paris", 4]])
+def test_a_reference_that_is_none_is_refused_with_its_row(gold: Any) -> None:
+    assert [bool(fault) for fault in validate_rows(final_answer=["Paris", gold])] == [False, True]
+    with pytest.raises(InputError) as error:
+        exact_match(["", ""], ["Paris", ""], final_answer=["Paris", gold])
+    assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", "final_answer", 1)
+
+
+def test_a_reference_of_which_normalisation_leaves_nothing_is_refused() -> None:
+    assert validate_rows(final_answer=["The"]) == [None]
+    assert validate_rows(final_answer=["The", "..."], normalise=["squad"]) != [None, None]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"answer_in": "box"}, {"marker": " "}, {"normalise": ["upper"]}, {"normalise": "case"}, {"normalise": [["case"]]}],
+)
+def test_an_invalid_option_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as error:
+        exact_match([""], [""], final_answer=["x"], **options)
+    assert (error.value.kind, error.value.key) == ("invalid-value", *options)

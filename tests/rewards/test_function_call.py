@@ -1,0 +1,134 @@
+"""The reward for making the reference calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rewards.function_call import explain, function_call, validate_rows
+from rlvr.errors import InputError
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}, "unit": {"type": "string"}},
+    "required": ["city"],
+}
+TOOLS: list[dict[str, Any]] = [
+    {"name": "weather", "description": "Tell the weather.", "parameters": PARAMETERS},
+    {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "properties": {}}}},
+]
+TIME: dict[str, Any] = {"name": "time", "arguments": {}}
+
+
+def weather(**arguments: Any) -> dict[str, Any]:
+    return {"name": "weather", "arguments": arguments}
+
+
+OSLO = weather(city="Oslo", days=2)
+
+
+def tagged(*calls: Any) -> str:
+    return "\n".join(f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
+
+
+def structured(*calls: dict[str, Any], content: str = "") -> list[dict[str, Any]]:
+    return [
+        {
+            "role": "assistant",
+            "content": content,
+            "tool_calls": [{"type": "function", "function": one} for one in calls],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward", "why"),
+    [
+        (tagged(OSLO, TIME), 1.0, "Hermes and Qwen"),
+        (f"Let me see.\n{tagged(TIME, OSLO)}", 1.0, "another order, text before"),
+        (json.dumps([OSLO, TIME]), 1.0, "a list"),
+        (f"```json\n{json.dumps([OSLO, TIME])}\n```", 1.0, "a list in a block"),
+        (json.dumps([{"name": "weather", "parameters": OSLO["arguments"]}, {"name": "time"}]), 1.0, "Llama's name"),
+        (structured(OSLO, TIME), 1.0, "messages"),
+        (structured({**OSLO, "arguments": json.dumps(OSLO["arguments"])}, TIME), 1.0, "arguments as text"),
+        (structured(OSLO, content=tagged(TIME)), 1.0, "a message and its text"),
+        ([*structured(OSLO), {"role": "tool", "content": "rain"}, *structured(TIME)], 1.0, "two turns"),
+        (tagged(TIME, weather(city="Oslo", days=2.0)), 1.0, "2 equals 2.0"),
+        (tagged(OSLO), 0.0, "one is missing"),
+        (tagged(OSLO, OSLO), 0.0, "one twice"),
+        (tagged(OSLO, TIME, TIME), 0.0, "one too many"),
+        (tagged(OSLO, TIME, {"name": "stop", "arguments": {}}), 0.0, "an unknown one too many"),
+        (tagged({**OSLO, "name": "Weather"}, TIME), 0.0, "another name"),
+        (tagged(weather(city="Oslo"), TIME), 0.0, "the default is another value"),
+        (tagged(weather(city="oslo", days=2), TIME), 0.0, "another text"),
+        (tagged(weather(city="Oslo", days="2"), TIME), 0.0, "another type"),
+        (tagged(weather(city="Oslo", days=2, unit="C"), TIME), 0.0, "one argument more"),
+        (tagged(weather(city="Oslo", days=2, verified=True), TIME), 0.0, "an unknown one"),
+        (tagged({**OSLO, "parameters": {}}, TIME), 0.0, "arguments twice"),
+        (tagged({**OSLO, "arguments": ["Oslo", 2]}, TIME), 0.0, "arguments in a list"),
+        (tagged([OSLO, TIME]), 0.0, "a list within tags"),
+        (f"<tool_call>{tagged(OSLO)}</tool_call>{tagged(TIME)}", 0.0, "nested tags"),
+        (tagged(OSLO, TIME) + "<tool_call>", 0.0, "a tag that is not closed"),
+        (f"<think>{tagged(OSLO, TIME)}</think>", 0.0, "in thoughts"),
+        (json.dumps([[OSLO, TIME]]), 0.0, "a list of lists"),
+        ("I call weather and time.", 0.0, "prose"),
+    ],
+)  # fmt: skip
+def test_only_the_reference_calls_earn_the_reward(completion: Any, reward: float, why: str) -> None:
+    columns = {"calls": json.dumps([OSLO, TIME]), "tools": json.dumps(TOOLS)}
+    rows = {name: [value] for name, value in columns.items()}
+    assert function_call([""], [completion], **rows) == [reward], why
+    assert explain(completion, **columns)[-1] == f"Reward: {reward:g}"
+
+
+@pytest.mark.parametrize(
+    ("gold", "made", "options", "reward", "why"),
+    [
+        ([OSLO, TIME], [TIME, OSLO], {"ordered": True}, 0.0, "the order counts"),
+        ([OSLO, TIME], [OSLO, TIME], {"ordered": True}, 1.0, "in order"),
+        ([weather(city="Oslo")], [weather(city="Oslo", days=1)], {}, 1.0, "the default is stated"),
+        ([weather(city="Oslo", days=1)], [weather(city="Oslo")], {}, 1.0, "the default is left out"),
+        ([weather(city=["Oslo", "Oslo, Norway"], unit=["C", ""])], [weather(city="Oslo, Norway")],
+         {"alternatives": True}, 1.0, "another, and one left out"),
+        ([weather(city=["Oslo"], unit=["C", ""])], [weather(city="Oslo", unit="F")],
+         {"alternatives": True}, 0.0, "no alternative"),
+        ([weather(city=["Oslo"])], [weather(city=["Oslo"])], {"alternatives": True}, 0.0, "the list itself"),
+        # The first call meets both references, the second one only the first.
+        ([weather(city=["Oslo", "Rome"]), weather(city=["Oslo"])], [weather(city="Oslo"), weather(city="Rome")],
+         {"alternatives": True}, 1.0, "each call has a reference of its own"),
+    ],
+)  # fmt: skip
+def test_order_defaults_and_alternatives(
+    gold: Any, made: Any, options: dict[str, Any], reward: float, why: str
+) -> None:
+    assert function_call([""], [tagged(*made)], calls=[gold], tools=TOOLS, **options) == [reward], why
+
+
+@pytest.mark.parametrize(
+    ("calls", "tools", "why"),
+    [
+        ("[{", TOOLS, "no JSON"), (None, TOOLS, "none"), ("[]", TOOLS, "an empty completion would be right"),
+        ([{"arguments": {}}], TOOLS, "no name"), ([{"name": "stop"}], TOOLS, "an unknown function"),
+        ([weather()], TOOLS, "a required argument is missing"),
+        ([weather(city="Oslo", days="two")], TOOLS, "another type"),
+        ([OSLO], [{"parameters": PARAMETERS}], "a tool without a name"), ([OSLO], "{", "tools that are no JSON"),
+        ([OSLO], [{"name": "weather", "parameters": {"city": {"type": "str"}}}], "no JSON Schema"),
+        ([OSLO], [{"name": "weather", "parameters": {"$ref": "http://127.0.0.1:9/s"}}], "never fetched"),
+    ],
+)  # fmt: skip
+def test_a_row_whose_calls_no_completion_can_make_is_refused(calls: Any, tools: Any, why: str) -> None:
+    columns = {"calls": [[OSLO], calls], "tools": [json.dumps(TOOLS), json.dumps(tools) if tools != "{" else tools]}
+    assert [bool(fault) for fault in validate_rows(**columns)] == [False, True], why
+    with pytest.raises(InputError) as error:
+        function_call(["", ""], [tagged(OSLO)] * 2, **columns)
+    assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", "calls", 1)
+
+
+def test_without_tools_the_calls_alone_are_compared() -> None:
+    assert function_call([""] * 2, [tagged(OSLO), tagged(TIME)], calls=[[OSLO]] * 2) == [1.0, 0.0]
+
+
+def test_references_that_are_no_alternatives_are_refused() -> None:
+    assert validate_rows(calls=[[OSLO]], alternatives=True) != [None]

@@ -1,0 +1,113 @@
+"""The reward for JSON that is valid under a schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rewards.json_schema import explain, json_schema, validate_rows
+from rlvr.errors import InputError
+
+ITEM = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "price": {"type": "number"}, "tags": {"type": "array"}},
+    "required": ["name", "price"],
+    "additionalProperties": False,
+}
+RIGHT = '{"name": "pen", "price": 2, "tags": ["a", true]}'
+
+
+@pytest.mark.parametrize(
+    ("completion", "form", "reward", "why"),
+    [
+        (RIGHT, "any", 1.0, "the reference"),
+        ('{"tags": ["a", true], "price": 2.0, "name": "p\\u0065n"}', "any", 1.0, "the same value"),
+        (f"```json\n{RIGHT}\n```", "any", 1.0, "a block"),
+        (f"Here:\n```\n{RIGHT}\n```\nDone.", "any", 1.0, "text around the block"),
+        (f"```json\n{RIGHT}\n```", "plain", 0.0, "a block is not plain"),
+        (RIGHT, "block", 0.0, "no block"),
+        (f"Here: {RIGHT}", "any", 0.0, "text around it without a block"),
+        (f"```json\n{RIGHT}\n```\n```json\n{RIGHT}\n```", "any", 0.0, "two blocks"),
+        (f"```python\n{RIGHT}\n```", "any", 0.0, "a block of code"),
+        (f"```json\n{RIGHT}", "any", 0.0, "a block that is not closed"),
+        (f"{RIGHT}{RIGHT}", "any", 0.0, "two values"),
+        (f"[{RIGHT}]", "any", 0.0, "a list of it"),
+        (RIGHT.replace("2", "2, \"price\": 2"), "any", 0.0, "an equal key"),
+        (RIGHT.replace("2", '"2"'), "any", 0.0, "another type"),
+        (RIGHT.replace("true", "1"), "any", 0.0, "1 is not true"),
+        (RIGHT.replace("2", "3"), "any", 0.0, "another value"),
+        (RIGHT.replace("pen", "pеn"), "any", 0.0, "a Cyrillic letter"),
+        ('{"name": "", "price": 0}', "any", 0.0, "valid and empty"),
+        (RIGHT.replace("2", "NaN"), "any", 0.0, "no number"),
+        (RIGHT.replace("2", "1e999"), "any", 0.0, "a number beyond floats"),
+        (RIGHT.replace("2", "9" * 5000), "any", 0.0, "a huge number"),
+        (RIGHT.replace('"a"', "[" * 100 + "]" * 100), "any", 0.0, "deep"),
+        ("[" * 200_000, "any", 0.0, "deeper than Python's stack"),
+        (RIGHT.replace('"a"', '"' + "a" * 200_000 + '"'), "any", 0.0, "huge"),
+        (RIGHT.replace('"a"', ",".join(["{}"] * 21_000)), "any", 0.0, "too many values"),
+    ],
+)  # fmt: skip
+def test_only_the_value_of_the_reference_earns_the_reward(completion: str, form: Any, reward: float, why: str) -> None:
+    options: dict[str, Any] = {"match_reference": True, "form": form}
+    assert json_schema([""], [completion], schema=[json.dumps(ITEM)], reference=[RIGHT], **options) == [reward], why
+    assert explain(completion, schema=ITEM, reference=json.loads(RIGHT), **options)[-1] == f"Reward: {reward:g}"
+
+
+def test_without_the_reference_every_valid_value_earns_the_reward() -> None:
+    completions = ['{"name": "", "price": 0}', "{}", RIGHT, "null"]
+    assert json_schema([""] * 4, completions, schema=ITEM) == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_equal_objects_of_a_long_list_are_found_at_once() -> None:
+    items = ",".join(f'{{"a":{number}}}' for number in range(9000))
+    schema = {"type": "array", "uniqueItems": True}
+    assert json_schema([""] * 2, [f"[{items}]", f'[{items},{{"a":7.0}}]'], schema=schema) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("{", "no JSON"), (None, "missing"), ('"text"', "no object"), ({"type": "objekt"}, "an unknown type"),
+        ({"properties": {"a": None}}, "a key that a table filled"), ({"pattern": "("}, "no regular expression"),
+        ({"$ref": "http://127.0.0.1:9/s.json"}, "never fetched"), ({"$ref": "file:///etc/passwd"}, "never read"),
+        ({"$id": "http://x.invalid/", "items": {"$ref": "s.json"}}, "relative to a URL"),
+        ({"$ref": "#/$defs/none"}, "no such definition"), ({"$dynamicRef": "http://x.invalid/y"}, "never fetched"),
+        ({"$ref": "#"}, "without end"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_is_none_is_refused_with_its_row(schema: Any, why: str) -> None:
+    rows = [json.dumps(ITEM), schema if isinstance(schema, str | None) else json.dumps(schema)]
+    assert [bool(fault) for fault in validate_rows(schema=rows)] == [False, True], why
+    with pytest.raises(InputError) as error:
+        json_schema(["", ""], [RIGHT, RIGHT], schema=rows)
+    assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", "schema", 1)
+
+
+@pytest.mark.parametrize("gold", [None, "{", "{}", '{"name": "pen"}', {"name": "pen", "price": float("nan")}])
+def test_a_reference_that_is_not_valid_is_refused(gold: Any) -> None:
+    assert validate_rows(schema=[json.dumps(ITEM)], reference=[gold]) == [None]
+    faults = validate_rows(schema=[json.dumps(ITEM)] * 2, final_answer=[RIGHT, gold], match_reference=True)
+    assert [bool(fault) for fault in faults] == [False, True]
+
+
+def test_references_within_the_schema_and_older_drafts_are_read() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "definitions": {"node": {"type": "object", "properties": {"next": {"$ref": "#/definitions/node"}}}},
+        "$ref": "#/definitions/node",
+    }
+    assert json_schema([""] * 2, ['{"next": {"next": {}}}', '{"next": {"next": 1}}'], schema=schema) == [1.0, 0.0]
+
+
+def test_a_schema_that_loops_on_a_value_scores_no_row() -> None:
+    schema = {"properties": {"a": {"$ref": "#/properties/a"}}}
+    assert json_schema([""] * 2, ['{"a": 1}', '{"b": 1}'], schema=schema) == [None, 1.0]
+
+
+@pytest.mark.parametrize(("column", "key"), [({"schema": ["{}"]}, "schema"), ({"form": "xml", "schema": {}}, "form")])
+def test_a_short_column_and_an_unknown_form_are_named(column: dict[str, Any], key: str) -> None:
+    with pytest.raises(InputError) as error:
+        json_schema(["", ""], ["", ""], **column)
+    assert error.value.key == key
