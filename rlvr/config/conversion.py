@@ -61,6 +61,10 @@ class _Reward(NamedTuple):
 
 
 _TAGS = {"answer": True}
+# The defaults of open-r1's script. Those of its reward function charge wrong answers 1.0 to 0.5, long ones less.
+_OPEN_R1_COSINE = {
+    "max_len": 1000, "min_value_wrong": 0.0, "max_value_wrong": -0.5, "min_value_correct": 0.5, "max_value_correct": 1.0
+}  # fmt: skip
 _ANSWERS = "algebra as in math-verify, but two different final answers score 0, and answers without a box count"
 REWARDS: dict[str, _Reward] = {
     # The AWS sample
@@ -78,6 +82,14 @@ REWARDS: dict[str, _Reward] = {
         lambda content: {
             "n": content.get("repetition_n_grams", 3),
             "max_penalty": abs(content.get("repetition_max_penalty", -1.0)),
+        },
+    ),
+    "cosine": _Reward(
+        "cosine_length",
+        "the same formula, in characters; from max_len on it stays, where theirs rises again",
+        lambda content: {
+            **{key: content.get(f"cosine_{key}", default) for key, default in _OPEN_R1_COSINE.items()},
+            "unit": "characters",
         },
     ),
     "soft_overlong_punishment": _Reward(
@@ -117,6 +129,7 @@ _OPEN_R1_REWARDS = ("accuracy", "format", "tag_count")  # its default
 # Columns of our rewards, and the column that their rewards read instead. Datasets with a better one: a short answer.
 _COLUMNS: dict[str, dict[str, str]] = {
     "accuracy": {"final_answer": "solution"},
+    "cosine": {"final_answer": "solution"},
     "accuracy_reward": {"final_answer": "solution"},
     "reasoning_accuracy_reward": {"final_answer": "solution"},
     "cf_code": {
@@ -147,8 +160,10 @@ _DATA_KEYS = {
 _REWARD_KEYS = {
     "reward_funcs": "str | list",
     "reward_weights": "list",
-    **dict.fromkeys(("repetition_n_grams", "max_completion_len", "soft_punish_cache"), "int"),
-    "repetition_max_penalty": "float",
+    **dict.fromkeys(("repetition_n_grams", "max_completion_len", "soft_punish_cache", "cosine_max_len"), "int"),
+    **dict.fromkeys(
+        ("repetition_max_penalty", *(f"cosine_{key}" for key in _OPEN_R1_COSINE if key != "max_len")), "float"
+    ),
     **dict.fromkeys(("code_eval_scoring_mode", "code_language"), "str"),
 }
 _EVALUATION = {"split": "test", "rows": 500}

@@ -35,7 +35,6 @@ _TOKEN = "Remove it: a recipe must hold no token. Set it in the environment"
 _NO_WANDB_KEYS = "Remove it: Weights & Biases reads WANDB_PROJECT, WANDB_ENTITY and WANDB_RUN_GROUP of the environment"
 _LAUNCHER = "Remove it: it is an option of accelerate launch (docs/launchers.md)"
 _SANDBOX = "Remove it: programs run in the sandbox, here or where the reward's `where` says (docs/sandbox.md)"
-_NO_COSINE = "Remove it: no bundled reward scales by a cosine. reasoning_length with a gate is the nearest"
 
 _AWS_KEYS: dict[str, str] = {
     "tokenizer_name_or_path": "Remove it: the tokenizer is that of model_name_or_path",
@@ -57,10 +56,10 @@ _OPEN_R1_KEYS: dict[str, str] = {
         "Remove it: push_to_hub pushes to the main branch",
     ),
     **dict.fromkeys(("wandb_entity", "wandb_project", "wandb_run_group"), _NO_WANDB_KEYS),
-    **dict.fromkeys(
-        ("cosine_min_value_wrong", "cosine_max_value_wrong", "cosine_min_value_correct", "cosine_max_value_correct",
-         "cosine_max_len"), _NO_COSINE,
-    ),
+    **{
+        f"cosine_{option}": f"Use the option {option} of the reward cosine_length"
+        for option in ("min_value_wrong", "max_value_wrong", "min_value_correct", "max_value_correct", "max_len")
+    },
     "repetition_n_grams": "Use the option n of the reward repetition",
     "repetition_max_penalty": "Use the option max_penalty of the reward repetition, without its minus",
     "code_language": "Use the column or the option language of the code rewards",

@@ -61,7 +61,8 @@ def test_the_excerpts_are_recipes_that_score(name: str) -> None:
     chat = [{"role": "assistant", "content": "<think>6 * 7 is 42.</think>\n<answer>42</answer>"}]
     for reward in rewards_of(name):
         (value,) = reward([[{"role": "user", "content": "6 * 7?"}]], [chat], **columns)
-        assert value == float(reward.name in ("math_correctness", "tag_format", "exact_match", "multiple_choice"))
+        right = ("math_correctness", "tag_format", "exact_match", "multiple_choice", "cosine_length")
+        assert value == pytest.approx(float(reward.name in right), abs=1e-3)  # cosine_length: short, but not empty
 
 
 def test_the_command_prints_an_explanation() -> None:

@@ -82,6 +82,7 @@ reward_weights: [1.0, 0.5, 0.25, 0.1, 0.1]
 repetition_n_grams: 4
 repetition_max_penalty: -0.5
 cosine_max_len: 900
+cosine_max_value_wrong: -1
 save_steps: 0.05
 wandb_project: open-r1
 warmup_ratio: 0.03
@@ -153,15 +154,16 @@ def test_open_r1_rewards_become_ours_with_their_weights_and_options(write_yaml: 
         ("math_correctness", 1.0, None),
         ("tag_format", 0.75, {"answer": True}),  # format and tag_count, of which format has more weight
         ("repetition", 0.1, {"n": 4, "max_penalty": 0.5}),
-    ]
+        ("cosine_length", 0.1, {"max_len": 900, "min_value_wrong": 0.0, "max_value_wrong": -1.0,
+                                "min_value_correct": 0.5, "max_value_correct": 1.0, "unit": "characters"}),
+    ]  # fmt: skip
     (merged,) = [change.text for change in done.open_points if change.key == "rewards"]
     assert "format and tag_count are one entry" in merged and "options of format" in merged
     assert recipe["task"]["columns"] == {"prompt": "problem", "final_answer": "solution"}
     assert recipe["task"]["system"].startswith("Think.\n") and recipe["task"]["style"] == "chat"
     assert recipe["scale_rewards"] is False and recipe["save_steps"] == 0.05 and recipe["vllm_mode"] == "colocate"
     assert {change.key for change in done.dropped} == {
-        "chat_template", "vllm_device", "max_prompt_length", "overwrite_output_dir", "reward cosine", "cosine_max_len",
-        "wandb_project",
+        "chat_template", "vllm_device", "max_prompt_length", "overwrite_output_dir", "wandb_project",
     }  # fmt: skip
 
 
@@ -289,7 +291,8 @@ def problems(path: Path) -> list[tuple[str, str | None, int | None]]:
                    "chat_template": None, "vllm_device": None, "gradient_checkpointing": "activation_checkpointing",
                    "max_prompt_length": None, "overwrite_output_dir": None, "reward_funcs": None,
                    "reward_weights": None, "repetition_n_grams": None, "repetition_max_penalty": None,
-                   "cosine_max_len": None, "wandb_project": None, "warmup_ratio": None}),
+                   "cosine_max_len": None, "cosine_max_value_wrong": None, "wandb_project": None,
+                   "warmup_ratio": None}),
         (TRL, {"dataset_name": None, "dataset_test_split": None, "reward_funcs": None, "num_processes": None}),
         (CODEFU, {"model_id": "model_name_or_path", "per_device_train_batch_size": None,
                   "data_max_response_length": "max_completion_length", "actor_rollout_ref_actor_kl_loss_coef": "beta"}),
