@@ -87,7 +87,7 @@ def build(
     validation: bool = False,
 ) -> tuple[RecipeTrainer, Recipe, Task]:
     questions = [f"What is {number} + {number + 3}?" for number in range(10, 10 + rows)]
-    prompts = questions if text else [[{"role": "user", "content": question}] for question in questions]
+    prompts = [f"{one}\nAnswer:" if text else [{"role": "user", "content": one}] for one in questions]
     sources = ["a" if row % 2 else "b" for row in range(rows)]
     data = Dataset.from_dict({"prompt": prompts, "source": sources})
     held_out = data.select(range(4 if validation else 0))
