@@ -87,6 +87,7 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
     parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="the recipe, a YAML file")
     parser.add_argument("--check", action="store_true", help="only check: load no weights, write nothing")
     parser.add_argument("--json", action="store_true", help="with --check: print one JSON object (docs/check.md)")
+    parser.add_argument("--thorough", action="store_true", help="with --check: attack the rewards (docs/red-team.md)")
     parser.add_argument("--world_size", type=int, metavar="N", help="with --check: check for N processes")
     parser.add_argument(
         "--machine",
@@ -100,8 +101,8 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
     )
     options, overrides = parser.parse_known_args(words)
     for_other_machine = any((options.world_size is not None, options.machine, options.launcher))
-    if (for_other_machine or options.json) and not options.check:
-        parser.error("--json, --world_size, --machine and --launcher need --check")
+    if (for_other_machine or options.json or options.thorough) and not options.check:
+        parser.error("--json, --thorough, --world_size, --machine and --launcher need --check")
     if options.world_size is not None and options.world_size < 1:
         parser.error("--world_size must be at least 1")
     return options, overrides
@@ -125,7 +126,9 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
 
     console.silence_loading_bars()
     target = TargetMachine(options.world_size, options.machine, options.launcher)
-    with prepare_run(recipe, target, only_check=True, known_problems=text_problems) as prepared:
+    with prepare_run(
+        recipe, target, only_check=True, thorough=options.thorough, known_problems=text_problems
+    ) as prepared:
         if options.json:
             print_as_json(prepared.remarks, prepared.plan)
             return 0

@@ -31,6 +31,7 @@ from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
 from rlvr.preflight.environment_trial import try_environments
+from rlvr.preflight.reward_attack import attack_rewards
 from rlvr.preflight.reward_services import contact_services
 from rlvr.preflight.reward_trial import try_rewards
 from rlvr.preflight.vllm_checks import choose_engine
@@ -81,6 +82,7 @@ def prepare_run(
     target: TargetMachine | None = None,
     *,
     only_check: bool = False,
+    thorough: bool = False,
     known_problems: Iterable[Problem] = (),
 ) -> Iterator[PreparedRun]:
     """Load, check and open a run; its resources stay open as long as the context lasts.
@@ -88,6 +90,7 @@ def prepare_run(
     Args:
         target: where the recipe will run, if not on this machine.
         only_check: don't wait for reward servers that can't be reached.
+        thorough: also attack the rewards, for half a minute.
         known_problems: errors of the recipe's text, already reported. With any, the run is refused.
 
     Raises:
@@ -132,6 +135,8 @@ def prepare_run(
         unusable = any(problem.level == "error" for problem in services)
         if resumption.fresh and state.is_main_process and not unusable:
             findings.add(findings.attempt(lambda: _try_plugins(components, metric, scorer)) or [])
+            if thorough and not findings.errors:
+                findings.add([attack_rewards(recipe, task, rewards)])
         if resumption.fresh and state.num_processes > 1:
             # Only the main process tries the rewards, but all processes must refuse the run, or none.
             of_main = broadcast_object_list([findings.problems])[0]

@@ -19,6 +19,7 @@ from rlvr.environments.proxies import Environments
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.data_checks import refused_rows
+from rlvr.red_team.attacks import NOISE
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report
 from rlvr.scoring.results import RewardFailure, Scored
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 TRIED_ROWS = 16  # of the training split, spread evenly over it
 SHOWN_ROWS = 5
 STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
-NOISE = "qwv zzrt. Ploo banter umf, gree!"  # no number, no code, no sentence: right for no row of any task
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
 MOST_RIGHT_PROMPTS = 0.5  # share of the prompts that may hold their own answer
 MAX_LATE = 2  # answers that time out before a reward is left out of the trial

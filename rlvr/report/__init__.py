@@ -3,6 +3,7 @@
     run_reader.py           read a run directory; a sentence for each missing part
     curves.py               panels of metrics; svg_charts.py draws them
     evaluation_extras.py    accuracy by number of shots, pass@k
+    red_team.py             what attacks on the rewards found
     rollouts.py             read the completions
     packing.py              choose those for the page's browser; reward_explanations.py explains some
     samples.py              examples, chosen by rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class RunRecord:
     status: Mapping[str, Any]  # run.json
     state: str  # a sentence if the run is incomplete
     notes: tuple[str, ...]  # a sentence for each part that can't be read or that another version wrote
+    red_team: Mapping[str, Any] = field(default_factory=dict)  # red_team.json: attacks on the rewards
 
     @property
     def name(self) -> str:
@@ -70,15 +71,17 @@ def read_run(folder: Path) -> RunRecord:
     status = run_json.get("status")
     recipe, recipe_text = _read_recipe(folder / "recipe.yaml")
     metrics = read_metrics(folder / "metrics.jsonl")
-    evaluation, shots, versions = (
-        _read_json(folder / name) for name in ("evaluation.json", "sweep.json", "versions.json")
+    evaluation, shots, versions, red_team = (
+        _read_json(folder / name) for name in ("evaluation.json", "sweep.json", "versions.json", "red_team.json")
     )
     notes = _notes(folder, bool(recipe), bool(recipe_text), len(metrics), status)
     for name, content in (("evaluation.json", evaluation), ("sweep.json", shots)):
         if (folder / name).is_file() and not content:
             notes.append(f"{name} can't be read: it is incomplete or not a JSON object. Evaluate again.")
     state = _state(recipe, metrics, status)
-    return RunRecord(folder, recipe, recipe_text, metrics, evaluation, shots, versions, run_json, state, tuple(notes))
+    return RunRecord(
+        folder, recipe, recipe_text, metrics, evaluation, shots, versions, run_json, state, tuple(notes), red_team
+    )
 
 
 def series_of(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:

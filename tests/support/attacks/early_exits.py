@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from rlvr.red_team import attacks
 from tests.support.attacks.case import Case, read_cases
 
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
 
 # Ends that look like success, wherever they come from.
 EARLY_EXITS = {
-    "sys_exit": "import sys; sys.exit(0)",
-    "exit_site": "exit()",
-    "system_exit": "raise SystemExit",
-    "system_exit_none": "raise SystemExit(None)",
-    "os_exit": "import os; os._exit(0)",
+    **attacks.EARLY_EXITS,
     "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
     "terminated": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
     "raw_exit": "import ctypes; ctypes.CDLL(None)._exit(0)",

@@ -1,0 +1,167 @@
+"""Attack the rewards of a recipe: fixed attacks, a search, and a tiny policy, within a budget."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from inspect import signature
+
+from rlvr.config.recipe import Recipe
+from rlvr.data.task import Task
+from rlvr.errors import InputError
+from rlvr.red_team.attacks import FORMS, NOISE, PROGRAMS, Text, contents_in_forms, fixed_attacks, render
+from rlvr.red_team.correctness import WORKS, Earnings, judge
+from rlvr.red_team.findings import PAID, Finding, Findings
+from rlvr.red_team.policy import train_policy
+from rlvr.red_team.search import by_gain, search, shorten
+from rlvr.red_team.target import Budget, Target
+from rlvr.scoring.environment_reward import ENVIRONMENTS
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.scorer import Scorer
+from rlvr.verifiers.math.numbers import read_number
+
+SEARCH_SHARE, POLICY_SHARE = 0.5, 0.7  # of what is left of the budget at that moment; the rest shortens the winner
+MAX_FOUND = 20
+MAX_TIMEOUT_S, MAX_BATCH_S, START_TIMEOUT_S = 10.0, 60.0, 60.0  # of the rewards, for a row, a batch, their imports
+MAX_ALIKE = 2  # findings that are paid alike
+MAX_COMPLETIONS = 40  # of a run that the search starts from
+
+
+def scorer_for(recipe: Recipe, rewards: Sequence[Reward]) -> Scorer:
+    """A scorer whose batches end soon: texts that make a reward slow are to be expected here.
+
+    Raises:
+        InputError: a reward needs environments, which are played and not attacked.
+    """
+    for reward in rewards:
+        if ENVIRONMENTS in signature(reward.function).parameters:
+            raise InputError(
+                f"The reward {reward.name} scores what a model did in an environment, and no text earns it. Attack the "
+                "other rewards: --rewards '[…]' without it.",
+                kind="needs-environment", key=f"rewards.{reward.name}",
+            )  # fmt: skip
+    timeout_s = min(recipe.settings["reward_timeout_s"], MAX_TIMEOUT_S)
+    return Scorer(rewards, timeout_s=timeout_s, batch_timeout_s=MAX_BATCH_S, start_timeout_s=START_TIMEOUT_S)
+
+
+def attack(
+    task: Task,
+    rewards: Sequence[Reward],
+    scorer: Scorer,
+    *,
+    seconds: float = 120.0,
+    evaluations: float = float("inf"),
+    completions: Sequence[str] = (),
+    seed: int = 0,
+) -> Findings:
+    """Find the cheapest text that earns the rewards without being right.
+
+    The fixed attacks are always tried; the budget limits the rest.
+
+    Args:
+        rewards: of the recipe, the first ones of the scorer.
+        seconds, evaluations: the budget; a text counts once for each row that it is scored on.
+        completions: texts of a model that the search starts from.
+
+    Raises:
+        InputError: no reward can be called, or the rewards fail on all texts.
+    """
+    started = time.monotonic()
+    target = Target(task, rewards, scorer)
+    budget = Budget(target, evaluations, seconds)
+    right = target.right_totals()
+    references = [texts[0] for texts in target.references if texts]
+    named = fixed_attacks(target.frequent, references)
+    tried = dict(zip(named, target.try_texts(list(named.values())), strict=True))
+    if target.all_failed:
+        raise InputError(
+            f"The rewards fail on every text ({', '.join(target.failures)}). `run_grpo.py --check` says why.",
+            kind="reward-failed", key="rewards",
+        )  # fmt: skip
+    chance = max(judge(target, right, text, tried[name]).guessed for name, text in named.items())
+
+    def evaluate(texts: Sequence[Text], rows: Sequence[int] | None = None) -> list[Earnings]:
+        trials = target.try_texts(texts, rows)
+        return [judge(target, right, text, of_text, chance) for text, of_text in zip(texts, trials, strict=True)]
+
+    fixed = [judge(target, right, text, tried[name], chance) for name, text in named.items()]
+    found = [Finding(one, name, _example(one.text, target)) for name, one in zip(named, fixed, strict=True)]
+    in_form = contents_in_forms(target.frequent, target.reference_forms())
+    first = [*contents_in_forms(target.frequent, FORMS[1:]), *((text,) for text in completions[:MAX_COMPLETIONS])]
+    own_lines: list[Text] = [(line,) for text in [*references[:4], *completions[:4]] for line in text.splitlines(True)]
+    pieces: list[Text] = [
+        (piece,)
+        for piece in dict.fromkeys(
+            piece for text in [*in_form, *first, *PROGRAMS.values(), *own_lines] for piece in text
+        )
+    ]
+
+    best = search(evaluate, fixed, in_form, first, pieces, budget.part(SEARCH_SHARE), random.Random(seed))
+    found += [Finding(one, "search", _example(one.text, target)) for one in best]
+    found.sort(key=lambda finding: by_gain(finding.earnings))
+    learned = train_policy(target, budget.part(POLICY_SHARE), seed)
+    if learned is not None:
+        found.append(Finding(evaluate([learned.text])[0], "policy", _example(learned.text, target)))
+        found.sort(key=lambda finding: by_gain(finding.earnings))
+    if found and found[0].earnings.gain > 0:
+        short = shorten(evaluate, found[0].earnings, budget)
+        found.insert(0, Finding(short, found[0].found_by, _example(short.text, target)))
+    return Findings(
+        [reward.label for reward in rewards],
+        len(target.rows),
+        target.texts,
+        time.monotonic() - started,
+        sum(right) / len(right),
+        _different(found)[:MAX_FOUND],
+        _sloppy(target, right),
+        learned,
+        target.failures,
+    )
+
+
+def _example(text: Text, target: Target) -> str:
+    return render(text, target.seen[0])
+
+
+def _different(found: Sequence[Finding]) -> list[Finding]:
+    """The first, so the best, findings of each kind of payment."""
+    kept: dict[tuple[float, ...], dict[str, Finding]] = {}
+    for finding in found:
+        earnings = finding.earnings
+        alike = kept.setdefault((round(earnings.gain, 1), *(paid > PAID for paid in earnings.paid)), {})
+        if len(alike) < MAX_ALIKE:
+            alike.setdefault(finding.example.strip(), finding)
+    return sorted((one for alike in kept.values() for one in alike.values()), key=lambda one: by_gain(one.earnings))
+
+
+def _sloppy(target: Target, right: Sequence[float]) -> list[str]:
+    """Sentences on right answers in a sloppy form, or nearly right ones, that earn nearly as much.
+
+    These texts are made from the gold, so none of them is an attack.
+    """
+    forms = {
+        "amid noise, without its form,": lambda reference, gold: f"{NOISE}\n{gold} {NOISE}",
+        "with .4 added": lambda reference, gold: _off_by_little(reference, gold),
+    }
+    lines = []
+    for name, form in forms.items():
+        texts = []
+        for row, references in enumerate(target.references):
+            gold = target.rows[row].get("final_answer")
+            if references and isinstance(gold, str) and gold in references[0]:
+                text = form(references[0], gold)
+                texts += [(text, row)] if text is not None else []
+        trials = target.try_rendered(texts)
+        share = sum(trial.total >= WORKS * right[trial.scored_with] for trial in trials) / max(len(trials), 1)
+        if trials and share >= 0.5:
+            lines.append(f"The right answer {name} earns as much on {share:.0%} of the rows.")
+    return lines
+
+
+def _off_by_little(reference: str, gold: str) -> str | None:
+    """The reference answer with its last number 0.4 higher; None if it is no whole number."""
+    if read_number(gold) is None or "." in gold or "/" in gold:
+        return None
+    before, _, after = reference.rpartition(gold)
+    return f"{before}{gold}.4{after}"

@@ -1,0 +1,179 @@
+"""The result of a red-team exercise: verdict, table for the terminal, JSON for the run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rlvr import console
+from rlvr.formatting import count
+from rlvr.red_team.attacks import is_guess, template
+from rlvr.red_team.correctness import Earnings
+from rlvr.red_team.policy import Learned
+from rlvr.rescoring.completions import one_line, visible
+
+Verdict = Literal["holds", "lenient", "broken"]
+FILE = "red_team.json"  # in a run directory
+MAX_SHARE = 0.5  # of a right answer's reward: a text that earns as much unearned breaks the reward
+MAX_ROWS = 0.1  # share of the rows on which a text may earn nearly as much as a right answer
+MAX_GUESSED = 0.5  # share of the rows whose prompt may hold the answer
+NEGLIGIBLE = 0.05  # of a right answer's reward
+RULE = "──────   ────────   ────────   ─────────────────────────────────────────────"
+SHOWN = 6  # findings in the table
+PAID = 0.005  # of a reward: less is shown as nothing
+QUOTE = 44  # characters of a text in the table
+MAX_QUOTE = 400  # of the cheapest text
+MAX_JSON_TEXT = 4000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A text and what it earns. `found_by`: the name of a fixed attack, "search" or "policy"."""
+
+    earnings: Earnings
+    found_by: str
+    example: str  # the text of one row
+
+    @property
+    def breaks(self) -> bool:
+        return self.earnings.share >= MAX_SHARE or self.earnings.works_on > MAX_ROWS
+
+    @property
+    def is_leak(self) -> bool:
+        return is_guess(self.earnings.text) and self.earnings.guessed > MAX_GUESSED
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an exercise found.
+
+    Attributes:
+        rewards: labels of the recipe's rewards.
+        rows, texts: how many were tried; a text counts once for each row.
+        right: what a right answer earns, on average.
+        found: the best texts first.
+        sloppy: sentences on right answers in a sloppy form, or nearly right ones, that are paid.
+        learned: what the tiny policy converged to; None if the budget was too small.
+        failures: by "reward: kind of failure", a text on which it failed.
+    """
+
+    rewards: Sequence[str]
+    rows: int
+    texts: int
+    seconds: float
+    right: float
+    found: Sequence[Finding]
+    sloppy: Sequence[str] = ()
+    learned: Learned | None = None
+    failures: dict[str, str] | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        if any(finding.breaks or finding.is_leak for finding in self.found):
+            return "broken"
+        is_paid = any(finding.earnings.share >= NEGLIGIBLE for finding in self.found)
+        return "lenient" if is_paid or self.sloppy else "holds"
+
+    @property
+    def cheapest(self) -> Finding | None:
+        """The finding that the verdict is about: the shortest that breaks the reward, or else the best paid."""
+        breaking = [finding for finding in self.found if finding.breaks]
+        if breaking:
+            most = max(finding.earnings.gain for finding in breaking)
+            near = [finding for finding in breaking if finding.earnings.gain >= 0.9 * most]
+            return min(near, key=lambda finding: finding.earnings.size)
+        return next((one for one in self.found if one.is_leak), None) or (self.found[0] if self.found else None)
+
+    def sentences(self) -> list[str]:
+        """The verdict in words."""
+        best, lines = self.cheapest, []
+        if best is not None and best.is_leak and not best.breaks:
+            lines.append(
+                f"The prompts hold their answers: {_quote(best, MAX_QUOTE)} is right on "
+                f"{_percent(best.earnings.guessed)} of the rows. Take the answers out of the prompts."
+            )
+        elif best is not None and best.earnings.gain >= NEGLIGIBLE:
+            earned = f"{_percent(best.earnings.share)} of a right answer's reward"
+            works = f", and works on {_percent(best.earnings.works_on)} of the rows" if best.breaks else ""
+            lines.append(
+                f"Without being right, {_quote(best, MAX_QUOTE)} earns {earned}{works} ({self._payers(best)})."
+            )
+            if best.breaks:
+                lines.append("Training would find such texts first. Mend the reward, or gate it on a verifier.")
+        else:
+            lines.append("No text that was tried earns a reward without being right.")
+        lines += self.sloppy
+        for what, text in (self.failures or {}).items():
+            lines.append(f"A reward failed ({what}), first on {one_line(text, QUOTE)!r}. It would stop or mask a run.")
+        return lines
+
+    def _payers(self, finding: Finding) -> str:
+        paying = [(name, paid) for name, paid in zip(self.rewards, finding.earnings.paid, strict=True) if paid > PAID]
+        return ", ".join(f"{name} {paid:.2f}" for name, paid in paying) or "nothing"
+
+    def table(self) -> str:
+        """The best texts, with what they earn."""
+        lines = ["  reward   unearned   works on   text, and what pays it", console.dim(f"  {RULE}")]
+        paid = [finding for finding in self.found if any(one > PAID for one in finding.earnings.paid)]
+        for finding in (paid or self.found)[:SHOWN]:
+            earnings = finding.earnings
+            numbers = f"{earnings.reward:>8.2f} {_percent(earnings.share):>10} {_percent(earnings.works_on):>10}"
+            lines += [f"{numbers}   {_quote(finding, QUOTE)}", f"{'':31}  {self._payers(finding)}"]
+        return "\n".join(lines)
+
+    def policy_line(self) -> str:
+        if self.learned is None:
+            return "The tiny policy was not trained: the budget was spent."
+        learned = self.learned
+        return (
+            f"A tiny policy, trained on the reward alone for {count(learned.steps, 'step')}: mean reward "
+            f"{learned.reward_before:.2f} → {learned.reward_after:.2f}. Its most probable text "
+            f"({_percent(learned.probability)}) is {_shown(template(learned.text), QUOTE * 3)}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "verdict": self.verdict,
+            "sentences": self.sentences(),
+            "rows": self.rows,
+            "texts": self.texts,
+            "seconds": round(self.seconds, 1),
+            "right_answer_earns": round(self.right, 4),
+            "found": [self._finding_as_dict(finding) for finding in self.found],
+            "policy": None if self.learned is None else {
+                "steps": self.learned.steps,
+                "reward_before": round(self.learned.reward_before, 4),
+                "reward_after": round(self.learned.reward_after, 4),
+                "text": template(self.learned.text)[:MAX_JSON_TEXT],
+                "probability": round(self.learned.probability, 4),
+                "sentence": self.policy_line(),
+            },
+            "failures": self.failures or {},
+        }  # fmt: skip
+
+    def _finding_as_dict(self, finding: Finding) -> dict[str, Any]:
+        earnings = finding.earnings
+        return {
+            "text": template(earnings.text)[:MAX_JSON_TEXT],
+            "example": finding.example[:MAX_JSON_TEXT],
+            "found_by": finding.found_by,
+            "reward": round(earnings.reward, 4),
+            "unearned": round(earnings.share, 4),
+            "works_on": round(earnings.works_on, 4),
+            "right_by_chance": round(earnings.guessed, 4),
+            "paid": {name: round(paid, 4) for name, paid in zip(self.rewards, earnings.paid, strict=True)},
+        }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _quote(finding: Finding, limit: int) -> str:
+    return _shown(template(finding.earnings.text), limit)
+
+
+def _shown(text: str, limit: int) -> str:
+    return repr(one_line(text, limit)) if text.strip() else f"{visible(text)!r}" if text else "an empty text"

@@ -1,0 +1,131 @@
+#!/usr/bin/env python
+"""Attack the rewards of a recipe: find the cheapest text that earns them without being right, before training.
+
+    python scripts/red_team.py --config recipes/demo-arithmetic.yaml
+    python scripts/red_team.py --config RECIPE --minutes 10 --json findings.json
+    python scripts/red_team.py --config runs/demo-arithmetic/recipe.yaml --run_dir runs/demo-arithmetic
+
+It needs neither a model nor a GPU. It tries fixed attacks on rows of the task, then a search, then a tiny policy that
+learns from the reward alone. With a run directory, the search starts from the completions of the run too, and the
+report of the run shows the result. Any recipe key can be overridden, as with run_grpo.py. docs/red-team.md explains the
+table.
+
+Exit codes: 0 the rewards hold or are lenient; 1 they are broken; 2 the recipe or an option is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr import console
+from rlvr.artifacts.run_lock import refuse_if_in_use
+from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.errors import InputError
+
+if TYPE_CHECKING:
+    from rlvr.red_team.findings import Findings
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=console.HelpFormatter, allow_abbrev=False)
+    parser.add_argument(
+        "--config", required=True, type=Path, metavar="RECIPE", help="recipe of the rewards and the task"
+    )
+    parser.add_argument("--minutes", type=float, default=2.0, metavar="M", help="time to spend; default: 2")
+    parser.add_argument("--evaluations", type=float, default=float("inf"), metavar="N", help="most texts to score")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search and the policy; default: 0")
+    parser.add_argument("--run_dir", type=Path, metavar="DIR", help="a run: use its completions, update its report")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all findings to OUT")
+    options, overrides = parser.parse_known_args(words)
+    console.silence_libraries()
+    try:
+        for flag in ("minutes", "evaluations"):
+            if not getattr(options, flag) > 0:
+                message = f"--{flag} is {getattr(options, flag):g}, but must be above 0."
+                raise InputError(message, kind="out-of-range", key=f"--{flag}")
+        for folder in filter(None, (options.run_dir, options.json and options.json.parent)):
+            if not folder.is_dir():
+                raise InputError(
+                    f"There is no folder {folder}. Name an existing one.", kind="not-a-folder", path=folder
+                )
+            refuse_if_in_use(folder, "Wait for its end")
+        recipe = load_recipe(options.config, overrides)
+        findings = attack_recipe(recipe, options)
+        show(recipe, findings)
+        write(findings, options.json, options.run_dir)
+    except InputError as error:
+        from rlvr.rescoring.completions import visible  # messages quote completions
+
+        console.error(visible(str(error)))
+        return 2
+    except KeyboardInterrupt:
+        console.error("\nStopped by Ctrl-C.")
+        return 130
+    return 1 if findings.verdict == "broken" else 0
+
+
+def attack_recipe(recipe: Recipe, options: argparse.Namespace) -> Findings:
+    """Load the task and the rewards, and attack them."""
+    with console.SlowStep(f"Loading the rewards and the task {recipe.task.name}"):
+        from rlvr.red_team.exercise import attack, scorer_for
+        from rlvr.scoring.registry import load_rewards, load_task
+
+        rewards = load_rewards(recipe.rewards)
+        task = load_task(recipe.task)
+        completions = [] if options.run_dir is None else completions_of(options.run_dir)
+    console.error(f"{recipe.path}: attacking {', '.join(reward.label for reward in rewards)} …")
+    with scorer_for(recipe, rewards) as scorer:
+        return attack(
+            task, rewards, scorer, seconds=60 * options.minutes, evaluations=options.evaluations,
+            completions=completions, seed=options.seed,
+        )  # fmt: skip
+
+
+def completions_of(run_dir: Path) -> list[str]:
+    """The best paid completions of a run, each once."""
+    from rlvr.rescoring.completions import read_completions
+    from rlvr.verifiers.completion_text import completion_text
+
+    rows = read_completions(str(run_dir)).rows
+    return list(dict.fromkeys(completion_text(row["completion"]) for row in reversed(rows)))
+
+
+def show(recipe: Recipe, findings: Findings) -> None:
+    console.info(
+        console.bold(f"{recipe.path}: {findings.texts:,} texts scored, {findings.rows} training rows, ")
+        + console.bold(f"{console.duration(findings.seconds)}")
+    )
+    console.info(f"  a right answer earns {findings.right:.3g}\n")
+    console.info(findings.table())
+    console.info(f"\n  {findings.policy_line()}")
+    for line in findings.sentences():
+        console.info(f"  {line}")
+    colour = console.red if findings.verdict == "broken" else console.bold
+    console.info(f"\n  {colour(f'Verdict: {findings.verdict}')}")
+
+
+def write(findings: Findings, path: Path | None, run_dir: Path | None) -> None:
+    """Write the JSON, and the report of the run."""
+    from rlvr.artifacts.directory import write_json
+    from rlvr.red_team.findings import FILE
+
+    for file in filter(None, (path, run_dir and run_dir / FILE)):
+        try:
+            write_json(file, findings.as_dict())
+        except OSError as error:
+            raise InputError(
+                f"{file} can't be written: {error.strerror}. Name another file.", kind="unwritable", path=file
+            ) from error
+        console.info(f"  {file}")
+    if run_dir is not None:
+        from rlvr import report
+
+        console.info(f"  {report.write_report(run_dir)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
