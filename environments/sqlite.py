@@ -17,26 +17,16 @@ Known weakness: an answer may be right on this database by chance. Prefer questi
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
-import time
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlvr import InputError
+from rlvr.verifiers.sql.queries import SCHEMA, execute
+from rlvr.verifiers.sql.results import Row, is_ordered, same_rows
 
-MAX_SQL = 10_000  # characters of a query
-MAX_VALUE = 1 << 20  # bytes of a value that a query computes
-MAX_HEAP = 256 << 20  # bytes that SQLite may use in this process
 MAX_COMPARED = 100_000  # rows of an answer
-_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-# Extensions, addresses in memory, and results that differ from run to run.
-_REFUSED_FUNCTIONS = {"load_extension", "fts3_tokenizer", "random", "randomblob"}
-_ENDS_IN_ORDER_BY = re.compile(r"\border\s+by\b[^()]*(\([^()]*\)[^()]*)*;?\s*\Z", re.IGNORECASE)
-Row = tuple[Any, ...]
 
 
 class Sqlite:
@@ -67,10 +57,10 @@ class Sqlite:
                 kind="file-not-found",
                 key="database",
             )
-        self._ordered = bool(_ENDS_IN_ORDER_BY.search(gold_query)) if ordered is None else ordered
+        self._ordered = is_ordered(gold_query) if ordered is None else ordered
         try:
             _, self._gold = self._execute(gold_query, MAX_COMPARED)
-            _, tables = self._execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name", 200)
+            _, tables = self._execute(SCHEMA, 200)
         except sqlite3.Error as error:
             message = f"the column gold_query fails on {database}: {error}. Correct it."
             raise InputError(message, kind="invalid-row", key="gold_query") from error
@@ -119,53 +109,13 @@ class Sqlite:
         Raises:
             sqlite3.Error: the query is wrong, not allowed, or exceeds a limit.
         """
-        if len(sql) > MAX_SQL:
-            raise sqlite3.DataError(f"the query is longer than {MAX_SQL:,} characters")
-        end = time.monotonic() + self._time_s
         with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)) as connection:
-            connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP}")
-            connection.execute("PRAGMA temp_store = MEMORY")  # so that the limit holds for sorting, too
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
-            connection.set_authorizer(_authorize)
-            connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
-            connection.text_factory = lambda value: value.decode(errors="replace")
-            try:
-                cursor = connection.execute(sql)
-                rows = cursor.fetchmany(most)
-            except sqlite3.OperationalError as error:
-                if str(error) == "interrupted":
-                    raise sqlite3.OperationalError(f"the query takes longer than {self._time_s:g} s") from error
-                raise
-            except MemoryError as error:
-                raise sqlite3.OperationalError(f"the query needs more than {MAX_HEAP >> 20} MB") from error
-            return [name for name, *_ in cursor.description or ()], rows
+            return execute(connection, sql, most, self._time_s)
 
 
 def play_reference(environment: Sqlite, *, gold_query: str, **row: Any) -> None:
     """Answer with the gold query."""
     environment.answer(gold_query)
-
-
-def _authorize(action: int, _: str | None, name: str | None, *more: str | None) -> int:
-    refused = action not in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and str(name).lower() in _REFUSED_FUNCTIONS)
-    return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
-
-
-def same_rows(rows: Sequence[Row], gold: Sequence[Row], *, ordered: bool) -> bool:
-    """Whether two results have the same rows, each as often; in the same order if `ordered`."""
-    keys, gold_keys = [_key(row) for row in rows], [_key(row) for row in gold]
-    return keys == gold_keys if ordered else Counter(keys) == Counter(gold_keys)
-
-
-def _key(row: Row) -> Row:
-    """Return a row in which numbers that differ by rounding alone are equal: SQLite may sum in any order."""
-    return tuple(_rounded(value) if isinstance(value, float) and math.isfinite(value) else value for value in row)
-
-
-def _rounded(value: float) -> int | float:
-    rounded = value if value.is_integer() else float(f"{value:.9e}")
-    return int(rounded) if rounded.is_integer() else rounded
 
 
 def _quote(value: Any) -> str:

@@ -1,7 +1,8 @@
-"""Load questions about small databases for the environment sqlite: gretelai/synthetic_text_to_sql (Apache 2.0).
+"""Load questions about small databases, for the environment sqlite or the reward sql_result.
 
-A row has a question, SQL that creates and fills tables, and the query that answers it. The tables are written to a
-SQLite file each. Kept are rows whose query is one SELECT that returns rows in SQLite; the data has other dialects, too.
+The data is gretelai/synthetic_text_to_sql (Apache 2.0). A row has a question, SQL that creates and fills tables, and
+the query that answers it. The tables are written to a SQLite file each. Kept are rows whose query is one SELECT that
+returns rows in SQLite; the data has other dialects, too.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import os
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from rlvr import InputError, Task
 from rlvr.data.io import (
@@ -26,15 +28,17 @@ from rlvr.data.io import (
     read_splits,
     to_datasets,
 )
+from rlvr.verifiers.sql.judge import MAX_ROWS
+from rlvr.verifiers.sql.queries import COPIES, SCHEMA, authorize, open_copy
+from rlvr.verifiers.sql.results import same_rows
 
 HUB_DATASET = "gretelai/synthetic_text_to_sql"
 COLUMNS = ("sql_prompt", "sql_context", "sql")
 MAX_STEPS = 2000  # thousands of instructions of SQLite for a row; seconds would keep other rows on a busy machine
 # While a database is made: other files, settings, code.
 _REFUSED = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_CREATE_VTABLE}
-# All that is allowed while it is queried, as in environments/sqlite.py.
-_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 INSTRUCTION = "Query the database with the tool query. Then give the answer with the tool answer: one SELECT of SQLite."
+SINGLE_TURN = "Answer with one SELECT of SQLite, in a block that begins with ```sql."
 
 
 def text_to_sql(
@@ -43,6 +47,7 @@ def text_to_sql(
     folder: str = "data/text-to-sql",
     limit_train: int | None = 5000,
     limit_test: int | None = 500,
+    single_turn: bool = False,
     seed: int = 42,
 ) -> Task:
     """Load questions, and write their databases.
@@ -52,6 +57,9 @@ def text_to_sql(
             downloads the dataset, or uses the cached copy.
         folder: where the databases are written; the environment's option `folder` names it, too.
         limit_train, limit_test: maximal usable rows of a split, drawn at random; None for all.
+        single_turn: write prompts with the tables, to be answered with a query, for the reward `sql_result`. Rows whose
+            answer changes on no changed copy of the database (rlvr/verifiers/sql/judge.py) are left out: a constant
+            earns the reward. By default, prompts are for the environment's tools.
         seed: seed of the draw.
 
     Rows have `prompt`, `question`, `database`, `gold_query`, `source` and `id`.
@@ -69,7 +77,7 @@ def text_to_sql(
             if len(splits[split]) == limit:
                 break
             seen += 1
-            row = _convert(rows[number], number, split, path or HUB_DATASET, Path(folder), dropped)
+            row = _convert(rows[number], number, split, path or HUB_DATASET, Path(folder), single_turn, dropped)
             if row is not None and question_key(row["question"]) not in held_out:
                 splits[split].append(row)
         held_out |= {question_key(row["question"]) for row in splits[split]}
@@ -80,22 +88,30 @@ def text_to_sql(
     if not splits["train"]:
         message = f"Task {name}: no training row of {path or HUB_DATASET} is usable. {notes[-1]} Choose other files."
         raise InputError(message, kind="empty-data", key="path")
-    return Task(**to_datasets(**splits), notes=tuple(notes))
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold if single_turn else None)
 
 
-def _convert(row: Row, number: int, split: str, source: str, folder: Path, dropped: Counter[str]) -> Row | None:
+def _gold(row: Mapping[str, Any]) -> str:
+    return f"```sql\n{row['gold_query']}\n```"
+
+
+def _convert(
+    row: Row, number: int, split: str, source: str, folder: Path, single_turn: bool, dropped: Counter[str]
+) -> Row | None:
     """Write the database of a row; None, counted in `dropped`, if its queries are of no use."""
     for column in COLUMNS:
         if not isinstance(row.get(column), str):
             raise missing_column_error(f"{source}, {split} row {number}", column, row, row=number)
     question, context, gold = (row[column].strip() for column in COLUMNS)
     file = folder / f"{hashlib.blake2b(context.encode(), digest_size=12).hexdigest()}.db"
-    reason = _prepare(file, context, gold)
-    if reason:
-        dropped[reason] += 1
+    try:
+        tables = _prepare(file, context, gold, single_turn)
+    except ValueError as reason:
+        dropped[str(reason)] += 1
         return None
+    asked = f"The database:\n{tables}\n\n{SINGLE_TURN}" if single_turn else INSTRUCTION
     return {
-        "prompt": [{"role": "user", "content": f"{question}\n\n{INSTRUCTION}"}],
+        "prompt": [{"role": "user", "content": f"{question}\n\n{asked}"}],
         "question": question,
         "database": file.name,
         "gold_query": gold,
@@ -104,35 +120,54 @@ def _convert(row: Row, number: int, split: str, source: str, folder: Path, dropp
     }
 
 
-def _prepare(file: Path, context: str, gold: str) -> str:
-    """Create the database and try the gold query; return why they can't be used, or empty text."""
+def _prepare(file: Path, context: str, gold: str, single_turn: bool) -> str:
+    """Create the database, try the gold query, and return the tables.
+
+    Raises:
+        ValueError: why they can't be used.
+    """
     if not gold.lower().startswith(("select", "with")):
-        return "no SELECT"
+        raise ValueError("no SELECT")
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_DENY if action in _REFUSED else sqlite3.SQLITE_OK)
-        steps = itertools.count()
-        connection.set_progress_handler(lambda: next(steps) > MAX_STEPS, 1000)
+        _limit_steps(connection)
         try:
             connection.executescript(context)
             connection.commit()
             connection.set_authorizer(None)
             content = connection.serialize()
-            connection.set_authorizer(_authorize_query)
-            rows = connection.execute(gold).fetchmany(2)
-        except (sqlite3.Error, sqlite3.Warning, ValueError):
-            return "SQL that SQLite can't run"
+            tables = "\n".join(sql for (sql,) in connection.execute(SCHEMA))
+            rows = _query(connection, gold)
+        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            raise ValueError("SQL that SQLite can't run") from error
     if not _says_something(rows):
-        return "an empty answer"
+        raise ValueError("an empty answer")
+    if single_turn and not any(_differs_on(copy, content, gold, rows) for copy in COPIES):
+        raise ValueError("an answer that every copy of the database gives")
     if not file.exists():
         part = file.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(content)
         part.replace(file)
-    return ""
+    return tables
 
 
-def _authorize_query(action: int, _: str | None, name: str | None, *more: str | None) -> int:
-    chance = action == sqlite3.SQLITE_FUNCTION and str(name).lower() in ("random", "randomblob")
-    return sqlite3.SQLITE_OK if action in _READING and not chance else sqlite3.SQLITE_DENY
+def _limit_steps(connection: sqlite3.Connection) -> None:
+    steps = itertools.count()
+    connection.set_progress_handler(lambda: next(steps) > MAX_STEPS, 1000)
+
+
+def _query(connection: sqlite3.Connection, gold: str) -> list[Any]:
+    connection.set_authorizer(authorize)
+    return connection.execute(gold).fetchmany(MAX_ROWS)
+
+
+def _differs_on(copy: str, content: bytes, gold: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+    try:
+        with closing(open_copy(content, copy)) as connection:
+            _limit_steps(connection)
+            return not same_rows(_query(connection, gold), rows, ordered=True)
+    except (sqlite3.Error, sqlite3.Warning, ValueError):
+        return False
 
 
 def _says_something(rows: Sequence[Sequence[object]]) -> bool:

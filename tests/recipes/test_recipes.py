@@ -226,7 +226,8 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
     if "folder" in recipe.task.options:
-        words += ["--task.folder", str(tmp_path / "data"), "--environment.options.folder", str(tmp_path / "data")]
+        reader = "environment" if recipe.environments else "rewards.sql_result"
+        words += ["--task.folder", str(tmp_path / "data"), f"--{reader}.options.folder", str(tmp_path / "data")]
     words += SMALL_EVALUATION
     model = recipe.settings["model_name_or_path"]
     if recipe.environments:

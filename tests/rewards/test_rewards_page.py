@@ -6,8 +6,10 @@ import importlib
 import inspect
 import json
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +54,16 @@ def test_the_table_names_rewards_and_options_that_exist(name: str, options: str)
 
 
 @pytest.mark.parametrize("name", EXCERPTS)
-def test_the_excerpts_are_recipes_that_score(name: str) -> None:
+def test_the_excerpts_are_recipes_that_score(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "data" / "text-to-sql"
+    folder.mkdir(parents=True)
+    with closing(sqlite3.connect(folder / "jars.db")) as connection:
+        connection.execute("CREATE TABLE jars (grams INT)")
+    monkeypatch.chdir(tmp_path)
     columns = {
         "final_answer": ["42"], "choices": [["41", "42"]], "keywords": [["refund", ["14 days", "two weeks"]]],
         "schema": ["{}"], "reference": ["42"], "calls": ['{"name": "f"}'], "tools": ['{"name": "f"}'],
+        "database": ["jars.db"], "gold_query": ["SELECT count(*) FROM jars"],
         "instruction_id_list": [["punctuation:no_comma"]], "kwargs": [[{}]],
     }  # fmt: skip
     chat = [{"role": "assistant", "content": "<think>6 * 7 is 42.</think>\n<answer>42</answer>"}]

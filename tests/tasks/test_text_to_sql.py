@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from environments.sqlite import Sqlite, play_reference
+from rewards.sql_result import sql_result
 from rlvr.errors import InputError
 from tasks.text_to_sql import text_to_sql
 from tests.support.environment_data import write_questions_on_tables
 
 TABLE = "CREATE TABLE jars (grams INT); INSERT INTO jars VALUES (7);"
+
+
+def add(folder: Path, context: str, gold: str) -> None:
+    with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"sql_prompt": "A bad row?", "sql_context": context, "sql": gold}) + "\n")
 
 
 def test_the_gold_query_answers_each_question_and_a_seed_gives_the_same_rows(tmp_path: Path) -> None:
@@ -28,6 +34,20 @@ def test_the_gold_query_answers_each_question_and_a_seed_gives_the_same_rows(tmp
         assert played.get_reward() == 1.0
     again = text_to_sql(**options, limit_train=5)
     assert again.train["id"] == task.train["id"][:5] and again.test["id"] == task.test["id"]
+
+
+def test_a_question_of_one_turn_shows_the_tables_and_its_gold_earns_the_reward(tmp_path: Path) -> None:
+    source = write_questions_on_tables(tmp_path)
+    add(source, TABLE, "SELECT 7")
+    folder = str(tmp_path / "databases")
+    task = text_to_sql(path=str(source), folder=folder, single_turn=True)
+    assert len(task.train) == 32, "no changed copy tells a constant apart"
+    assert task.gold is not None
+    rows = task.train.select(range(2))
+    columns = {name: list(rows[name]) for name in ("database", "gold_query")}
+    assert all("CREATE TABLE jars (grams INT)" in prompt[-1]["content"] for prompt in rows["prompt"])
+    assert sql_result(list(rows["prompt"]), [task.gold(row) for row in rows], folder=folder, **columns) == [1.0, 1.0]
+    assert sql_result(list(rows["prompt"]), ["SELECT 1", "SELECT 1"], folder=folder, **columns) == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +69,7 @@ def test_the_gold_query_answers_each_question_and_a_seed_gives_the_same_rows(tmp
 )  # fmt: skip
 def test_rows_that_sqlite_cannot_judge_are_left_out(tmp_path: Path, context: str, gold: str, why: str) -> None:
     folder = write_questions_on_tables(tmp_path)
-    bad = {"sql_prompt": "A bad row?", "sql_context": context.replace("@FOLDER@", str(tmp_path)), "sql": gold}
-    with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(bad) + "\n")
+    add(folder, context.replace("@FOLDER@", str(tmp_path)), gold)
     task = text_to_sql(path=str(folder), folder=str(tmp_path / "databases"))
     assert len(task.train) == 32 and "A bad row?" not in task.train["question"], why
     assert not (tmp_path / "other.db").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr.sandbox.languages import find_language
@@ -10,7 +12,7 @@ from rlvr.sandbox.zygote_client import ZygoteError
 from rlvr.verifiers.code import verdict
 from rlvr.verifiers.code.executor import Executor, Program
 from rlvr.verifiers.code.judge import check_confinement, read_submissions
-from rlvr.verifiers.code.scheduler import JudgeJob, get_scheduler
+from rlvr.verifiers.code.scheduler import JudgeJob, executor_count, get_scheduler
 from rlvr.verifiers.code.types import AC, CE, MAX_SOURCE_BYTES, RE, SE
 
 
@@ -33,6 +35,13 @@ def run_program(
         InputError: an argument is wrong.
         SandboxUnavailable: programs can't be confined on this machine.
     """
+    return run_program_on(program, [stdin], limits=limits, allow_weak_sandbox=allow_weak_sandbox)[0]
+
+
+def run_program_on(
+    program: str, inputs: Sequence[str], *, limits: Limits | None = None, allow_weak_sandbox: bool = False
+) -> list[ProgramRun]:
+    """Run a Python program once with each input, several at a time. Arguments and errors are those of `run_program`."""
     limits = limits or Limits()
     checked = read_submissions(
         [
@@ -45,25 +54,24 @@ def run_program(
     check_confinement(checked)
     work = Program(checked[0], find_language("python"))
     if len(work.source) > MAX_SOURCE_BYTES:
-        return ProgramRun(CE, reason=f"the program is larger than {MAX_SOURCE_BYTES >> 20} MB")
-    runs: list[ProgramRun] = []
+        return [ProgramRun(CE, reason=f"the program is larger than {MAX_SOURCE_BYTES >> 20} MB")] * len(inputs)
+    runs: dict[int, ProgramRun] = {}
 
-    def task(executor: Executor, job: JudgeJob) -> None:
+    def task(number: int, executor: Executor, job: JudgeJob) -> None:
         try:
-            result = executor.run(work, stdin.encode("utf-8", "surrogatepass"))
+            result = executor.run(work, inputs[number].encode("utf-8", "surrogatepass"))
         except ZygoteError as error:
             ended = error.kind == "zygote-ended"
-            runs.append(ProgramRun(RE if ended else SE, reason=str(error)))
+            runs[number] = ProgramRun(RE if ended else SE, reason=str(error))
             return
         failed = verdict.failure(result, limits)
-        runs.append(
-            ProgramRun(
-                failed.verdict if failed else AC,
-                result.output.decode(errors="replace"),
-                result.stderr.decode(errors="replace"),
-                failed.reason if failed else "",
-            )
+        runs[number] = ProgramRun(
+            failed.verdict if failed else AC,
+            result.output.decode(errors="replace"),
+            result.stderr.decode(errors="replace"),
+            failed.reason if failed else "",
         )
 
-    get_scheduler().run([task], 1)
-    return runs[0]
+    tasks = [functools.partial(task, number) for number in range(len(inputs))]
+    get_scheduler().run(tasks, min(len(tasks), executor_count()))
+    return [runs[number] for number in range(len(inputs))]

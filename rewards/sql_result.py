@@ -1,0 +1,169 @@
+"""1 if the query in a completion returns what the reference query returns, else 0: text-to-SQL in one turn.
+
+    database: shop.db                                  # columns: a SQLite file, relative to the option `folder`,
+    gold_query: SELECT count(*) FROM sales             # and the query whose rows are right
+
+The query is the last complete code block of the model's own turn, or the whole turn if there is none. It runs on a copy
+of the database in the sandbox (docs/sandbox.md), which it can only read. Rows are compared as a multiset, in order if
+`gold_query` ends in ORDER BY. Names of columns don't count; types and NULL do. Numbers are equal if they differ by
+rounding alone (1e-9).
+
+`SELECT 42` is the cheap exploit: it is right if the answer is 42. So the query also runs on halves of the database, and
+has to be right wherever the reference's result changes (rlvr/verifiers/sql/judge.py).
+
+Exploits: a query that is right by chance, where the data is small. A constant earns 1 if no changed copy changes the
+result. Queries that mean the same but order equal keys otherwise, or that rely on relations that hold by chance, may
+earn 0.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from rlvr import InputError
+from rlvr.verifiers.code.code_extraction import Extraction, answer_prefill, extract_program
+from rlvr.verifiers.sql.judge import QueryJudgement, Question, find_faults, judge_queries
+
+LANGUAGES = ("sql", "sqlite")  # labels of the block
+
+
+def sql_result(
+    prompts: list[Any],
+    completions: list[Any],
+    *,
+    database: list[Any],
+    gold_query: list[Any],
+    ordered: list[Any] | None = None,
+    folder: str = ".",
+    time_s: float = 2.0,
+    changed_copies: bool = True,
+    allow_weak_sandbox: bool = False,
+    **kwargs: Any,
+) -> list[float | None]:
+    """Run each query, and compare its rows with the right ones.
+
+    Args:
+        prompts: strings, or lists of chat messages. Only the start of the answer is read from them.
+        completions: strings, or lists of chat messages.
+        database: for each row the name of a SQLite file of at most 16 MB.
+        gold_query: for each row the reference query.
+        ordered: an optional column: whether the order of the rows counts.
+        folder: where the databases are. No row can name a file outside of it.
+        time_s: seconds of CPU time of a query on a copy of the database.
+        changed_copies: whether a query must also be right on changed copies.
+        allow_weak_sandbox: run queries where they can't be confined.
+
+    Returns:
+        1.0 or 0.0 for each completion; None if the sandbox failed.
+
+    Raises:
+        InputError: a database is none, a reference query fails (with the row), a column has the wrong length, or an
+            option is invalid.
+    """
+    orders = [None] * len(completions) if ordered is None else ordered
+    for column, values in (
+        ("prompts", prompts), ("database", database), ("gold_query", gold_query), ("ordered", orders)
+    ):  # fmt: skip
+        if len(values) != len(completions):
+            raise InputError(
+                f"Reward sql_result: {len(values)} entries in {column} for {len(completions)} completions. "
+                "Give one per completion.",
+                kind="wrong-length",
+                key=column,
+            )
+    found = [_extract(*row) for row in zip(completions, prompts, strict=True)]
+    questions = [
+        _question(one.program, file, gold, order, folder, row)
+        for row, (one, file, gold, order) in enumerate(zip(found, database, gold_query, orders, strict=True))
+    ]
+    judged = _judge(questions, time_s, changed_copies, allow_weak_sandbox)
+    return [None if judgement.is_right is None else float(judgement.is_right) for judgement in judged]
+
+
+def validate_rows(
+    *,
+    database: list[Any],
+    gold_query: list[Any],
+    folder: str = ".",
+    time_s: float = 2.0,
+    allow_weak_sandbox: bool = False,
+    **kwargs: Any,
+) -> list[str | None]:
+    """Return for each row why no query can be judged by it, or None. Called once before training."""
+    _check_time(time_s)
+    faults: list[str | None] = [None] * len(database)
+    questions = {}
+    for row, (file, gold) in enumerate(zip(database, gold_query, strict=True)):
+        try:
+            questions[row] = _question(None, file, gold, None, folder, row)
+        except InputError as error:
+            faults[row] = str(error)
+    found = find_faults(
+        [one.database for one in questions.values()],
+        [one.gold for one in questions.values()],
+        time_s=time_s,
+        allow_weak_sandbox=allow_weak_sandbox,
+    )
+    for row, fault in zip(questions, found, strict=True):
+        faults[row] = fault
+    return faults
+
+
+def explain(
+    completion: Any,
+    *,
+    prompt: Any = None,
+    database: Any,
+    gold_query: Any,
+    ordered: bool | None = None,
+    folder: str = ".",
+    time_s: float = 2.0,
+    changed_copies: bool = True,
+    allow_weak_sandbox: bool = False,
+    **kwargs: Any,
+) -> list[str]:
+    """Explain the reward of `sql_result`, one sentence a step; the last one is the reward.
+
+    Args: as `sql_result`, for one row.
+    """
+    extraction = _extract(completion, prompt)
+    question = _question(extraction.program, database, gold_query, ordered, folder, None)
+    (judgement,) = _judge([question], time_s, changed_copies, allow_weak_sandbox)
+    reward = "none" if judgement.is_right is None else f"{float(judgement.is_right):g}"
+    first = "No query" if extraction.program is None else "The query is"
+    return [f"{first}: {extraction.why}.", f"Judged: {judgement.why}.", f"Reward: {reward}"]
+
+
+def _extract(completion: Any, prompt: Any) -> Extraction:
+    found = [
+        extract_program(completion, language=language, bare=True, prefill=answer_prefill(prompt))
+        for language in LANGUAGES
+    ]
+    return next((extraction for extraction in found if extraction.program is not None), found[0])
+
+
+def _judge(
+    questions: list[Question], time_s: float, changed_copies: bool, allow_weak_sandbox: bool
+) -> list[QueryJudgement]:
+    _check_time(time_s)
+    return judge_queries(questions, time_s=time_s, changed_copies=changed_copies, allow_weak_sandbox=allow_weak_sandbox)
+
+
+def _check_time(time_s: float) -> None:
+    if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not 0 < time_s < math.inf:
+        message = f"Reward sql_result, option time_s: {time_s!r:.40} is no number of seconds above 0."
+        raise InputError(message, kind="invalid-value", key="time_s")
+
+
+def _question(query: str | None, database: Any, gold: Any, ordered: Any, folder: str, row: int | None) -> Question:
+    for column, value in (("database", database), ("gold_query", gold)):
+        if not isinstance(value, str) or not value.strip():
+            message = f"Reward sql_result: the column {column} has {value!r:.60}. Give a text, or leave the row out."
+            raise InputError(message, kind="invalid-row", key=column, row=row)
+    path = (Path(folder) / database).resolve()
+    if not path.is_relative_to(Path(folder).resolve()):
+        message = f"Reward sql_result: the database {database} is not in {folder}. Set the option folder."
+        raise InputError(message, kind="invalid-row", key="database", row=row)
+    return Question(path, gold, query, None if ordered is None else bool(ordered))

@@ -1,0 +1,1 @@
+"""Does this query answer the question? `judge.py` decides; `queries.py` runs inside the sandbox."""

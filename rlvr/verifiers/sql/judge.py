@@ -1,0 +1,233 @@
+"""Judge queries by the results of reference queries, each run in the sandbox.
+
+    (judgement,) = judge_queries([Question(Path("shop.db"), "SELECT count(*) FROM sales", "SELECT 40")])
+    judgement.is_right
+    False
+
+A query is right if its rows are those of the reference query, on the database and on the changed copies (queries.py) on
+which the reference has another result than on the database. These are the halves if one of them changes the result, and
+the other copies if not: empty tables and broken relations may tell equal queries apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr.errors import InputError
+from rlvr.sandbox.limits import Limits
+from rlvr.verifiers.code.program_run import run_program_on
+from rlvr.verifiers.code.types import AC, SE, VERDICT_NAMES
+from rlvr.verifiers.sql import queries
+from rlvr.verifiers.sql.queries import COPIES, HALVES, ORIGINAL
+from rlvr.verifiers.sql.results import Row, is_ordered, same_rows
+
+MAX_DATABASE = 16 << 20  # bytes: each query gets a copy of its own
+MAX_ROWS = 10_000  # of a reference query
+MAX_CACHED = 1024  # results of reference queries
+_PROGRAM = Path(queries.__file__).read_text(encoding="utf-8")
+_HEADER = b"SQLite format 3\x00"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query to judge."""
+
+    database: Path
+    gold: str
+    query: str | None  # None: the completion has none
+    ordered: bool | None = None  # None: if the gold query ends in ORDER BY
+
+
+@dataclass(frozen=True)
+class QueryJudgement:
+    """Whether a query is right; None if the sandbox failed."""
+
+    is_right: bool | None
+    why: str
+
+
+@dataclass(frozen=True)
+class _Result:
+    columns: int = 0
+    rows: tuple[Row, ...] = ()
+    error: str = ""  # why there is no result
+    sandbox_failed: bool = False
+
+
+Results = Mapping[str, _Result]  # of a query, by the copy
+_cache: OrderedDict[tuple[Any, ...], Results] = OrderedDict()
+
+
+def judge_queries(
+    questions: Sequence[Question], *, time_s: float = 2.0, changed_copies: bool = True, allow_weak_sandbox: bool = False
+) -> list[QueryJudgement]:
+    """Judge a batch of queries.
+
+    Args:
+        time_s: seconds of CPU time of a query on a copy.
+        changed_copies: whether a query must also be right on changed copies.
+
+    Raises:
+        InputError: a database is none, or a reference query fails; `row` is the question's.
+        SandboxUnavailable: queries can't be confined on this machine.
+    """
+    options: dict[str, Any] = {"time_s": time_s, "allow_weak_sandbox": allow_weak_sandbox}
+    copies = COPIES if changed_copies else (ORIGINAL,)
+    golds = _gold_results(questions, copies, options)
+    wanted = [_copies_that_tell(gold) for gold in golds]
+    jobs = [
+        (one.database, one.query, {copy: len(gold[copy].rows) + 1 for copy in names})
+        for one, gold, names in zip(questions, golds, wanted, strict=True)
+        if one.query is not None
+    ]
+    results = iter(_run(jobs, **options))
+    return [
+        QueryJudgement(False, "there is no query") if one.query is None else _judge(one, gold, next(results))
+        for one, gold in zip(questions, golds, strict=True)
+    ]
+
+
+def find_faults(databases: Sequence[Path], golds: Sequence[str], **options: Any) -> list[str | None]:
+    """Return for each row why its reference query can't judge another one, or None. Options as for `judge_queries`."""
+    faults: list[str | None] = []
+    readable = []
+    for database in databases:
+        try:
+            _read_database(database)
+            faults.append(None)
+            readable.append(len(faults) - 1)
+        except InputError as error:
+            faults.append(str(error))
+    results = _run([(databases[row], golds[row], {ORIGINAL: MAX_ROWS + 1}) for row in readable], together=32, **options)
+    for row, result in zip(readable, results, strict=True):
+        if problem := _problem(result[ORIGINAL]):
+            faults[row] = f"the column gold_query {problem}. Correct it, or leave the row out."
+    return faults
+
+
+def _judge(question: Question, gold: Results, results: Results) -> QueryJudgement:
+    ordered = is_ordered(question.gold) if question.ordered is None else question.ordered
+    for copy, result in results.items():
+        where = "" if copy == ORIGINAL else f" on a changed copy ({copy})"
+        expected = gold[copy]
+        if result.sandbox_failed or expected.sandbox_failed:
+            return QueryJudgement(None, f"the sandbox failed: {result.error or expected.error}")
+        if result.error:
+            return QueryJudgement(False, f"the query fails{where}: {result.error}")
+        if result.columns != expected.columns:
+            return QueryJudgement(False, f"it has {result.columns} columns instead of {expected.columns}")
+        if not same_rows(result.rows, expected.rows, ordered=ordered):
+            order = ", or their order," if ordered else ""
+            return QueryJudgement(False, f"its rows{order} differ from those of the reference query{where}")
+    return QueryJudgement(True, f"its rows are right on {len(results)} copies of the database")
+
+
+def _gold_results(questions: Sequence[Question], copies: Sequence[str], options: Mapping[str, Any]) -> list[Results]:
+    keys = []
+    for row, one in enumerate(questions):
+        _read_database(one.database, row)
+        state = one.database.stat()
+        keys.append((one.database, state.st_mtime_ns, state.st_size, one.gold, copies, options["time_s"]))
+    missing = {key: None for key in keys if key not in _cache}
+    jobs = [(key[0], key[3], dict.fromkeys(copies, MAX_ROWS + 1)) for key in missing]
+    fresh = dict(zip(missing, _run(jobs, **options), strict=True))
+    for row, key in enumerate(keys):
+        result = (fresh.get(key) or _cache[key])[ORIGINAL]
+        if (problem := _problem(result)) and not result.sandbox_failed:
+            message = f"Row {row}: the column gold_query {problem}. Correct it, or leave the row out."
+            raise InputError(message, kind="invalid-row", key="gold_query", row=row)
+    found = [fresh.get(key) or _cache[key] for key in keys]
+    _cache.update((key, result) for key, result in fresh.items() if not result[ORIGINAL].sandbox_failed)
+    while len(_cache) > MAX_CACHED:
+        _cache.popitem(last=False)
+    return found
+
+
+def _problem(result: _Result) -> str:
+    if result.error or not result.columns:
+        return f"fails: {result.error or 'it returns no table'}"
+    return f"returns more than {MAX_ROWS:,} rows" if len(result.rows) > MAX_ROWS else ""
+
+
+def _copies_that_tell(gold: Results) -> list[str]:
+    """Return the database and the copies on which the reference query has another result."""
+    original = gold[ORIGINAL]
+    changed = [
+        copy
+        for copy, result in gold.items()
+        if not _problem(result) and not same_rows(result.rows, original.rows, ordered=True)
+    ]
+    halves = [copy for copy in changed if copy in HALVES]
+    return [ORIGINAL, *(halves or changed)]
+
+
+def _read_database(path: Path, row: int | None = None) -> bytes:
+    problem = "is no SQLite database"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        content, problem = b"", f"can't be read ({error.strerror})"
+    if len(content) > MAX_DATABASE:
+        content, problem = b"", f"is larger than {MAX_DATABASE >> 20} MB"
+    if not content.startswith(_HEADER):
+        message = f"The column database: {path} {problem}. Correct the column, or the folder that it is relative to."
+        raise InputError(message, kind="invalid-row", key="database", row=row)
+    return content[:18] + b"\x01\x01" + content[20:]  # a database in memory has no write-ahead log
+
+
+def _run(
+    jobs: Sequence[tuple[Path, str, Mapping[str, int]]], *, time_s: float, allow_weak_sandbox: bool, together: int = 1
+) -> list[Results]:
+    """Run queries in the sandbox.
+
+    Args:
+        jobs: database, query, and the most rows to return from each copy.
+        together: number of jobs of a program. If it fails, each is run alone.
+    """
+    inputs = []
+    for start in range(0, len(jobs), together):
+        encoded = [
+            {
+                "database": base64.b64encode(_read_database(database)).decode(),
+                "sql": sql,
+                "copies": dict(copies),
+                "time_s": time_s,
+            }
+            for database, sql, copies in jobs[start : start + together]
+        ]
+        inputs.append(json.dumps(encoded))
+    most = max((len(copies) for _, _, copies in jobs), default=1) * together
+    limits = Limits(time_s=time_s * most + 1, memory_mb=512 + 8 * (MAX_DATABASE >> 20))
+    results: list[Results] = []
+    for number, run in enumerate(
+        run_program_on(_PROGRAM, inputs, limits=limits, allow_weak_sandbox=allow_weak_sandbox)
+    ):
+        part = jobs[number * together : (number + 1) * together]
+        if run.verdict == AC:
+            results += [
+                {copy: _decode(result) for copy, result in zip(job[2], answers, strict=True)}
+                for job, answers in zip(part, json.loads(run.stdout), strict=True)
+            ]
+        elif together > 1:
+            results += _run(part, time_s=time_s, allow_weak_sandbox=allow_weak_sandbox)
+        else:
+            failed = _Result(error=f"{VERDICT_NAMES[run.verdict]} ({run.reason})", sandbox_failed=run.verdict == SE)
+            results.append(dict.fromkeys(part[0][2], failed))
+    return results
+
+
+def _decode(result: Mapping[str, Any]) -> _Result:
+    if "error" in result:
+        return _Result(error=result["error"])
+    rows = tuple(tuple(_value(value) for value in row) for row in result["rows"])
+    return _Result(result["columns"], rows)
+
+
+def _value(value: Any) -> Any:
+    return base64.b64decode(value["bytes"]) if isinstance(value, dict) else value
