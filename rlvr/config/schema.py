@@ -119,8 +119,8 @@ REMOVED: dict[str, str] = {
 
 # Algorithms that other programs name as a loss, and that are other keys here.
 _NOT_A_LOSS = {
-    "gspo": "GSPO is importance_sampling_level: sequence, with loss_type: grpo",
-    "gdpo": "GDPO is multi_objective_aggregation: normalize_then_sum, with any loss",
+    "gspo": "GSPO is importance_sampling_level: sequence, with loss_type: grpo (docs/algorithms.md)",
+    "gdpo": "GDPO is multi_objective_aggregation: normalize_then_sum, with any loss (docs/algorithms.md)",
 }
 # TRL declares these as plain `str` and checks most values only after the first generation. Each tuple has the values
 # that the code of TRL 1.16 compares with.

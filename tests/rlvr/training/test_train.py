@@ -18,6 +18,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 
+from benchmarks.algorithms import VARIANTS
 from rlvr.artifacts import checkpoints
 from rlvr.artifacts.identity import Identity
 from rlvr.config import schema
@@ -583,3 +584,40 @@ def test_a_resumed_metrics_file_has_neither_holes_nor_repeats(tmp_path: Path) ->
     file.on_log(None, state, None, logs={"reward": float("nan")})  # type: ignore[arg-type]
     lines = read_metrics(path)
     assert [line["step"] for line in lines] == [1, 2, 3] and lines[-1]["reward"] is None
+
+
+def test_losses_differ_only_by_how_they_average_until_the_policy_has_changed(tmp_path: Path) -> None:
+    """docs/algorithms.md says so. At the second update of a generation each has a gradient of its own."""
+
+    def gradient(model: torch.nn.Module, inputs: dict[str, Any], variant: str) -> torch.Tensor:
+        keys = {"importance_sampling_level": "token", "epsilon": 0.2, "epsilon_high": 0.2, **VARIANTS[variant]}
+        trainer.loss_type, trainer.importance_sampling_level = keys["loss_type"], keys["importance_sampling_level"]
+        trainer.epsilon_low, trainer.epsilon_high = keys["epsilon"], keys["epsilon_high"]
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        return torch.cat([part.flatten() for part in torch.autograd.grad(inner(model, inputs), weights)])
+
+    def measured(model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        updates.append({name: gradient(model, inputs, name) for name in (*by_sequence, *by_token)})
+        trainer.loss_type, trainer.importance_sampling_level = "grpo", "token"
+        return inner(model, inputs)
+
+    def direction(update: dict[str, torch.Tensor], one: str, other: str) -> float:
+        return float(torch.nn.functional.cosine_similarity(update[one].double(), update[other].double(), dim=0))
+
+    by_sequence, by_token = ("GRPO", "GSPO", "SAPO"), ("DAPO", "BNPO", "CISPO", "VESPO", "Dr. GRPO", "LUSPO")
+    updates: list[dict[str, torch.Tensor]] = []
+    settings = {"steps_per_generation": 2, "learning_rate": 0.01, "max_completion_length": 40, "temperature": 1.5}
+    trainer, recipe, _ = build(tmp_path, settings=settings)
+    inner, trainer._compute_loss = trainer._compute_loss, measured  # type: ignore[method-assign]
+    train(trainer, recipe)
+    first, second = updates
+    for names in (by_sequence, by_token):
+        for name in names:
+            assert direction(first, names[0], name) == pytest.approx(1, abs=1e-6), name
+            size = float(first[name].norm() / first[names[0]].norm())
+            # BNPO divides by the tokens of this update, DAPO by the mean over the updates of the generation.
+            assert name in ("BNPO", "Dr. GRPO", "LUSPO") or size == pytest.approx(1, abs=1e-4), name
+    assert direction(first, "GRPO", "DAPO") < 0.9999, "completions of different lengths"
+    for name in (*by_sequence, *by_token):
+        assert second[name].isfinite().all() and second[name].any(), name
+    assert direction(second, "GRPO", "SAPO") < 0.9999 and direction(second, "DAPO", "CISPO") < 0.9999
