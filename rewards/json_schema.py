@@ -5,9 +5,10 @@
 {"city": "Paris"} is valid, alone or in a code block. `rlvr.verifiers.json_value` states how JSON is read, compared and
 validated: duplicate keys, NaN and very large values are refused, and no `$ref` is fetched.
 
-Exploits: without `match_reference`, the emptiest valid value earns as much as a right one ({"city": ""}). Schemas of
-downloaded data may have a `pattern`, or recursion, that takes exponential time on some text. Then the timeout of the
-reward's worker ends the call (`reward_timeout_s`, `on_reward_error`).
+Exploits: without `match_reference`, the emptiest valid value earns as much as a right one ({"city": ""}). With
+`partial`, values that most rows share ("USD") earn their part. Schemas of downloaded data may have a `pattern`, or
+recursion, that takes exponential time on some text. Then the timeout of the reward's worker ends the call
+(`reward_timeout_s`, `on_reward_error`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rlvr.verifiers.json_value import (
     from_column,
     parse_json,
     schema_fault,
+    share_of_leaves,
     validation_fault,
 )
 
@@ -37,6 +39,7 @@ def json_schema(
     reference: list[Any] | None = None,
     final_answer: list[Any] | None = None,
     match_reference: bool = False,
+    partial: bool = False,
     form: Form = "any",
     **kwargs: Any,
 ) -> list[float | None]:
@@ -48,11 +51,13 @@ def json_schema(
         reference: an optional column: the right value, as JSON text or a value.
         final_answer: the same, if there is no column `reference`.
         match_reference: also require a value equal to the reference: key order is free, 1 equals 1.0.
+        partial: with `match_reference`, a valid value that differs earns the share of leaves (a name, a number) that it
+            has in common with the reference, of the larger of the two.
         form: "plain": the turn is nothing but the value. "block": it has one code block, and any text around it. "any":
             either.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the schema refers to itself without end on this value.
+        1.0 or 0.0 for each completion, with `partial` a share; None if the schema loops on this value.
 
     Raises:
         InputError: a schema or a required reference is none (with its row), or an option is invalid.
@@ -65,7 +70,7 @@ def json_schema(
             message = f"Reward json_schema, row {row} of the batch: {fault}"
             raise InputError(message, kind="invalid-row", key="schema", row=row)
     return [
-        _score(completion, one, gold, match_reference, form)[0]
+        _score(completion, one, gold, match_reference, partial, form)[0]
         for completion, one, gold in zip(completions, schemas, references, strict=True)
     ]
 
@@ -93,6 +98,7 @@ def explain(
     reference: Any = None,
     final_answer: Any = None,
     match_reference: bool = False,
+    partial: bool = False,
     form: Form = "any",
     **kwargs: Any,
 ) -> list[str]:
@@ -104,7 +110,7 @@ def explain(
     gold = final_answer if reference is None else reference
     if fault := _row_fault(schema, gold, match_reference):
         raise InputError(f"Reward json_schema: {fault}", kind="invalid-row", key="schema")
-    reward, steps = _score(completion, schema, gold, match_reference, form)
+    reward, steps = _score(completion, schema, gold, match_reference, partial, form)
     return [*steps, "Reward: None" if reward is None else f"Reward: {reward:g}"]
 
 
@@ -112,7 +118,7 @@ def explain(
 
 
 def _score(
-    completion: Any, schema: Any, gold: Any, match_reference: bool, form: Form
+    completion: Any, schema: Any, gold: Any, match_reference: bool, partial: bool, form: Form
 ) -> tuple[float | None, list[str]]:
     """Return the reward and the sentences that explain it."""
     try:
@@ -129,9 +135,13 @@ def _score(
     steps.append("It is valid under the schema.")
     if not match_reference:
         return 1.0, steps
-    if comparable(value) != comparable(from_column(gold)):
+    expected = from_column(gold)
+    if comparable(value) == comparable(expected):
+        return 1.0, [*steps, "It equals the reference."]
+    if not partial:
         return 0.0, [*steps, "It differs from the reference."]
-    return 1.0, [*steps, "It equals the reference."]
+    share = share_of_leaves(value, expected)
+    return share, [*steps, f"It has {share:.1%} of its leaves in common with the reference."]
 
 
 def _row_fault(schema: Any, gold: Any, match_reference: bool) -> str | None:

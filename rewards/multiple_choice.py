@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr import InputError, completion_text, own_turn
-from rlvr.verifiers.choices import LETTERS, read_choice
+from rlvr.verifiers.choices import read_choice, reference_fault, reference_letter
 
 
 def multiple_choice(
@@ -75,27 +75,10 @@ def explain(completion: Any, *, final_answer: str, choices: list[str] | None = N
 def _score(completion: Any, gold: str, choices: list[str] | None) -> tuple[float, list[str]]:
     """Return the reward and the sentences that explain it."""
     reading = read_choice(own_turn(completion_text(completion)), choices or ())
-    right = _letter(gold, choices)
+    right = reference_letter(gold, choices)
     return float(reading.letter == right), [reading.why, f"The right choice is {right}."]
 
 
-def _letter(gold: str, choices: list[str] | None) -> str | None:
-    """Return the letter of the right choice, or None."""
-    letter = gold.strip().upper()
-    if len(letter) == 1 and letter in LETTERS[: len(choices or LETTERS)]:
-        return letter
-    return LETTERS[choices.index(gold)] if choices and gold in choices else None
-
-
 def _row_fault(gold: Any, choices: Any) -> str | None:
-    """Return what is wrong with a row and how to mend it, or None."""
-    if choices is not None:
-        if not isinstance(choices, list) or not all(isinstance(choice, str) and choice.strip() for choice in choices):
-            return f"its choices are {choices!r:.80}. Write a list of texts."
-        if not 2 <= len(choices) <= len(LETTERS):
-            return f"it has {len(choices)} choices. Write 2 to {len(LETTERS)}."
-        if len({" ".join(choice.split()) for choice in choices}) < len(choices):
-            return "two of its choices are equal, so an answer by text names both. Remove the row."
-    if not isinstance(gold, str) or _letter(gold, choices) is None:
-        return f"final_answer {gold!r:.80} is none of its choices. Write the letter (A is the first) or the text."
-    return None
+    fault = reference_fault(gold, choices)
+    return fault and f"it has {fault}. Write final_answer as a letter (A is the first) or a text of its choices."

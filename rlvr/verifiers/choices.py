@@ -18,6 +18,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MAX_CHARACTERS = 1_000_000
@@ -104,6 +105,28 @@ def read_choice(turn: str, choices: Sequence[str] = ()) -> ChoiceReading:
     except _Contradiction as error:
         return ChoiceReading(None, f"The turn states no single choice: {error}.")
     return ChoiceReading(stated[0].letter, f"The turn states {stated[0].letter}.")
+
+
+def reference_letter(gold: str, choices: Sequence[str] | None) -> str | None:
+    """Return the letter of the right choice, which is given by its letter or its text; None if it is none."""
+    letter = gold.strip().upper()
+    if len(letter) == 1 and letter in LETTERS[: len(choices or LETTERS)]:
+        return letter
+    return LETTERS[choices.index(gold)] if choices and gold in choices else None
+
+
+def reference_fault(gold: Any, choices: Any) -> str | None:
+    """Return why no turn can state the right choice, as the rest of a sentence about a row; None if one can."""
+    if choices is not None:
+        if not isinstance(choices, list) or not all(isinstance(choice, str) and choice.strip() for choice in choices):
+            return "choices that are no list of texts"
+        if not 2 <= len(choices) <= len(LETTERS):
+            return f"a number of choices that is not from 2 to {len(LETTERS)}"
+        if len({" ".join(choice.split()) for choice in choices}) < len(choices):
+            return "two equal choices"
+    if not isinstance(gold, str) or reference_letter(gold, choices) is None:
+        return "an answer that is none of its choices"
+    return None
 
 
 def _agreeing(statements: Iterable[_Statement]) -> list[_Statement]:

@@ -97,6 +97,24 @@ def comparable(value: Any) -> Hashable:
     return number_or_text
 
 
+def share_of_leaves(value: Any, reference: Any) -> float:
+    """Return the share of leaves that two values have in common, of the leaves of the larger one.
+
+    A leaf is a scalar, or an empty object or list, with the keys and positions that lead to it.
+    """
+    ours, theirs = (dict(_leaves(root, ())) for root in (value, reference))
+    common = sum(1 for path, leaf in ours.items() if path in theirs and comparable(leaf) == comparable(theirs[path]))
+    return common / max(len(ours), len(theirs))
+
+
+def _leaves(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    if not isinstance(value, dict | list) or not value:
+        yield path, value
+        return
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(item, (*path, key))
+
+
 def schema_fault(schema: Any) -> str | None:
     """Return what is wrong with a schema (JSON text or a value), as the rest of a sentence; None if it is one."""
     try:

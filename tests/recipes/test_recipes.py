@@ -20,7 +20,10 @@ from rlvr.estimates import parameters
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.training.callbacks import read_metrics
 from tests.support.environment_data import (
+    write_calls,
+    write_choices,
     write_competition_problems,
+    write_extractions,
     write_instructions,
     write_questions_on_articles,
     write_questions_on_tables,
@@ -134,6 +137,9 @@ def stand_ins(
     return {
         "gsm8k": word_problems,
         "competition_math": write_competition_problems(tmp_path_factory.mktemp("competitions")),
+        "multiple_choice": write_choices(tmp_path_factory.mktemp("choices")),
+        "json_extraction": write_extractions(tmp_path_factory.mktemp("extractions")),
+        "function_calls": write_calls(tmp_path_factory.mktemp("calls")),
         "code_contests": contest_problems,
         "mbpp": small_functions,
         "text_to_sql": write_questions_on_tables(tmp_path_factory.mktemp("tables")),

@@ -76,5 +76,68 @@ def write_instructions(folder: Path) -> Path:
     return folder
 
 
+def write_choices(folder: Path) -> Path:
+    """A folder in the forms of ARC (train) and MMLU (test)."""
+    train, test = [], []
+    for number in (*range(2, 34), *range(50, 58)):
+        question = f"Which number of jars does the keeper of lighthouse {number} count on shelf {number}?"
+        texts, right = [str(number), str(number + 1), f"{number} dozen", "none of the above"], number % 4
+        if number < 50:
+            choices = {"text": texts, "label": list("1234" if number % 2 else "ABCD")}
+            train.append(
+                {"id": f"Q{number}", "question": question, "choices": choices, "answerKey": choices["label"][right]}
+            )
+        else:
+            test.append({"question": question, "subject": "jars", "choices": texts, "answer": right})
+    _write(folder / "train.jsonl", train)
+    _write(folder / "test.jsonl", test)
+    return folder
+
+
+def write_extractions(folder: Path) -> Path:
+    """A folder in the form of paraloq/json_data_extraction, with one file: eight schemas, five texts each."""
+    rows = []
+    for number in range(40):
+        key = f"grams_{number % 8}"
+        schema = {
+            "type": "object",
+            "properties": {"shelf": {"type": "string"}, key: {"type": "number"}},
+            "required": [key],
+        }
+        item = {"shelf": f"No. {number}", key: number + 0.5}
+        text = (
+            f"Shelf No. {number} of the shop at the old harbour holds one jar of {number + 0.5} grams, filled in May."
+        )
+        rows.append({"title": "Jars", "schema": json.dumps(schema), "item": json.dumps(item), "text": text})
+    _write(folder / "data.jsonl", rows)
+    return folder
+
+
+def write_calls(folder: Path) -> Path:
+    """A folder in the form of xlam-function-calling-60k."""
+    weighing = {
+        "shelf": {"description": "Its number", "type": "int"},
+        "unit": {"type": "str, optional", "default": "g"},
+    }
+    tools = [
+        {"name": "weigh", "description": "Weigh a shelf.", "parameters": weighing},
+        {"name": "close", "description": "Close the shop.", "parameters": {}},
+    ]
+    for split, numbers in (("train", range(2, 34)), ("test", range(50, 58))):
+        rows = [
+            {
+                "id": number,
+                "query": f"Please weigh all the jars on shelf {number} of the shop at harbour {number} for me.",
+                "tools": json.dumps(tools),
+                "answers": json.dumps(
+                    [{"name": "weigh", "arguments": {"shelf": number}}, {"name": "close", "arguments": {}}]
+                ),
+            }
+            for number in numbers
+        ]
+        _write(folder / f"{split}.jsonl", rows)
+    return folder
+
+
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -1,0 +1,125 @@
+"""Load requests with tools and the calls that answer them: Salesforce/xlam-function-calling-60k (CC-BY-4.0).
+
+The hub gives this dataset to accounts that have accepted its terms: log in with `hf auth login`. Its tools describe
+arguments as {"city": {"type": "str, optional", "default": "Oslo"}}, which becomes a JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from rlvr import Task
+from rlvr.data.io import Row, option_error, read_splits, to_datasets
+from rlvr.data.usable_rows import usable_rows
+from rlvr.verifiers.function_calls import read_calls, read_tools, reference_fault
+from rlvr.verifiers.json_value import InvalidJson, InvalidSchema, from_column
+
+HUB_DATASET = "Salesforce/xlam-function-calling-60k"
+# The form of Hermes and Qwen, for which their chat templates have much the same words.
+INSTRUCTION = """You may call one or more functions to answer the user. These are their signatures:
+<tools>
+{tools}
+</tools>
+
+For each call, write a JSON object with the name and the arguments of the function within tags:
+<tool_call>
+{{"name": …, "arguments": {{…}}}}
+</tool_call>"""
+# Python's names, as far as the data uses them; other types stay open.
+_TYPES = {
+    "str": "string", "string": "string", "int": "integer", "integer": "integer", "float": "number", "number": "number",
+    "bool": "boolean", "boolean": "boolean", "list": "array", "array": "array", "dict": "object", "object": "object",
+}  # fmt: skip
+
+
+def function_calls(
+    *,
+    path: str | None = None,
+    instruction_role: Literal["system", "user"] = "system",
+    test_fraction: float = 0.02,
+    limit_train: int | None = 10_000,
+    limit_test: int | None = 500,
+    seed: int = 42,
+) -> Task:
+    """Load requests as chat prompts that list the tools.
+
+    Args:
+        path: a file, a folder with a train and perhaps a test file, or a dataset of the hub, with the columns query,
+            tools and answers (JSON text or values). None downloads the dataset, or uses the cached copy.
+        instruction_role: role of the message with the tools; "user" is for chat templates without a system turn.
+        test_fraction: share of the rows to hold out if the data has no test split.
+        limit_train, limit_test: maximal usable rows of a split, drawn at random; None for all.
+        seed: seed of all random choices.
+
+    Rows have `prompt`, `question`, `tools` and `calls` (JSON text), `source` and `id`. Left out are rows whose calls
+    name an unknown function or argument, or violate its schema.
+    """
+    name, source = "function_calls", path or HUB_DATASET
+    if instruction_role not in ("system", "user"):
+        raise option_error(name, "instruction_role", f"{instruction_role!r} is neither system nor user.")
+
+    def convert(row: Row, number: int, split: str) -> Row | str:
+        if not isinstance(row["query"], str) or not row["query"].strip():
+            return "no query"
+        try:
+            tools = [_as_tool(tool) for tool in from_column(row["tools"])]
+            calls = read_calls(row["answers"])
+            if reference_fault(calls, read_tools(tools), alternatives=False):
+                return "calls that their tools don't allow"
+        except (InvalidJson, InvalidSchema, TypeError):
+            return "tools or calls that can't be read"
+        question = row["query"].strip()
+        listed = INSTRUCTION.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+        prompt = [{"role": "system", "content": listed}, {"role": "user", "content": question}]
+        if instruction_role == "user":
+            prompt = [{"role": "user", "content": f"{listed}\n\n{question}"}]
+        return {
+            "prompt": prompt,
+            "question": question,
+            "tools": json.dumps(tools, ensure_ascii=False),
+            "calls": json.dumps([asdict(call) for call in calls], ensure_ascii=False),
+            "source": source,
+            "id": f"{Path(source).name}-{split}-{row.get('id', number)}",
+        }
+
+    splits, notes = usable_rows(
+        name, source, read_splits(name, path, HUB_DATASET), ("query", "tools", "answers"), convert,
+        test_fraction=test_fraction, limit_train=limit_train, limit_test=limit_test, seed=seed,
+    )  # fmt: skip
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
+
+
+def _as_tool(tool: Any) -> dict[str, Any]:
+    """Return a tool whose parameters are a JSON Schema."""
+    function = dict(tool.get("function", tool) if isinstance(tool, dict) else {})
+    parameters = function.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise InvalidSchema("is no object")
+    if parameters.get("type") != "object" or "properties" not in parameters:
+        required = [name for name, argument in parameters.items() if _is_required(argument)]
+        properties = {name: _as_schema(argument) for name, argument in parameters.items()}
+        function["parameters"] = {"type": "object", "properties": properties, "required": required}
+    return {"type": "function", "function": function}
+
+
+def _is_required(argument: Any) -> bool:
+    return isinstance(argument, dict) and "default" not in argument and "optional" not in str(argument.get("type"))
+
+
+def _as_schema(argument: Any) -> dict[str, Any]:
+    if not isinstance(argument, dict):
+        raise InvalidSchema("has an argument that is no object")
+    word = re.match(r"\w+", str(argument.get("type", "")))
+    known = _TYPES.get(word[0].lower()) if word else None
+    kept = {key: argument[key] for key in ("description", "default", "enum") if key in argument}
+    return {"type": known, **kept} if known else kept
+
+
+def _gold(row: Mapping[str, Any]) -> str:
+    calls = [json.dumps(call, ensure_ascii=False) for call in json.loads(row["calls"])]
+    return "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in calls)

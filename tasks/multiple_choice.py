@@ -1,0 +1,100 @@
+"""Load multiple-choice questions: ARC-Challenge (Clark et al., 2018), MMLU, or files in the form of either.
+
+    {"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}, "answerKey": "B"}     ARC
+    {"question": "…", "choices": ["…", "…"], "answer": 1}                                        MMLU
+
+The letters of a prompt are always A, B, …; ARC's labels 1, 2, … become letters.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr import Task
+from rlvr.data.io import Row, read_splits, to_datasets
+from rlvr.data.usable_rows import usable_rows
+from rlvr.verifiers.choices import LETTERS, reference_fault
+
+HUB_DATASET, HUB_SUBSET = "allenai/ai2_arc", "ARC-Challenge"
+INSTRUCTION = "Think step by step. Then end with a line of its own that reads\nAnswer: (letter)"
+# A choice that names others would be wrong in another order.
+_NAMES_OTHERS = re.compile(
+    r"\b(?:above|below|all of|none of|both|neither|either|[A-E] (?:and|or) [A-E]|I+ (?:and|only))\b", re.IGNORECASE
+)
+
+
+def multiple_choice(
+    *,
+    path: str | None = None,
+    subset: str | None = None,
+    shuffle_choices: bool = False,
+    test_fraction: float = 0.1,
+    limit_train: int | None = None,
+    limit_test: int | None = None,
+    seed: int = 42,
+) -> Task:
+    """Load questions as chat prompts.
+
+    Args:
+        path: a file, a folder with train and test files, or a dataset of the hub, such as cais/mmlu (with `subset:
+            all`; its auxiliary_train is the training split). None downloads allenai/ai2_arc, or uses the cached copy.
+        subset: the configuration of a dataset of the hub; ARC-Challenge for None.
+        shuffle_choices: put the choices of each row in an order of its own, unless one of them names others ("all of
+            the above"). The letter that is right most often is then no good guess.
+        test_fraction: share of the rows to hold out if the data has no test split.
+        limit_train, limit_test: maximal usable rows of a split, drawn at random.
+        seed: seed of all random choices.
+
+    Rows have `prompt`, `question`, `choices` (texts), `final_answer` (a letter), `source` and `id`.
+    """
+    name, source = "multiple_choice", path or HUB_DATASET
+    raw = read_splits(name, path, HUB_DATASET, subset or (HUB_SUBSET if path is None else None))
+    if "train" not in raw and "auxiliary_train" in raw:
+        raw = {**raw, "train": raw["auxiliary_train"]}
+
+    def convert(row: Row, number: int, split: str) -> Row | str:
+        choices, gold = _read(row)
+        if fault := reference_fault(gold, choices):
+            return fault
+        question = str(row["question"]).strip()
+        right = choices[LETTERS.index(gold)]
+        if shuffle_choices and not any(_NAMES_OTHERS.search(choice) for choice in choices):
+            random.Random(f"{seed}/choices/{split}/{number}").shuffle(choices)
+        listed = "\n".join(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
+        return {
+            "prompt": [{"role": "user", "content": f"{question}\n\n{listed}\n\n{INSTRUCTION}"}],
+            "question": question,
+            "choices": choices,
+            "final_answer": LETTERS[choices.index(right)],
+            "source": source,
+            "id": f"{Path(source).name}-{split}-{row.get('id', number)}",
+        }
+
+    splits, notes = usable_rows(
+        name, source, raw, ("question", "choices"), convert,
+        test_fraction=test_fraction, limit_train=limit_train, limit_test=limit_test, seed=seed,
+    )  # fmt: skip
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
+
+
+def _read(row: Row) -> tuple[list[Any], Any]:
+    """Return the choices of a row, and the letter of the right one; another value if there is none."""
+    choices = row["choices"]
+    gold = row.get("answerKey", row.get("answer"))
+    texts, labels = (choices.get("text"), choices.get("label")) if isinstance(choices, Mapping) else (choices, None)
+    texts = [choice.strip() if isinstance(choice, str) else choice for choice in texts or []]
+    if labels is not None:
+        gold = LETTERS[labels.index(gold)] if gold in labels and labels.index(gold) < len(LETTERS) else None
+    elif isinstance(gold, int):
+        gold = LETTERS[gold] if 0 <= gold < len(LETTERS) else None
+    elif gold in texts:
+        gold = LETTERS[texts.index(gold)]
+    return texts, gold
+
+
+def _gold(row: Mapping[str, Any]) -> str:
+    return f"Here is why.\nAnswer: {row['final_answer']}"
