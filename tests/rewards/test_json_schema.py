@@ -60,6 +60,23 @@ def test_without_the_reference_every_valid_value_earns_the_reward() -> None:
     assert json_schema([""] * 4, completions, schema=ITEM) == [1.0, 0.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("completion", "reward", "why"),
+    [
+        (RIGHT, 1.0, "all four leaves"),
+        (RIGHT.replace("2", "3"), 0.75, "three of four"),
+        ('{"name": "pen", "price": 0}', 0.25, "one of four"),
+        (RIGHT.replace("true", "true, 1, 2, 3, 4"), 0.5, "more leaves earn less"),
+        ('{"name": "", "price": 0}', 0.0, "none"),
+        ('{"name": "pen"}', 0.0, "not valid"),
+        ('{"name": "pen", "price": 2, "tags": {"a": true}}', 0.0, "not valid"),
+    ],
+)
+def test_a_value_that_differs_may_earn_its_share_of_leaves(completion: str, reward: float, why: str) -> None:
+    options = {"match_reference": True, "partial": True}
+    assert json_schema([""], [completion], schema=ITEM, reference=[RIGHT], **options) == [reward], why
+
+
 def test_equal_objects_of_a_long_list_are_found_at_once() -> None:
     items = ",".join(f'{{"a":{number}}}' for number in range(9000))
     schema = {"type": "array", "uniqueItems": True}

@@ -101,7 +101,7 @@ CALL = {"query": "Weigh it?", "tools": '[{"name": "weigh", "parameters": {"grams
 def test_rows_without_a_usable_reference_are_left_out_and_counted(
     name: str, row: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
-    load, write, *_, counts = TASKS[name]
+    load, write, *_ = TASKS[name]
     folder = write(tmp_path)
     add(folder, {"question": "Which one?", **row})
     task = load(path=str(folder), test_fraction=0)
@@ -111,7 +111,7 @@ def test_rows_without_a_usable_reference_are_left_out_and_counted(
 
 @pytest.mark.parametrize(("name", "column"), [("multiple_choice", "question"), ("function_calls", "query")])
 def test_a_training_row_that_repeats_a_held_out_one_is_left_out(name: str, column: str, tmp_path: Path) -> None:
-    load, write, *_, counts = TASKS[name]
+    load, write, *_ = TASKS[name]
     folder = write(tmp_path)
     held_out = load(path=str(folder)).test[0]
     (folder / "train.jsonl").rename(folder / "rows.jsonl")
