@@ -11,6 +11,8 @@ from typing import Any
 from rlvr import InputError, check_answers, explain_answer
 from rlvr.verifiers.math import DEADLINE_S, gold_faults
 
+_MISSING_VALUES = frozenset(("nan", "none", "null", "n/a", "<na>", "nat"))  # as str() of Python and pandas writes them
+
 
 def math_correctness(
     prompts: list[Any],
@@ -78,7 +80,11 @@ def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]
     """Return for each row why its gold cannot be verified, or None. Called once before training."""
     faults = gold_faults(final_answer)
     return [
-        None if fault is None else f"no completion can be verified against its final_answer '{gold}': {fault}"
+        f"no completion can be verified against its final_answer '{gold}': {fault}"
+        if fault is not None
+        else f"warning: its final_answer '{gold}' looks like the text of a missing value"
+        if gold.strip().lower() in _MISSING_VALUES
+        else None
         for gold, fault in zip(final_answer, faults, strict=True)
     ]
 

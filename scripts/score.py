@@ -136,7 +136,7 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
         added = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
     quiet = not (console.is_main() and console.is_terminal())
     with tqdm(total=len(source.rows), desc="scoring", unit="row", delay=2, leave=False, disable=quiet) as bar:
-        scores = rescoring.score(source.rows, rewards, bar.update)
+        scores = rescoring.score(source.rows, rewards, bar.update, file=file)
 
     recorded = summary.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
     groups = summary.group_stats(source.rows, scores.totals)
@@ -227,10 +227,15 @@ def _recorded_lines(recorded: Sequence[RecordedComparison]) -> list[str]:
             more = ", …" if len(one.differing) > 5 else ""
             differing = f"{len(one.differing):,} of {one.compared:,} rows (row {first}{more})"
             lines.append(console.red(f"the scores differ from {one.name} in the file: {differing}"))
-    same = [one.name for one in recorded if not one.differing]
-    if same:
-        rows = max(one.compared for one in recorded if not one.differing)
-        lines.append(f"the scores equal {_listed(same)} in the file: {rows:,} rows compared")
+        if one.unread:
+            lines.append(
+                f"not compared with {one.name}: {len(one.unread):,} rows (first: row {one.unread[0]}) have neither a "
+                "number nor true or false"
+            )
+    equal = [one for one in recorded if one.compared and not one.differing]
+    if equal:
+        rows = max(one.compared for one in equal)
+        lines.append(f"the scores equal {_listed([one.name for one in equal])} in the file: {rows:,} rows compared")
     return lines
 
 
@@ -329,7 +334,7 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
     rows, index = everything[batch.start : batch.stop], number - batch.start
     in_file = {name for name, value in rows[index].items() if value is not None}
     fill_columns(rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
-    scores = rescoring.score(rows, rewards)
+    scores = rescoring.score(rows, rewards, file=file)
     recorded = compare_with_recorded(rows, scores, _metric(recipe, rewards))
     differing = {one.name for one in recorded if index in one.differing}
 

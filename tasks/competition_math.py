@@ -19,6 +19,7 @@ from rlvr.data.io import (
     check_integer,
     check_limits,
     limit_rows,
+    missing,
     missing_column_error,
     option_error,
     question_key,
@@ -169,7 +170,7 @@ def _convert(row: Row, where: str, number: int, split: str) -> Row:
     level = re.search(r"\d+", str(values["level"]))
     return {
         "question": values["question"].strip(),
-        "final_answer": "" if answer is None else str(answer).strip().strip("$").strip(),
+        "final_answer": "" if missing(answer) else str(answer).strip().strip("$").strip(),
         "level": level[0] if level else "",
         "type": str(values["type"] or ""),
         "source": str(values["source"] or NAME),

@@ -36,6 +36,7 @@ from rlvr.data.io import (
     drop_long_prompts,
     hold_out,
     may_be_hub_id,
+    missing,
     missing_column_error,
     option_error,
     question_key,
@@ -291,9 +292,9 @@ class _RowConverter:
         kept.setdefault("id", None)
         for name in TEXT_COLUMNS & kept.keys():
             value = kept[name]
-            if value is None:
+            if problem := missing(value) or ("it is blank" if name == "question" and not str(value).strip() else ""):
                 if name not in ("source", "id"):
-                    raise row_error(where, name, index, "it is empty")
+                    raise row_error(where, name, index, problem)
                 value = _source(self.path) if name == "source" else f"{_source(self.path)}-{split}-{index}"
             # Verifiers compare text with text.
             kept[name] = value if isinstance(value, str) else str(value)
@@ -324,8 +325,13 @@ class _RowConverter:
             if field not in values:
                 hint = f"The option prompt_template names it. Correct it, or set columns: {{{field}: THEIR NAME}}."
                 raise missing_column_error(where, field, values, hint, row=index)
-            if values[field] is None:
-                raise row_error(where, field, index, "it is empty, but prompt_template needs it")
+            if problem := missing(values[field]):
+                raise row_error(where, field, index, f"{problem}, but prompt_template needs it")
+            if isinstance(values[field], list | dict):
+                kind = type(values[field]).__name__
+                raise row_error(where, field, index, f"it is a {kind}, but prompt_template needs text or a number")
+        if not any(str(values[field]).strip() for field in self.fields):
+            raise row_error(where, self.fields[0], index, "it is blank, but prompt_template needs it")
         return self.template.format(**{field: values[field] for field in self.fields})
 
     def _complete_prompt(self, prompt: Any, where: str, index: int) -> str | list[dict[str, Any]]:

@@ -8,6 +8,7 @@ invalid line.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -267,6 +268,13 @@ def row_error(where: str, column: str, row: int, problem: str) -> InputError:
     """Return the error for a value of a row."""
     message = f"{where}, column {column}: {problem}. Correct or remove the row."
     return InputError(message, kind="invalid-row", key=column, row=row)
+
+
+def missing(value: Any) -> str:
+    """Say what is wrong with a value that stands for none, or "". Data frames write NaN for a missing number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"it is {'no number (NaN)' if math.isnan(value) else 'infinite'}"
+    return "it is empty" if value is None else ""
 
 
 def option_error(task: str, option: str, problem: str) -> InputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlvr.config.reward_location import is_remote
@@ -19,6 +20,7 @@ from rlvr.scoring.reward import Reward
 if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
 
+WARNING = "warning: "  # begins what `validate_rows` says of a row that training can use
 # A data column of one of these names never reaches a reward, or breaks GRPOTrainer (trl/trainer/grpo_trainer.py).
 RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "image", "images")
 
@@ -86,17 +88,24 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
             faults = validate_rows(**{**columns, **reward.options})
         else:
             faults = scorer.validate_rows(reward, columns)
-        refused = [(row, fault) for row, fault in enumerate(faults) if fault]
-        if not refused:
-            continue
         names = [f" ({name})" for name in rows["id"]] if "id" in rows.column_names else [""] * len(rows)
-        lines = [
-            f"reward {reward.name}, {split}: {len(refused)} of {len(rows)} rows can't be scored. Correct or remove:",
-            *(f"  row {row}{names[row]}: {fault}" for row, fault in refused[:SHOWN_ROWS]),
-        ]
-        if len(refused) > SHOWN_ROWS:
-            lines.append(f"  and {len(refused) - SHOWN_ROWS} more")
-        yield Problem("\n".join(lines), "refused-row", row=refused[0][0])
+        found = [(f"  row {row}{names[row]}", str(fault), row) for row, fault in enumerate(faults) if fault]
+        for kind, what in (
+            ("refused-row", "can't be scored. Correct or remove"),
+            ("doubtful-row", "may be wrong. Check"),
+        ):
+            listed = [one for one in found if one[1].startswith(WARNING) == (kind == "doubtful-row")]
+            if not listed:
+                continue
+            lines = [
+                f"reward {reward.name}, {split}: {len(listed)} of {len(rows)} rows {what} (counted in the split, from "
+                f"0{'; in brackets: id' if names[0] else ''}):",
+                *(f"{place}: {fault.removeprefix(WARNING)}" for place, fault, _ in listed[:SHOWN_ROWS]),
+            ]
+            if len(listed) > SHOWN_ROWS:
+                lines.append(f"  and {len(listed) - SHOWN_ROWS} more")
+            problem = Problem("\n".join(lines), kind, row=listed[0][2])
+            yield replace(problem, level="warning") if kind == "doubtful-row" else problem
 
 
 def check_prompts(components: RunComponents) -> Iterator[Problem]:

@@ -81,7 +81,8 @@ def try_rewards(
     for reward in scorer.rewards:
         if is_remote(reward.where) and (refused := list(refused_rows(reward, task, scorer))):
             problems += refused
-            failed.add(reward.label)
+            if any(problem.level == "error" for problem in refused):
+                failed.add(reward.label)
     numbers = list(range(0, len(task.train), max(1, len(task.train) // TRIED_ROWS)))[:TRIED_ROWS]
     answers = list(_answers(task, numbers))
     level: Level = "error" if recipe.settings["on_reward_error"] == "raise" else "warning"

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config.sections import SPLITS
-from rlvr.data.io import Row, missing_column_error, read_rows
+from rlvr.data.io import Row, missing, missing_column_error, read_rows, row_error
 from rlvr.data.task import Task
 from rlvr.errors import InputError
+from rlvr.formatting import count
 from rlvr.rescoring.conversations import as_json, as_text, without_nulls
 from rlvr.scoring.registry import FROM_TRAINER
 from rlvr.scoring.reward import Reward
@@ -64,13 +65,20 @@ def read_completions(path: str, column: str = "completion", limit: int | None = 
             where = f"Row {number} of {'standard input' if path == '-' else path}"
             hint = "Name the column of the completions with --completion_column."
             raise missing_column_error(where, column, row, hint)
-        value = row[column]
+        gold, value = row.get("final_answer"), row[column]
+        if isinstance(gold, int | float) and not isinstance(gold, bool):  # as the task jsonl reads numbers
+            if problem := missing(gold):
+                raise row_error(f"{path}, row {number}", "final_answer", number, problem)
+            row = {**row, "final_answer": str(gold)}
         several = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
         row = {**row, **({"prompt": without_nulls(row["prompt"])} if "prompt" in row else {})}
         rows += [{**row, "completion": without_nulls(one)} for one in (value if several else [value])]
         if limit is not None and len(rows) >= limit:
             break
-    return CompletionRows(rows[:limit], notes)
+    rows = rows[:limit]
+    if empty := [number for number, row in enumerate(rows) if row["completion"] is None]:
+        notes = (*notes, f"{count(len(empty), 'completion')} null, scored as empty text (first: row {empty[0]}).")
+    return CompletionRows(rows, notes)
 
 
 def _read_standard_input() -> list[Row]:

@@ -6,6 +6,7 @@ explain.py explains single rows.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +48,10 @@ class Scores:
 
 
 def score(
-    rows: Sequence[Row], rewards: Sequence[Reward], progress: Callable[[int], object] = lambda done: None
+    rows: Sequence[Row],
+    rewards: Sequence[Reward],
+    progress: Callable[[int], object] = lambda done: None,
+    file: str = "the rows",
 ) -> Scores:
     """Score every row with every reward, in batches, with gates and masks.
 
@@ -57,6 +61,7 @@ def score(
     Args:
         rows: with `completion`, the columns that rewards ask for, and optionally `prompt`.
         progress: called after each batch with the number of its rows.
+        file: what messages call the source of the rows.
 
     Raises:
         InputError: raised by a reward: one of its options, or an entry of a column, is wrong.
@@ -67,7 +72,11 @@ def score(
         for index, reward in enumerate(rewards):
             arguments = _arguments([rows[number] for number in batch], reward, rewards)
             start = time.perf_counter()
-            scored = _score_batch(reward, arguments, batch, raised[index])
+            try:
+                scored = _score_batch(reward, arguments, batch, raised[index])
+            except InputError as error:
+                message = f"{file}, row {error.row}, reward {reward.name}: {error}"
+                raise InputError(message, kind=error.kind, key=error.key, row=error.row) from error
             seconds[index] += time.perf_counter() - start
             for number, value in zip(batch, scored, strict=True):
                 values[number].append(value)
@@ -133,7 +142,8 @@ def _score_batch(
         return values
     cause = error.__cause__ or error.__context__
     if isinstance(cause, InputError):
-        message = f"Row {batch.start}, reward {reward.name}: {cause}"
+        # A message that names a row counts in the batch, which has this one alone.
+        message = re.sub(r",? row 0\b( of the batch)?", "", str(cause))
         raise InputError(message, kind=cause.kind, key=cause.key, row=batch.start) from error
     text = str(error).replace("row 0 of the batch", "this row")
     raised[batch.start] = f"{type(cause).__name__}: {cause}" if cause else text

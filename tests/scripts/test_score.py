@@ -24,7 +24,7 @@ PAGE = REPOSITORY / "docs" / "score.md"
 
 ROWS = [
     {"prompt": "p", "completion": "#### The final answer is 85", "final_answer": "85"},
-    {"prompt": "p", "completion": "The answer is 85.", "final_answer": "85"},
+    {"prompt": "p", "completion": "The answer is 85.", "final_answer": 85},
     {"prompt": "q", "completion": "#### 7\nQuestion: what?\n#### 8", "final_answer": "7", "answer_format": 1.0},
     {"prompt": "q", "completion": None, "final_answer": "7"},
 ]
@@ -71,7 +71,7 @@ def test_json_has_the_summary_and_each_row(rows: Path) -> None:
         ("answer_format", 0.25),
     ]
     assert content["scores"][2] == {"row": 2, "total": 1.0, "rewards": {"math_correctness": 1.0, "answer_format": 0.0}}
-    assert content["recorded"] == [{"name": "answer_format", "compared": 1, "differing": [2]}]
+    assert content["recorded"] == [{"name": "answer_format", "compared": 1, "differing": [2], "unread": []}]
     assert content["groups"]["count"] == 2
 
 

@@ -42,6 +42,7 @@ def test_the_gold_is_the_last_box_and_earns_the_reward(tmp_path: Path) -> None:
         ({"question": NEW, "answer": "A"}, ""),  # a point of a figure, say
         ({"problem": NEW, "solution": "So it is 17."}, "no answer"),
         ({"problem": NEW, "answer": "notfound", "question_type": "math-word-problem"}, "no answer"),
+        ({"problem": NEW, "answer": float("nan")}, "no answer"),
         ({"problem": NEW, "answer": "17", "problem_is_valid": "No"}, "invalid"),
         ({"problem": NEW, "answer": "17", "problem_is_valid": "Yes", "solution_is_valid": "No"}, "invalid"),
         ({"problem": NEW, "answer": "proof"}, "proof"),

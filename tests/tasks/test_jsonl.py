@@ -156,6 +156,13 @@ def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: s
     [
         ([{"prompt": "a", "final_answer": "1"}, {"prompt": "b", "final_answer": None}], "invalid-row", "final_answer",
          1, "no gold"),
+        ([{"prompt": "a", "final_answer": float("nan")}], "invalid-row", "final_answer", 0, "NaN of a data frame"),
+        ([{"prompt": "a", "final_answer": float("-inf")}], "invalid-row", "final_answer", 0, "an infinite gold"),
+        ([{"prompt": "a", "question": " "}], "invalid-row", "question", 0, "a blank question"),
+        ([{"problem": "a"}, {"problem": ""}], "invalid-row", "problem", 1, "a template without a question"),
+        ([{"problem": float("nan")}], "invalid-row", "problem", 0, "NaN in a template"),
+        ([{"problem": ["a", "b"]}], "invalid-row", "problem", 0, "a list in a template"),
+        ([{"problem": {"a": 1}}], "invalid-row", "problem", 0, "a dictionary in a template"),
         ([{"prompt": "a"}, {"prompt": " "}], "invalid-row", "prompt", 1, "an empty prompt"),
         ([{"prompt": "a"}, {"prompt": 3}], "invalid-row", "prompt", 1, "a prompt that is a number"),
         ([{"prompt": "a"}, {"prompt": [{"content": "x"}]}], "invalid-row", "prompt", 1, "a message without a role"),
@@ -169,7 +176,8 @@ def test_invalid_rows_are_named(
     tmp_path: Path, rows: list[dict], kind: str, key: str | None, row: int | None, why: str
 ) -> None:
     with pytest.raises(InputError) as error:
-        jsonl(path=write(tmp_path / "a.jsonl", rows))
+        template = "Q: {problem}" if rows and "problem" in rows[0] else None
+        jsonl(path=write(tmp_path / "a.jsonl", rows), prompt_template=template)
     assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
 
 

@@ -94,6 +94,11 @@ def test_a_folder_of_evaluations_alone_is_read(tmp_path: Path) -> None:
             "Row 1 of",
             "a row without the column",
         ),
+        (
+            lambda folder: write(folder / "x.jsonl", [{"completion": "a", "final_answer": float("nan")}]),
+            "row 0, column final_answer",
+            "NaN of a data frame",
+        ),
     ],
 )
 def test_unreadable_completions_are_an_input_error(
@@ -235,13 +240,13 @@ def test_a_wrong_option_or_entry_is_an_input_error_with_the_row() -> None:
     def strict(completions: list[Any], *, final_answer: list[Any], **kwargs: Any) -> list[float | None]:
         for gold in final_answer:
             if not isinstance(gold, str):
-                raise InputError("final_answer should be text")
+                raise InputError("final_answer should be text, row 0: no")
         return [0.0 for _ in completions]
 
     rows = [{"completion": "", "final_answer": gold} for gold in ("1", "2", 3)]
-    with pytest.raises(InputError, match="reward strict: final_answer should be text") as error:
+    with pytest.raises(InputError, match="row 2, reward strict: final_answer should be text") as error:
         score(rows, [Reward("strict", strict, columns=("final_answer",))])
-    assert error.value.row == 2
+    assert error.value.row == 2 and "row 0" not in str(error.value)
 
 
 @given(st.lists(st.integers(0, 2), max_size=40).map(sorted), st.integers(0, 2 * BATCH))
@@ -333,8 +338,10 @@ def test_recorded_values_are_compared_after_gates_and_masks() -> None:
         {"completion": "x", "final_answer": "x", "length": 10**400},
         {"completion": "x", "final_answer": "x", "length": "long"},
     ]
-    (recorded,) = compare_with_recorded(rows, score(rows, [MATCHES, GATED]), MATCHES)
-    assert (recorded.compared, recorded.differing) == (2, []), "and what is no number of a reward is passed over"
+    rows = [{**row, "correct": "yes"} for row in rows]
+    recorded, correct = compare_with_recorded(rows, score(rows, [MATCHES, GATED]), MATCHES)
+    assert (recorded.compared, recorded.differing, recorded.unread) == (2, [], [2, 3])
+    assert (correct.compared, correct.differing, correct.unread) == (0, [], [0, 1, 2, 3])
 
 
 def test_disagreements_go_both_ways_and_skip_unscored_rows() -> None:
