@@ -13,6 +13,7 @@ column is moved down by its position. In copies with fewer rows, declared foreig
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import sqlite3
 import sys
@@ -22,6 +23,7 @@ from typing import Any
 
 MAX_SQL = 10_000  # characters of a query
 MAX_VALUE = 1 << 20  # bytes of a value that a query computes
+MAX_RESULT = 8 << 20  # characters and bytes of all values of a result
 MAX_HEAP = 256 << 20  # bytes that SQLite may use in this process
 SCHEMA = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
 MAX_FOREIGN_KEYS = 4  # steps from table to table
@@ -56,7 +58,13 @@ def execute(connection: sqlite3.Connection, sql: str, most: int, time_s: float) 
     connection.text_factory = lambda value: value.decode(errors="replace")
     try:
         cursor = connection.execute(sql)
-        rows = cursor.fetchmany(most)
+        rows: list[Row] = []
+        size = 0
+        for row in itertools.islice(cursor, most):
+            rows.append(row)
+            size += sum(len(value) for value in row if isinstance(value, str | bytes))
+            if size > MAX_RESULT:
+                raise sqlite3.DataError(f"the result is larger than {MAX_RESULT >> 20} MB")
     except sqlite3.OperationalError as error:
         if str(error) == "interrupted":
             raise sqlite3.OperationalError(f"the query takes longer than {time_s:g} s") from error
