@@ -43,8 +43,8 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
     """Read run directories and files of records, sorted by recipe, model and seed; and why others have no record."""
     results, problems = [], []
     for path in paths:
-        if path.is_file() and path.suffix != ".json":
-            continue  # runs/* has other files beside runs
+        if path.name in ("mlartifacts", "mlruns") or (path.is_file() and path.suffix != ".json"):
+            continue  # runs/* has MLflow's folders and other files beside runs
         try:
             record = read_record(path)
             folder = path if path.is_dir() else path.parent if path.name == FILE else None

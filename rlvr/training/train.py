@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
+from rlvr.artifacts.checkpoints import newest_complete
 from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.data.task import Task
@@ -249,8 +250,9 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
             "Rewards differed and the learning rate was not 0, so the gradient was lost: see grad_norm in "
             "metrics.jsonl, and docs/metrics.md#grad_norm."
         )
-    again = "The next run needs --resume_from_checkpoint never: this one's checkpoints are complete."
-    raise TrainingError(f"No weight changed in {steps} steps, so no model was saved. {why} {again}", kind)
+    if newest_complete(Path(str(trainer.args.output_dir))):
+        why += " The next run needs --resume_from_checkpoint never: this one's checkpoints are complete."
+    raise TrainingError(f"No weight changed in {steps} steps, so no model was saved. {why}", kind)
 
 
 def validate(

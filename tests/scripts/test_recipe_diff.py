@@ -14,6 +14,7 @@ model_name_or_path: some/model
 temperature: 1.0
 task: {name: gsm8k, shots: 8}
 rewards: [{name: math_correctness}, {name: answer_format, weight: 0.5}]
+evaluation: {rows: 100}
 """
 
 
@@ -34,8 +35,14 @@ def differing(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> di
         ("extends: a.yaml\nlogging_steps: 10\n", {"logging_steps": [1, 10]}, "a default of ours"),
         ("extends: a.yaml\ntask: {shots: 4}\n", {"task.shots": [8, 4]}, "in a section"),
         (RECIPE.replace("0.5", "0.2"), {"rewards.answer_format.weight": [0.5, 0.2]}, "of a reward"),
+        ("extends: a.yaml\ntask: {shot_pool: 64}\n", {}, "a default of the task, written or not"),
+        ("extends: a.yaml\ntask: {seed: 7}\n", {"task.seed": [42, 7]}, "a default of the task"),
+        (RECIPE.replace("correctness}", "correctness, where: local, options: {prose: true}}"), {}, "of a reward, too"),
+        (RECIPE.replace("correctness}", "correctness, options: {prose: false}}"),
+         {"rewards.math_correctness.options.prose": [True, False]}, "a change of it"),
+        (RECIPE.replace("rows: 100", "rows: 100, metric: math_correctness"), {}, "of the evaluation"),
     ],
-)
+)  # fmt: skip
 def test_what_differs_in_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, expected: dict[str, object], why: str
 ) -> None:

@@ -23,6 +23,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_recorded_run(folder / "a")
     write_recorded_run(folder / "other", text="of another split")
     (folder / "mlflow.db").write_text("")
+    (folder / "mlartifacts").mkdir()
     return folder
 
 

@@ -318,7 +318,7 @@ def test_a_run_in_which_no_weight_changed_is_an_error(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, one, settings=settings)
     with pytest.raises(training.TrainingError) as error:
         train(trainer, recipe)
-    assert error.value.kind == "equal-rewards"
+    assert error.value.kind == "equal-rewards" and "--resume_from_checkpoint" in str(error.value)
     for step in (1, 2):
         again, recipe, _ = build(tmp_path, one, settings=settings)
         with pytest.raises(training.TrainingError):
@@ -331,6 +331,7 @@ def test_a_learning_rate_of_zero_is_named_as_what_changed_no_weight(tmp_path: Pa
     with pytest.raises(training.TrainingError) as error:
         train(trainer, recipe)
     assert error.value.kind == "zero-learning-rate"
+    assert "--resume_from_checkpoint" not in str(error.value), "it has no checkpoint"
 
 
 def test_advantages_of_a_group_that_is_equal_but_for_rounding_are_exactly_zero(tmp_path: Path) -> None:
